@@ -10,10 +10,12 @@ about it are filled in as well, the errors that they show become the packaged sp
 intervals rest, and the pages of docs/validation are written anew.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -23,7 +25,10 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from click.testing import CliRunner
+
 from docs import reference
+from sim.interface.cli.main import main as sim
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -94,8 +99,30 @@ def _commands(body: str, folder: Path) -> Iterator[Shown]:
     commands = list(COMMAND.finditer(body))
     for command, follower in zip(commands, [*commands[1:], None], strict=True):
         stands = body[command.end() : follower.start() if follower else len(body)]
-        printed = _run(["bash", "-c", command["line"]], folder)
+        printed = _printed(command["line"], folder)
         yield Shown(command=command[0], stands=stands, prints=printed)
+
+
+def _printed(line: str, folder: Path) -> str:
+    """What a line of the shell prints. A command `sim` runs in this process, a pipe behind it reads
+    what that has printed."""
+    try:
+        words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
+    except ValueError:
+        words = []
+    behind = words.index("|") if "|" in words else len(words)
+    asked = words[:behind]
+    if asked[:1] != ["sim"] or set(";&<>()*") & set("".join(words)) or "sim" in words[behind:]:
+        return _run(["bash", "-c", line], folder)
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(sim, shlex.split(line.partition("|")[0])[1:])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    if done.exit_code not in (0, 3) and not MISTAKE.fullmatch(done.output):
+        raise RuntimeError(f"{line} failed:\n{done.output}")
+    if behind == len(words):
+        return done.output
+    return done.stderr + _run(["bash", "-c", line.partition("|")[2]], folder, given=done.stdout)
 
 
 def _installed(extra: str) -> bool:
@@ -108,13 +135,15 @@ def _write(path: Path, body: str) -> None:
     path.write_text(body)
 
 
-def _run(command: list[str], folder: Path) -> str:
-    """Standard output and error in their order; raises where it fails with more than a mistake."""
+def _run(command: list[str], folder: Path, given: str = "") -> str:
+    """Standard output and error in their order of a command that reads what is `given`; raises
+    where it fails with more than a mistake."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         command,
         cwd=folder,
         env=environment,
+        input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
