@@ -21,18 +21,23 @@ SECONDS_OF_IT := $(or $(SECONDS),3600)
 DEVICE ?= cuda
 PROFILE ?= out/measured.toml
 
-.PHONY: help demo test campaign testbed calibrate lint types format bench docs site notebook clean
+.PHONY: help demo test test-all test-long campaign testbed calibrate lint types format bench docs site notebook clean
 
 help: ## What can be made.
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
 
 demo: $(BASE) ## Install, predict a step of GPT-3 175B on 64 A100s, leave a trace and a picture in out/.
 	@mkdir -p out
 	@$(BIN)/sim run $(SCENARIO) --trace out/$(SCENARIO).json --picture out/$(SCENARIO).png
 	@echo "Open out/$(SCENARIO).json in Perfetto (ui.perfetto.dev); the picture is beside it."
 
-test: $(DEV) ## Install what the tests need and run them all.
+test: $(DEV) ## Install what the tests need and run them.
 	$(BIN)/python -m pytest $(PYTEST)
+
+test-long: $(DEV) ## The long ones.
+	$(BIN)/python -m pytest $(PYTEST) -m long
+
+test-all: test test-long ## Both.
 
 campaign: $(DEV) ## SECONDS (an hour) of mistakes in files and options, laws, flips, kills; violations go to out/campaign.
 	$(BIN)/python -m tests.campaign --seconds $(SECONDS_OF_IT)

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -12,15 +13,19 @@ from sim import kind
 from sim.config.errors import InputError
 
 ROOT = Path(sim.__file__).parent
-TREES = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 CONTRACTS = {"BaseScenario", "Answer", "JobAnswer", "Transformer"}  # and what is derived of them
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def classes() -> dict[str, tuple[Path, set[str]]]:
     """Every class with the file that defines it and the names of its bases."""
     return {
         node.name: (path, {base.id for base in node.bases if isinstance(base, ast.Name)})
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
@@ -37,7 +42,7 @@ def derived() -> dict[str, Path]:
 
 def told_apart() -> Iterator[tuple[Path, str]]:
     """The classes that `isinstance`, or a pattern of `match`, tells from others, with the file."""
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             asked: list[ast.AST] = []
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":

@@ -27,6 +27,9 @@ PATIENCE = {"which_sharing": 40} | dict.fromkeys(STUDIES, 90) | dict.fromkeys(AN
 NEEDS_TORCH = {"calibrate_a_node", "compression", "my_script_on_512_h100s"}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
+LONG = {"calibrate_a_node", "choosing_a_layout", "compression", "cost_and_goodput", "how_stale",
+        "stragglers_at_scale", "which_graph", "which_sharing"}  # fmt: skip
+
 per_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -57,7 +60,11 @@ def kernel() -> Iterator[AsyncKernelManager]:
     asyncio.run(manager.shutdown_kernel(now=True))
 
 
-@per_notebook
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.long] * (path.stem in LONG)) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_and_shows_what_is_stored(
     path: Path, tmp_path: Path, kernel: AsyncKernelManager
 ) -> None:

@@ -96,6 +96,7 @@ def test_it_is_listed_shown_and_drawn_in_a_topology(folder: Path) -> None:
     assert (folder / "rack.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_the_search_plans_for_it() -> None:
     best = answer("plan", "gpt2-124m", "rack", "--global-batch", "64", "--jobs", "1")["best"][0]
     assert best["memory_per_gpu"]["total"] < 39 * 2**30

@@ -50,7 +50,10 @@ def warm() -> None:
     campaign.warm()
 
 
-@pytest.mark.parametrize("number", range(1, 5))
+LONG = (pytest.param(number, marks=pytest.mark.long) for number in (2, 3, 4))
+
+
+@pytest.mark.parametrize("number", [1, *LONG])
 def test_a_round_of_a_fixed_number_holds(number: int, tmp_path: Path, warm: None) -> None:
     found: Counter[str] = Counter()
     campaign.round_(number, found, tmp_path)

@@ -1,6 +1,7 @@
 """One step, however it is played: folded or rank by rank, on the clock or without one."""
 
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
@@ -24,15 +25,12 @@ from sim.parallel.schedule import table
 from sim.parallel.step import training_step
 from sim.program.program import Program
 from sim.scenario.setup import assemble
+from tests.all_pairs import all_pairs
 from tests.engine.programs import machine, training, undisturbed
 
 NAMES = sorted(name for name, own in table().items() if own.versions is None)
 EXACT = dict(rel=1e-9, abs=1e-12)
 REPLAYED = "no transfers share a link"
-
-each_schedule = pytest.mark.parametrize("schedule", NAMES)
-each_zero = pytest.mark.parametrize("zero", [0, 1, 2, 3])
-each_cp = pytest.mark.parametrize("cp", [1, 2])
 
 
 def step(stack: Stack, schedule: str, zero: int, cp: int) -> tuple[Program, Machine]:
@@ -79,9 +77,7 @@ def spent(record: Record) -> dict[int, Account]:
 # --- Folded and rank by rank ----------------------------------------------------------------------
 
 
-@each_schedule
-@each_zero
-@each_cp
+@all_pairs(schedule=NAMES, zero=(0, 1, 2, 3), cp=(1, 2))
 def test_folded_equals_unfolded(schedule, zero, cp):
     program, on = step(FREE, schedule, zero, cp)
     folded = play(program, on, engine="clock")
@@ -128,9 +124,7 @@ def flights(span: Span) -> dict[tuple[int, str, str, str], float]:
     return times
 
 
-@each_schedule
-@each_zero
-@each_cp
+@all_pairs(schedule=NAMES, zero=(0, 1, 2, 3), cp=(1, 2))
 def test_without_a_clock_the_step_is_the_clocks(schedule, zero, cp):
     program, on = step(BUSY, schedule, zero, cp)
     replayed = play(program, on, engine="replay")
@@ -138,8 +132,10 @@ def test_without_a_clock_the_step_is_the_clocks(schedule, zero, cp):
     assert_same(play(program, on, engine="clock"), replayed)
 
 
-@each_schedule
-@pytest.mark.parametrize("stack", ["megatron-lm-2021", "nanotron", "llm-foundry-fsdp"])
+@pytest.mark.parametrize(
+    ("schedule", "stack"),
+    list(zip(NAMES, cycle(["megatron-lm-2021", "nanotron", "llm-foundry-fsdp"]), strict=False)),
+)
 def test_so_it_is_with_every_manner_of_exchange(schedule, stack):
     program, on = step(stacks.load(stack), schedule, 1, 1)
     assert_same(play(program, on, engine="clock"), play(program, on, engine="replay"))

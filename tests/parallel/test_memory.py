@@ -25,6 +25,7 @@ from sim.parallel.plan import Plan
 from sim.parallel.schedule import table
 from sim.parallel.step import training_step
 from sim.program.memory_levels import levels_of, peaks
+from tests.all_pairs import all_pairs
 
 BARE = Allocator(workspace=0.0, lazy_state=False)
 DEVICE = devices.load("h100-80gb-sxm")
@@ -352,9 +353,7 @@ def test_the_most_bytes_of_each_stage_are_the_totals_of_its_parts() -> None:
         assert fullest(memories(own, program)).total == max(totals)
 
 
-@pytest.mark.parametrize("name", sorted(table()))
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
-@pytest.mark.parametrize("gradients", ["fused", "fresh", "fp32-buffer"])
+@all_pairs(name=sorted(table()), zero=(0, 1, 2, 3), gradients=("fused", "fresh", "fp32-buffer"))
 def test_a_step_leaves_what_it_found(name, zero, gradients) -> None:
     software = stack(replace(NANOTRON, gather_copies=False), gradients=gradients)
     sizes = dict(pp=2, dp=2, global_batch=16, schedule=name, interleave=table()[name].chunks or 2)

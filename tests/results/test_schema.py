@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 import sim
@@ -68,6 +67,8 @@ def test_the_published_schema_is_that_of_the_types(name: str) -> None:
 def test_an_answer_keeps_to_its_schema(name: str, given: dict[str, Answer]) -> None:
     printed = json.loads(json.dumps(given[name].to_dict(), allow_nan=False))
     rules = schema.schema(name)
+    import jsonschema  # takes long to load
+
     jsonschema.validate(printed, rules)
     for key in printed:
         with pytest.raises(jsonschema.ValidationError):

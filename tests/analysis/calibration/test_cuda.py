@@ -223,6 +223,7 @@ def test_kernels_are_timed_beside_an_all_reduce_where_there_are_ranks() -> None:
     assert ("gemm", "all_reduce") in found
 
 
+@pytest.mark.long
 def test_a_calibration_goes_on_where_its_minutes_were_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -115,6 +115,7 @@ def test_options_fix_and_exclude() -> None:
 # What is left out is left out rightly.
 
 
+@pytest.mark.long
 def test_no_layout_is_faster_than_its_bounds() -> None:
     job = small()
     for sizes in meshes(job, Pruned()):

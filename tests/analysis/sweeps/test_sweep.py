@@ -254,6 +254,7 @@ def test_one_process_and_two_give_the_same_bytes(folder: Path) -> None:
     assert answers(sweep.sweep("job.toml", GRID, jobs=2)) == answers(swept())
 
 
+@pytest.mark.long
 def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies_at_work(folder: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="extra `cluster` is not installed")
     grid = points([axis("plan.microbatch=1..4"), axis("plan.global_batch=48..96")])

@@ -14,6 +14,7 @@ from sim.engine.maxplus.steady import Repeating, repeating
 from sim.parallel.schedule import made, table
 from sim.program.actions import Action
 from sim.program.schedule import Order
+from tests.all_pairs import all_pairs
 from tests.engine.programs import machine, training, undisturbed
 
 # All forward passes come before all backward ones: how far they are apart grows with a step.
@@ -57,9 +58,7 @@ def later(order: Order, microbatches: int) -> Order:
     )
 
 
-@pytest.mark.parametrize("name", REPEATING)
-@pytest.mark.parametrize("stages", [2, 3, 4, 8])
-@pytest.mark.parametrize("repeats", [1, 7])
+@all_pairs(name=REPEATING, stages=(2, 3, 4, 8), repeats=(1, 7))
 def test_a_long_run_is_the_short_one_with_periods_inserted(name, stages, repeats):
     chunks = chunks_of(name, 3)
     own = table()[name]

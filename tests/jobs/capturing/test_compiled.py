@@ -61,6 +61,7 @@ def test_ddp_reduces_the_gradients_of_a_compiled_model(captured: Capture) -> Non
 BUCKETS = "LAYERS = 4\n" + COMPILED.replace("[0])", "[0], bucket_cap_mb=3)")
 
 
+@pytest.mark.long
 def test_layers_that_are_alike_are_compiled_once(
     captured: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ train(torch.compile(Model().to("cuda"), mode="reduce-overhead"))
 """
 
 
+@pytest.mark.long
 def test_a_cuda_graph_is_launched_at_once(captured: Capture) -> None:
     own, without = captured(GRAPHS), captured(GRAPHS.replace("reduce-overhead", "default"))
     assert launched(own) == launched(without)

@@ -28,6 +28,7 @@ def measured(script: Path, *options: str) -> tuple[int, str, str]:
     return answer.exit_code, answer.stdout, answer.stderr
 
 
+@pytest.mark.long
 def test_time_and_memory_of_a_script_are_laid_beside_its_prediction(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(MODEL + TRAIN)
@@ -66,6 +67,7 @@ model = nn.parallel.DistributedDataParallel(Model().to(device))
 """ + LOOP.format(steps=4)
 
 
+@pytest.mark.long
 def test_ranks_that_torchrun_starts_are_measured_beside_a_capture_of_as_many(
     tmp_path: Path,
 ) -> None:

@@ -25,6 +25,7 @@ def calibrated(table: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["calibrate", "collectives", "--out", str(table), *arguments])
 
 
+@pytest.mark.long
 def test_a_table_that_was_interrupted_is_completed(tmp_path: Path) -> None:
     table = tmp_path / "gloo.csv"
     assert calibrated(table, "--largest", "8 B").exit_code == 0
@@ -40,6 +41,7 @@ def test_a_table_that_was_interrupted_is_completed(tmp_path: Path) -> None:
     assert all(reading.ranks == 2 and reading.sigma > 0 for reading in second)
 
 
+@pytest.mark.long
 def test_what_is_not_timed_within_the_minutes_is_timed_by_the_next_call(tmp_path: Path) -> None:
     table = tmp_path / "gloo.csv"
     over = calibrated(table, "--largest", "8 B", "--minutes", "0")
