@@ -11,8 +11,8 @@ from sim.jobs.traces.operation_times import OperationTime
 
 
 def read(path: Path, wanted: Mapping[str, str] | None = None) -> Iterator[OperationTime]:
-    """The readings of a file, of a table those of the `wanted` rows. Raises `InputError` naming the
-    line at which it is cut short."""
+    """The readings of a file; of a table, the `wanted` rows. Raises `InputError` naming the line at
+    which the file is cut short."""
     if path.suffix == ".csv":
         return collective_tables.read(path, wanted or {})
     if wanted:

@@ -1,10 +1,10 @@
-"""A step as Chakra traces: what every rank computes and communicates, without any network.
+"""How is a played step written as Chakra traces?
 
-Kernels take the seconds that they took on the machine where the step was played: those of a slow
-rank, and what they lose to collectives beside them. Where the device waits for its host's launches,
-an operation of the processors stands before the kernels, for as long as it waited. All are whole
-microseconds that add up to the same. Operations of a stream follow one another; copies to the host
-are stores and loads.
+Every rank computes and communicates, without any network. Kernels take as long as they took on the
+machine where the step was played, on slow ranks and beside collectives, too. Where the device
+waited for its host's launches, an operation of the processors stands before the kernels. All times
+are whole microseconds, and rounding errors do not add up. Operations of a stream follow one
+another. Copies to the host are stores and loads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ from sim.program.written_out import operations
 def seconds_of_roles(
     program: Program, machine: Machine, timeline: Timeline, stages: Sequence[Sequence[Operation]]
 ) -> list["Seconds"]:
-    """Those of each role of a timeline, of which `stages` are the operations, written out."""
+    """The seconds of each role of a timeline; `stages` are the operations of each stage."""
     folding = Folding(program, machine)
     places = {role.first_rank: place for role, place in folding.roles}
     spans: list[list[Span]] = [[] for _ in timeline.roles]
@@ -55,7 +55,7 @@ def seconds_of_roles(
 
 
 class Seconds:
-    """What the operations of a `role` took."""
+    """The seconds of the operations of a `role`."""
 
     def __init__(
         self, role: Role, costs: Costs, written: Sequence[Operation], spans: Sequence[Span]
@@ -77,7 +77,8 @@ class Seconds:
         return self._host[operation.name]
 
     def of_segments(self, work: Work) -> list[float]:
-        """Of each segment in order; what kernels lose to other streams is spread over them."""
+        """The seconds of each segment in order; losses to other streams are spread over all
+        segments."""
         known = self._segments.get(id(work))
         if known is None:
             known = self._segments[id(work)] = work, self._of_segments(work)
@@ -91,7 +92,7 @@ class Seconds:
 
 
 def _for_host(span: Span) -> float:
-    """What a computation lasts beyond its parts, and the part that is the host's."""
+    """The host's part of a computation, and by how much the computation outlasts its parts."""
     if "parts" not in span.args:
         return 0.0
     parts = dict(span.args["parts"])
@@ -110,8 +111,8 @@ def write(program: Program, machine: Machine, timeline: Timeline, folder: Path) 
     more ranks than are written."""
     mesh, written = Mesh(axes=program.mesh), []
     if mesh.size > _MOST:
-        attributes = f"{mesh.size:,} ranks would be as many files; at most {_MOST:,} are written"
-        raise InputError("--chakra", attributes, "play fewer GPUs")
+        what = f"{mesh.size:,} ranks would be as many files; at most {_MOST:,} are written"
+        raise InputError("--chakra", what, "play fewer GPUs")
     names = _Names()
     folder.mkdir(parents=True, exist_ok=True)
     stages = [[operation for operation, _ in operations(program, n)]
@@ -172,7 +173,7 @@ class _Rank:
             self._last[operation.stream] = self._ends[operation.name] = ends
 
     def _computed(self, operation: Compute, after: Numbers) -> Iterator[list[Node]]:
-        """What follows one another in a computation; nodes of one list begin together."""
+        """The steps of a computation, one after the other; nodes of one list begin together."""
         name, segments = operation.name, iter(self.seconds.of_segments(operation.work))
         if waited := self._whole(self.seconds.for_host(operation)):
             host = self._kernels(f"{name} host", waited, after, {"is_cpu_op": True})
@@ -249,7 +250,7 @@ class _Rank:
         )
 
     def _members(self, call: Collective) -> Group:
-        """The ranks that differ from this one in the call's axes only, in order."""
+        """The ranks that differ from this rank in the call's axes only, in order."""
         along = [(self.mesh.stride(axis), self.mesh.axes[axis]) for axis in call.axes]
         first = self.rank
         for axis, (stride, _) in zip(call.axes, along, strict=True):

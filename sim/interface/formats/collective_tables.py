@@ -67,7 +67,7 @@ def _kind(text: str) -> str:
 
 
 def _seconds(row: Row, kind: str, ranks: float, size: float) -> Iterator[float]:
-    """The times of a row, or the one that its bus bandwidth stands for."""
+    """The times of a row, or the time that follows from its bus bandwidth."""
     times = [time * unit for name, unit in UNITS.items() if (time := number(row, (name,)))]
     if not times and (bandwidth := number(row, ("busbw_GBs",))):
         factor = bus_factor(kind_named(kind, row.where), int(ranks))

@@ -30,7 +30,7 @@ def microseconds(seconds: float) -> float:
 
 
 def metadata(kind: str, pid: int, tid: int = 0, **args: Any) -> Event:
-    """What a process or a thread is called, and where it stands."""
+    """The name of a process or a thread, or its place among the others."""
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
 
@@ -86,8 +86,8 @@ _UNITS = {"FLOP/s": ("TFLOP/s", 1e12), "B/s": ("GB/s", 1e9)}
 
 
 def counters(timeline: Timeline, memory: Iterable[MemoryCurve]) -> Iterator[Event]:
-    """Memory (GiB) stands with the first role of its stage, a part a line; rates with their role,
-    those of links in a process of their own."""
+    """Memory (GiB) of each stage in the process of its first role, with a line for each part. Rates
+    are in the process of their role; rates of links have a process of their own."""
     first = {role.stage: role.index for role in reversed(timeline.roles)}
     for curve in memory:
         yield from _memory(curve, first[curve.stage])

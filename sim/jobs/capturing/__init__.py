@@ -1,4 +1,4 @@
-"""Recording what a PyTorch training script does, on a device that is not there.
+"""What does a PyTorch training script do on a GPU? It is recorded on a device that is not there.
 
-Importing this costs nothing; torch is imported when something is captured.
+Only `sim capture` and `sim.capture` need this folder. It needs torch.
 """

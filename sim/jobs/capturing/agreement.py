@@ -1,5 +1,5 @@
-"""What a collective gives where every rank of a group holds the whole numbers that this one does:
-counts of tokens by expert, lengths."""
+"""What are the results of a collective where every rank holds the same whole numbers: counts of
+tokens by expert, lengths?"""
 
 from typing import Any
 
@@ -23,10 +23,10 @@ def agreed(
     size: int,
     place: int,
 ) -> None:
-    """Keep what the results of a collective hold.
+    """Keep the content of a collective's results.
 
-    `named` are its arguments, `ends` those in their order and what it gives, `size` and `place` are
-    those of its group and of this rank there.
+    `named` are its arguments by name, `ends` its arguments in order and its result. `size` is the
+    size of its group, `place` the place of this rank there.
     """
     args, out = ends
     if kind in ("send", "recv", "broadcast"):
@@ -51,7 +51,8 @@ def agreed(
 def _found(
     torch: Any, kind: str, real: list[Any], named: dict[str, Any], size: int, place: int
 ) -> list[Any]:
-    """What the results hold, one behind the other; `real` is one tensor, or one for each rank."""
+    """The content of the results, one behind the other; `real` is a tensor, or a tensor for each
+    rank."""
     if kind == "all_gather":
         return real * size
     if kind == "all_reduce":

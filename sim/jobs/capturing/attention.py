@@ -1,8 +1,9 @@
-"""Fused attention, as torch chooses it on a GPU; without one it composes attention of products.
+"""Which kernel of fused attention does torch choose on a GPU? Without a GPU it composes attention
+of products.
 
 Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (`can_use_flash_attention`,
-`can_use_mem_efficient_attention`, `can_use_cudnn_attention`): of the kernels that are switched on
-(`torch.nn.attention.sdpa_kernel`) the first in torch's order which can do what is asked.
+`can_use_mem_efficient_attention`, `can_use_cudnn_attention`). It is the first kernel in torch's
+order that can do the call, of the kernels that are switched on (`torch.nn.attention.sdpa_kernel`).
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a call asks for; each method answers None where its kernel cannot do it."""
+    """A call of attention; each method answers None where its kernel cannot do it."""
 
     torch: Any
     q: Any
@@ -75,8 +76,8 @@ _KERNELS: dict[str, Callable[[_Asked], Any]] = {
 
 
 def fused_attention(torch: Any) -> Any:
-    """A `scaled_dot_product_attention` that takes the kernel that CUDA would. Where none can do
-    what is asked it raises `RuntimeError` as torch does."""
+    """A `scaled_dot_product_attention` that takes the kernel that CUDA would. Like torch's, it
+    raises `RuntimeError` where no kernel can do the call."""
 
     def scaled_dot_product_attention(
         query: Any,

@@ -1,4 +1,4 @@
-"""What autograd, modules and optimizers do differently where tensors are fake."""
+"""What do autograd and optimizers have to do differently where tensors are fake?"""
 
 from functools import partial
 from types import SimpleNamespace
@@ -12,9 +12,9 @@ from sim.jobs.capturing.patches import Patches
 def without_threads(torch: Any, patches: Patches) -> None:
     """Backward passes run on the thread that asks for them.
 
-    The engine makes its threads with a process's first pass, one a device (torch/csrc/autograd/
-    engine.cpp, `start_device_threads`), after which the process cannot be forked; that pass is this
-    one, while there is no device.
+    The engine makes a thread for each device with the first backward pass of a process
+    (torch/csrc/autograd/engine.cpp, `start_device_threads`). The process cannot be forked
+    afterwards. So the first pass is made here, while there is no device.
     """
     torch.ones(1, requires_grad=True).sum().backward()
     before = torch._C._is_multithreading_enabled()

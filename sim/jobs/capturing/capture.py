@@ -1,4 +1,4 @@
-"""`sim capture`: a training script runs on a fake device in a fake world, and is recorded."""
+"""How is a training script recorded? It runs on a fake device in a fake world."""
 
 import os
 import runpy
@@ -32,21 +32,24 @@ def capture(
     stages: bool = False,
     routing: str | Routing = "balanced",
 ) -> tuple[Recording, ...]:
-    """What `train` does on one rank between the ends of its first and second optimizer step.
+    """Record `train` on one rank, from the end of its first optimizer step to the end of its
+    second.
 
-    `train` makes its model on "cuda" and trains it for two steps at least, as a script does. A
-    `mesh` (sizes by name, the outermost first) is handed to it as a `DeviceMesh`, and says how many
-    ranks there are; else `world` does. With `stages` all ranks with which this one exchanges
-    messages are recorded, too, each in a process of its own: those of the other pipeline stages.
-    `routing` says how tokens are spread over experts (`routing_of`, or a `Routing`).
-    Nothing that is patched meanwhile stays so. Raises `InputError` for what cannot be recorded.
+    `train` makes its model on "cuda" and trains it for two steps at least, like a script. A `mesh`
+    (sizes by name, the outermost first) is handed to it as a `DeviceMesh`, and says how many ranks
+    there are; else `world` does. With `stages` the ranks of the other pipeline stages are recorded,
+    too, each in its own process: all ranks that exchange messages with this one. `routing` says how
+    tokens are spread over experts (`routing_of`, or a `Routing`). Nothing stays patched. Raises
+    `InputError` for a script that cannot be recorded.
 
     >>> recordings = sim.capture(train, mesh={"dp": 64, "tp": 8})  # doctest: +SKIP
     >>> sim.run(RecordedScenario(record=recordings, topology="dgx-h100-ndr"))  # doctest: +SKIP
     """
     size = prod((mesh or {}).values())
     if world and mesh and world != size:
-        raise InputError("sim.capture", f"a mesh of {size} ranks in a world of {world}", "say one")
+        raise InputError(
+            "sim.capture", f"a mesh of {size} ranks in a world of {world}", "give only the mesh"
+        )
     name = getattr(train, "__name__", "function")
 
     def run() -> None:
@@ -72,7 +75,7 @@ def capture_script(
     stages: bool = False,
     routing: str | Routing = "balanced",
 ) -> tuple[Recording, ...]:
-    """The same of a script, which runs as `python script` would. Raises `InputError`."""
+    """Record a script, which runs as `python script` would. Raises `InputError`."""
     if not script.is_file():
         raise InputError(str(script), "is not a file", "name a training script")
     folder = str(script.resolve().parent)
@@ -108,7 +111,7 @@ def captured(
     script: str,
     arguments: tuple[str, ...] = (),
 ) -> tuple[Recording, ...]:
-    """The recordings of what `run` does, in the order of their ranks."""
+    """The recordings of a call of `run`, in the order of their ranks."""
     torch = known_torch()
     if not 0 <= rank < world:
         raise InputError("--rank", f"there is no rank {rank}", f"use 0 to {world - 1}")

@@ -1,9 +1,10 @@
-"""`torch.compile` where the GPU is not there: inductor's own fusion, without its Triton.
+"""How does `torch.compile` work where there is no GPU? By inductor's own fusion, without its
+Triton.
 
-Dynamo, aot_autograd and inductor run as they do for a GPU, up to and with the text of the kernels
-and the Python that calls them. That Python is run; a kernel of the text, instead of being compiled,
-is recorded as one operator that reads and writes what inductor says it does. Products, attention,
-collectives and all else that inductor leaves to torch it calls as torch's operators.
+Dynamo, aot_autograd and inductor run as for a GPU and write the text of the kernels and the Python
+that calls them. This Python is run. A kernel of the text is not compiled: it is recorded as an
+operator with the reads and writes that inductor states. Inductor leaves products, attention and
+collectives to torch, and calls them as torch's operators.
 """
 
 from collections.abc import Callable
@@ -51,10 +52,10 @@ _DEVICE = {
 
 
 class Compiled:
-    """Makes torch.compile work in a capture, from the moment a script asks for it.
+    """Makes torch.compile work in a capture once a script asks for it.
 
-    Notes of the log say what is done otherwise than on a GPU; `place` is the script's line,
-    `recorder` is told of kernels and makes their memory.
+    Notes of the log say how it differs from a GPU's. `place` is the script's line. `recorder` is
+    told of kernels and makes their memory.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Compiled:
         return made
 
     def _in_graph(self, model: Any, *_: Any, **__: Any) -> Any:
-        """What is compiled, as the CUDA graph that it is after two steps."""
+        """A compiled graph, launched as the CUDA graph that it becomes after two steps."""
         self.note(_GRAPHS)
 
         def replayed(inputs: Any) -> Any:
@@ -205,7 +206,7 @@ def _modules(package: str, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _answering(answer: Any) -> Any:
-    """A function of its own that always answers the same: dynamo tells functions apart."""
+    """A new function with a fixed answer: dynamo tells functions apart."""
     return lambda *_, **__: answer
 
 
@@ -230,7 +231,7 @@ def _on_host(torch: Any, deduce: Any) -> Any:
 
 
 def _header(wrapper: Any) -> None:
-    """What a wrapper imports, without Triton."""
+    """The imports of a wrapper, without Triton."""
     if "start_graph" not in wrapper.imports.getvalue():
         wrapper.imports.writeline("start_graph = end_graph = lambda *_: None")
         wrapper.imports.writeline("get_raw_stream = lambda _: 0")

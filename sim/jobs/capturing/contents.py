@@ -1,10 +1,5 @@
-"""What is in tensors of whole numbers, where that is known: fake tensors have shapes alone.
-
-Batches from the host, numbers of the script and the routing of tokens to experts are known; what
-follows from them is computed for real, on the CPU, beside the fake tensors. So counts of tokens,
-splits of an all-to-all, `nonzero` and boolean masks have their true shapes. Floating-point tensors
-are followed only where they come from whole numbers.
-"""
+"""Which whole numbers are in tensors, as far as they are known? Results of known tensors are
+computed on the CPU, beside the fake tensors."""
 
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -27,8 +22,8 @@ _OVERWRITES = ("copy_", "fill_", "zero_")
 
 
 class Ran(NamedTuple):
-    """What an operator gives, the tensors among its arguments and in what it gives, its key in
-    `Results`, and whether the host had to look at content."""
+    """An operator that ran: its result `out`, the tensors among its arguments (`given`) and in its
+    result (`made`), its key in `Results` (`asked`), and whether the host `looked` at content."""
 
     out: Any
     given: list[Any]
@@ -52,7 +47,7 @@ class Contents:
         self.dynamic = {tags.dynamic_output_shape, tags.data_dependent_output}
 
     def of(self, tensor: Any) -> Any:
-        """What is in a tensor, None where nobody knows."""
+        """The content of a tensor; None where it is unknown."""
         if isinstance(tensor, self.fake):
             return self.stored.content(tensor)
         return tensor if not tensor.dim() or not tensor.dtype.is_floating_point else None
@@ -95,7 +90,7 @@ class Contents:
         return Ran(out, given, made, asked, looked)
 
     def _depends(self, func: Any) -> bool:
-        """Whether what an operator gives may have a shape, or be a value, by content."""
+        """Whether the content of its arguments may determine an operator's shape or value."""
         if func not in self._known:
             self._known[func] = bool(self.dynamic & {*func.tags})
         return self._known[func]
@@ -129,7 +124,7 @@ class Contents:
         return self._computed(func, name, args, kwargs)
 
     def _faked(self, real: Any) -> Any:
-        """A fake tensor on the device of a real one's shape, with its content."""
+        """A fake tensor on the device with the shape and the content of a real tensor."""
         if not isinstance(real, self.torch.Tensor):
             return real
         fake = self.torch.empty(real.shape, dtype=real.dtype, device="cuda")
@@ -139,7 +134,7 @@ class Contents:
     def _follow(
         self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, results: list[Any]
     ) -> None:
-        """Work out what is in an operator's results, or in what it changes."""
+        """Work out the content of an operator's results, or of the arguments that it changes."""
         if (func.is_view or name in ALIASES) and all(
             isinstance(tensor, self.fake) for tensor in given
         ):
@@ -173,7 +168,7 @@ class Contents:
             return self.torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     def _changes(self, func: Any) -> bool:
-        """Whether an operator changes what it is given."""
+        """Whether an operator changes its arguments."""
         if func not in self._changing:
             self._changing[func] = bool(func._schema.is_mutable)
         return self._changing[func]

@@ -12,7 +12,7 @@ from sim.jobs.capturing.patches import Patches
 
 
 class Streams:
-    """The streams of a process; the last of `stack` is the current one."""
+    """The streams of a process; the last in the `stack` is the current stream."""
 
     def __init__(self, device: Any, log: Log) -> None:
         self.device, self.log, self.serial = device, log, count(1)
@@ -117,10 +117,10 @@ _NOTHING = (
 
 
 def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index: int) -> None:
-    """What the script asks of its GPU, the `index`-th of so many on its node.
+    """Answers to the script's questions about its GPU, the `index`-th of so many on its node.
 
-    The device is an H100 to it (compute capability 9.0): what a script chooses by the device's
-    kind, it chooses as there; how fast it is is said when the recording is played.
+    The script sees an H100 (compute capability 9.0) and chooses accordingly. Its speed is said when
+    the recording is played.
     """
     for name, answer in _answers(torch, gpus).items():
         for owner in (torch.cuda, torch.cuda.memory):  # whose functions ask one another
@@ -151,7 +151,7 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
 
 
 def _generators(torch: Any) -> Any:
-    """Those of the device are the host's, by another name: nothing is drawn."""
+    """Generators of the device are the host's under another name: nothing is drawn."""
     usual = torch.Generator
 
     class Kind(type(usual)):  # type: ignore[misc]
@@ -181,7 +181,7 @@ def _used_by(streams: Streams) -> Any:
 
 
 def _steps(streams: Streams) -> Any:
-    """A scaler of gradients reads whether there are infinite ones, and there are none."""
+    """A scaler of gradients reads whether any is infinite; none is."""
 
     def step(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
         streams.sync()

@@ -83,6 +83,6 @@ def known_torch() -> Any:
         what, remedy = "needs torch, which is not installed", "pip install 'clustersim[capture]'"
         raise InputError("sim capture", what, remedy) from None
     if ".".join(torch.__version__.split(".")[:2]) not in KNOWN:
-        what = f"does not know torch {torch.__version__}: a capture reaches into its inside"
+        what = f"depends on internals of torch, unknown for {torch.__version__}"
         raise InputError("sim capture", what, f"install torch {' or '.join(KNOWN)}.*")
     return torch

@@ -1,4 +1,4 @@
-"""Process groups of a world that is not there, and what DDP, FSDP and DTensor ask of it."""
+"""How do process groups, DDP, FSDP and DTensor work in a world that is not there?"""
 
 from importlib import import_module
 from typing import Any

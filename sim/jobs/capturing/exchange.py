@@ -1,8 +1,8 @@
-"""Ranks that send one another messages, each captured in a process of its own.
+"""How do captured ranks send one another messages? Each is captured in its own process.
 
-What is sent has shapes and no content, but pipelines agree on shapes first, with objects and small
-integers: those really travel, through the process that started the others. A rank is started when
-another one first sends to it or receives from it.
+Tensors that are sent have shapes and no content. Pipelines first agree on shapes, by objects and
+small integers, which really travel through the process that started the others. A rank is started
+when another rank first sends to it or receives from it.
 """
 
 import os
@@ -23,7 +23,7 @@ _MOST = 64  # processes; no pipeline has more stages
 
 
 class Exchange:
-    """What one rank sends to others and receives from them."""
+    """The messages of a rank to others and from them."""
 
     def __init__(self, hub: Connection | None = None) -> None:
         self.hub = hub
@@ -41,10 +41,9 @@ class Exchange:
             self.hub.send(("send", to, thing))
 
     def receive(self, source: int) -> Any:
-        """The next thing that a rank has sent to this one. Raises `InputError` where this rank is
-        captured alone."""
+        """The next message from a rank. Raises `InputError` where this rank is captured alone."""
         if self.hub is None:
-            what = f"waits for what rank {source} sends, which is not captured"
+            what = f"waits for a message of rank {source}, which is not captured"
             raise InputError("sim capture", what, "capture pipelines with --stages")
         self.hub.send(("receive", source, None))
         return self.hub.recv()
@@ -120,7 +119,7 @@ class _Ranks:
             self.asking[rank] = peer
 
     def answer(self) -> None:
-        """Hand over what has come. Raises `InputError` where everybody waits for nothing."""
+        """Hand over messages that have come. Raises `InputError` where every rank waits in vain."""
         for rank, source in list(self.asking.items()):
             if self.boxes[source, rank]:
                 del self.asking[rank]
@@ -137,7 +136,7 @@ class _Ranks:
 
 
 def _run(capture: Capture, rank: int, hub: Connection) -> None:
-    """What a process does."""
+    """The work of a process."""
     try:
         hub.send(("done", rank, capture(rank, Exchange(hub))))
     except InputError as error:
@@ -148,8 +147,8 @@ def _run(capture: Capture, rank: int, hub: Connection) -> None:
 
 
 def install_messages(torch: Any, patches: Patches, exchange: Exchange) -> None:
-    """Objects between two ranks really travel; what all tell one another is taken to be what this
-    rank says itself."""
+    """Objects between two ranks really travel. Where all ranks tell one another objects, all say
+    the same as this rank."""
     c10d = import_module("torch.distributed.distributed_c10d")
 
     def send(objects: list[Any], dst: int, *_: Any, **__: Any) -> None:

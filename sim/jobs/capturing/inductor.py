@@ -14,7 +14,8 @@ Launched = Callable[[Callable[[], Operator], list[Any], list[Any]], None]
 
 
 class Kernel:
-    """A kernel of inductor: its name says what is fused in it, its source what each argument is."""
+    """A kernel of inductor: its name lists the fused operators, its source the role of each
+    argument."""
 
     def __init__(self, torch: Any, name: str, source: str, launched: Launched) -> None:
         self.torch, self.launched = torch, launched
@@ -61,10 +62,12 @@ def _read(inputs: list[Tensor], size: float) -> list[Tensor]:
 
 
 def compiled_once(torch: Any, compile: Callable[..., Any], codecache: Any) -> Callable[..., Any]:
-    """`fx_codegen_and_compile` with a memory. What tells graphs apart is torch's own key of those
-    that it keeps on the disk, and the lines of the script that they come from; a graph whose shapes
-    are symbols is compiled whenever it comes, and so is one that holds constants, or that becomes
-    a CUDA graph."""
+    """`fx_codegen_and_compile` with a memory.
+
+    Graphs are equal if torch's key for its disk cache and the lines of the script agree. A graph is
+    always compiled anew if its shapes are symbols, if it holds constants, or if it becomes a CUDA
+    graph.
+    """
     known: dict[Any, Any] = {}
 
     def compiled(graph: Any, inputs: Sequence[Any], checked: Any, *rest: Any, **given: Any) -> Any:
@@ -83,7 +86,7 @@ def compiled_once(torch: Any, compile: Callable[..., Any], codecache: Any) -> Ca
 
 
 def _plain(torch: Any, graph: Any, inputs: Sequence[Any]) -> bool:
-    """Whether all sizes are numbers, and nothing is held but what is given."""
+    """Whether all sizes are numbers, and the graph holds nothing but its inputs."""
     symbols = torch.SymInt, torch.SymFloat, torch.SymBool
     values = [*inputs, *(node.meta.get("val") for node in graph.graph.nodes)]
     sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
@@ -110,11 +113,10 @@ class Fallback:
         self.note, self.place = note, place
 
     def compiled(self, graph: Any, *args: Any, **given: Any) -> Any:
-        """A graph, compiled forward and back, or itself.
+        """A compiled graph, forward and back; the graph itself where inductor fails.
 
-        Its backward graph is compiled after its first forward pass; where that fails, that pass
-        goes back uncompiled through what was derived for inductor, and later ones are the
-        script's own from their beginning.
+        The backward graph is compiled after its first forward pass. If that fails, the backward
+        pass at hand runs the traced graph uncompiled, and later steps run the script's own code.
         """
         place, broken = self.place(), []
 

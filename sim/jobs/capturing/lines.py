@@ -1,8 +1,8 @@
-"""Which line of the script is at work, and which kernels of a compiled graph come from which.
+"""Which line of the script is at work, and from which line does a compiled kernel come?
 
-Before each of its calls the Python that inductor writes has a comment: the line of the script whose
-operators make most of the bytes of what is fused there, and whether all of it is of the forward
-pass, so that a backward graph runs it again.
+The Python that inductor writes gets a comment before each call: the line whose operators make most
+of the bytes of the kernel. It also says whether all of the kernel is of the forward pass, so that a
+backward graph runs it again.
 """
 
 import linecache
@@ -68,7 +68,7 @@ class Lines:
         return None
 
     def install(self, patches: Patches) -> None:
-        """Inductor writes marks, and what it has written is read."""
+        """Let inductor write marks, and read them."""
         codecache = import_module("torch._inductor.codecache").PyCodeCache
         write = codecache.write
 

@@ -1,4 +1,4 @@
-"""What is being recorded: the events and blocks of memory so far, in the order of the host."""
+"""What has been recorded so far? Events and blocks of memory, in the order of the host."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -61,7 +61,7 @@ class Log:
     _passed: int = 0
 
     def begin(self) -> None:
-        """The step that counts begins: what came before is only memory."""
+        """The step that is recorded begins; only the memory from before it is kept."""
         self.events.clear()
         self.views = 0
         for row in self.memory:
@@ -69,7 +69,7 @@ class Log:
         self.began, self.passed_back = True, False
 
     def optimizer_begins(self) -> None:
-        """What came behind the last backward pass (clipping) is the optimizer's, too."""
+        """Operators behind the last backward pass (clipping) count as the optimizer's."""
         self.phase = "optimizer"
         for number in reversed(range(len(self.events))):
             if self.events[number].phase != "forward":
@@ -86,7 +86,7 @@ class Log:
         self.events.append(Event(kind=kind, stream=stream, **fields))
 
     def sync_all(self, current: int) -> None:
-        """The host waits for what is under way, and for all streams that something runs on."""
+        """The host waits for messages in flight, and for all streams with work."""
         if not self.began:
             return
         sent = (e for e in self.events if e.kind in ("collective", "send", "recv"))
@@ -127,7 +127,7 @@ class Log:
             self._row(block, -1, self.stream(stream), -1)
 
     def emptied(self) -> None:
-        """What the allocator has cached is given back to the device."""
+        """The allocator gives its cached blocks back to the device."""
         self._row(0, 0, 0, -1)
 
     def block_of(self, storage: Any) -> int:
@@ -160,7 +160,7 @@ class Log:
         self.memory.append(Row(now, block, size, stream, line, self.phase, self._passed, again))
 
     def allocations(self) -> tuple[Allocation, ...]:
-        """All rows, with what their blocks hold."""
+        """All rows, with the parts of their blocks."""
         ends = {row.block: row for row in self.memory if not row.bytes}
         parts = {
             row.block: self.parts.get(row.block, _part(row, ends.get(row.block)))

@@ -1,9 +1,8 @@
-"""Tensors of modules and losses that move to the device, that are copied, saved and read.
+"""How are tensors of modules moved, copied, saved and read where they are fake?
 
-On a real GPU `module.to("cuda")` puts new content into a parameter that stays what it is, so that
-an optimizer made before, another module that shares the parameter and a hook on it go on with it.
-Content of a fake tensor cannot be put into a real one, and torch makes a new parameter instead.
-Here the old one takes the new one's place.
+On a real GPU `module.to("cuda")` puts new content into the same parameter. Optimizers, hooks and
+modules that share the parameter keep it. The content of a fake tensor cannot be put into a real
+tensor, so torch makes a new parameter. Here the old parameter takes its place.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,11 +17,11 @@ from sim.jobs.capturing.patches import Patches
 
 
 class _NoContentError(Exception):
-    """What would be saved is on a device that is not there."""
+    """A tensor that would be saved is on a device that is not there."""
 
 
 def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
-    """Patch moves, copies and checkpoints; one that is not written is told."""
+    """Patch moves, copies and checkpoints; a checkpoint that is not written is `told`."""
     _moves(torch, patches)
     _copies(torch, patches)
     _saves(torch, patches, told)
@@ -30,13 +29,13 @@ def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
 
 
 def _moves(torch: Any, patches: Patches) -> None:
-    """`to`, `cuda`, `half`, `to_empty` and so on all go through one function."""
+    """`to`, `cuda`, `half`, `to_empty` and the like all go through `_apply`."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     apply, usual = torch.nn.Module._apply, torch._C.TensorBase.data
 
     def put(tensor: Any, new: Any) -> None:
-        """`weight.data = ...`, by which FSDP1 and scripts move single ones."""
+        """`weight.data = ...`, by which FSDP1 and scripts move single parameters."""
         fake, before = isinstance(new, FakeTensor), getattr(tensor, "fake_device", None)
         if not fake or before == new.fake_device:
             usual.__set__(tensor, new)
@@ -61,7 +60,7 @@ def _moves(torch: Any, patches: Patches) -> None:
 
 
 def _become(torch: Any, old: Any, new: Any) -> None:
-    """Everything that is known of a tensor by its object holds for another one's content."""
+    """References to the old tensor refer to the content of the new tensor."""
     hooks = old._backward_hooks
     old.__class__, new.__class__ = new.__class__, old.__class__
     old.__dict__, new.__dict__ = {**old.__dict__, **new.__dict__}, {}
@@ -71,7 +70,7 @@ def _become(torch: Any, old: Any, new: Any) -> None:
 
 
 def _copies(torch: Any, patches: Patches) -> None:
-    """Else a copy of a fake tensor would be one of its mode, too."""
+    """A plain copy of a fake tensor would also copy its mode."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     usual = torch.Tensor.__deepcopy__
@@ -92,7 +91,7 @@ def _copies(torch: Any, patches: Patches) -> None:
 
 
 def _saves(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
-    """Checkpoints with tensors of the device are not written, nor is one written over."""
+    """Checkpoints with tensors of the device are not written; existing files stay."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     usual, reduced = torch.save, torch.Tensor.__reduce_ex__
@@ -176,7 +175,7 @@ def _unmasked(torch: Any) -> Iterator[None]:
 
 
 def _shapes(torch: Any) -> dict[str, Callable[..., Any]]:
-    """What the operators give, by the input, whose second dimension is that of channels."""
+    """The shapes of the operators' results; the second dimension of the input are the channels."""
 
     def channels(tensor: Any, number: int) -> tuple[Any, ...]:
         return tuple(tensor.new_empty(tensor.shape[1], dtype=torch.float32) for _ in range(number))

@@ -1,4 +1,4 @@
-"""Operators of torch as a recording has them."""
+"""How does a recording describe an operator of torch?"""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any])
 
 
 def _read(ins: list[Any], unread: list[Any]) -> list[Any]:
-    """Without those that are only written: once each, since what is written may be read, too."""
+    """Leave out each of the `unread` tensors once: a written tensor may also be read."""
     left = {id(tensor) for tensor in unread}
     read = []
     for tensor in reversed(ins):  # `out` is the last argument

@@ -1,4 +1,4 @@
-"""Changes to other people's modules that do not outlive their context."""
+"""How are other people's modules changed for a while only?"""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class Patches:
         self._undo: list[Callable[[], object]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> Any:
-        """Set an attribute; what it was before is returned, None where there was none."""
+        """Set an attribute and return its old value, None where there was none."""
         old = owner.__dict__.get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
         old = getattr(owner, name, _MISSING) if old is _MISSING and _plain(owner) else old
         setattr(owner, name, value)
@@ -43,7 +43,7 @@ class Patches:
 
 
 class _Finder:
-    """Finds one module, as others would, and changes it once it is loaded."""
+    """Finds a module as others would, and changes it when it is loaded."""
 
     def __init__(self, name: str, change: Callable[[ModuleType], None]) -> None:
         self.name, self.change = name, change

@@ -1,4 +1,5 @@
-"""Sees every operator below autograd and above fake tensors, once DTensors have unfolded."""
+"""Which operators does a script run? They are seen below autograd and above fake tensors, once
+DTensors have unfolded."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -40,7 +41,7 @@ def mode(torch: Any, recorder: "Recorder") -> Any:
 
 
 class _Function:
-    """What has to be known of an operator whenever it is called."""
+    """Facts about an operator that every call of it needs."""
 
     def __init__(self, torch: Any, func: Any) -> None:
         self.func = func  # as long as this is kept its identity is nobody else's
@@ -87,7 +88,7 @@ class Recorder:
         self.mode: Any = None  # through which it sees operators
 
     def dispatched(self, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operator on fake tensors and record it, if it is one of the device."""
+        """Run an operator on fake tensors, and record it if it is the device's."""
         known = self.functions.get(id(func)) or self._function(func)
         if known.asks_device:
             return args[0].fake_device
@@ -180,7 +181,7 @@ class Recorder:
         return line
 
     def _there(self, tensors: list[Any]) -> list[Any]:
-        """Those on the device."""
+        """The tensors on the device."""
         return [tensor for tensor in tensors if tensor.device.type == "cuda"]
 
     def _on_device(self, tree: Any) -> list[Any]:
@@ -218,7 +219,7 @@ class Recorder:
         ins: list[Any],
         outs: list[Any],
     ) -> int:
-        """The number of an operator in the log; one that is asked alike is described once."""
+        """The number of an operator in the log; equal calls are described once."""
         key = (asked, known.rounded and tf32()) if asked else None
         number = self.numbers.get(key)
         if number is None:
@@ -306,7 +307,7 @@ class Recorder:
 
 
 def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Arguments by name; those that are as usual do not come along."""
+    """Arguments by name, with their defaults."""
     schema = func._schema.arguments
     usual: dict[str, Any] = {
         argument.name: argument.default_value for argument in schema if argument.has_default_value()

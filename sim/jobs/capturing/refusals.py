@@ -1,4 +1,4 @@
-"""What cannot be recorded, told with the line of the script that does it."""
+"""Why can a script not be recorded, and which of its lines is to blame?"""
 
 import traceback
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _OURS = str(Path(__file__).parents[1])
 
 
 def of_script(file: str, folder: str) -> bool:
-    """Whether a source file is one of the user's own, whose script may be a package's."""
+    """Whether a source file is the user's; the script may be part of a package."""
     folder = folder.rstrip("/") + "/"
     others = "site-packages" in file.removeprefix(folder)
     return file.startswith(folder) and not others and not file.startswith(_OURS)

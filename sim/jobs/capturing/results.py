@@ -1,9 +1,9 @@
-"""What operators give on fake tensors, remembered by what they are given.
+"""What do operators return on fake tensors? Results are remembered by the arguments.
 
-A fake tensor's mode works an operator out by its kernel for shapes, or finds the answer in a cache
-whose keys allow for symbols, sparse layouts and much else that a capture does not have: 0.2 ms an
-operator (torch/_subclasses/fake_tensor.py, `_cached_dispatch_impl`). A training loop asks the same
-few hundred questions again and again, so here an answer that was seen is a look into a table.
+A fake tensor's mode computes shapes by a kernel, or finds them in a cache whose keys allow for
+symbols, sparse layouts and more: 0.2 ms an operator (torch/_subclasses/fake_tensor.py,
+`_cached_dispatch_impl`). A training loop asks the same few hundred questions again and again, so
+here a known answer is looked up in a table.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _SHARES = ("_unsafe_view",)
 
 
 class _Fresh:
-    """A result in memory of its own."""
+    """A result in new memory."""
 
     __slots__ = ("dtype", "shape", "state", "stride")
 
@@ -35,8 +35,8 @@ class _Plain:
 
 
 class Results:
-    """Answers of a fake mode. What is remembered of an operator of `aten`: that its results are
-    fresh, views of what it was given first, or what it was given itself."""
+    """Remembers the results of operators of `aten`: fresh tensors, views of the first argument, or
+    arguments themselves."""
 
     def __init__(self, torch: Any, mode: Any) -> None:
         self.torch, self.mode = torch, mode
@@ -55,8 +55,8 @@ class Results:
         self._plain = {*plain, torch.layout, torch.memory_format}
 
     def asked(self, func: Any, args: Any, kwargs: Any, given: list[Any]) -> Any:
-        """A key that is equal for operators that are given alike (shapes, strides, numbers), None
-        for what no key tells. All tensors among the arguments are added to those `given`."""
+        """A key that is equal for calls with equal shapes, strides and numbers; None where no key
+        tells calls apart. All tensors among the arguments are added to `given`."""
         key: list[Any] = [id(func), self.torch.get_default_dtype()]
         told = self._told(key, args, given)
         for name, value in kwargs.items():
@@ -84,7 +84,7 @@ class Results:
         return told
 
     def of(self, func: Any, args: Any, kwargs: Any, asked: Any) -> Any:
-        """What an operator gives; `asked` is its key."""
+        """The result of an operator; `asked` is its key."""
         answer = self._answers.get(asked, _UNTOLD)
         if answer is not _UNTOLD:
             return self._given(answer, func, args, kwargs)
@@ -99,7 +99,7 @@ class Results:
         return out
 
     def _lasts(self, func: Any, given: list[Any]) -> bool:
-        """Whether shapes alone say what an operator gives."""
+        """Whether shapes alone determine an operator's result."""
         tags, masks = self.torch.Tag, (self.torch.bool, self.torch.uint8)
         if func._overloadpacket.__name__ == "index":
             return not any(tensor.dtype in masks for tensor in given[1:])
@@ -107,7 +107,7 @@ class Results:
         return not special & {*func.tags}
 
     def _answer(self, func: Any, out: Any, args: Any, kwargs: Any, given: list[Any]) -> Any:
-        """An operator's results as an answer, `_UNTOLD` for what is none."""
+        """An operator's results as an answer; `_UNTOLD` where they cannot be remembered."""
         several = isinstance(out, list | tuple)
         results = list(out) if several else [out]
         if func.is_view or func._overloadpacket.__name__ in _SHARES:
@@ -163,7 +163,7 @@ class Results:
         return self._filled(answer.shape, answer.stride, answer.dtype, answer.state)
 
     def fresh(self, shape: Any, stride: Any, dtype: Any, device: Any) -> Any:
-        """A fake tensor in memory of its own."""
+        """A fake tensor in new memory."""
         return self._filled(shape, stride, dtype, self._state(device))
 
     def _filled(self, shape: Any, stride: Any, dtype: Any, state: dict[str, Any]) -> Any:
@@ -172,7 +172,7 @@ class Results:
             return self._faked(empty, state)
 
     def viewed(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What a view gives of the fake tensor that is its first argument."""
+        """The result of a view of the fake tensor that is its first argument."""
         with self.in_kernel(self.mode):
             out = func(*args, **kwargs)
         state = self._state(args[0].fake_device)

@@ -1,4 +1,4 @@
-"""To which experts tokens go: nothing is computed, so a law says it, as it does for `sim run`."""
+"""To which experts do tokens go? Nothing is computed, so a law decides, as in `sim run`."""
 
 import sys
 from functools import lru_cache
@@ -34,7 +34,7 @@ def routing_of(text: str) -> Routing:
     if law.endswith(".csv"):
         return Routing(law="file", file=text)
     remedy = "name balanced, zipf=EXPONENT, dirichlet=ALPHA or a CSV file of counts"
-    raise InputError(where, "is no law of routing", remedy)
+    raise InputError(where, "is no known law of routing", remedy)
 
 
 def _number(text: str, where: str) -> float:
@@ -45,8 +45,8 @@ def _number(text: str, where: str) -> float:
 
 
 class Router:
-    """Chooses experts; layers are told apart by their modules, so that one that runs again chooses
-    the same."""
+    """Chooses experts. Layers are told apart by their modules: a layer that runs again chooses the
+    same."""
 
     def __init__(self, torch: Any, routing: Routing) -> None:
         self.torch, self.routing = torch, routing
@@ -75,9 +75,12 @@ class Router:
 
 @lru_cache(maxsize=256)
 def _picks(routing: Routing, experts: int, k: int, tokens: int, layer: int) -> NDArray[np.int64]:
-    """Different experts for each token, so that each one is chosen as often as its share says, to
-    within one: systematic sampling (Madow 1949), where expert e is a stretch of length k p_e of a
-    line, at most 1, and token t takes the stretches at (t + 1/2) / tokens + 0, 1, ... k - 1."""
+    """Different experts for each token, so that each expert is chosen as often as its share says,
+    to within one token.
+
+    Systematic sampling (Madow 1949): expert e is a stretch of length k p_e of a line, at most 1.
+    Token t takes the stretches at (t + 1/2) / tokens + 0, 1, ... k - 1.
+    """
     ends = np.cumsum(_chances(_shares(routing, experts, layer), k))
     points = (np.arange(tokens)[:, None] + 0.5) / max(tokens, 1) + np.arange(k)
     return np.minimum(np.searchsorted(ends, points, side="right"), experts - 1)
@@ -96,8 +99,8 @@ def _shares(routing: Routing, experts: int, layer: int) -> NDArray[np.float64]:
 
 
 def _chances(share: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """How many of a token's k choices fall on each expert, at most one; what is above goes to the
-    others by their shares.
+    """How many of a token's k choices fall on each expert, at most one; the excess goes to the
+    other experts by their shares.
 
     >>> _chances(np.array([0.8, 0.1, 0.1]), 2).round(2).tolist()
     [1.0, 0.5, 0.5]

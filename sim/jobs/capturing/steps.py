@@ -1,4 +1,4 @@
-"""The steps of a script's optimizers: between the ends of the first two lies what is recorded."""
+"""Which step is recorded? The step between the ends of the script's first two optimizer steps."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ class Enough(BaseException):
 
 
 class Steps:
-    """Counts the steps of optimizers; one inside another's counts with it."""
+    """Counts the steps of optimizers; a step inside another step counts with it."""
 
     def __init__(self, torch: Any) -> None:
         self.torch, self.done, self.parameters = torch, 0, 0
@@ -26,8 +26,8 @@ class Steps:
 
     @contextmanager
     def counted(self, log: Log) -> Iterator[None]:
-        """Raises `Enough` at the end of the second one. Where several optimizers take turns, it is
-        the second of the last that steps before the next backward pass."""
+        """Raises `Enough` at the end of the second step. Where several optimizers take turns, it is
+        the second step of the last optimizer before the next backward pass."""
         from torch.optim.optimizer import (
             register_optimizer_step_post_hook,
             register_optimizer_step_pre_hook,

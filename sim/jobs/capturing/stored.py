@@ -1,4 +1,4 @@
-"""What is in the memory of fake tensors, by storage: what a view writes its other views see."""
+"""What is in the memory of fake tensors? Views of a storage see one another's writes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +8,7 @@ _MOST = 1 << 27  # bytes of a storage that is followed
 
 
 class _Twin:
-    """Real memory beside a fake storage; `known` says of each byte whether it is what is there,
-    None that all of them are."""
+    """Real memory beside a fake storage; `known` tells which of its bytes are right (None: all)."""
 
     def __init__(self, storage: Any, gone: Callable[[Any], None], bytes: Any, known: Any) -> None:
         self.owner, self.size = ref(storage, gone), storage.nbytes()
@@ -24,7 +23,7 @@ class Stored:
         self._twins: dict[int, _Twin] = {}
 
     def content(self, tensor: Any) -> Any:
-        """A real tensor on what is known to be in a fake one, None where some of it is not."""
+        """A real tensor with the content of a fake tensor; None where part of it is unknown."""
         twin = self._twin(tensor.untyped_storage())
         if twin is None:
             return None
@@ -76,14 +75,14 @@ class Stored:
 
 
 def _view(memory: Any, tensor: Any) -> Any:
-    """What a tensor covers of the memory of its storage."""
+    """The part of a storage's memory that a tensor covers."""
     width = tensor.element_size()
     whole = memory[: len(memory) // width * width].view(tensor.dtype)
     return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _bytes(memory: Any, tensor: Any) -> Any:
-    """The same byte by byte, those that it covers several times once."""
+    """The bytes of this part; bytes that a tensor covers several times are there once."""
     width = tensor.element_size()
     steps = [
         (size if step else 1, step * width)

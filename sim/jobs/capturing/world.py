@@ -1,4 +1,4 @@
-"""A GPU and a world of ranks that are not there, for as long as a capture lasts."""
+"""How is a script made to see a GPU and a world of ranks that are not there?"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -25,8 +25,11 @@ GPUS_PER_NODE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """`rank` of a `world`, whose messages travel by an `exchange`, the `folder` that holds the
-    source whose lines are told, and the `routing` of tokens to experts."""
+    """The place of a captured rank.
+
+    It is `rank` of a `world`. Its messages travel by an `exchange`. The `folder` holds the source
+    whose lines are told. `routing` sends tokens to experts.
+    """
 
     world: int
     rank: int
@@ -37,7 +40,7 @@ class Place:
 
 @contextmanager
 def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
-    """Whatever runs inside is recorded in a log; nothing that is patched stays so."""
+    """Record all that runs inside in a log; nothing stays patched."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     patches, old = Patches(), dict(os.environ)
@@ -85,7 +88,7 @@ def _unsaved(log: Log, streams: Streams, line: str) -> None:
 
 
 def _environment(place: Place, local: int) -> Mapping[str, str]:
-    """What torchrun tells a process."""
+    """The environment of a process of torchrun."""
     return {
         "RANK": str(place.rank),
         "WORLD_SIZE": str(place.world),

@@ -1,8 +1,8 @@
 """What would a training script do on another cluster?
 
-One step of it, recorded by `sim.capture` or by PyTorch's execution trace observer, is data that
-becomes a program and is played without torch. Nothing else needs this folder: without it,
-recordings are unknown.
+One step of it, recorded by `sim.capture` or by PyTorch's execution trace observer, becomes a
+program, which is played without torch. Nothing else needs this folder: without it, recordings are
+unknown.
 """
 
 KEYS = ("record",)

@@ -1,12 +1,12 @@
-"""torch's caching allocator, played on what a script takes and gives back.
+"""How does torch's caching allocator serve the requests of a script?
 
 Source: c10/cuda/CUDACachingAllocator.cpp (malloc, get_free_block, alloc_block, should_split,
 find_expandable_block, map_block, free_block, release_cached_blocks). Requests are rounded up to 512
-bytes. Those of 1 MiB at most come from segments of 2 MiB, larger ones below 10 MiB from segments of
-20 MiB, all others from segments of their own size, rounded up to 2 MiB; the rest of a block is
-split off (above 512 bytes among small ones, above 1 MiB among large ones), and joined again when
-its neighbours are free. Every stream has pools of its own. With expandable segments a pool is one
-range of addresses, of which pages of 2 or 20 MiB are mapped as they are needed.
+bytes. Small requests, of 1 MiB at most, come from segments of 2 MiB; requests below 10 MiB come
+from segments of 20 MiB, larger requests from segments of their own size, rounded up to 2 MiB. The
+rest of a block is split off if it has more than 512 bytes (small) or 1 MiB (large), and joined
+again when its neighbours are free. Every stream has its own pools. With expandable segments a pool
+is a range of addresses; pages of 2 or 20 MiB are mapped when they are needed.
 """
 
 from bisect import bisect_left, insort
@@ -29,7 +29,8 @@ class Pool(NamedTuple):
 
 
 class Block:
-    """A part of a segment with its neighbours there; what is not `mapped` is addresses alone."""
+    """A part of a segment with its neighbours there. A block that is not `mapped` is only
+    addresses."""
 
     __slots__ = ("address", "before", "behind", "expandable", "free", "mapped", "pool", "size")
 
@@ -47,10 +48,10 @@ class OutOfMemoryError(Exception):
 
 
 class CachingAllocator:
-    """Blocks that are taken and given back by their numbers.
+    """Takes blocks and gives them back, by their numbers.
 
-    `allocated` and `reserved` are bytes now. The latter stays within the `capacity`, for which what
-    is cached was given back to the device so many `retries`.
+    `allocated` and `reserved` are bytes now. Reserved bytes stay within the `capacity`; for that,
+    cached blocks were given back to the device so many times (`retries`).
     """
 
     def __init__(self, settings: AllocatorSettings | None = None, capacity: float = inf) -> None:
@@ -74,8 +75,8 @@ class CachingAllocator:
         self.allocated += block.size
 
     def give(self, number: int, *, in_use: bool = False) -> None:
-        """Give a block back, be it `in_use` by the device until it is `over`; what was never taken
-        is not."""
+        """Give a block back; a block that was never taken is ignored. The device may still have it
+        `in_use`, until it is `over`."""
         block = self._live.pop(number, None)
         if block is not None:
             self.allocated -= block.size
@@ -90,7 +91,7 @@ class CachingAllocator:
             self._join(block)
 
     def empty(self) -> None:
-        """Give what is cached back to the device, once it has done its work: segments that are not
+        """Give cached blocks back to the device once it has done its work: segments that are not
         split, and whole pages (`release_cached_blocks`)."""
         for number in list(self._in_use):
             self.over(number)
@@ -114,8 +115,8 @@ class CachingAllocator:
         return size < self.settings.max_split_size and block.size - size > _SMALL
 
     def _found(self, size: int, pool: Pool) -> Block | None:
-        """`get_free_block`: the smallest cached block that is large enough, the lowest of equal
-        ones; before one that could grow, the next one if that could not grow as far."""
+        """`get_free_block`: the smallest cached block that is large enough, at the lowest address.
+        A block that could grow is passed over for the next block if that could grow less."""
         row, most = self._cached[pool], self.settings.max_split_size
         at = bisect_left(row, (size, -1))
         if at == len(row):
@@ -130,7 +131,7 @@ class CachingAllocator:
         return None if whole or size < most <= block.size else self._drop(block)
 
     def _made(self, size: int, pool: Pool) -> Block:
-        """`alloc_block`; if the device is full, again without what is cached."""
+        """`alloc_block`; if the device is full, cached blocks are given back first."""
         make = self._expanded if self.settings.expandable else self._segment
         block = make(size, pool)
         if block is None and self._release_largest(size, pool):
@@ -153,7 +154,7 @@ class CachingAllocator:
         return Block(whole, self._space(whole, 1), pool, expandable=False, mapped=True)
 
     def _space(self, size: int, align: int) -> int:
-        """Addresses of a new segment, no neighbours of another one's."""
+        """Addresses of a new segment, which borders on no other."""
         start = _up(self._addresses + 1, align)
         self._addresses = start + size
         return start
@@ -162,8 +163,8 @@ class CachingAllocator:
         self.reserved -= self._drop(block).size
 
     def _release_largest(self, size: int, pool: Pool) -> bool:
-        """`release_available_cached_blocks`: of blocks too large to be split, one that is large
-        enough, or as many of the largest as make up for it."""
+        """`release_available_cached_blocks`: of blocks too large to be split, the first that is
+        large enough, or as many of the largest as are needed."""
         row, most = self._cached[pool], self.settings.max_split_size
         if most == inf or self.settings.expandable:
             return False
@@ -180,7 +181,7 @@ class CachingAllocator:
         return _SMALL_SEGMENT if pool.small else int(self.settings.large_segment)
 
     def _expanded(self, size: int, pool: Pool) -> Block | None:
-        """`try_allocate_expandable_block`: where there is room; what is not mapped there is."""
+        """`try_allocate_expandable_block`: takes free addresses and maps pages there."""
         block = self._room(size, pool)
         if not block.mapped and not self._map(block, min(block.size, size)):
             return None
@@ -192,8 +193,8 @@ class CachingAllocator:
         return self._drop(block)
 
     def _room(self, size: int, pool: Pool) -> Block:
-        """`find_expandable_block`: the first free addresses that are enough, some of them not
-        mapped; else a segment of its own."""
+        """`find_expandable_block`: the first free addresses that are enough, in part not mapped;
+        else a new segment."""
         for address in self._unmapped[pool]:
             block = self._free[address]
             if block.before and block.before.free:
@@ -239,7 +240,7 @@ class CachingAllocator:
         self._join(block)
 
     def _cut(self, block: Block, size: int) -> Block:
-        """Shorten a block; what is left of it is another one behind it."""
+        """Shorten a block; the rest becomes the block behind it."""
         rest = Block(
             block.size - size, block.address + size, block.pool,
             expandable=block.expandable, mapped=block.mapped,

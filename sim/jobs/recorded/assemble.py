@@ -1,4 +1,4 @@
-"""The result of a recorded step that was played."""
+"""How does the record of a played recording become a result?"""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -35,8 +35,8 @@ def report(
     *,
     wall_seconds: float,
 ) -> Result:
-    """The result of recordings, one a stage, of which a program was played; formulas stand with
-    `Result`. FLOPs are those of `WorkDone`."""
+    """The result of a program that was made of recordings, one per stage; formulas stand with
+    `Result`, FLOPs with `WorkDone`."""
     topology, step = setup.machine.topology, record.step_time
     recordings, axes = [recording for recording, _ in setup.stages], setup.stages[0][1]
     work = [work_of(recording) for recording in recordings]
@@ -81,7 +81,7 @@ def _room(memories: Sequence[Memory], peaks: Sequence[Peak]) -> dict[str, Any]:
 
 
 def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
-    """What a result of it is of."""
+    """What the result is the result of."""
     topology, (recording, axes) = setup.machine.topology, setup.stages[0]
     return Inputs(
         model=" ".join((recording.script, *recording.arguments)),
@@ -139,7 +139,7 @@ def _remedies(memories: Sequence[Memory]) -> list[str]:
 
 
 def _warnings(setup: Recorded) -> Iterator[str]:
-    """What a reader should know before believing the number."""
+    """Facts that a reader should know before believing the result."""
     for recording, _ in setup.stages:
         yield from recording.notes
     yield from _measured_host(setup)
@@ -158,7 +158,7 @@ def _measured_host(setup: Recorded) -> Iterator[str]:
 
 
 def _of_memory(memory: Memory, capacity: float) -> Iterator[str]:
-    """Where the peak is, and what the allocator does about it."""
+    """Where the peak is, and how the allocator gets by with the device's memory."""
     worst = memory.peak()
     in_step = memory.peak(since=0).allocated
     if in_step < worst.allocated:

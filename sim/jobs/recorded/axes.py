@@ -1,4 +1,4 @@
-"""Mesh axes of a recording, recognised from the ranks of its process groups."""
+"""Which axes does a recording's mesh have? The ranks of its process groups tell."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ _MOVES = ("all_gather", "all_to_all")
 
 
 def context_strides(recordings: Iterable[Recording]) -> set[int]:
-    """Strides of the axes along which keys and values (or heads) move: whatever is gathered or
-    exchanged along them in forward passes comes right before or behind fused attention, while
-    tensor parallelism and experts have a product between."""
+    """Strides of the axes along which keys and values (or heads) move: all that is gathered or
+    exchanged along them in forward passes comes right before or behind fused attention. Tensor
+    parallelism and experts have a product between."""
     found: dict[tuple[int, int], bool] = {}
     for recording in recordings:
         for axis, beside in _moves(recording):
@@ -26,7 +26,8 @@ def context_strides(recordings: Iterable[Recording]) -> set[int]:
 
 
 def _moves(recording: Recording) -> Iterator[tuple[tuple[int, int], bool]]:
-    """Each such call along one axis, a stride and a size, and whether attention is next to it."""
+    """The axis (stride and size) of each call that may move keys and values, and whether attention
+    is next to it."""
     families = [kernel_of(operator).family for operator in recording.operators]
     marks = [families[e.operator] if e.kind == "kernel" else "" for e in recording.events]
     before, behind = _nearest(marks), _nearest(marks[::-1])[::-1]
@@ -81,9 +82,9 @@ def group_of(ranks: tuple[int, ...], where: str) -> Group:
 class Axes:
     """The `mesh`, fastest varying axis first, and the axes of each group by its number.
 
-    The outermost axis that is no pipeline's is data parallel, as torch's own meshes have it, and so
-    is every axis whose collectives are issued on streams of their own (FSDP's; tensor parallelism
-    computes on what it has just received). The outer of two shards nothing. The axis along which
+    The outermost axis but the pipeline's is data parallel, as in torch's own meshes. So is every
+    axis whose collectives are issued on their own streams (FSDP's); tensor parallelism computes on
+    the result at once. Of two data parallel axes the outer shards nothing. The axis along which
     attention gets its keys and values is context parallel.
     """
 
@@ -108,7 +109,7 @@ class Axes:
         return rank // self.strides[PIPELINE_AXIS] % self.mesh[PIPELINE_AXIS]
 
     def cause(self, group: int) -> Cause:
-        """What its collectives are put down to."""
+        """The cause of a group's collectives."""
         axes = self.of[group]
         if PIPELINE_AXIS in axes:
             return PIPELINE
@@ -118,10 +119,10 @@ class Axes:
 
 
 def axes_of(recording: Recording, *others: Recording) -> Axes:
-    """The axes of a recording, as its groups and those of the other stages show them.
+    """The axes of a recording, by its groups and the groups of the other stages.
 
-    The pipeline's is the one along which ranks send one another messages. Raises `InputError` where
-    groups do not divide the ranks into axes.
+    Ranks send one another messages along the pipeline's axis. Raises `InputError` where groups do
+    not divide the ranks into axes.
     """
     together = (recording, *others)
     stride = _sent_along(together)
@@ -141,8 +142,8 @@ def axes_of(recording: Recording, *others: Recording) -> Axes:
 
 
 def staged(recordings: Sequence[Recording]) -> list[tuple[Recording, Axes]]:
-    """Recordings with their axes, one a pipeline stage, in the order of the stages. Raises
-    `InputError` where one is missing or there twice."""
+    """Recordings with their axes in the order of their pipeline stages. Raises `InputError` where a
+    stage is missing or recorded twice."""
     all_axes = (
         axes_of(recording, *(o for o in recordings if o is not recording))
         for recording in recordings
@@ -174,8 +175,8 @@ def _sent_along(recordings: Iterable[Recording]) -> int:
 def _names(
     cuts: Sequence[int], sent: int, beside: Collection[int], context: Collection[int]
 ) -> list[str]:
-    """What the axes between cuts are called; `sent` is the pipeline's, `beside` are those whose
-    collectives are issued beside the stream that most kernels run on."""
+    """The names of the axes between cuts; `sent` is the stride of the pipeline. Collectives of axes
+    with the strides `beside` are issued beside the stream of most kernels."""
     known = {**dict.fromkeys(context, CONTEXT_AXIS), sent: PIPELINE_AXIS}
     names = [known.get(cut, f"axis{cut}") for cut in cuts[:-1]]
     free = [at for at, cut in enumerate(cuts[:-1]) if cut not in known]

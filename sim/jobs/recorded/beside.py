@@ -1,8 +1,8 @@
-"""Which collectives run beside which computations of a recording.
+"""Which collectives run beside which computations of a recording?
 
-A collective of another stream may run from the computation behind the last one that it waits for
-until the first one that waits for it. While it does, the main stream runs the computations between
-the two, and collectives that hold it up; of its seconds each computation has its share.
+A collective of another stream begins at the earliest behind the last computation that it waits for.
+It ends at the latest where a computation waits for it. In between, the main stream runs
+computations and the collectives that hold it up. Each computation has its share of the seconds.
 """
 
 from bisect import bisect_left
@@ -34,8 +34,8 @@ class _Flight:
 
 
 def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -> list[Operation]:
-    """The operations of a recording, computations of the main stream with what runs beside them:
-    collectives of the causes in `factors` for so many times as long."""
+    """The operations of a recording, with the collectives beside each computation of the main
+    stream. Collectives of the causes in `factors` last so many times as long."""
     flights, seconds = _flights(operations)
     found: dict[int, list[Beside]] = {}
     sums = [0.0, *accumulate(seconds)]

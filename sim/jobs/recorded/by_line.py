@@ -1,5 +1,4 @@
-"""A recorded step by the lines of its script: which take the device's time, and which hold its
-memory at the fullest moment."""
+"""Which lines of a script take the device's time, and which hold its memory at the peak?"""
 
 from collections import Counter, defaultdict
 

@@ -1,10 +1,10 @@
-"""A PyTorch execution trace as a recording: operators with their shapes, priced as a capture's are.
+"""How does a PyTorch execution trace become a recording?
 
-A trace holds the calls that operators make of one another, and a recording those for which a
-device runs a kernel: an operator is one if nothing that it calls is, but for the copies and fills
-that it may need itself; one that gives what it was given (`Tensor(a)` in its schema) is none. A
-trace has no streams: everything runs in a row, but for collectives, whose results are waited for
-where they are read.
+A trace has the calls that operators make of one another, a recording only operators that run a
+kernel. An operator counts as such if no inner operator does, apart from copies and fills for its
+own use. An operator that returns its argument (`Tensor(a)` in its schema) runs no kernel. A trace
+has no streams: everything runs in a row, except that the results of collectives are awaited where
+they are read.
 """
 
 import json
@@ -40,8 +40,8 @@ _PHASES: dict[str, Phase] = {  # by what the names of nodes begin with
 
 
 def recording_of(document: Mapping[str, Any], where: str) -> Recording:
-    """One step of a trace: from the end of its first optimizer step to that of its second, or all
-    of it where there is one. Raises `InputError`."""
+    """The step of a trace between the ends of its first two optimizer steps; all of the trace where
+    there is one. Raises `InputError`."""
     nodes = nodes_of(document, where)
     groups = _Groups(nodes, where)
     reader = _Reader(nodes, groups, where)
@@ -61,7 +61,8 @@ def recording_of(document: Mapping[str, Any], where: str) -> Recording:
 
 
 def _one_step(events: Sequence[Event]) -> list[Event]:
-    """What stands between a backward pass and an optimizer (clipping) counts as the optimizer's."""
+    """The step; events between a backward pass and an optimizer (clipping) count as the
+    optimizer's."""
     found = list(events)
     for place in range(len(found) - 1, 0, -1):
         if found[place].phase == "optimizer" and found[place - 1].phase == "forward":
@@ -81,7 +82,7 @@ def _one_step(events: Sequence[Event]) -> list[Event]:
 
 
 class _Groups:
-    """The process groups that a trace names, and those that its collectives `used`."""
+    """The process groups that a trace names; its collectives `used` some of them."""
 
     def __init__(self, nodes: Sequence[Node], where: str) -> None:
         self.where, self.used = where, Table[Group]()
@@ -102,11 +103,11 @@ class _Groups:
                 self.sizes[name] = max(int(group["group_size"]), 1)
                 self.members[name] = ranks
         except (ValueError, KeyError, TypeError):
-            raise InputError(self.where, "has process groups that are none", REMEDY) from None
+            raise InputError(self.where, "has process groups that cannot be read", REMEDY) from None
 
     def number(self, node: Node, inner: Sequence[Node]) -> int:
-        """The group of a collective: what it names, or NCCL's own node inside it, or the only one.
-        Raises `InputError` where none of them says which."""
+        """The number of a collective's group: the named group, else the group of NCCL's node inside
+        it, else the only group. Raises `InputError` where none is known."""
         names = [str(call.attributes["pg_name"]) for call in inner if "pg_name" in call.attributes]
         names += [value for value in node.given if isinstance(value, str) and value in self.sizes]
         names += list(self.sizes) if len(self.sizes) == 1 else []
@@ -119,8 +120,7 @@ class _Groups:
 
 @dataclass(slots=True)
 class _Facts:
-    """What is known of a call: its phase, the kernel that it is part of, whether it is made again,
-    and what it calls."""
+    """A call's phase, whether it is inside a kernel or made again, and the calls that it makes."""
 
     phase: Phase
     inside: bool = False
@@ -146,7 +146,7 @@ class _Reader:
         self.kernels = self._kernels()
 
     def _kernels(self) -> set[int]:
-        """The calls that are kernels, if nothing that they are made in is one."""
+        """The numbers of calls that are kernels, if no call around them is a kernel."""
         found = set()
         for node in reversed(self.nodes):
             facts = self.facts[node.number]
@@ -210,7 +210,7 @@ class _Reader:
         )
 
     def _call(self, node: Node, name: str, phase: Phase) -> Iterator[Event]:
-        """A collective or a message, or the wait for one."""
+        """A collective, a message, or a wait for either."""
         kind, mark = call_of(name), node.number
         tensors = list(operands((node.given, node.made)))
         if name == "wait_tensor":
@@ -238,7 +238,7 @@ class _Reader:
         return [*calls, *(inner for call in calls for inner in self.facts[call.number].calls)]
 
     def notes(self) -> Iterator[str]:
-        """Which operators are not torch's, and are taken to move what they are given."""
+        """A note on each operator that is not torch's."""
         for name, often in self.unknown.items():
             yield f"{name} ({often} times) is not torch's: taken to move its tensors, no more"
 
@@ -248,7 +248,7 @@ def _is_triton(node: Node) -> bool:
 
 
 def _operator(node: Node) -> Operator:
-    """What it reads, makes and writes, and what its kernel depends on, as a capture has it."""
+    """The operator of a call with its tensors and the arguments that its kernel depends on."""
     given, made = list(operands(node.given)), list(operands(node.made))
     if _is_triton(node):  # what it writes is among its arguments
         name = re.sub(r"[^\w]", "_", node.name)

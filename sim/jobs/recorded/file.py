@@ -22,20 +22,15 @@ _REMEDY = "record it again with `sim capture`"
 _SHOWN = 40  # characters of a text that is refused
 
 
-def is_recording(name: str) -> bool:
-    """Whether a scenario's name is that of a recording's file."""
-    return name.endswith((".json", ".json.gz"))
-
-
 def is_script(name: str) -> bool:
-    """Whether a file is a recording rather than another one in JSON, which has no script."""
+    """Whether a file is a recording; other files in JSON have no script."""
     if not name.endswith(".json") or not reads.exists(Path(name)):
         return name.endswith(".json.gz")
     return b'"script":' in reads.content(Path(name))
 
 
 def write(recordings: Sequence[Recording], path: Path) -> None:
-    """What is as usual in a table is left out."""
+    """Write recordings, without fields at their defaults."""
     documents = [_document(recording) for recording in recordings]
     document = documents[0] if len(documents) == 1 else {"stages": documents}
     text = json.dumps(document, separators=(",", ":")).encode()
@@ -65,8 +60,8 @@ def _value(value: Any) -> Any:
 
 
 def read(path: Path) -> tuple[Recording, ...]:
-    """The recordings of a file, one a pipeline stage, or one made of an execution trace of PyTorch.
-    Raises `InputError` for any other file; nothing of it is run."""
+    """The recordings of a file, one per pipeline stage; an execution trace of PyTorch becomes a
+    recording. Raises `InputError` for any other file; nothing of it is run."""
     where = str(path)
     data = _unpacked(reads.content(path), where)
     try:
@@ -95,8 +90,8 @@ def _one(document: Any, where: str) -> Recording:
 
 
 def _printable(recording: Recording, where: str) -> Recording:
-    """The same; what results and pages show of it must not steer a terminal. Arguments may have
-    several lines."""
+    """The recording, if no text that results and pages show can steer a terminal. Arguments may
+    have several lines."""
     arguments = (argument.translate({9: " ", 10: " "}) for argument in recording.arguments)
     for text in (recording.script, *arguments, *recording.lines, *recording.notes):
         if any(category(letter) == "Cc" for letter in text):
@@ -124,7 +119,7 @@ def _with_memory(recording: Recording, rows: Any, where: str) -> Recording:
     for number, row in enumerate(rows if isinstance(rows, list) else [None]):
         whole = isinstance(row, list) and len(row) == 6 and all(type(cell) is int for cell in row)
         if not whole or not _sound(allocation := Allocation(*row), recording):
-            raise InputError(where, f"row {number} of memory is none", _REMEDY)
+            raise InputError(where, f"row {number} of memory is no allocation", _REMEDY)
         memory.append(allocation)
     object.__setattr__(recording, "memory", tuple(memory))
     return recording

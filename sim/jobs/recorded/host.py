@@ -1,4 +1,5 @@
-"""What the host of a recorded step takes: by operator where that was measured, else by phase."""
+"""How long is the host of a recorded step busy? Measured times by operator count first, else the
+stack's by phase."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,8 @@ Measured = Mapping[tuple[str, Phase], OperatorTime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Seconds of the host: before a `step`, for each kernel by phase (`launch`), for each `call`
-    of a collective or to a peer, for each CUDA `graph`; operators that were `measured` take theirs.
-    """
+    """Seconds of the host: before a `step`, for each kernel by phase (`launch`), for each `call` of
+    a collective or to a peer, for each CUDA `graph`, and for `measured` operators."""
 
     step: float
     launch: Mapping[Phase, float]
@@ -28,7 +28,7 @@ class Host:
     measured: Measured = field(default_factory=dict)
 
     def taking(self, factor: float) -> "Host":
-        """One that takes so many times as long."""
+        """A host that takes so many times as long."""
         return Host(
             step=factor * self.step,
             launch={phase: factor * seconds for phase, seconds in self.launch.items()},
@@ -46,8 +46,8 @@ class Host:
         return self.launch[event.phase] * launches if seconds is None else seconds
 
     def seconds(self, event: Event, operator: Operator) -> float | None:
-        """Of all launches of an operator together, and of the views before it; None where it was
-        not measured. What is recomputed is called as in a forward pass."""
+        """Of all launches of an operator together and of the views before it; None where the
+        operator was not measured. Recomputed operators are called as in a forward pass."""
         phase: Phase = "forward" if event.again else event.phase
         measured = self.measured.get((fused_as_one(short_name(operator)), phase))
         if measured is None:
@@ -63,7 +63,7 @@ def measured_of(profile: Profile | None) -> Measured:
 
 
 class Coverage(NamedTuple):
-    """The share of launches whose host's time was measured, and those that are most of the rest."""
+    """The share of launches whose host's time was measured, and the most frequent `others`."""
 
     share: float
     others: tuple[str, ...]

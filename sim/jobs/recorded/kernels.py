@@ -1,4 +1,4 @@
-"""The kernels that torch's operators launch on a GPU, as `sim.hardware` times them."""
+"""Which kernels do torch's operators launch on a GPU, as `sim.hardware` times them?"""
 
 from collections.abc import Callable
 from math import ceil, prod
@@ -52,13 +52,13 @@ def is_free(name: str, *, view: bool) -> bool:
 
 
 def is_shape(name: str, *, view: bool) -> bool:
-    """Whether it is a view that a script or a module asks for: "t" and "detach" are what other
-    operators call for themselves."""
+    """Whether it is a view that a script or a module asks for. Other operators call "t" and
+    "detach" for themselves."""
     return view and name not in _FREE and name != "t"
 
 
 def has_kernel(name: str) -> bool:
-    """Whether an operator of this name is known to be kernels of its own, whatever it calls."""
+    """Whether an operator of this name has its own kernels, whatever operators it calls."""
     known = (*_PRODUCTS, *_LAUNCHES, *_ROWS_ONLY, *_LABELS_ONLY)
     fused = "dot_product" in name and "attention" in name and not name.endswith("_math")
     inner = fused and name.startswith("_")
@@ -66,7 +66,7 @@ def has_kernel(name: str) -> bool:
 
 
 def of_own_use(name: str) -> bool:
-    """Whether other operators call an operator of this name for what they do themselves."""
+    """Whether other operators call an operator of this name for their own use."""
     return name.startswith("empty") or name in (*_WRITES_ONLY, "copy_", "clone", "_to_copy")
 
 
@@ -126,7 +126,7 @@ def _precision(tensor: Tensor) -> Precision:
 
 
 def _product(operator: Operator, name: str) -> Gemm:
-    """mm, bmm (m x k, k x n); those that add have what is added first."""
+    """mm, bmm (m x k, k x n); operators with a sum have the summand first."""
     x, y = operator.inputs[-2:] if "add" in name else operator.inputs[:2]
     batch = x.shape[0] if len(x.shape) == 3 else 1
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
@@ -146,7 +146,8 @@ def _grouped(operator: Operator, name: str) -> Gemm:
 
 
 def _convolution(operator: Operator, name: str) -> Gemm:
-    """An implicit product over pixels; backward one for the input and one for the weight."""
+    """An implicit product over pixels; a backward pass has a product for the input and another for
+    the weight."""
     backward = name == "convolution_backward"
     image, weight = operator.inputs[0], operator.inputs[2 if backward else 1]
     image = image if backward else operator.outputs[0]
@@ -203,7 +204,8 @@ NAMESPACES = ("c10d", "_c10d_functional")
 
 
 def call_of(operator: str) -> str | None:
-    """What an operator of these namespaces does; None for a barrier and the like.
+    """The collective or message of an operator of these namespaces; None for a barrier and the
+    like.
 
     >>> call_of("_allgather_base_"), call_of("barrier")
     ('all_gather', None)

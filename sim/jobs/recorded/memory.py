@@ -1,4 +1,4 @@
-"""What a recorded script holds of the device's memory, moment by moment, and at the fullest one."""
+"""How much of the device's memory does a recorded script hold, from moment to moment?"""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ class Moments:
             self.of[event.stream].append(number)
 
     def over(self, stream: int, event: int) -> float:
-        """When what a stream was given before an event is done."""
+        """When the device has done all that a stream was given before an event."""
         place = bisect_left(self.of[stream], event)
         return self.done[self.of[stream][place - 1]] if place else 0.0
 
@@ -89,8 +89,8 @@ BESIDE = "cached, not allocated"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A request that the device could not serve: its `bytes` and line of the script, what was
-    allocated and reserved, and the number of the memory's row."""
+    """A request that the device could not serve: its `row`, its `bytes`, its line of the script,
+    and the allocated and reserved bytes at that moment."""
 
     row: int
     bytes: int
@@ -101,12 +101,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most bytes `allocated` to tensors at once and `reserved` from the device; at the former
-    moment bytes by part, and by line of the script, which of these took the last of them (`line`),
-    and the event before which it was.
+    """The most bytes `allocated` to tensors at once, and the most `reserved` from the device.
 
-    `retries` is how often the allocator gave back what it had cached, `failure` the first request
-    that failed all the same; what comes behind it is played as if the device were larger.
+    `parts` and `lines` divide the allocated bytes at their peak, which was reached at the `line` of
+    the script before the `event`. The allocator gave back cached blocks so often (`retries`).
+    `failure` is the first request that failed all the same; the rest is played as on a larger
+    device.
     """
 
     allocated: float
@@ -121,7 +121,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a row changes: bytes allocated to its block (negative: given back), and reserved."""
+    """The change by a row: bytes allocated to its block (negative: given back), and reserved."""
 
     event: int
     block: Allocation | None
@@ -130,10 +130,12 @@ class _Change:
 
 
 class Memory:
-    """A recording's memory, played once on a device of so many bytes; with its own settings of the
-    allocator, or others. By the `moments` of a played step blocks of several streams are free
-    once the device is done with them, else at once. Raises `InputError` for settings that torch
-    does not know."""
+    """A recording's memory, played on a device of so many bytes; `settings` replace the recording's
+    own settings of the allocator.
+
+    With the `moments` of a played step, blocks that several streams use are free once the device is
+    done with them, else at once. Raises `InputError` for settings that torch does not know.
+    """
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class Memory:
         self._changes = list(self._played())
 
     def with_expandable_segments(self) -> "Memory":
-        """The same where the allocator maps pages as it needs them."""
+        """The memory under an allocator that maps pages as it needs them."""
         settings = replace(self.settings, expandable=True)
         return Memory(self.recording, self.capacity, settings, self.moments)
 
@@ -161,7 +163,7 @@ class Memory:
         return any(row.bytes < 0 for row in self.recording.memory)
 
     def at(self, moments: Moments) -> "Memory":
-        """The same by the moments of a played step."""
+        """The memory by the moments of a played step."""
         return Memory(self.recording, self.capacity, self.settings, moments)
 
     def _played(self) -> Iterator[_Change]:
@@ -206,8 +208,8 @@ class Memory:
         return self.recording.lines[row.line] if row.line >= 0 else NOWHERE
 
     def peak(self, since: int = -1) -> Peak:
-        """The fullest moment from an event up to the end of the recorded step, the last one of
-        several."""
+        """The fullest moment from an event to the end of the recorded step; the last of equal
+        moments."""
         most = level = reserved = highest = 0
         at = -1
         until = [*(change.event for change in self._changes[1:]), inf]
@@ -239,7 +241,7 @@ class Memory:
         return added({}, *(_use(c).kept for c in self._changes if c.event < 0))
 
     def by_event(self) -> dict[int, MemoryUse]:
-        """What happens just before each event of the step."""
+        """Uses of memory just before each event of the step."""
         uses: dict[int, list[MemoryUse]] = {}
         for change in self._changes:
             if change.event >= 0:
@@ -248,7 +250,7 @@ class Memory:
 
 
 def fullest(memories: Sequence[Memory]) -> Memory:
-    """That of the GPU which reserves most."""
+    """The memory of the GPU that reserves most."""
     return max(memories, key=lambda memory: memory.peak().reserved)
 
 

@@ -1,7 +1,7 @@
-"""From recordings to a program: what was recorded is what every rank of its stage does.
+"""How do recordings become a program? All ranks of a stage do what its recorded rank did.
 
-Kernels of a stream in a row become one computation; events, results of collectives and the order of
-a communicator say what waits for what, as they did when the host issued them.
+Kernels of a stream in a row become a computation. Events, results of collectives and the order of a
+communicator determine the waits, as they did when the host issued them.
 """
 
 from collections import Counter, defaultdict
@@ -44,7 +44,7 @@ Time = Callable[[Kernel], float]
 
 
 class Noted(NamedTuple):
-    """Of each event: what its stream ran last, when it came, and the host's seconds for it."""
+    """For each event: the last operations of its stream, and the host's seconds for it."""
 
     places: Sequence[Sequence[str]]
     hosts: Sequence[float]
@@ -59,12 +59,12 @@ def program(
     host: Host,
     factors: Mapping[str, float],
 ) -> tuple[Program, list[Noted]]:
-    """The step of one recording a pipeline stage, in their order, and what is noted of its events.
+    """The step of recordings, one per pipeline stage in their order, with notes on their events.
 
-    `kernels` are those of the operators of each recording, `time` their seconds on the device. A
-    stage runs its step as one routine, whose operations say which pass they belong to: what stages
-    send one another was recorded, too. Kernels lose to collectives of the causes in `factors` as if
-    these took so many times as long.
+    `kernels` has the kernel of each operator of each recording, `time` gives its seconds on the
+    device. The step of a stage is a routine, whose operations know their passes; messages between
+    stages were recorded, too. Kernels lose to collectives of the causes in `factors` as if these
+    took so many times as long.
     """
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
@@ -83,7 +83,8 @@ def program(
 
 
 def stage_of(routine: Routine, **parts: Any) -> Stage:
-    """The stage of a recorded step, which runs one routine; `parts` are further fields of it."""
+    """The stage of a recorded step, which runs a single routine; `parts` are further fields of the
+    stage."""
     (occasion,) = _PASS.actions[0].occasions
     return Stage(routines={occasion: routine}, **parts)
 
@@ -235,7 +236,7 @@ class _Writer:
         self.results[event.mark] = name
 
     def _waits(self, stream: str, ends: Sequence[str]) -> None:
-        """What a stream runs from here on waits for those operations."""
+        """The stream's next operation waits for these."""
         known = {*self.after[stream], self.last.get(stream)}
         new = [end for end in ends if end not in known]
         if new:
@@ -288,7 +289,8 @@ class _Writer:
             yield phase, cause, [issued for _, issued in same]
 
     def _issued(self, event: Event) -> Issued:
-        """A kernel with the host's seconds: those of a CUDA graph at the first of its kernels."""
+        """A kernel with the host's seconds; a CUDA graph's first kernel has the seconds of the
+        graph."""
         kernel = self.kernels[event.operator]
         if not event.graph:
             operator = self.recording.operators[event.operator]
@@ -299,7 +301,7 @@ class _Writer:
         return Issued(kernel, seconds)
 
     def _add(self, operation: Operation, action: Action | None = None) -> None:
-        """One more operation, part of a pass if of any."""
+        """Append an operation, perhaps of a pass."""
         self.done.append(replace(operation, memory=self.changed))
         self.passes.append(action)
         self.changed = NOTHING

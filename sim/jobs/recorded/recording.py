@@ -1,4 +1,4 @@
-"""A recording: operators, streams, events, collectives and memory of one rank in one step."""
+"""What did a rank do in a step? Operators, streams, events, collectives and memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +22,8 @@ PARTS = ("parameters", "gradients", "optimizer", "activations", "temporary", "bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """An operand: what its elements are called in torch ("bfloat16"), their bytes, its shape, and
-    how many elements it covers where some of them are one (broadcast), -1 where they are not."""
+    """An operand: torch's name of its type ("bfloat16"), the bytes of an element, the shape, and
+    how many distinct elements it has if it is broadcast (else -1)."""
 
     dtype: str
     width: Annotated[float, Ge(0)]
@@ -32,7 +32,7 @@ class Tensor:
 
     @property
     def bytes(self) -> float:
-        """Bytes that it covers: what is broadcast counts once."""
+        """Bytes that it covers; broadcast elements count once."""
         return self.width * (prod(self.shape) if self.elements < 0 else self.elements)
 
 
@@ -48,8 +48,8 @@ def covered(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """An operator of torch ("aten.mm") with its tensors, those of lists one after the other, and
-    such of its other arguments (`flags`) as its kernel depends on; `written` are its bytes."""
+    """An operator of torch ("aten.mm") with its tensors; lists are flattened. `flags` are other
+    arguments that its kernel depends on, `written` its bytes."""
 
     name: str
     inputs: tuple[Tensor, ...] = ()
@@ -79,8 +79,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """One `microbatch` through one `piece` of a model that a pipeline cuts up: forward, or one of
-    the kinds of backward passes of `sim.program.actions`."""
+    """A `microbatch` on its way through a `piece` of a model that a pipeline cuts up: forward, or a
+    kind of backward pass (`sim.program.actions`)."""
 
     kind: Kind
     microbatch: Index
@@ -89,17 +89,18 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What the host did next, on a `stream` (0 is the default one).
+    """An action of the host on a `stream` (0: the default stream).
 
-    "kernel" launches an `operator`; `again` marks what recomputation repeats, `reads` the
-    collectives whose results it is the first to read, `graph` the CUDA graph that launches it (0:
-    the host does). "collective" is one of a `group`, "send" and
-    "recv" name the other rank (`peer`), all with the `bytes` of the whole tensor and a `mark` by
-    which "done" (the stream waits for it) and `reads` name them; one that is `blocking` holds up
-    its stream by itself. "record" sets a `mark` on a stream, "wait" makes a stream wait for one,
-    "sync" the host for the stream. `views` counts those that the host has made since the
-    kernel before. `line` is the line of the script that it comes from, `within`
-    the pass that a pipeline's schedule runs it in.
+    "kernel" launches an `operator`: `again` by recomputation; it is the first to read the results
+    of the collectives `reads`; a CUDA `graph` launches it (0: the host does); the host has made so
+    many `views` since the kernel before.
+
+    "collective" is of a `group`; "send" and "recv" name the other rank (`peer`). `bytes` are of the
+    whole tensor. "done" and `reads` refer to a collective by its `mark`: "done" makes the stream
+    wait for it. A `blocking` collective holds up its stream by itself.
+
+    "record" sets a `mark` on a stream, "wait" makes a stream wait for a mark, "sync" the host for
+    the stream. `line` is the line of the script, `within` the pass of a pipeline's schedule.
     """
 
     kind: EventKind
@@ -122,10 +123,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A block of the device's memory that is taken, given back (0 `bytes`) or used on this stream,
-    too (-1: `Tensor.record_stream`), just before the event of this number; -1 is before the step.
-    `part` is what it holds (an index of `PARTS`). Block 0 stands for all that is cached, given back
-    to the device (`empty_cache`)."""
+    """A block of memory that is taken, given back (0 `bytes`) or also used on this stream (-1:
+    `Tensor.record_stream`), just before an event (-1: before the step).
+
+    `part` is an index of `PARTS`. Block 0 stands for all cached blocks, given back to the device
+    (`empty_cache`).
+    """
 
     event: int
     block: int
@@ -137,12 +140,12 @@ class Allocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """One rank's step. `operators`, `groups`, `lines` ("train.py:12") and `passes` are what events
-    refer to.
+    """The step of one rank. Events refer to `operators`, `groups`, `lines` ("train.py:12") and
+    `passes` by number.
 
-    `parameters` counts the model's, `memory` is in the host's order from the script's beginning on,
-    `allocator` the settings of torch's caching allocator that the script ran with. `notes` are what
-    a reader should know before believing it.
+    `parameters` counts the model's. `memory` is in the host's order and begins with the script.
+    `allocator` has the script's settings of torch's caching allocator. `notes` are for whoever
+    reads a result.
     """
 
     version: int = VERSION
@@ -203,7 +206,7 @@ class Table(Generic[Entry]):
         self._numbers: dict[str, int] = {}
 
     def number(self, entry: Entry) -> int:
-        """The place of an entry, a new one if it is not there yet."""
+        """The place of an entry, which is added if it is new."""
         number = self._numbers.setdefault(repr(entry), len(self.entries))
         if number == len(self.entries):
             self.entries.append(entry)

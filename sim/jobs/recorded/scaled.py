@@ -19,12 +19,7 @@ _SHARDED = tuple(PARTS.index(part) for part in ("parameters", "gradients", "opti
 
 
 def scaled(recordings: Sequence[Recording], world: int) -> tuple[Recording, ...]:
-    """The recordings of one step in another world. Raises `InputError` where more than data
-    parallelism would have to change.
-
-    The outermost data axis changes; where it shards states, an optimizer's operators and the
-    blocks of states scale with the share.
-    """
+    """The recordings of a step in a world of another size."""
     if all(recording.world == world for recording in recordings):
         return tuple(recordings)
     return tuple(
@@ -78,7 +73,7 @@ class _Places:
         )
 
     def group(self, group: Group, along: Sequence[str]) -> Group:
-        """The ranks that differ along the same axes, those next to one another as one."""
+        """The ranks that differ along the same axes; adjacent axes become a single axis."""
         found: list[tuple[int, int]] = []
         for axis in along:
             stride, size = self.strides[axis], self.sizes[axis]
@@ -98,7 +93,7 @@ def _shards(recording: Recording, axes: Axes, axis: str) -> bool:
 
 
 def _operators(recording: Recording, share: float) -> Iterator[Operator]:
-    """Operators, those that only the optimizer runs on their share of the states."""
+    """Operators; the optimizer's work on their share of the states."""
     phases: dict[int, set[str]] = {}
     for event in recording.events:
         if event.kind == "kernel":

@@ -1,4 +1,4 @@
-"""A recorded step of a training script set up on a cluster: what is played of it."""
+"""How is a scenario of a recorded script set up?"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,10 +29,12 @@ from sim.scenario.scenario import BaseScenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedScenario(BaseScenario):
-    """A training script whose step was recorded (`sim capture`): `record` is the file, or its
-    recordings, one a pipeline stage. The recording says what runs, so nothing is left to plan.
-    `allocator` are settings of torch's caching allocator as in PYTORCH_ALLOC_CONF, instead of
-    those that the script had."""
+    """A training script whose step was recorded (`sim capture`).
+
+    `record` is the file, or its recordings, one per pipeline stage. It fixes the layout, so there
+    is no plan. `allocator` replaces the script's settings of torch's caching allocator, written as
+    in PYTORCH_ALLOC_CONF.
+    """
 
     kind: ClassVar[str] = "sim.jobs.recorded.kind"
 
@@ -43,8 +45,8 @@ class RecordedScenario(BaseScenario):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What it takes to play a recorded step: a recording and its memory for each pipeline stage,
-    the software that runs it, and the machine."""
+    """A recorded step with all that is needed to play it: a recording and its memory for each
+    pipeline stage, the software stack, the machine."""
 
     kind: ClassVar[str] = "sim.jobs.recorded.kind"
     job: ClassVar[None] = None
@@ -61,7 +63,7 @@ class Recorded:
 
     @property
     def program(self) -> Program:
-        """What every rank does in a step."""
+        """The step of every rank."""
         return self.slower({})
 
     @property
@@ -70,12 +72,12 @@ class Recorded:
         return {"gpus": self.machine.topology.gpus}
 
     def slower(self, factors: Mapping[str, float]) -> Program:
-        """Its program where the host, kernels of a family, and what kernels lose to transfers of a
-        cause take so many times as long."""
+        """Its program where the host, or kernels of a family, take so many times as long, or
+        kernels lose so many times as much to transfers of a cause."""
         return self.placed(factors)[0]
 
     def placed(self, factors: Mapping[str, float]) -> tuple[Program, list[Noted]]:
-        """The same, with where the events of each stage stand in it."""
+        """The slower program, with notes on the events of each stage."""
         return program(
             self.stages,
             self._kernels(),
@@ -95,7 +97,7 @@ class Recorded:
         ]
 
     def remembered(self, record: Record, noted: Sequence[Noted]) -> "Recorded":
-        """The same where blocks of several streams are free when they were so in a record."""
+        """The setup in which blocks of several streams are free when they were free in a record."""
         if not any(memory.used_by_several for memory in self.memories):
             return self
         opening = self._host().step
@@ -130,7 +132,7 @@ def from_scenario(scenario: RecordedScenario) -> Recorded:
 
 
 def host_of(stack: Stack, device: Device) -> Host:
-    """What the host takes: operators as the device's profile has them, all others by the stack."""
+    """The host's seconds: measured operators by the device's profile, all others by the stack."""
     return Host(
         step=stack.step_host,
         launch={
@@ -145,7 +147,7 @@ def host_of(stack: Stack, device: Device) -> Host:
 
 
 def _done(record: Record, stage: int, noted: Noted) -> list[float]:
-    """When a stage's device has done what the stream of each event was given up to there."""
+    """When the device of a stage has done all that the stream of each event was given before it."""
     role = next(role.index for role in record.roles if role.stage == stage)
     ends = {span.name: span.end for span in record.timeline.spans if span.role == role}
     return [max((ends[name] for name in names), default=0.0) for names in noted.places]

@@ -1,5 +1,5 @@
-"""A recorded step with something faster, played on the clock: no static graph replays streams of
-kernels beside one another, as FSDP has them."""
+"""How much faster is a recorded step with a faster resource? It is played on the clock: no static
+graph replays streams of kernels beside one another, as FSDP has them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,8 +19,7 @@ FAMILIES = ("gemm", "attention", "stream")
 
 
 class Clocked:
-    """A recorded step in `kinds` of resources, as `Split` has those of a
-    plan; every column is a play."""
+    """A recorded step in `kinds` of resources, as `Split` for plans; every column is played."""
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
@@ -45,8 +44,8 @@ class Clocked:
 
 
 def speeds(setup: Recorded, *, many: bool = False) -> Clocked | Split:
-    """The step with resources faster or slower; `many` columns by one compiled replay. Raises
-    `InputError` where a replay does not hold."""
+    """The step with resources faster or slower; `many` columns are evaluated by a compiled replay.
+    Raises `InputError` where a replay does not hold."""
     return split(setup.machine, setup.program, by_cause) if many else Clocked(setup)
 
 

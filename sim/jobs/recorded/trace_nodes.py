@@ -1,7 +1,7 @@
-"""The nodes of a PyTorch execution trace (`torch.profiler.ExecutionTraceObserver`, schema 1.1).
+"""What is in a PyTorch execution trace (`torch.profiler.ExecutionTraceObserver`, schema 1.1)?
 
 A node is a call: of an operator, with its schema and tensors, of a module, of autograd, of a
-collective. A tensor is written as [tensor, storage, offset, elements, bytes of one, device]
+collective. A tensor is written as [tensor, storage, offset, elements, bytes of an element, device]
 (torch/csrc/profiler/standalone/execution_trace_observer.cpp).
 """
 
@@ -53,8 +53,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Node:
-    """A call and the one that it was made in (`parent`, a lower number, or 0); `given` and `made`
-    are its arguments and results, tensors among them as `Operand`s, lists of them as tuples."""
+    """A call. `parent` is the number of the call around it, which is lower, or 0. `given` and
+    `made` are its arguments and results, with tensors as `Operand`s and lists of tensors as tuples.
+    """
 
     number: int
     parent: int
@@ -66,7 +67,7 @@ class Node:
 
     @property
     def operator(self) -> str:
-        """The name in its schema, "aten.mm"; "" for what is no operator."""
+        """The name in its schema, "aten.mm"; empty for other calls."""
         return self.schema.partition("(")[0].split(".")[0].replace("::", ".", 1)
 
     @cached_property
@@ -83,7 +84,7 @@ class Node:
         return tuple((kind, name) for kind, _, name in pairs)
 
     def argument(self, name: str) -> Any:
-        """What was given for one of its arguments; None where it has none of that name."""
+        """The value of an argument; None where the call has none of this name."""
         named = zip(self.arguments, self.given, strict=False)
         return next((value for (_, key), value in named if key == name), None)
 
@@ -95,7 +96,7 @@ class Node:
 
     @property
     def is_view(self) -> bool:
-        """Whether it gives what it was given, if perhaps under another shape."""
+        """Whether it returns its argument, perhaps under another shape."""
         returned = self.schema.partition(" -> ")[2]
         return "(a)" in returned and "!" not in self.schema
 
@@ -110,7 +111,8 @@ def operands(value: Any) -> Iterator[Operand]:
 
 
 def nodes_of(document: Mapping[str, Any], where: str) -> list[Node]:
-    """All nodes in the order of their calls. Raises `InputError` for what is no whole trace."""
+    """All nodes in the order of their calls. Raises `InputError` for a document that is no whole
+    trace."""
     if not str(document.get("schema")).startswith(SCHEMAS):
         what = f"has schema {str(document.get('schema'))[:40]!r}, which is not known"
         raise InputError(where, what, REMEDY)
@@ -120,19 +122,20 @@ def nodes_of(document: Mapping[str, Any], where: str) -> list[Node]:
         try:
             node = _node(row)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-            raise InputError(f"{where}, node {place}", "is none of such a trace", REMEDY) from None
+            raise InputError(
+                f"{where}, node {place}", "is no node of an execution trace", REMEDY
+            ) from None
         found[node.number] = node
     return list(_ended([found[number] for number in sorted(found)]))
 
 
 def _ended(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Nodes with the calls that they were made in.
+    """Nodes with the calls around them.
 
-    Calls that end by an exception end unseen by the observer: those of a checkpoint once all is
-    made again that is wanted (torch/utils/checkpoint.py, `_StopRecomputationError`). Operators
-    among them are missing, and all that follows is written as if it were made in the backward
-    function that asked for it. No such function calls the engine itself, but for that of a
-    reentrant checkpoint.
+    The observer does not see that calls end by an exception, as calls of a checkpoint do when
+    everything needed is recomputed (torch/utils/checkpoint.py, `_StopRecomputationError`). Their
+    last operators are missing, and all later calls are written as if made in the backward function
+    that asked for them. Apart from reentrant checkpoints, no such function calls the engine itself.
     """
     known: dict[int, Node] = {}
     numbers = [node.number for node in nodes]
@@ -209,7 +212,7 @@ def _count(value: Any) -> int:
 
 
 def _apart(text: str) -> Iterator[str]:
-    """What stands between the commas that are in no brackets."""
+    """The parts of a text between commas outside of brackets."""
     depth, begin = 0, 0
     for place, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")

@@ -1,4 +1,4 @@
-"""What a recorded step works: FLOPs, tokens, and in which precision."""
+"""How much does a recorded step work: FLOPs, tokens, and in which precision?"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,11 +16,13 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkDone:
-    """Of one rank's step: FLOPs as publications count them (three times those of the forward
-    passes, causal attention in full: PaLM's convention; fewer where weights or whole models are
-    frozen, whose backward passes do less, and by the gradient that a first layer on data does not
-    pass on) and as they are executed, sequences and tokens, and the precision of most products.
-    Tokens are 0 where nothing looks them up."""
+    """Work of one rank's step.
+
+    `model_flops` are counted as in publications: three times the FLOPs of the forward passes,
+    causal attention in full (PaLM's convention). They are fewer where backward passes do less: with
+    frozen weights, and at a first layer on data. `executed_flops` are the FLOPs that run.
+    `precision` is of most products. `tokens` are 0 where nothing looks them up.
+    """
 
     model_flops: float
     executed_flops: float
@@ -30,7 +32,7 @@ class WorkDone:
 
 
 def work_of(recording: Recording) -> WorkDone:
-    """What one rank's step works."""
+    """The work of one rank's step."""
     kernels = [kernel_of(operator) for operator in recording.operators]
     forward = backward = executed = 0.0
     by_precision: Counter[Precision] = Counter()
@@ -57,16 +59,20 @@ def work_of(recording: Recording) -> WorkDone:
 
 
 def _in_full(kernel: Gemm | Attention) -> float:
-    """Attention over all keys; back, twice the forward pass: no scores made again."""
+    """FLOPs of attention over all keys; a backward pass has twice those of the forward pass,
+    without recomputed scores."""
     if isinstance(kernel, Gemm):
         return kernel.flops
     return replace(kernel, backward=False).full_flops * (2.0 if kernel.backward else 1.0)
 
 
 def _looked_up(recording: Recording) -> tuple[int, int]:
-    """Sequences and tokens: in each stretch of forward passes (a microbatch, or several) of the
-    embedding that looks up most of them, be it frozen beside a prompt that is learnt. Where some
-    are learnt from, only as many count: a model that only judges looks tokens up, too."""
+    """Sequences and tokens.
+
+    Each stretch of forward passes (of one or several microbatches) counts by the embedding that
+    looks up most, frozen or not. Where some tokens are learnt from, only so many count, since a
+    model that only judges looks tokens up, too.
+    """
     kernels = (event for event in recording.events if event.kind == "kernel" and not event.again)
     learnt, done = Counter[Shape](), Counter[Shape]()
     forward = []

@@ -1,9 +1,9 @@
-"""What a step of a trace waits for: every second of a rank put down to one of five reasons.
+"""Which reason does each second of a replayed rank have?
 
-While a kernel computes, it is compute; else, while a collective is on its way, exposed
-communication, and before its last rank has come, waiting for other ranks; else the device has
-nothing to do: as long as the host has not launched what runs next that is the host, and what is
-left is idle (launch latency, gaps between kernels, events).
+Seconds in which a kernel computes are compute. Of the others, seconds in which a collective is in
+flight are exposed communication, and seconds before its last rank has come are waiting for other
+ranks. Otherwise the device has nothing to do: until the host has launched the next kernel this is
+the host's, the rest is idle (launch latency, gaps between kernels, events).
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def _flights(track: Track) -> Spans:
 
 
 def _late(track: Track) -> Spans:
-    """From when a rank had come to when the last of its group had."""
+    """Spans from when the rank reached a collective to when the last rank of the group did."""
     if not track.transfers.shape[1]:
         return []
     met = track.transfers[:, 0] >= 0
@@ -91,7 +91,7 @@ def _launches(record: Record, tracks: Sequence[Track], role: int) -> Spans:
 
 
 def _host_waits(busy: Spans, launches: Spans, end: float) -> float:
-    """Of the time in which a device has nothing to do, that before the launch of what runs next."""
+    """Seconds in which the device has nothing to do because the next kernel is not yet launched."""
     launched = np.array(sorted(moment for moment, _ in launches) or [0.0])
     waited, free = 0.0, 0.0
     for begin, until in [*sorted(busy), (end, end)]:

@@ -1,8 +1,8 @@
-"""What a trace tells of one rank: what its host did, what its device ran, and what waited for what.
+"""What does a trace tell of one rank: its host, its kernels, and which of them waited for which?
 
-The graph of Daydream (Zhu et al. 2020, section 4) and dPRO (Hu et al. 2022, section 4.1): kernels
-of a stream in order, each after its launch, hosts that wait for kernels, streams that wait for
-events, collectives that begin when all ranks have come.
+The graph of Daydream (Zhu et al. 2020, section 4) and dPRO (Hu et al. 2022, section 4.1). Kernels
+of a stream run in order, each after its launch. Hosts wait for kernels, streams for events, and
+collectives begin when all ranks have come.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ Group = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a collective puts on a network after its `latency` (s): names of links, the bytes on
-    each and its B/s."""
+    """The links that a collective loads after its `latency` (s): their names, the bytes on each,
+    its B/s."""
 
     latency: float
     links: tuple[tuple[str, float, float], ...]
@@ -23,10 +23,12 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """What a communication kernel sends: `key` is what its peers know it by. Of the `ranks` that
-    take part the `members` are known, or at least on how many `nodes` they were; what it
-    `lacks` the trace does not say. With a `route` it shares links with what is under way at the
-    same time; without, it lasts as its kernel does."""
+    """A collective or a message. Ranks that take part have the `key` in common.
+
+    Of the `ranks` of its group the `members` are known, or at least on how many `nodes` they were.
+    `lacks` names a fact that the trace does not have. With a `route` a collective shares its links
+    with others that are in flight; without, it lasts as long as its kernel did.
+    """
 
     key: Group
     kind: str
@@ -40,11 +42,11 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """Something that ran on a stream for so many `seconds`, perhaps `on_host`; numbers in `after`
-    are kernels.
+    """A kernel that ran on a stream for so many `seconds`, or an operation `on_host`. `after` has
+    the numbers of the kernels that it waited for.
 
-    `lag` (s) is what it began later than its launch, its stream and what it waited for explain,
-    `tail` (s) what a collective ended later than on the rank where it was quickest.
+    `lag` (s) is the part of its delay that neither its launch nor its stream nor a wait explains.
+    `tail` (s) is how much later a collective ended here than on its quickest rank.
     """
 
     name: str
@@ -59,8 +61,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostItem:
-    """So many `seconds` of the host, and then a launch (of all of a CUDA graph at once), or a wait
-    for kernels (`awaited`)."""
+    """The host works for so many `seconds`, then launches kernels (all of a CUDA graph at once) or
+    waits for the `awaited` ones."""
 
     seconds: float
     launched: tuple[int, ...] = ()
@@ -69,10 +71,12 @@ class HostItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """`steps` steps of one rank in a row, of a job of `world` ranks, which `measured` seconds were
-    taken by, if a trace knows; one that does not, knows how long computations take but not its
-    communications. `flights` are those of its collectives, from and to so many seconds after its
-    first step began."""
+    """Consecutive `steps` of one rank of a job of `world` ranks.
+
+    `measured` (s) is how long they took together. It is None where a trace has the times of
+    computations but not of communications. `flights` has the begin and the end of each collective,
+    in seconds after the first step began.
+    """
 
     rank: int
     world: int

@@ -1,8 +1,8 @@
-"""Ranks of one job seen from one clock: when each began its steps, and ended its collectives.
+"""How far apart are the clocks of the ranks of one job?
 
-Clocks of hosts differ, but a collective ends on all of its ranks at about the same time, so that
-the median of what its ends are apart is what the clocks are, and the beginnings of their steps
-(Hu et al. 2022, dPRO, section 4.2). What a single end is later than that is its `tail`.
+A collective ends on all of its ranks at about the same time. The median distance of these ends is
+the distance of two hosts' clocks (Hu et al. 2022, dPRO, section 4.2), and thereby of the beginnings
+of their steps. A collective that ends later than this has a `tail`.
 """
 
 from collections import defaultdict

@@ -1,8 +1,8 @@
-"""From Chakra execution traces to what each rank did.
+"""How does a Chakra execution trace become a rank?
 
-Nodes wait for those that they name; computations of a device run one after the other, collectives
-of a group too, messages of a pair. A trace knows how long computations took, and of communications
-seldom more than what they send, so another part has to say how long these last.
+A node waits for the nodes that it names. Computations of a device run in a row, and so do the
+collectives of a group and the messages of a pair. A trace has the times of computations, but of
+communications usually only the sizes: a network has to be named for them.
 """
 
 import re
@@ -23,8 +23,8 @@ _KINDS = {number: kind for kind, number in COLLECTIVES.items()}
 
 
 def read(path: Path, ranks: int, removed: str = "") -> Rank:
-    """One of so many `ranks` whose traces are given, which are the group of all where no members
-    are known; operations whose name contains `removed` take no time. Raises `InputError`."""
+    """One of so many `ranks` whose traces are given; a collective without a group is among them
+    all. Operations whose name contains `removed` take no time. Raises `InputError`."""
     beside = path.parent / GROUPS
     groups = chakra.read_groups(beside) if beside.is_file() else {}
     nodes = _ordered(chakra.read(path), path)
@@ -58,7 +58,7 @@ def _ordered(nodes: Sequence[Node], path: Path) -> list[Node]:
     """Each node behind all that it waits for, as written where that is so already."""
     by_number = {node.number: node for node in nodes}
     if len(by_number) < len(nodes):
-        raise InputError(str(path), "numbers two operations alike", "write it again")
+        raise InputError(str(path), "has two operations of the same number", "write it again")
     seen: set[int] = set()
     for node in nodes:
         if any(number in by_number and number not in seen for number in node.after):
@@ -106,8 +106,8 @@ class _Reader:
             return None
         kind = _KINDS.get(self._of(node, "comm_type"))
         if kind is None:
-            what = f"{node.name} is a collective of no kind that is played"
-            raise InputError(str(self.path), what, f"those are {', '.join(COLLECTIVES)}")
+            what = f"{node.name} is a collective of an unknown kind"
+            raise InputError(str(self.path), what, f"known are {', '.join(COLLECTIVES)}")
         group = str(node.attributes.get("pg_name", ""))
         if group and group not in self.groups:
             what = f"{node.name} runs in group {group!r}, whose members are not known"

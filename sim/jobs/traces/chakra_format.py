@@ -1,10 +1,10 @@
-"""Chakra execution traces (Sridharan et al. 2023): what ASTRA-sim plays, a graph a rank.
+"""How is a Chakra execution trace (Sridharan et al. 2023) written? ASTRA-sim plays one per rank.
 
 A file holds a `GlobalMetadata` and then `Node`s, each behind its length as a varint
-(mlcommons/chakra, schema/protobuf/et_def.proto; src/third_party/utils/protolib.py). Sizes of
-collectives are what a rank puts in (astra-sim, system/astraccl/native_collectives/collective_
-algorithm/Ring.cc: an all-gather ends with `data_size * nodes_in_ring`). Members of process groups
-are no part of a trace: they lie beside it, as `--comm-group-configuration` reads them.
+(mlcommons/chakra, schema/protobuf/et_def.proto; src/third_party/utils/protolib.py). The size of a
+collective is the bytes that each rank puts in: an all-gather ends with `data_size * nodes_in_ring`
+(astra-sim, system/astraccl/native_collectives/collective_algorithm/Ring.cc). The members of process
+groups lie beside the traces, as `--comm-group-configuration` reads them.
 """
 
 import json
@@ -36,10 +36,11 @@ _VALUES = ("int64_val", "int32_val", "uint64_val", "uint32_val", "bool_val", "st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One operation of a rank, which begins when those numbered in `after` have ended.
+    """One operation of a rank, which begins when the operations of the numbers in `after` have
+    ended.
 
-    A trace counts in whole microseconds. `attributes` are those of Chakra: `comm_type`,
-    `comm_size`, `pg_name`, `comm_src`, `comm_dst`, `comm_tag`, `num_ops`, `is_cpu_op`.
+    A trace counts in whole microseconds. Chakra's `attributes` are `comm_type`, `comm_size`,
+    `pg_name`, `comm_src`, `comm_dst`, `comm_tag`, `num_ops`, `is_cpu_op`.
     """
 
     number: int
@@ -51,7 +52,7 @@ class Node:
 
 
 def write(path: Path, nodes: Iterable[Node]) -> None:
-    """Write one rank's trace, whole or not at all. Raises `InputError` without protobuf."""
+    """Write one rank's trace atomically. Raises `InputError` without protobuf."""
     made = _messages()
     with atomic_write(path) as part, part.open("wb") as file:
         file.write(_framed(made["GlobalMetadata"](version=_VERSION)))
@@ -60,8 +61,8 @@ def write(path: Path, nodes: Iterable[Node]) -> None:
 
 
 def read(path: Path) -> list[Node]:
-    """One rank's trace, operations of no interest to a replay left out. Raises `InputError` for
-    what is none, and without protobuf."""
+    """One rank's trace without the kinds of nodes that a replay has no use for. Raises `InputError`
+    for a file that is no trace, and without protobuf."""
     messages = _messages()
     parts = list(_parts(reads.content(path), path))
     nodes = []
@@ -94,7 +95,7 @@ def read_groups(path: Path) -> dict[str, list[int]]:
         known = None
     if not isinstance(known, dict) or not all(map(_is_group, known.values())):
         remedy = 'write {"0": [0, 1, 2, 3]}'
-        raise InputError(str(path), "is no list of the ranks of each group", remedy)
+        raise InputError(str(path), "does not list the ranks of each group", remedy)
     return known
 
 

@@ -20,17 +20,19 @@ MESSAGES = "point_to_point"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A machine in the place of the one that a job of `world` ranks was traced on: rank r is its
-    GPU r. On more GPUs data parallelism grows: groups of all ranks span all GPUs, and those that
-    extend along the outermost axis as far as the world does so as far as the machine, unless
-    that is a `pipeline`'s."""
+    """A machine in place of the machine that a job of `world` ranks was traced on: rank r is GPU r.
+
+    On more GPUs data parallelism grows. Groups of all ranks then span all GPUs. Groups that reach
+    to the end of the world along the outermost axis reach to the end of the machine, unless the
+    axis is a `pipeline`'s.
+    """
 
     machine: Machine
     world: int
     pipeline: bool = False
 
     def carried(self, call: Collective) -> Collective:
-        """The same with the links that it loads there, if its members are known and there."""
+        """The collective with the links that it loads, if its members are known and are here."""
         gpus = self._gpus(call)
         return replace(call, route=self._route(call, gpus)) if gpus else call
 
@@ -60,7 +62,7 @@ class Network:
         return Group(first=call.members[0], axes=(*inner, (stride, size * times))).ranks
 
     def _route(self, call: Collective, gpus: Sequence[int]) -> Route:
-        """Of a message the links on its way, of a collective those of its rings or rounds."""
+        """The links that a message passes, or that the rings or rounds of a collective load."""
         topology, kind = self.machine.topology, _kind(call)
         cost = self.machine.call_cost(kind, call.bytes, self._shape(call))
         if call.kind == MESSAGES:
@@ -98,11 +100,12 @@ Overlap = Literal["as-is", "none", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """`kernels` are (part of a name, factor on its seconds), `host` a factor on the host's seconds.
+    """What-ifs. `kernels` are pairs (part of a name, factor on the seconds), `host` is a factor on
+    the host's seconds.
 
-    `machine` takes the place of the network that was measured (`network`). `overlap`
-    "none" runs kernels of all streams one after the other as they were launched, "full" lets no
-    kernel, and no host, wait for a collective.
+    `machine` takes the place of the network that was measured (`Network`). With `overlap` "none"
+    the kernels of all streams run in a row, as they were launched; with "full" no kernel and no
+    host waits for a collective.
     """
 
     kernels: tuple[tuple[str, float], ...] = ()
@@ -162,12 +165,13 @@ def _as_is(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 
 
 def _in_a_row(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """All on one stream, in the order in which they were launched."""
+    """All kernels on one stream, in the order of their launches."""
     return tuple(replace(kernel, stream="stream", after=()) for kernel in kernels)
 
 
 def _beside(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """No kernel waits for a collective; these still wait for what they send."""
+    """No kernel waits for a collective; a collective still waits for the kernels that make its
+    data."""
     return tuple(
         kernel if kernel.collective else replace(kernel, after=_computed(kernel.after, kernels))
         for kernel in kernels
@@ -175,7 +179,7 @@ def _beside(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 
 
 def _computed(numbers: Iterable[int], kernels: Sequence[Kernel]) -> tuple[int, ...]:
-    """Those of some kernels that are no collectives."""
+    """The numbers of kernels that are no collectives."""
     return tuple(number for number in numbers if kernels[number].collective is None)
 
 

@@ -1,10 +1,10 @@
-"""What PyTorch's profiler writes (Kineto): kernels, and collectives with their sizes and groups.
+"""What does a trace of PyTorch's profiler (Kineto) say of kernels and collectives?
 
-A kernel on a GPU is an event of category "kernel"; one of NCCL carries the collective, its
-elements and its group in `args`. On CPUs an operator is a kernel, and the events named `gloo:...`
-are the collectives; their group is the only one of the trace's `distributedInfo`, and their size
-is recorded with `record_shapes=True`. The time of a collective contains the wait for others, so
-the least of many is the nearest to its own. Format: Trace Event Format (Google, 2016).
+A kernel on a GPU is an event of category "kernel". A kernel of NCCL has the collective, its
+elements and its group in `args`. On CPUs an operator is a kernel, and events named `gloo:...` are
+collectives: their group is the only group of the trace's `distributedInfo`, and their size is
+recorded with `record_shapes=True`. The time of a collective contains the wait for others, so the
+least of many times is the nearest to its own. Format: Trace Event Format (Google, 2016).
 """
 
 import gzip
@@ -77,7 +77,7 @@ def read(path: Path) -> list[OperationTime]:
 
 
 def correlation_of(event: Event) -> Any:
-    """The number that a launch and what it launched have in common; None without one."""
+    """The number that a launch and the launched kernel have in common; None without it."""
     return (event.get("args") or {}).get("correlation")
 
 
@@ -111,7 +111,7 @@ def _refuse_other_kinds(trace: Mapping[str, Any], path: Path) -> None:
     groups = job.get("pg_config") or [{}] if isinstance(job, dict) else None
     known = isinstance(groups, list) and all(isinstance(group, dict) for group in groups)
     if not known or not isinstance(trace.get("deviceProperties") or [], list):
-        raise InputError(str(path), "has a head that is not a profiler's", _REMEDY)
+        raise InputError(str(path), "does not begin like a profiler's trace", _REMEDY)
     if fault := _fault(job, _COUNTS) or _fault(groups[0], _COUNTS):  # type: ignore[index]
         raise InputError(f"{path}, distributedInfo", fault, _REMEDY)
     for number, event in enumerate(trace["traceEvents"]):
@@ -120,7 +120,7 @@ def _refuse_other_kinds(trace: Mapping[str, Any], path: Path) -> None:
 
 
 def _fault_of(event: Any) -> str:
-    """What is wrong with an event; empty where nothing is."""
+    """The fault of an event; empty if it has none."""
     if not isinstance(event, dict):
         return "is no object"
     if event.get("ph") != "X":
@@ -160,10 +160,8 @@ def _text(path: Path) -> str:
 
 
 def _unpacked(data: bytes, path: Path) -> bytes:
-    """What a gzip file holds, as far as it is whole; parsing tells where a trace is cut short.
-
-    Raises `InputError` for one that holds more than is read of any file.
-    """
+    """The content of a gzip file up to where it is whole; parsing tells where a trace is cut short.
+    Raises `InputError` for a file that holds more than is read of any file."""
     whole = bytearray()
     try:
         with gzip.open(BytesIO(data)) as file:
@@ -178,7 +176,7 @@ def _unpacked(data: bytes, path: Path) -> bytes:
 
 
 def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
-    """What each event measured, and its seconds (durations are in us)."""
+    """The operation that each event measured, and its seconds (durations are in us)."""
     events = [e for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("dur", 0) > 0]
     on_gpu = any(event.get("cat") == "kernel" for event in events)
     per_node = len(trace.get("deviceProperties") or ())
@@ -231,7 +229,7 @@ def collective_of(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
 
 
 def lacking(args: Mapping[str, Any]) -> str:
-    """What a trace does not say of a collective, though its time on a network depends on it.
+    """The fact that a trace lacks to tell how long a collective takes on another network; or empty.
 
     >>> lacking({"Collective name": "allreduce", "dtype": "Float"})
     'group size'

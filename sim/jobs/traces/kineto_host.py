@@ -1,11 +1,12 @@
-"""What operators took the host in a trace of PyTorch's profiler, on a GPU.
+"""How long did operators occupy the host in a GPU's trace of PyTorch's profiler?
 
-An operator is what a recording has: the outermost around a launch that is kernels of its own
-(`sim.jobs.recorded.kernels.has_kernel`), else the innermost, of copies and fills the one that began
-them. Its seconds are those from the end of the one before it to its own end, without calls in which
-the host waits: what lies between (views, Python, the engine) is part of what comes next, as in the
-measured table. What a step begins with, behind an optimizer, counts alone. Threads take turns, so
-they are read as one. Operators of CPUs are their own kernels, so a trace without launches has none.
+An operator is counted as in a recording: the outermost operator around a launch that is kernels of
+its own (`sim.jobs.recorded.kernels.has_kernel`), else the innermost. Of copies and fills it is the
+operator that began them. Its seconds reach from the end of the operator before it to its own end,
+without calls in which the host waits. Thus views, Python and the engine count with the operator
+behind them, as in the measured table. The first operator behind an optimizer's step counts from its
+own beginning. Threads take turns and are read as a single thread. Operators of CPUs are their own
+kernels, so a trace without launches has no such operators.
 """
 
 from collections import defaultdict
@@ -86,7 +87,7 @@ def _of_thread(events: list[Event]) -> Iterator[_Launching]:
 
 
 def _operator(around: list[Event]) -> Event | None:
-    """Of the operators around a launch the one that a recording has."""
+    """Of the operators around a launch, the operator that a recording would have."""
     for event in around:
         if has_kernel(_name(event)):
             return event

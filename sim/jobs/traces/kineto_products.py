@@ -1,8 +1,8 @@
-"""Matrix products that a trace of PyTorch's profiler has timed (`record_shapes=True`).
+"""Which matrix products has a trace of PyTorch's profiler timed (`record_shapes=True`)?
 
-An operator that is a product has the shapes and types of its arguments; its seconds are those of
-the kernels that it launched, itself or by what it calls (they have the number, `External id`, of
-the operator that launched them), or on CPUs its own.
+A product has the shapes and types of its arguments. Its seconds are the seconds of the kernels that
+it or an inner operator has launched, which have the number (`External id`) of that operator. On
+CPUs they are the operator's own.
 """
 
 from bisect import bisect_left
@@ -51,7 +51,7 @@ def _of_thread(events: list[Event], launched: Mapping[Any, float]) -> Iterator[t
 
 
 def _product(event: Event) -> Gemm | None:
-    """The product that an operator is, if it is one whose shapes were recorded."""
+    """The product that an operator is; None for other operators, and without recorded shapes."""
     space, _, name = str(event["name"]).partition("::")
     given = zip(_listed(event, "Input Dims"), _listed(event, "Input type"), strict=False)
     tensors = tuple(_tensor(dims, str(kind)) for dims, kind in given if str(kind) in DTYPES)

@@ -25,8 +25,8 @@ from sim.config.files import atomic_write
 class OperationTime:
     """An operation that took `seconds`, the median of `samples`.
 
-    `operation` is "kernel", called `name`, or the kind of a collective among `ranks` on `nodes`, of
-    `bytes` as nccl-tests counts them, while `groups` such groups did the same. `sigma` is the
+    `operation` is "kernel", called `name`, or the kind of a collective among `ranks` on `nodes`.
+    `bytes` are counted as by nccl-tests; `groups` such groups ran at the same time. `sigma` is the
     standard deviation of the samples' logarithms (the jitter of a lognormal distribution), NaN
     where single samples are not known. `source` is the file, or the library, that it comes from.
     """
@@ -51,7 +51,7 @@ class OperationTime:
 
 
 def of_samples(times: Sequence[float]) -> dict[str, Any]:
-    """What `OperationTime` keeps of times (s): median, number and sigma of their logarithms.
+    """The fields of an `OperationTime` by times (s): median, number, sigma of the logarithms.
 
     >>> of_samples([2.0, 2.0, 2.0])
     {'seconds': 2.0, 'samples': 3, 'sigma': 0.0}
@@ -62,7 +62,7 @@ def of_samples(times: Sequence[float]) -> dict[str, Any]:
 
 
 def merged(times: Iterable[OperationTime]) -> list[OperationTime]:
-    """One time for each operation, in order: the medians of several passes over it.
+    """One time for each operation, in order: the medians over several passes.
 
     >>> twice = [OperationTime(operation="reduce", seconds=t, sigma=0.1) for t in (1.0, 3.0)]
     >>> [(time.seconds, time.samples) for time in merged(twice)]

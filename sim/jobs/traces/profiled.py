@@ -1,5 +1,8 @@
-"""The steps of a profiled rank: kernels in the order of their launches, the calls of its host, what
-its streams were made to wait for (`cudaStreamWaitEvent`, as CUPTI saw it), what is left out."""
+"""What did a profiled rank do: kernels, calls of the host, waits of streams?
+
+Kernels are in the order of their launches. Streams wait by `cudaStreamWaitEvent`, as CUPTI saw it.
+Spans of the host's time can be left out (`Removed`).
+"""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -14,8 +17,8 @@ from sim.jobs.traces.kineto import CALLS, Event, correlation_of, gloo_of
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """At a `moment` (us) a `stream` is told to wait for all that was launched `until` then `on`
-    another; None: for any, where a trace does not say which."""
+    """At a `moment` (us) a `stream` is told to wait for all that was launched on another stream
+    (`on`) before `until`. None stands for any stream."""
 
     moment: float
     stream: str | None = None
@@ -24,11 +27,11 @@ class Wait:
 
 
 def waits_of(events: Sequence[Event]) -> list[Wait]:
-    """All of them in the host's order.
+    """All waits in the order of the host.
 
-    Where synchronisation is recorded, what is waited for is the call that recorded it
-    (`wait_on_cuda_event_record_corr_id`), its stream, or both; each is -1 where CUPTI saw none, as
-    of what was recorded before the trace began. Newer traces never say the stream.
+    Where synchronisation was recorded, a wait names the call that recorded its event
+    (`wait_on_cuda_event_record_corr_id`), the event's stream, or both. Each is -1 where CUPTI did
+    not see it, as for events from before the trace. Newer traces never name the stream.
     """
     told = [
         e
@@ -74,7 +77,7 @@ class Removed:
         return place > 0 and moment < self.spans[place - 1][1]
 
     def seconds_left(self, begin: float, end: float) -> float:
-        """Seconds between two moments without those that are removed.
+        """Seconds between two moments, without the removed spans.
 
         >>> Removed([(1e6, 2e6), (1.5e6, 3e6)]).seconds_left(0.0, 4e6)
         2.0
@@ -84,7 +87,7 @@ class Removed:
         return (end - begin - self._until(end) + self._until(begin)) * 1e-6
 
     def _until(self, moment: float) -> float:
-        """What is removed before a moment."""
+        """Removed microseconds before a moment."""
         place = self._place(moment)
         if not place:
             return 0.0
@@ -127,9 +130,12 @@ class Call:
 
 
 class ProfiledSteps:
-    """One rank; times in us. Kernel n was launched by the call `launch[n]` (None: by none in the
-    trace), is the event `found[n]`, and was known to the device at `points[n]`. Collectives of gloo
-    were `begun` by other kernels, operators of the host, and `asked` for at those moments."""
+    """The steps of a rank; times in us.
+
+    The call `launch[n]` launched kernel n (None: no call in the trace), `found[n]` is its event,
+    and the device knew of it at `points[n]`. Collectives of gloo were `begun` by operators of the
+    host, which `asked` for collectives at those moments.
+    """
 
     def __init__(
         self, document: Mapping[str, Any], events: list[Event], begin: float, end: float,
@@ -206,12 +212,12 @@ class ProfiledSteps:
 
 
 def is_gloo(event: Event) -> bool:
-    """Whether it is a collective of gloo, of which what it sends was recorded."""
+    """Whether it is a collective of gloo with a recorded size."""
     return gloo_of(event, 1) is not None
 
 
 def _operators(events: Iterable[Event]) -> Iterator[Event]:
-    """On CPUs, operators that no other one called."""
+    """On CPUs, operators that no other operator called."""
     ends: defaultdict[Any, float] = defaultdict(float)
     for event in sorted(
         (e for e in events if e.get("cat") == "cpu_op"), key=lambda e: (e["ts"], -e["dur"])

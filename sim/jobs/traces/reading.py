@@ -1,15 +1,15 @@
-"""From Kineto's events to what each rank did.
+"""How do the events of a profiler become a rank?
 
-CUPTI gives a kernel and the call that launched it one `correlation`. Who waits for whom is written
-down where synchronisation was recorded (category `cuda_sync`: `Stream Wait Event` with the stream
-that it waits for); elsewhere a `cudaStreamWaitEvent` before a launch is taken to mean the kernel
-that was launched last on every other stream and had ended when the launched one began. A host waits
-in calls named ...Synchronize, and in copies that it does not leave before they end, for the kernels
-that end meanwhile. Threads of a host take turns (autograd's does), so they are read as one.
+CUPTI gives a kernel and the call that launched it the same `correlation`. Where synchronisation was
+recorded (category `cuda_sync`), `Stream Wait Event` names the stream that is waited for. Elsewhere
+a `cudaStreamWaitEvent` before a launch is taken to mean, on every other stream, the last kernel
+that had ended when the launched kernel began. A host waits in calls named ...Synchronize, and in
+copies that it does not leave before they end, for the kernels that end meanwhile. Threads of a host
+take turns (autograd's does) and are read as a single thread.
 
-On CPUs operators are what the host does, but for the collectives of gloo, which have threads of
-their own: each was begun by the operator in or behind which it begins, and the host has waited for
-it if it did nothing when it ended.
+On CPUs the operators are the work of the host. Only the collectives of gloo have threads of their
+own: an operator begins each of them, within it or before the next, and a host that was idle when it
+ended has waited for it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,7 +34,7 @@ from sim.jobs.traces.profiled import CLOSE, DEVICE, Call, ProfiledSteps, Removed
 
 
 def host_items(steps: ProfiledSteps) -> Iterator[HostItem]:
-    """From one launch or wait to the next, without what was removed; nothing where a trace has
+    """Stretches from one launch or wait to the next, without removed spans; none where a trace has
     no launches."""
     if not steps.on_device:
         yield from _of_operators(steps)
@@ -80,7 +80,7 @@ def _of_operators(steps: ProfiledSteps) -> Iterator[HostItem]:
 def _waited(
     steps: ProfiledSteps, at: float, until: float, flying: list[int]
 ) -> Generator[HostItem, None, float]:
-    """A wait for what is `flying` and ends between two moments, and when that is over."""
+    """A wait for the `flying` collectives that end between two moments, and when it is over."""
     ended = [n for n in flying if steps.ends[n] <= until]
     flying[:] = [n for n in flying if n not in ended]
     if awaited := tuple(n for n in ended if steps.ends[n] > at):
@@ -90,8 +90,8 @@ def _waited(
 
 
 def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
-    """The kernels that a call waits for, the last on each stream: those that ended meanwhile,
-    or before it where it waits for the whole device."""
+    """The last kernel on each stream that ended during a call; a call that waits for the whole
+    device also waits for kernels that ended before."""
     latest: dict[str, int] = {}
     for n in range(len(steps.found)):
         launch = steps.launch[n]
@@ -103,7 +103,7 @@ def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
 
 
 def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
-    """Its kernels in the order of their launches; those of what was removed take no time."""
+    """The kernels in the order of their launches; kernels of removed operators take no time."""
     seen: Counter[tuple[str, str]] = Counter()
     before: defaultdict[str, list[int]] = defaultdict(list)  # those on each stream
     for n, event in enumerate(steps.found):
@@ -154,8 +154,8 @@ def _removed(steps: ProfiledSteps, n: int) -> bool:
 def _awaited(
     steps: ProfiledSteps, n: int, stream: str, before: Mapping[str, Sequence[int]]
 ) -> Iterator[int]:
-    """The kernels on other streams that this one was made to wait for: the last one launched on
-    each before what is waited for was recorded, if that is known."""
+    """The kernels on other streams that this kernel was made to wait for: on each stream the last
+    kernel launched before the event was recorded, if that is known."""
     launch = steps.launch[n]
     if launch is None:
         return
@@ -172,7 +172,7 @@ def _awaited(
 
 
 def _between(waits: Sequence[Wait], since: float, until: float) -> Sequence[Wait]:
-    """Those from one moment to another."""
+    """The waits from one moment to another."""
     begin = bisect_left(waits, since, key=attrgetter("moment"))
     return waits[begin : bisect_right(waits, until, key=attrgetter("moment"))]
 
@@ -180,7 +180,7 @@ def _between(waits: Sequence[Wait], since: float, until: float) -> Sequence[Wait
 def _collective(
     steps: ProfiledSteps, event: Event, seen: Counter[tuple[str, str]]
 ) -> Collective | None:
-    """What a collective does, numbered among those `seen` of its group and kind."""
+    """A collective, numbered among the `seen` collectives of its group and kind."""
     args = event.get("args") or {}
     if (sent := gloo_of(event, steps.world)) is not None:
         key: tuple[str, str] = "gloo", sent["operation"]
@@ -210,8 +210,8 @@ def _collective(
 
 
 def read(path: Path, removed: str = "") -> Rank:
-    """The steps of one rank; operators whose name contains `removed` are left out, with what they
-    launched and the host's time for them. Raises `InputError` for a file that holds no step."""
+    """The steps of one rank, without operators whose name contains `removed`, their kernels and the
+    host's time for them. Raises `InputError` for a file that holds no step."""
     document = trace_of(path)
     events = [e for e in document["traceEvents"] if e.get("ph") == "X" and e.get("dur", -1) >= 0]
     begin, end, steps = _window(events, path)

@@ -42,12 +42,12 @@ class Played:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay(Answer):
-    """Steps of one or several ranks, a step's seconds each.
+    """Steps of one or several ranks; all seconds are of one step.
 
-    `measured` is the trace's own, if it knows, `replayed` what the engine makes of it: that agrees
-    as far as the trace is understood. `explained` leaves out what nothing explains (lags of kernels
-    behind their launch, their stream and what they wait for). `changed` is the step as it was asked
-    for. `kernels` are a step's seconds by name, the most first.
+    `measured` is the trace's own step time, if it has one. `replayed` is the step as the engine
+    plays it, which agrees as far as the trace is understood. `explained` is the step time without
+    lags that neither launches nor streams nor waits explain. `changed` is the step with what-ifs.
+    `kernels` are seconds by name, the longest first.
     """
 
     view = "sim.jobs.traces.text"
@@ -63,7 +63,7 @@ class Replay(Answer):
     kernels: dict[str, float]
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a rank as it was, and as it would be: a step's seconds by reason."""
+        """One row for each rank, as it was and as it would be: seconds of a step by reason."""
         import pandas as pd
 
         played = {"as it was": self.replayed, "changed": self.changed}
@@ -77,8 +77,8 @@ class Replay(Answer):
 
 
 def replayed(paths: Sequence[Path], changes: Changes | None = None, *, removed: str = "") -> Replay:
-    """Replay the traces of some ranks of one job. Raises `InputError` for files that hold no step,
-    or not the same steps."""
+    """The replay of the traces of some ranks of one job. Raises `InputError` for files that hold no
+    step, or not the same steps."""
     ranks = aligned(_read(paths))
     _check(ranks, paths)
     steps, asked = ranks[0].steps, changes or Changes()
@@ -105,7 +105,7 @@ def replayed(paths: Sequence[Path], changes: Changes | None = None, *, removed: 
 
 
 def _inputs(changes: Changes | None, removed: str, ranks: Sequence[Rank]) -> Inputs:
-    """What was changed, and for which cluster."""
+    """The changes, and the cluster that they are for."""
     said = {"remove": removed} if removed else {}
     if changes is None:
         return Inputs(change=said)
@@ -122,8 +122,8 @@ def _inputs(changes: Changes | None, removed: str, ranks: Sequence[Rank]) -> Inp
 
 
 def _read(paths: Sequence[Path], removed: str = "") -> list[Rank]:
-    """Traces of PyTorch's profiler, or of Chakra by their suffix; all are of the largest world that
-    one of them knows of."""
+    """Ranks of traces of PyTorch's profiler, or of Chakra by their suffix. Their world is the
+    largest that any of the traces knows of."""
     ranks = [
         chakra.read(path, len(paths), removed)
         if path.suffix == chakra.SUFFIX
@@ -142,7 +142,7 @@ def _world(rank: Rank) -> int:
 
 
 def _network(asked: Changes) -> Changes:
-    """What tells how long communications take that no trace has timed."""
+    """The change of network that gives communications their times where no trace has timed them."""
     if asked.machine is None:
         what = "these traces do not say how long communications take"
         raise InputError("traces", what, "name the --topology that is to carry them")
@@ -150,7 +150,7 @@ def _network(asked: Changes) -> Changes:
 
 
 def _longest(ranks: Sequence[Rank]) -> float | None:
-    """A step as it was measured on the rank that took longest, if one knows."""
+    """The measured step time of the slowest rank; None where no rank has it."""
     known = [rank.measured / rank.steps for rank in ranks if rank.measured is not None]
     return max(known, default=None)
 
@@ -159,7 +159,9 @@ def _check(ranks: Sequence[Rank], paths: Sequence[Path]) -> None:
     numbers = [rank.rank for rank in ranks]
     for number, (rank, path) in enumerate(zip(ranks, paths, strict=True)):
         if rank.rank in numbers[:number]:
-            raise InputError(str(path), f"is rank {rank.rank} once more", "give each rank once")
+            raise InputError(
+                str(path), f"is a second trace of rank {rank.rank}", "give each rank once"
+            )
         if rank.steps != ranks[0].steps:
             what = f"holds {rank.steps} steps, {paths[0].name} {ranks[0].steps}"
             raise InputError(str(path), what, "give traces of the same steps")
@@ -193,12 +195,12 @@ def replay(
     overlap: Overlap = "as-is",
     remove: str = "",
 ) -> Replay:
-    """Play the steps of PyTorch profiler traces, one a rank, as they were and with changes.
+    """Play the steps of traces of PyTorch's profiler, one per rank, as they were and with changes.
 
-    `kernels` are factors on the seconds of kernels with such a text in their names, `host` one on
-    the host's. Collectives take as long as on so many `gpus` of a `topology`; `overlap` "none"
-    lets none run beside kernels, "full" no kernel wait for one; operators named `remove` are left
-    out. Raises `InputError`.
+    `kernels` are factors on the seconds of kernels whose name contains the key, `host` is a factor
+    on the host's seconds. Collectives take as long as on so many `gpus` of a `topology`. With
+    `overlap` "none" no collective runs beside a kernel, with "full" no kernel waits for a
+    collective. Operators whose name contains `remove` are left out. Raises `InputError`.
     """
     for where, factor in [
         ("--host", host),
@@ -209,7 +211,7 @@ def replay(
     if gpus is not None and topology is None:
         raise InputError("--gpus", "changes no collective by itself", "name the --topology too")
     if not traces:
-        raise InputError("sim.replay", "no traces", "give that of a rank, or of several")
+        raise InputError("sim.replay", "no traces", "give the trace of at least one rank")
     changes = Changes(
         kernels=tuple((kernels or {}).items()),
         host=host,

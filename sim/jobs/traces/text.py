@@ -13,7 +13,7 @@ _SHOWN = 5
 
 
 def text(replay: Replay) -> str:
-    """What was measured, what the step waits for, what a change makes of it."""
+    """The measured step, the reasons for its seconds, and the effect of a change."""
     again, measured = replay.replayed.step_time, replay.measured
     many = f"steps: {replay.steps}, ranks: {len(replay.files)}"
     whole = (

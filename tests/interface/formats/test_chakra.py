@@ -87,7 +87,7 @@ def test_damaged_files_are_read_or_refused_in_a_line(tmp_path_factory, at, value
 def test_other_lists_of_groups_are_refused(tmp_path, content):
     path = tmp_path / "groups.json"
     path.write_text(content)
-    with pytest.raises(InputError, match="is no list of the ranks of each group"):
+    with pytest.raises(InputError, match="does not list the ranks of each group"):
         chakra.read_groups(path)
 
 

@@ -136,8 +136,8 @@ def test_a_layer_that_runs_again_chooses_the_same() -> None:
 @pytest.mark.parametrize(
     ("law", "said"),
     [
-        ("poisson", "is no law of routing"),
-        ("balanced=2", "is no law of routing"),
+        ("poisson", "is no known law of routing"),
+        ("balanced=2", "is no known law of routing"),
         ("zipf=much", "is no number"),
         ("zipf=-1", "exponent"),
         ("nowhere.csv", "nowhere.csv"),

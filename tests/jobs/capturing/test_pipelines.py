@@ -162,7 +162,7 @@ def test_a_zero_bubble_is_smaller(record: Record) -> None:
 def test_a_stage_that_waits_for_others_is_refused_alone(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(MODEL + PIPELINE)
-    with pytest.raises(sim.InputError, match=r"waits for what rank 4 sends.*--stages"):
+    with pytest.raises(sim.InputError, match=r"waits for a message of rank 4.*--stages"):
         capture_script(script, ["Schedule1F1B"], world=8)
 
 

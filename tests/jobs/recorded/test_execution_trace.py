@@ -186,8 +186,8 @@ def test_an_operator_that_is_not_torchs_is_told(tmp_path: Path) -> None:
     [
         ({"schema": "0.9", "nodes": []}, "has schema '0.9', which is not known"),
         ({"schema": "1.1.1", "nodes": []}, "holds no operator that computes"),
-        ({"schema": "1.1.1", "nodes": 3}, "node 0: is none of such a trace"),
-        (small(id=-1), "node 0: is none of such a trace"),
+        ({"schema": "1.1.1", "nodes": 3}, "node 0: is no node of an execution trace"),
+        (small(id=-1), "node 0: is no node of an execution trace"),
         (small(inputs={"values": [[1]], "shapes": [[4]], "types": ["Tensor(float)"]}), "node 0"),
         (small(inputs={"values": [[1, 2, 0, 1, 4, "cpu"]] * 2, "shapes": [[1 << 49, 9]] * 2,
                        "types": ["Tensor(float)"] * 2}), "node 0"),
@@ -197,7 +197,7 @@ def test_an_operator_that_is_not_torchs_is_told(tmp_path: Path) -> None:
          "does not say in which of 0 process groups"),
         (small(name="## process_group:init ##",
                inputs={"values": ["[3]"], "shapes": [[]], "types": ["String"]}),
-         "process groups that are none"),
+         "process groups that cannot be read"),
     ],
 )  # fmt: skip
 def test_other_traces_are_refused_in_one_line(

@@ -161,7 +161,7 @@ def test_messages_meet_by_their_tags(tmp_path, cluster):
     [
         ({"name": "job.et"}, "has no rank in its name"),
         ({"group": "9"}, "runs in group '9', whose members are not known"),
-        ({"comm_type": 3}, "is a collective of no kind that is played"),
+        ({"comm_type": 3}, "is a collective of an unknown kind"),
         ({"comm_size": "a"}, "sum has no comm_size"),
     ],
 )

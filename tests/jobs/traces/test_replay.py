@@ -370,7 +370,7 @@ def test_a_rank_twice_and_unequal_steps_are_refused(tmp_path):
     rank = Machine()
     rank.launch(10.0)
     one = rank.write(tmp_path / "one.json")
-    with pytest.raises(InputError, match="is rank 0 once more"):
+    with pytest.raises(InputError, match="is a second trace of rank 0"):
         replay([one, one])
     rank = Machine(1)
     rank.launch(10.0)
