@@ -102,15 +102,21 @@ def _fsdp1(patches: Patches) -> None:
 
 
 def _ddp(torch: Any, patches: Patches) -> None:
-    """DDP's buckets as they are from the second step on, in the order in which gradients come, and
-    a hook that reduces them: the reducer's own wants a result that a fake group does not give."""
+    """DDP without checks of shapes and times."""
     dist, ddp = torch.distributed, import_module("torch.nn.parallel.distributed")
-    model = ddp.DistributedDataParallel
-    assign, init, help_init = (
-        dist._compute_bucket_assignment_by_size,
-        model.__init__,
-        model._ddp_init_helper,
-    )
+    _ddp_buckets(dist, ddp, patches)
+    _ddp_hook(torch, ddp.DistributedDataParallel, patches)
+    patches.set(ddp, "_verify_param_shape_across_processes", lambda *_, **__: None)
+    patches.set(ddp, "_sync_module_states", lambda *_, **__: None)
+    if torch.version.cuda:  # else the reducer times itself with events of CUDA (reducer_cuda.cpp)
+        patches.set(dist.Reducer, "prepare_for_forward", lambda self: None)
+    patches.set(dist.Logger, "set_runtime_stats_and_log", lambda self: None)
+
+
+def _ddp_buckets(dist: Any, ddp: Any, patches: Patches) -> None:
+    """Buckets as they are from the second step on, in the order in which gradients come."""
+    model, assign = ddp.DistributedDataParallel, dist._compute_bucket_assignment_by_size
+    help_init = model._ddp_init_helper
     limits: list[int] = []
 
     def helped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -124,6 +130,15 @@ def _ddp(torch: Any, patches: Patches) -> None:
         found, sizes = assign(tensors[::-1], limits, *rest)
         return [[len(tensors) - 1 - i for i in bucket] for bucket in found][::-1], sizes[::-1]
 
+    patches.set(ddp.dist, "_compute_bucket_assignment_by_size", buckets)
+    patches.set(model, "_ddp_init_helper", helped)
+    patches.set(dist.Reducer, "_rebuild_buckets", lambda self: False)
+
+
+def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
+    """A hook that reduces gradients: the reducer needs a result that a fake group does not give."""
+    dist, init = torch.distributed, model.__init__
+
     def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch looks at annotations
         group = group or dist.group.WORLD
         mean = bucket.buffer().div_(dist.get_world_size(group))
@@ -136,12 +151,4 @@ def _ddp(torch: Any, patches: Patches) -> None:
         init(self, *args, **kwargs)
         self.register_comm_hook(self.process_group, reduce)
 
-    patches.set(ddp.dist, "_compute_bucket_assignment_by_size", buckets)
-    patches.set(model, "_ddp_init_helper", helped)
     patches.set(model, "__init__", with_hook)
-    patches.set(ddp, "_verify_param_shape_across_processes", lambda *_, **__: None)
-    patches.set(ddp, "_sync_module_states", lambda *_, **__: None)
-    patches.set(dist.Reducer, "_rebuild_buckets", lambda self: False)
-    if torch.version.cuda:  # else the reducer times itself with events of CUDA (reducer_cuda.cpp)
-        patches.set(dist.Reducer, "prepare_for_forward", lambda self: None)
-    patches.set(dist.Logger, "set_runtime_stats_and_log", lambda self: None)

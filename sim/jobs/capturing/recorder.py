@@ -262,9 +262,22 @@ class Recorder:
         results = outs or self._on_device((args, kwargs))
         if kind is None or not results:  # a barrier, or among CPUs
             return out
-        named, ends = _named(func, args, kwargs), (args, out)
-        own_group = self.calls.get_process_group(func, args)
-        ranks = self.torch.distributed.get_process_group_ranks(own_group)
+        named = _named(func, args, kwargs)
+        ranks = self._sent(func, kind, named, (args, out), results, line)
+        if kind not in ("send", "recv"):
+            place = ranks.index(self.torch.distributed.get_rank())
+            sizes = {"size": len(ranks), "place": place}
+            agreed(self.torch, self.contents, kind, name, named, (args, out), **sizes)
+        return out
+
+    def _sent(
+        self, func: Any, kind: str, named: dict[str, Any], ends: tuple[Any, Any],
+        results: list[Any], line: int,
+    ) -> list[int]:  # fmt: skip
+        """Record a collective or a message; the ranks of its group."""
+        args, out = ends
+        group = self.calls.get_process_group(func, args)
+        ranks: list[int] = self.torch.distributed.get_process_group_ranks(group)
         mark = next(self.log.serial)
         c10d, pair = func.namespace == "c10d", kind in ("send", "recv")
         if c10d:
@@ -286,10 +299,7 @@ class Recorder:
         )
         if pair:
             self._met(kind, peer, results[0])
-        else:
-            place = ranks.index(self.torch.distributed.get_rank())
-            agreed(self.torch, self.contents, kind, name, named, ends, size=len(ranks), place=place)
-        return out
+        return ranks
 
     def _met(self, kind: str, peer: int, tensor: Any) -> None:
         """Whole numbers that ranks send one another travel."""

@@ -37,43 +37,21 @@ class Place:
     exchange: Exchange
     routing: Routing
 
+    @property
+    def local(self) -> int:
+        """The rank on its node."""
+        return self.rank % GPUS_PER_NODE
+
 
 @contextmanager
 def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
     """Record all that runs inside in a log; nothing stays patched."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     patches, old = Patches(), dict(os.environ)
     streams = Streams(torch.device("cuda", 0), log)
-
-    def stream() -> int:
-        return streams.current
-
-    local = place.rank % GPUS_PER_NODE
-    os.environ |= _environment(place, local)
+    os.environ |= _environment(place)
     try:
-        autograd.without_threads(torch, patches)
-        device.pretend(torch, patches)
-        cuda.install(torch, patches, streams, gpus=GPUS_PER_NODE, index=local)
-        autograd.install(torch, patches, log, stream)
-        modules.install_batch_norm(torch, patches, streams.sync)
-        distributed.install(torch, patches, log, stream, world=place.world, rank=place.rank)
-        install_messages(torch, patches, place.exchange)
-        install_pipelining(patches, log)
-        modules.install_transformers(patches)
-        lines = Lines(place.folder, log)
-        patches.set(FakeTensorMode, "cache", {})  # of all modes; what "cuda" is differs by rank
-        fake = FakeTensorMode(allow_non_fake_inputs=True)
-        distributed.asynchronous(torch, patches, fake)
-        contents = Contents(torch, Router(torch, place.routing), Results(torch, fake))
-
-        def where() -> str:
-            number = lines()
-            return log.lines.entries[number] if number >= 0 else "torch.compile"
-
-        modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
-        recorder = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
-        Compiled(torch, patches, log, where, recorder).install()
+        _patch(torch, patches, log, streams, place)
+        fake, recorder = _recorder(torch, patches, log, streams, place)
         with fake, mode(torch, recorder):
             yield
     finally:
@@ -82,17 +60,56 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         os.environ |= old
 
 
+def _patch(torch: Any, patches: Patches, log: Log, streams: Streams, place: Place) -> None:
+    """A device, its streams, and the other ranks."""
+
+    def stream() -> int:
+        return streams.current
+
+    autograd.without_threads(torch, patches)
+    device.pretend(torch, patches)
+    cuda.install(torch, patches, streams, gpus=GPUS_PER_NODE, index=place.local)
+    autograd.install(torch, patches, log, stream)
+    modules.install_batch_norm(torch, patches, streams.sync)
+    distributed.install(torch, patches, log, stream, world=place.world, rank=place.rank)
+    install_messages(torch, patches, place.exchange)
+    install_pipelining(patches, log)
+    modules.install_transformers(patches)
+
+
+def _recorder(
+    torch: Any, patches: Patches, log: Log, streams: Streams, place: Place
+) -> tuple[Any, Recorder]:
+    """The mode in which tensors are fake, and what records their operators."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    lines = Lines(place.folder, log)
+    patches.set(FakeTensorMode, "cache", {})  # of all modes; "cuda" differs by rank
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    distributed.asynchronous(torch, patches, fake)
+    contents = Contents(torch, Router(torch, place.routing), Results(torch, fake))
+
+    def where() -> str:
+        number = lines()
+        return log.lines.entries[number] if number >= 0 else "torch.compile"
+
+    modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
+    recorder = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
+    Compiled(torch, patches, log, where, recorder).install()
+    return fake, recorder
+
+
 def _unsaved(log: Log, streams: Streams, line: str) -> None:
     streams.sync()
     log.notes.number(f"{line}: a checkpoint is not written here, and takes no time")
 
 
-def _environment(place: Place, local: int) -> Mapping[str, str]:
+def _environment(place: Place) -> Mapping[str, str]:
     """The environment of a process of torchrun."""
     return {
         "RANK": str(place.rank),
         "WORLD_SIZE": str(place.world),
-        "LOCAL_RANK": str(local),
+        "LOCAL_RANK": str(place.local),
         "LOCAL_WORLD_SIZE": str(min(place.world, GPUS_PER_NODE)),
         "GROUP_RANK": str(place.rank // GPUS_PER_NODE),
         "MASTER_ADDR": "localhost",
