@@ -22,7 +22,7 @@ from sim.analysis.calibration.timing.host_times import HostTime, host_times, qui
 from sim.hardware import device as devices
 from sim.hardware import stack as stacks
 from sim.jobs.capturing.capture import capture_script
-from sim.jobs.recorded.host import Host
+from sim.jobs.recorded.host import HostTimes
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import host_of
@@ -51,7 +51,7 @@ def measured(width: str, kind: str) -> Phases:
     return {phase: median(seconds[phase][WARM:]) for phase in PHASES}
 
 
-def predicted(own: Recording, host: Host) -> Phases:
+def predicted(own: Recording, host: HostTimes) -> Phases:
     """The host's seconds of each phase of a recorded step."""
     seconds = dict.fromkeys(PHASES, 0.0)
     for event in own.events:

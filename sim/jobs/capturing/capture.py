@@ -16,8 +16,8 @@ from sim.jobs.capturing.exchange import Exchange, captured_together
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.refusals import refused
 from sim.jobs.capturing.router import routing_of
-from sim.jobs.capturing.steps import Enough, Steps
-from sim.jobs.capturing.world import Place, fake_world
+from sim.jobs.capturing.steps import Enough, StepCounter
+from sim.jobs.capturing.world import CapturedRank, fake_world
 from sim.jobs.recorded.allocator_settings import VARIABLES
 from sim.jobs.recorded.recording import Recording
 from sim.model.experts.routing import Routing
@@ -119,7 +119,7 @@ def captured(
     law = routing_of(routing) if isinstance(routing, str) else routing
 
     def one(rank: int, exchange: Exchange) -> Recording:
-        place = Place(world=world, rank=rank, folder=folder, exchange=exchange, routing=law)
+        place = CapturedRank(world=world, rank=rank, folder=folder, exchange=exchange, routing=law)
         return _recorded(torch, run, place, script, arguments)
 
     if not stages:
@@ -128,15 +128,19 @@ def captured(
     return tuple(found[rank] for rank in sorted(found))
 
 
-def _told(steps: Steps, log: Log) -> str:
+def _told(steps: StepCounter, log: Log) -> str:
     what = "before the first optimizer step" if not steps.done else "recording the second step"
     return f"{what}: {log.seen:,} operators"
 
 
 def _recorded(
-    torch: Any, run: Callable[[], None], place: Place, script: str, arguments: tuple[str, ...]
+    torch: Any,
+    run: Callable[[], None],
+    place: CapturedRank,
+    script: str,
+    arguments: tuple[str, ...],
 ) -> Recording:
-    log, steps = Log(), Steps(torch)
+    log, steps = Log(), StepCounter(torch)
     with fake_world(torch, log, place), refused(script, place.folder):
         with steps.counted(log), progress.told(lambda: _told(steps, log)), suppress(Enough):
             run()

@@ -4,9 +4,9 @@ computed on the CPU, beside the fake tensors."""
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from sim.jobs.capturing.results import Results
+from sim.jobs.capturing.results import ResultCache
 from sim.jobs.capturing.router import Router
-from sim.jobs.capturing.stored import Stored
+from sim.jobs.capturing.shadow_memory import ShadowMemory
 from sim.jobs.recorded.kernels import UNSET
 
 _MOST = {False: 1 << 24, True: 1 << 20}  # elements that are computed, by whether they are floats
@@ -23,7 +23,7 @@ _OVERWRITES = ("copy_", "fill_", "zero_")
 
 class Ran(NamedTuple):
     """An operator that ran: its result `out`, the tensors among its arguments (`given`) and in its
-    result (`made`), its key in `Results` (`asked`), and whether the host `looked` at content."""
+    result (`made`), its key in `ResultCache` (`asked`). The host may have `looked` at content."""
 
     out: Any
     given: list[Any]
@@ -32,14 +32,14 @@ class Ran(NamedTuple):
     looked: bool
 
 
-class Contents:
+class TensorContents:
     """Real tensors beside fake ones, which `results` gives; `router` says where tokens go."""
 
-    def __init__(self, torch: Any, router: Router, results: Results) -> None:
+    def __init__(self, torch: Any, router: Router, results: ResultCache) -> None:
         self.torch, self.router, self.results = torch, router, results
         fake = import_module("torch._subclasses.fake_tensor")
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
-        self.stored = Stored(torch, self.unfaked)
+        self.stored = ShadowMemory(torch, self.unfaked)
         self.map = torch.utils._pytree.tree_map
         tags = torch.Tag
         self._known: dict[Any, bool] = {}

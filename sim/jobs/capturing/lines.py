@@ -24,7 +24,7 @@ _DEEP = 12  # frames of torch and ours between what inductor has written and an 
 Marks = list[tuple[int, int, bool]]  # number in the file, line of the script, whether again
 
 
-class Lines:
+class SourceLines:
     """The script's lines as numbers of a log's."""
 
     def __init__(self, folder: str, log: Log) -> None:

@@ -13,9 +13,9 @@ from sim.jobs.recorded.recording import (
     Event,
     EventKind,
     Group,
+    InternTable,
     Operator,
     Pass,
-    Table,
 )
 
 
@@ -50,11 +50,11 @@ class Log:
     graph: int = 0  # the CUDA graph that is being launched
     passed_back: bool = False  # a backward pass has ended in this step
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
-    notes: Table[str] = field(default_factory=Table)
-    operators: Table[Operator] = field(default_factory=Table)
-    groups: Table[Group] = field(default_factory=Table)
-    lines: Table[str] = field(default_factory=Table)
-    passes: Table[Pass] = field(default_factory=Table)
+    notes: InternTable[str] = field(default_factory=InternTable)
+    operators: InternTable[Operator] = field(default_factory=InternTable)
+    groups: InternTable[Group] = field(default_factory=InternTable)
+    lines: InternTable[str] = field(default_factory=InternTable)
+    passes: InternTable[Pass] = field(default_factory=InternTable)
     _blocks: dict[int, list[Any]] = field(default_factory=dict)
     _streams: dict[int, int] = field(default_factory=dict)
     _last: Phase = "forward"

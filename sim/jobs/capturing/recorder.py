@@ -6,12 +6,12 @@ from importlib import import_module
 from math import prod
 from typing import Any
 
-from sim.jobs.capturing.agreement import agreed
-from sim.jobs.capturing.contents import Contents
+from sim.jobs.capturing.collective_results import keep_results
+from sim.jobs.capturing.contents import TensorContents
 from sim.jobs.capturing.cuda import Streams
 from sim.jobs.capturing.distributed import Aside
 from sim.jobs.capturing.exchange import Exchange
-from sim.jobs.capturing.lines import Lines
+from sim.jobs.capturing.lines import SourceLines
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.operators import ROUNDED, described, tf32
 from sim.jobs.recorded.axes import group_of
@@ -67,10 +67,10 @@ class Recorder:
         torch: Any,
         log: Log,
         streams: Streams,
-        line: Lines,
+        line: SourceLines,
         *,
         exchange: Exchange,
-        contents: Contents,
+        contents: TensorContents,
     ) -> None:
         self.torch, self.log, self.streams, self.line = torch, log, streams, line
         self.exchange, self.contents = exchange, contents
@@ -267,7 +267,7 @@ class Recorder:
         if kind not in ("send", "recv"):
             place = ranks.index(self.torch.distributed.get_rank())
             sizes = {"size": len(ranks), "place": place}
-            agreed(self.torch, self.contents, kind, name, named, (args, out), **sizes)
+            keep_results(self.torch, self.contents, kind, name, named, (args, out), **sizes)
         return out
 
     def _sent(

@@ -34,7 +34,7 @@ class _Plain:
         self.value = value
 
 
-class Results:
+class ResultCache:
     """Remembers the results of operators of `aten`: fresh tensors, views of the first argument, or
     arguments themselves."""
 

@@ -16,7 +16,7 @@ class Enough(BaseException):
     """The step that counts has ended."""
 
 
-class Steps:
+class StepCounter:
     """Counts the steps of optimizers; a step inside another step counts with it."""
 
     def __init__(self, torch: Any) -> None:

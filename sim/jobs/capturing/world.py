@@ -8,14 +8,14 @@ from typing import Any
 
 from sim.jobs.capturing import autograd, cuda, device, distributed, modules
 from sim.jobs.capturing.compiled import Compiled
-from sim.jobs.capturing.contents import Contents
+from sim.jobs.capturing.contents import TensorContents
 from sim.jobs.capturing.cuda import Streams
 from sim.jobs.capturing.exchange import Exchange, install_messages
-from sim.jobs.capturing.lines import Lines
+from sim.jobs.capturing.lines import SourceLines
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.capturing.recorder import Recorder, mode
-from sim.jobs.capturing.results import Results
+from sim.jobs.capturing.results import ResultCache
 from sim.jobs.capturing.router import Router
 from sim.jobs.capturing.steps import install_pipelining
 from sim.model.experts.routing import Routing
@@ -24,7 +24,7 @@ GPUS_PER_NODE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CapturedRank:
     """The place of a captured rank.
 
     It is `rank` of a `world`. Its messages travel by an `exchange`. The `folder` holds the source
@@ -44,7 +44,7 @@ class Place:
 
 
 @contextmanager
-def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
+def fake_world(torch: Any, log: Log, place: CapturedRank) -> Iterator[None]:
     """Record all that runs inside in a log; nothing stays patched."""
     patches, old = Patches(), dict(os.environ)
     streams = Streams(torch.device("cuda", 0), log)
@@ -60,7 +60,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         os.environ |= old
 
 
-def _patch(torch: Any, patches: Patches, log: Log, streams: Streams, place: Place) -> None:
+def _patch(torch: Any, patches: Patches, log: Log, streams: Streams, place: CapturedRank) -> None:
     """A device, its streams, and the other ranks."""
 
     def stream() -> int:
@@ -78,16 +78,16 @@ def _patch(torch: Any, patches: Patches, log: Log, streams: Streams, place: Plac
 
 
 def _recorder(
-    torch: Any, patches: Patches, log: Log, streams: Streams, place: Place
+    torch: Any, patches: Patches, log: Log, streams: Streams, place: CapturedRank
 ) -> tuple[Any, Recorder]:
     """The mode in which tensors are fake, and what records their operators."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    lines = Lines(place.folder, log)
+    lines = SourceLines(place.folder, log)
     patches.set(FakeTensorMode, "cache", {})  # of all modes; "cuda" differs by rank
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     distributed.asynchronous(torch, patches, fake)
-    contents = Contents(torch, Router(torch, place.routing), Results(torch, fake))
+    contents = TensorContents(torch, Router(torch, place.routing), ResultCache(torch, fake))
 
     def where() -> str:
         number = lines()
@@ -104,7 +104,7 @@ def _unsaved(log: Log, streams: Streams, line: str) -> None:
     log.notes.number(f"{line}: a checkpoint is not written here, and takes no time")
 
 
-def _environment(place: Place) -> Mapping[str, str]:
+def _environment(place: CapturedRank) -> Mapping[str, str]:
     """The environment of a process of torchrun."""
     return {
         "RANK": str(place.rank),

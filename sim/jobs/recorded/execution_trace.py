@@ -26,7 +26,7 @@ from sim.jobs.recorded.kernels import (
     kernel_of,
     of_own_use,
 )
-from sim.jobs.recorded.recording import Event, Group, Operator, Recording, Table
+from sim.jobs.recorded.recording import Event, Group, InternTable, Operator, Recording
 from sim.jobs.recorded.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_of, operands
 
 _NOTE = "an execution trace tells nothing of memory and of streams: what it computes runs in a row"
@@ -85,7 +85,7 @@ class _Groups:
     """The process groups that a trace names; its collectives `used` some of them."""
 
     def __init__(self, nodes: Sequence[Node], where: str) -> None:
-        self.where, self.used = where, Table[Group]()
+        self.where, self.used = where, InternTable[Group]()
         self.sizes: dict[str, int] = {}
         self.members: dict[str, tuple[int, ...]] = {}
         for node in nodes:
@@ -134,7 +134,7 @@ class _Reader:
 
     def __init__(self, nodes: Sequence[Node], groups: _Groups, where: str) -> None:
         self.nodes, self.groups, self.where = nodes, groups, where
-        self.operators = Table[Operator]()
+        self.operators = InternTable[Operator]()
         self.results: dict[int, int] = {}  # the collective that writes a storage
         self.unknown: Counter[str] = Counter()
         self.facts = {node.number: _Facts("forward") for node in nodes}

@@ -17,7 +17,7 @@ Measured = Mapping[tuple[str, Phase], OperatorTime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostTimes:
     """Seconds of the host: before a `step`, for each kernel by phase (`launch`), for each `call` of
     a collective or to a peer, for each CUDA `graph`, and for `measured` operators."""
 
@@ -27,9 +27,9 @@ class Host:
     graph: float
     measured: Measured = field(default_factory=dict)
 
-    def taking(self, factor: float) -> "Host":
+    def taking(self, factor: float) -> "HostTimes":
         """A host that takes so many times as long."""
-        return Host(
+        return HostTimes(
             step=factor * self.step,
             launch={phase: factor * seconds for phase, seconds in self.launch.items()},
             call=factor * self.call,
@@ -69,7 +69,7 @@ class Coverage(NamedTuple):
     others: tuple[str, ...]
 
 
-def coverage(recordings: Sequence[Recording], host: Host) -> Coverage | None:
+def coverage(recordings: Sequence[Recording], host: HostTimes) -> Coverage | None:
     """Of the kernels that the host launches itself; None where nothing was measured."""
     if not host.measured:
         return None

@@ -12,7 +12,7 @@ from sim.jobs.recorded.recording import PARTS, Allocation, Recording
 from sim.program.memory import MemoryUse, added, in_a_row
 
 
-class Moments:
+class EventTimes:
     """Of each event of a played step: when the host comes to it (`issued`), and when the device has
     `done` all that the event's stream was given up to there (s). The host takes `hosts` for each,
     and the `opening` before the first."""
@@ -47,7 +47,7 @@ def _issued(
     return times
 
 
-class InUse:
+class BlocksInUse:
     """Blocks and the streams that use them; without `moments` the device is never behind.
 
     A block that other streams use, too (`Tensor.record_stream`), is given back by way of an event
@@ -55,7 +55,7 @@ class InUse:
     (c10/cuda/CUDACachingAllocator.cpp: `insert_events`, `process_events`).
     """
 
-    def __init__(self, moments: Moments | None) -> None:
+    def __init__(self, moments: EventTimes | None) -> None:
         self.moments = moments
         self._users: dict[int, set[int]] = {}
         self._until: dict[int, float] = {}  # blocks that were given back
@@ -88,7 +88,7 @@ BESIDE = "cached, not allocated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class OutOfMemory:
     """A request that the device could not serve: its `row`, its `bytes`, its line of the script,
     and the allocated and reserved bytes at that moment."""
 
@@ -116,7 +116,7 @@ class Peak:
     event: int = -1
     line: str = NOWHERE
     retries: int = 0
-    failure: Failure | None = None
+    failure: OutOfMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +142,14 @@ class Memory:
         recording: Recording,
         capacity: float = inf,
         settings: AllocatorSettings | None = None,
-        moments: Moments | None = None,
+        moments: EventTimes | None = None,
     ) -> None:
         self.recording, self.moments = recording, moments
         self.settings = settings or parsed(recording.allocator, recording.script)
         self.capacity = capacity
         self._allocator = CachingAllocator(self.settings, capacity)
-        self.failure: Failure | None = None
-        self._in_use = InUse(moments)
+        self.failure: OutOfMemory | None = None
+        self._in_use = BlocksInUse(moments)
         self._changes = list(self._played())
 
     def with_expandable_segments(self) -> "Memory":
@@ -162,7 +162,7 @@ class Memory:
         """Whether streams use blocks of others."""
         return any(row.bytes < 0 for row in self.recording.memory)
 
-    def at(self, moments: Moments) -> "Memory":
+    def at(self, moments: EventTimes) -> "Memory":
         """The memory by the moments of a played step."""
         return Memory(self.recording, self.capacity, self.settings, moments)
 
@@ -194,7 +194,7 @@ class Memory:
         try:
             allocator.take(row.block, row.bytes, row.stream)
         except OutOfMemoryError:
-            self.failure = Failure(
+            self.failure = OutOfMemory(
                 row=number,
                 bytes=row.bytes,
                 line=self._line(row),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sim.hardware.kernels.dispatch import Phase
 from sim.jobs.recorded.axes import Axes, main_stream
 from sim.jobs.recorded.beside import with_beside
-from sim.jobs.recorded.host import Host
+from sim.jobs.recorded.host import HostTimes
 from sim.jobs.recorded.memory import Memory
 from sim.jobs.recorded.recording import Event, Recording, passes_of, pieces_of
 from sim.model.kernels import Kernel
@@ -43,7 +43,7 @@ _PASS = Schedule(((Action("F", 0),),), ((0,),))
 Time = Callable[[Kernel], float]
 
 
-class Noted(NamedTuple):
+class EventPlaces(NamedTuple):
     """For each event: the last operations of its stream, and the host's seconds for it."""
 
     places: Sequence[Sequence[str]]
@@ -56,9 +56,9 @@ def program(
     *,
     memories: Sequence[Memory],
     time: Time,
-    host: Host,
+    host: HostTimes,
     factors: Mapping[str, float],
-) -> tuple[Program, list[Noted]]:
+) -> tuple[Program, list[EventPlaces]]:
     """The step of recordings, one per pipeline stage in their order, with notes on their events.
 
     `kernels` has the kernel of each operator of each recording, `time` gives its seconds on the
@@ -68,7 +68,7 @@ def program(
     """
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
-    stages, noted = [], list[Noted]()
+    stages, noted = [], list[EventPlaces]()
     for number, (recording, axes) in enumerate(recordings):
         writer = _Writer(recording, axes, kernels[number], memories[number].by_event(), time, host)
         stage = stage_of(
@@ -78,7 +78,7 @@ def program(
             pieces=pieces_of(recording),
         )
         stages.append(stage)
-        noted.append(Noted(writer.places, writer.hosts))
+        noted.append(EventPlaces(writer.places, writer.hosts))
     return step_of(recordings[0][1].mesh, stages), noted
 
 
@@ -106,7 +106,7 @@ class _Writer:
         kernels: Sequence[Kernel],
         memory: Mapping[int, MemoryUse],
         time: Time,
-        host: Host,
+        host: HostTimes,
     ) -> None:
         self.recording, self.axes, self.kernels, self.time, self.host = (
             recording,

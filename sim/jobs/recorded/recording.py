@@ -198,7 +198,7 @@ class Recording:
 Entry = TypeVar("Entry")
 
 
-class Table(Generic[Entry]):
+class InternTable(Generic[Entry]):
     """Entries of which each is kept once, in the order in which they came."""
 
     def __init__(self) -> None:

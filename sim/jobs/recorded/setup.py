@@ -13,10 +13,10 @@ from sim.hardware.stack import Stack
 from sim.jobs.recorded.allocator_settings import parsed
 from sim.jobs.recorded.axes import Axes, staged
 from sim.jobs.recorded.file import read
-from sim.jobs.recorded.host import Host, measured_of
+from sim.jobs.recorded.host import HostTimes, measured_of
 from sim.jobs.recorded.kernels import kernel_of
-from sim.jobs.recorded.memory import Memory, Moments
-from sim.jobs.recorded.program import Noted, program
+from sim.jobs.recorded.memory import EventTimes, Memory
+from sim.jobs.recorded.program import EventPlaces, program
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.scaled import scaled
 from sim.model.kernels import Kernel
@@ -76,7 +76,7 @@ class Recorded:
         kernels lose so many times as much to transfers of a cause."""
         return self.placed(factors)[0]
 
-    def placed(self, factors: Mapping[str, float]) -> tuple[Program, list[Noted]]:
+    def placed(self, factors: Mapping[str, float]) -> tuple[Program, list[EventPlaces]]:
         """The slower program, with notes on the events of each stage."""
         return program(
             self.stages,
@@ -87,7 +87,7 @@ class Recorded:
             factors=factors,
         )
 
-    def _host(self) -> Host:
+    def _host(self) -> HostTimes:
         return host_of(self.stack, self.machine.topology.device)
 
     def _kernels(self) -> list[list[Kernel]]:
@@ -96,13 +96,13 @@ class Recorded:
             for recording, _ in self.stages
         ]
 
-    def remembered(self, record: Record, noted: Sequence[Noted]) -> "Recorded":
+    def remembered(self, record: Record, noted: Sequence[EventPlaces]) -> "Recorded":
         """The setup in which blocks of several streams are free when they were free in a record."""
         if not any(memory.used_by_several for memory in self.memories):
             return self
         opening = self._host().step
         memories = [
-            memory.at(Moments(memory.recording, _done(record, stage, of), of.hosts, opening))
+            memory.at(EventTimes(memory.recording, _done(record, stage, of), of.hosts, opening))
             for stage, (memory, of) in enumerate(zip(self.memories, noted, strict=True))
         ]
         return replace(self, memories=memories)
@@ -131,9 +131,9 @@ def from_scenario(scenario: RecordedScenario) -> Recorded:
     )
 
 
-def host_of(stack: Stack, device: Device) -> Host:
+def host_of(stack: Stack, device: Device) -> HostTimes:
     """The host's seconds: measured operators by the device's profile, all others by the stack."""
-    return Host(
+    return HostTimes(
         step=stack.step_host,
         launch={
             "forward": stack.launch_forward,
@@ -146,7 +146,7 @@ def host_of(stack: Stack, device: Device) -> Host:
     )
 
 
-def _done(record: Record, stage: int, noted: Noted) -> list[float]:
+def _done(record: Record, stage: int, noted: EventPlaces) -> list[float]:
     """When the device of a stage has done all that the stream of each event was given before it."""
     role = next(role.index for role in record.roles if role.stage == stage)
     ends = {span.name: span.end for span in record.timeline.spans if span.role == role}

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from sim.jobs.traces.activity import Group, HostItem, Kernel, Rank
+from sim.jobs.traces.rank_trace import Group, HostSpan, Kernel, RankTrace
 
 
-def aligned(ranks: Sequence[Rank]) -> list[Rank]:
+def aligned(ranks: Sequence[RankTrace]) -> list[RankTrace]:
     """Ranks that begin as much later than the first of them as their traces did."""
     offsets = [_offset(ranks[0], rank) for rank in ranks]
     first = min(offsets, default=0.0)
@@ -22,14 +22,14 @@ def aligned(ranks: Sequence[Rank]) -> list[Rank]:
     return [_later(rank, offset, earliest) for rank, offset in zip(ranks, later, strict=True)]
 
 
-def _offset(reference: Rank, rank: Rank) -> float:
+def _offset(reference: RankTrace, rank: RankTrace) -> float:
     """Seconds by which a rank began later than another with which it has collectives in common."""
     common = reference.flights.keys() & rank.flights.keys()
     ends = (reference.flights[key][1] - rank.flights[key][1] for key in common)
     return median(ends) if common else 0.0
 
 
-def _earliest_ends(ranks: Sequence[Rank], later: Sequence[float]) -> dict[Group, float]:
+def _earliest_ends(ranks: Sequence[RankTrace], later: Sequence[float]) -> dict[Group, float]:
     """When each collective could end: as soon after the last rank came as it ever lasted."""
     begins: defaultdict[Group, list[float]] = defaultdict(list)
     lasted: defaultdict[Group, list[float]] = defaultdict(list)
@@ -40,15 +40,17 @@ def _earliest_ends(ranks: Sequence[Rank], later: Sequence[float]) -> dict[Group,
     return {key: max(moments) + min(lasted[key]) for key, moments in begins.items()}
 
 
-def _later(rank: Rank, seconds: float, earliest: Mapping[Group, float]) -> Rank:
+def _later(rank: RankTrace, seconds: float, earliest: Mapping[Group, float]) -> RankTrace:
     if rank.measured is None or not rank.host:
         return rank
-    host = (HostItem(seconds=seconds), *rank.host) if seconds > 0.0 else rank.host
+    host = (HostSpan(seconds=seconds), *rank.host) if seconds > 0.0 else rank.host
     kernels = tuple(_ended(kernel, rank, seconds, earliest) for kernel in rank.kernels)
     return replace(rank, host=host, kernels=kernels, measured=rank.measured + seconds)
 
 
-def _ended(kernel: Kernel, rank: Rank, offset: float, earliest: Mapping[Group, float]) -> Kernel:
+def _ended(
+    kernel: Kernel, rank: RankTrace, offset: float, earliest: Mapping[Group, float]
+) -> Kernel:
     key = kernel.collective.key if kernel.collective else None
     if key is None or key not in rank.flights:
         return kernel

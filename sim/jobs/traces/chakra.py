@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sim.config.errors import InputError
 from sim.jobs.traces import chakra_format as chakra
-from sim.jobs.traces.activity import Collective, Kernel, Rank
 from sim.jobs.traces.chakra_format import COLLECTIVES, Node
+from sim.jobs.traces.rank_trace import Collective, Kernel, RankTrace
 
 SUFFIX = ".et"
 GROUPS = "groups.json"  # beside the traces, the members of process groups
@@ -22,7 +22,7 @@ GROUPS = "groups.json"  # beside the traces, the members of process groups
 _KINDS = {number: kind for kind, number in COLLECTIVES.items()}
 
 
-def read(path: Path, ranks: int, removed: str = "") -> Rank:
+def read(path: Path, ranks: int, removed: str = "") -> RankTrace:
     """One of so many `ranks` whose traces are given; a collective without a group is among them
     all. Operations whose name contains `removed` take no time. Raises `InputError`."""
     beside = path.parent / GROUPS
@@ -43,7 +43,7 @@ def read(path: Path, ranks: int, removed: str = "") -> Rank:
         for node in nodes
         for gone in [bool(removed) and removed in node.name]
     )
-    return Rank(rank=rank, world=ranks, kernels=kernels, host=(), steps=1, measured=None)
+    return RankTrace(rank=rank, world=ranks, kernels=kernels, host=(), steps=1, measured=None)
 
 
 def _number(path: Path) -> int:

@@ -13,7 +13,7 @@ from sim.engine.machine import Machine
 from sim.hardware.cluster.link import link_name
 from sim.jobs.recorded.axes import lattice
 from sim.jobs.recorded.recording import Group
-from sim.jobs.traces.activity import Collective, Kernel, Rank, Route
+from sim.jobs.traces.rank_trace import Collective, Kernel, RankTrace, Route
 
 MESSAGES = "point_to_point"
 
@@ -113,7 +113,7 @@ class Changes:
     machine: Machine | None = None
     overlap: Overlap = "as-is"
 
-    def of(self, ranks: Sequence[Rank]) -> list[Rank]:
+    def of(self, ranks: Sequence[RankTrace]) -> list[RankTrace]:
         """The ranks with all that was changed. Raises `InputError` for kernels that there are not,
         and collectives that a trace does not describe."""
         for part, _ in self.kernels:
@@ -123,7 +123,7 @@ class Changes:
                 raise InputError("--kernels", f"no kernel is called {part!r}", remedy)
         return [self._rank(rank) for rank in ranks]
 
-    def _rank(self, rank: Rank) -> Rank:
+    def _rank(self, rank: RankTrace) -> RankTrace:
         kernels: Iterable[Kernel] = rank.kernels
         if self.machine is not None:
             calls = (kernel.collective for kernel in rank.kernels if kernel.collective)

@@ -1,7 +1,7 @@
 """What did a profiled rank do: kernels, calls of the host, waits of streams?
 
 Kernels are in the order of their launches. Streams wait by `cudaStreamWaitEvent`, as CUPTI saw it.
-Spans of the host's time can be left out (`Removed`).
+Spans of the host's time can be left out (`RemovedSpans`).
 """
 
 from bisect import bisect_right
@@ -62,7 +62,7 @@ def _told(event: Event, records: Mapping[Any, Event]) -> Wait:
 Span = tuple[float, float]
 
 
-class Removed:
+class RemovedSpans:
     """The union of spans; times in us."""
 
     def __init__(self, spans: Iterable[Span] = ()) -> None:
@@ -139,7 +139,7 @@ class ProfiledSteps:
 
     def __init__(
         self, document: Mapping[str, Any], events: list[Event], begin: float, end: float,
-        removed: Removed,
+        removed: RemovedSpans,
     ) -> None:  # fmt: skip
         self.begin, self.end, self.removed = begin, end, removed
         self.per_node = len(document.get("deviceProperties") or ())

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from sim.jobs.recorded.program import stage_of, step_of
-from sim.jobs.traces.activity import Group, HostItem, Kernel, Rank
+from sim.jobs.traces.rank_trace import Group, HostSpan, Kernel, RankTrace
 from sim.program.causes import COMMUNICATION, COMPUTE, HOST, WAITING, Cause
 from sim.program.operations import Communicate, Compute, Operation, PlacedCollective, Segment, Work
 from sim.program.program import Program
@@ -20,7 +20,7 @@ HOST_STREAM = "host"
 Calls = Mapping[Group, PlacedCollective]
 
 
-def program(ranks: Sequence[Rank]) -> Program:
+def program(ranks: Sequence[RankTrace]) -> Program:
     """The steps of ranks, each of which is a stage."""
     calls = _calls(ranks)
     written = [tuple(_operations(rank, calls)) for rank in ranks]
@@ -28,7 +28,7 @@ def program(ranks: Sequence[Rank]) -> Program:
     return step_of({"pp": len(ranks)}, stages)
 
 
-def _calls(ranks: Sequence[Rank]) -> Calls:
+def _calls(ranks: Sequence[RankTrace]) -> Calls:
     """The collectives of all ranks. Without a route each lasts as long as on the rank where it
     lasted least, since the last rank to come did not wait."""
     met: defaultdict[Group, list[tuple[int, Kernel]]] = defaultdict(list)
@@ -58,7 +58,7 @@ def _call(stages: tuple[int, ...], kernels: Sequence[Kernel]) -> PlacedCollectiv
     )
 
 
-def _operations(rank: Rank, calls: Calls) -> Iterator[Operation]:
+def _operations(rank: RankTrace, calls: Calls) -> Iterator[Operation]:
     """The operations of a rank in the order in which its host asked for them."""
     ends = [_end(n, kernel) for n, kernel in enumerate(rank.kernels)]
     launched = {n: place for place, item in enumerate(rank.host) for n in item.launched}
@@ -75,7 +75,7 @@ def _operations(rank: Rank, calls: Calls) -> Iterator[Operation]:
         yield from _of_host(place, item, ends)
 
 
-def _of_host(place: int, item: HostItem, ends: Sequence[str]) -> Iterator[Operation]:
+def _of_host(place: int, item: HostSpan, ends: Sequence[str]) -> Iterator[Operation]:
     """The host works for some seconds before it launches or waits."""
     if item.seconds or item.launched or not item.awaited:
         yield _computed(f"host {place}", HOST_STREAM, {HOST: item.seconds})

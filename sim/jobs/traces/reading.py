@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.jobs.traces.activity import Collective, Group, HostItem, Kernel, Rank
 from sim.jobs.traces.kineto import (
     CALLS,
     Event,
@@ -30,10 +29,11 @@ from sim.jobs.traces.kineto import (
     members_of,
     trace_of,
 )
-from sim.jobs.traces.profiled import CLOSE, DEVICE, Call, ProfiledSteps, Removed, Wait
+from sim.jobs.traces.profiled import CLOSE, DEVICE, Call, ProfiledSteps, RemovedSpans, Wait
+from sim.jobs.traces.rank_trace import Collective, Group, HostSpan, Kernel, RankTrace
 
 
-def host_items(steps: ProfiledSteps) -> Iterator[HostItem]:
+def host_items(steps: ProfiledSteps) -> Iterator[HostSpan]:
     """Stretches from one launch or wait to the next, without removed spans; none where a trace has
     no launches."""
     if not steps.on_device:
@@ -45,20 +45,20 @@ def host_items(steps: ProfiledSteps) -> Iterator[HostItem]:
         if not call.kernels:
             ended = _ended_within(steps, call)
             point = max(call.begin, at)
-            yield HostItem(seconds=steps.removed.seconds_left(at, point), awaited=ended)
+            yield HostSpan(seconds=steps.removed.seconds_left(at, point), awaited=ended)
             at = max(max((steps.ends[n] for n in ended), default=point), point)
             continue
         point = max(steps.points[call.kernels[0]], at)
-        yield HostItem(seconds=steps.removed.seconds_left(at, point), launched=call.kernels)
+        yield HostSpan(seconds=steps.removed.seconds_left(at, point), launched=call.kernels)
         at = point
         last = call.kernels[-1]
         if "emcpy" in steps.found[last]["name"] and call.end >= steps.ends[last]:
-            yield HostItem(seconds=0.0, awaited=(last,))
+            yield HostSpan(seconds=0.0, awaited=(last,))
             at = max(at, steps.ends[last])
-    yield HostItem(seconds=steps.removed.seconds_left(at, steps.end))
+    yield HostSpan(seconds=steps.removed.seconds_left(at, steps.end))
 
 
-def _of_operators(steps: ProfiledSteps) -> Iterator[HostItem]:
+def _of_operators(steps: ProfiledSteps) -> Iterator[HostSpan]:
     """Operators of a CPU are the host's own time; where it does nothing as a collective of gloo
     ends, it has waited for that."""
     at, flying = steps.begin, list(steps.begun)
@@ -70,21 +70,21 @@ def _of_operators(steps: ProfiledSteps) -> Iterator[HostItem]:
             continue
         at = yield from _waited(steps, at, float(event["ts"]), flying)
         seconds = steps.removed.seconds_left(at, event["ts"])
-        yield HostItem(seconds=seconds, launched=(n, *started[n]))
-        yield HostItem(seconds=0.0, awaited=(n,))
+        yield HostSpan(seconds=seconds, launched=(n, *started[n]))
+        yield HostSpan(seconds=0.0, awaited=(n,))
         at = steps.ends[n]
     at = yield from _waited(steps, at, steps.end, flying)
-    yield HostItem(seconds=steps.removed.seconds_left(at, steps.end))
+    yield HostSpan(seconds=steps.removed.seconds_left(at, steps.end))
 
 
 def _waited(
     steps: ProfiledSteps, at: float, until: float, flying: list[int]
-) -> Generator[HostItem, None, float]:
+) -> Generator[HostSpan, None, float]:
     """A wait for the `flying` collectives that end between two moments, and when it is over."""
     ended = [n for n in flying if steps.ends[n] <= until]
     flying[:] = [n for n in flying if n not in ended]
     if awaited := tuple(n for n in ended if steps.ends[n] > at):
-        yield HostItem(seconds=0.0, awaited=awaited)
+        yield HostSpan(seconds=0.0, awaited=awaited)
         at = max(float(steps.ends[n]) for n in awaited)
     return at
 
@@ -209,14 +209,14 @@ def _collective(
     )  # fmt: skip
 
 
-def read(path: Path, removed: str = "") -> Rank:
+def read(path: Path, removed: str = "") -> RankTrace:
     """The steps of one rank, without operators whose name contains `removed`, their kernels and the
     host's time for them. Raises `InputError` for a file that holds no step."""
     document = trace_of(path)
     events = [e for e in document["traceEvents"] if e.get("ph") == "X" and e.get("dur", -1) >= 0]
     begin, end, steps = _window(events, path)
     events = [e for e in events if begin <= e["ts"] < end or e.get("cat") in DEVICE]
-    gone = Removed((e["ts"], e["ts"] + e["dur"]) for e in _operators_of(events, removed))
+    gone = RemovedSpans((e["ts"], e["ts"] + e["dur"]) for e in _operators_of(events, removed))
     if removed and not gone:
         names = Counter(e["name"] for e in events if e.get("cat") == "cpu_op").most_common(3)
         some = ", ".join(name for name, _ in names) or "none"
@@ -224,7 +224,7 @@ def read(path: Path, removed: str = "") -> Rank:
     job = document.get("distributedInfo") or {}
     found = ProfiledSteps(document, events, begin, end, gone)
     launched = tuple(kernels(found))
-    return Rank(
+    return RankTrace(
         rank=int(job.get("rank", 0)),
         world=found.world,
         kernels=launched,

@@ -12,10 +12,10 @@ from sim.engine.placed import placed
 from sim.engine.record import Record
 from sim.jobs.traces import chakra, reading
 from sim.jobs.traces.account import account
-from sim.jobs.traces.activity import Rank
 from sim.jobs.traces.alignment import aligned
 from sim.jobs.traces.changes import Changes
 from sim.jobs.traces.program import program
+from sim.jobs.traces.rank_trace import RankTrace
 from sim.results.answer import Answer, Inputs, said_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def replayed(paths: Sequence[Path], changes: Changes | None = None, *, removed: 
     )
 
 
-def _inputs(changes: Changes | None, removed: str, ranks: Sequence[Rank]) -> Inputs:
+def _inputs(changes: Changes | None, removed: str, ranks: Sequence[RankTrace]) -> Inputs:
     """The changes, and the cluster that they are for."""
     said = {"remove": removed} if removed else {}
     if changes is None:
@@ -121,7 +121,7 @@ def _inputs(changes: Changes | None, removed: str, ranks: Sequence[Rank]) -> Inp
     )  # fmt: skip
 
 
-def _read(paths: Sequence[Path], removed: str = "") -> list[Rank]:
+def _read(paths: Sequence[Path], removed: str = "") -> list[RankTrace]:
     """Ranks of traces of PyTorch's profiler, or of Chakra by their suffix. Their world is the
     largest that any of the traces knows of."""
     ranks = [
@@ -134,7 +134,7 @@ def _read(paths: Sequence[Path], removed: str = "") -> list[Rank]:
     return [replace(rank, world=world) for rank in ranks]
 
 
-def _world(rank: Rank) -> int:
+def _world(rank: RankTrace) -> int:
     """How many ranks the job had, as far as a trace and its collectives tell."""
     calls = (kernel.collective for kernel in rank.kernels if kernel.collective)
     numbers = (number for call in calls for number in (call.ranks, *(1 + n for n in call.members)))
@@ -149,13 +149,13 @@ def _network(asked: Changes) -> Changes:
     return Changes(machine=asked.machine)
 
 
-def _longest(ranks: Sequence[Rank]) -> float | None:
+def _longest(ranks: Sequence[RankTrace]) -> float | None:
     """The measured step time of the slowest rank; None where no rank has it."""
     known = [rank.measured / rank.steps for rank in ranks if rank.measured is not None]
     return max(known, default=None)
 
 
-def _check(ranks: Sequence[Rank], paths: Sequence[Path]) -> None:
+def _check(ranks: Sequence[RankTrace], paths: Sequence[Path]) -> None:
     numbers = [rank.rank for rank in ranks]
     for number, (rank, path) in enumerate(zip(ranks, paths, strict=True)):
         if rank.rank in numbers[:number]:
@@ -167,7 +167,7 @@ def _check(ranks: Sequence[Rank], paths: Sequence[Path]) -> None:
             raise InputError(str(path), what, "give traces of the same steps")
 
 
-def _played(ranks: Sequence[Rank], steps: int) -> Played:
+def _played(ranks: Sequence[RankTrace], steps: int) -> Played:
     try:
         written = placed(program(ranks), [rank.rank for rank in ranks])
         record: Record = clock.play(written)
@@ -181,7 +181,7 @@ def _played(ranks: Sequence[Rank], steps: int) -> Played:
     return Played(step_time=record.end / steps, ranks=accounts)
 
 
-def _without_lags(rank: Rank) -> Rank:
+def _without_lags(rank: RankTrace) -> RankTrace:
     kernels = tuple(replace(kernel, lag=0.0, tail=0.0) for kernel in rank.kernels)
     return replace(rank, kernels=kernels)
 

@@ -19,7 +19,7 @@ from sim.hardware.kernels.time import kernel_time
 from sim.jobs.capturing.exchange import Exchange
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
-from sim.jobs.capturing.world import Place, fake_world
+from sim.jobs.capturing.world import CapturedRank, fake_world
 from sim.jobs.recorded.allocator import CachingAllocator, OutOfMemoryError
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import EventKind
@@ -106,7 +106,7 @@ def fake_gpu(world: int = 1, rank: int = 0) -> Iterator[Clock]:
     import torch
 
     clock = Clock(torch, capacity=DEVICE.usable_memory)
-    place = Place(world=world, rank=rank, folder="-", exchange=Exchange(), routing=Routing())
+    place = CapturedRank(world=world, rank=rank, folder="-", exchange=Exchange(), routing=Routing())
     patches = Patches()
     with fake_world(torch, clock, place):
         if world == 1:

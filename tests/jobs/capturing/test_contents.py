@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sim.jobs.capturing.contents import Contents
-from sim.jobs.capturing.results import Results
+from sim.jobs.capturing.contents import TensorContents
+from sim.jobs.capturing.results import ResultCache
 from sim.jobs.capturing.router import Router
 from sim.model.experts.routing import Routing
 
@@ -19,7 +19,7 @@ class Followed(TorchDispatchMode):
 
     def __init__(self, fake: FakeTensorMode) -> None:
         super().__init__()
-        self.contents = Contents(torch, Router(torch, Routing()), Results(torch, fake))
+        self.contents = TensorContents(torch, Router(torch, Routing()), ResultCache(torch, fake))
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.contents.run(func, func._overloadpacket.__name__, args, kwargs or {}).out

@@ -9,7 +9,7 @@ import torch
 
 from sim.config.errors import InputError
 from sim.jobs.capturing.capture import capture, capture_script
-from sim.jobs.capturing.results import Results
+from sim.jobs.capturing.results import ResultCache
 from tests.jobs.capturing.conftest import DDP, MODEL
 from tests.jobs.capturing.test_memory import wanted
 from tests.jobs.capturing.test_sharded import FSDP2
@@ -75,6 +75,6 @@ def test_a_recording_is_the_same_where_nothing_is_remembered(
 
     remembered = looks()
     monkeypatch.setattr(
-        Results, "of", lambda self, func, args, kwargs, asked: func(*args, **kwargs)
+        ResultCache, "of", lambda self, func, args, kwargs, asked: func(*args, **kwargs)
     )
     assert looks() == remembered

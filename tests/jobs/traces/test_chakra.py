@@ -9,9 +9,9 @@ from sim.config.errors import InputError
 from sim.hardware.cluster import topology as topologies
 from sim.interface.cli.main import main
 from sim.jobs.traces import chakra_format as chakra
-from sim.jobs.traces.activity import Collective
 from sim.jobs.traces.chakra_format import COLLECTIVES, Node
 from sim.jobs.traces.changes import Changes, Network
+from sim.jobs.traces.rank_trace import Collective
 from sim.jobs.traces.replay import replayed as replay
 from sim.scenario.machine import machine
 

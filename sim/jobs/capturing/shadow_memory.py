@@ -7,7 +7,7 @@ from weakref import ref
 _MOST = 1 << 27  # bytes of a storage that is followed
 
 
-class _Twin:
+class _Shadow:
     """Real memory beside a fake storage; `known` tells which of its bytes are right (None: all)."""
 
     def __init__(self, storage: Any, gone: Callable[[Any], None], bytes: Any, known: Any) -> None:
@@ -15,12 +15,12 @@ class _Twin:
         self.bytes, self.known = bytes, known
 
 
-class Stored:
+class ShadowMemory:
     """Real memory of fake storages, as far as anybody knows it."""
 
     def __init__(self, torch: Any, unfaked: Any) -> None:
         self.torch, self.unfaked = torch, unfaked
-        self._twins: dict[int, _Twin] = {}
+        self._twins: dict[int, _Shadow] = {}
 
     def content(self, tensor: Any) -> Any:
         """A real tensor with the content of a fake tensor; None where part of it is unknown."""
@@ -50,7 +50,7 @@ class Stored:
             if content is not None and content.data_ptr() != view.data_ptr():
                 view.copy_(content)
 
-    def _made(self, storage: Any, tensor: Any, content: Any) -> _Twin:
+    def _made(self, storage: Any, tensor: Any, content: Any) -> _Shadow:
         key, torch = id(storage), self.torch
 
         def gone(_: Any) -> None:
@@ -65,10 +65,10 @@ class Stored:
             bytes, known = (
                 torch.zeros(storage.nbytes(), dtype=kind) for kind in (torch.uint8, torch.bool)
             )
-        twin = self._twins[key] = _Twin(storage, gone, bytes, known)
+        twin = self._twins[key] = _Shadow(storage, gone, bytes, known)
         return twin
 
-    def _twin(self, storage: Any) -> _Twin | None:
+    def _twin(self, storage: Any) -> _Shadow | None:
         twin = self._twins.get(id(storage))
         there = twin is not None and twin.size == storage.nbytes() and twin.owner() is storage
         return twin if there else None

@@ -60,7 +60,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostItem:
+class HostSpan:
     """The host works for so many `seconds`, then launches kernels (all of a CUDA graph at once) or
     waits for the `awaited` ones."""
 
@@ -70,7 +70,7 @@ class HostItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rank:
+class RankTrace:
     """Consecutive `steps` of one rank of a job of `world` ranks.
 
     `measured` (s) is how long they took together. It is None where a trace has the times of
@@ -81,7 +81,7 @@ class Rank:
     rank: int
     world: int
     kernels: tuple[Kernel, ...]
-    host: tuple[HostItem, ...]
+    host: tuple[HostSpan, ...]
     steps: int
     measured: float | None
     flights: Mapping[Group, tuple[float, float]] = field(default_factory=dict)

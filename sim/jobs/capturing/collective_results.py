@@ -3,7 +3,7 @@ tokens by expert, lengths?"""
 
 from typing import Any
 
-from sim.jobs.capturing.contents import Contents
+from sim.jobs.capturing.contents import TensorContents
 
 # Their results come first, then what they are made of.
 _INTO = (
@@ -12,9 +12,9 @@ _INTO = (
 )
 
 
-def agreed(
+def keep_results(
     torch: Any,
-    contents: Contents,
+    contents: TensorContents,
     kind: str,
     name: str,
     named: dict[str, Any],
