@@ -33,11 +33,9 @@ _SETTINGS = {
     "profile_bandwidth": True,
     "profile_bandwidth_regex": "^$",
 }
-_PRODUCTS = "products are those of cuBLAS, where torch.compile would choose by their times"
+_PRODUCTS = "products run in cuBLAS; on a GPU torch.compile would choose kernels by their times"
 _GRAPHS = "CUDA graphs of torch.compile take no memory of their own here"
-_FLEX = (
-    "flex_attention takes as long as attention to everything: what its mask leaves out is content"
-)
+_FLEX = "flex_attention takes as long as full attention: its mask is not evaluated"
 # What inductor asks of the device beside what scripts ask (an H100's, as theirs).
 _DEVICE = {
     "warp_size": 32,

@@ -101,7 +101,7 @@ def _recorder(
 
 def _unsaved(log: Log, streams: Streams, line: str) -> None:
     streams.sync()
-    log.notes.number(f"{line}: a checkpoint is not written here, and takes no time")
+    log.notes.number(f"{line}: a checkpoint is not written and takes no time")
 
 
 def _environment(place: CapturedRank) -> Mapping[str, str]:

@@ -153,8 +153,8 @@ def _measured_host(setup: Recorded) -> Iterator[str]:
     if found is not None and device.measured is not None:
         software = device.measured.origin.provenance.get("torch", "")
         where = f"profile {device.profile}{f' (torch {software})' if software else ''}"
-        rest = f", by the stack for the rest ({', '.join(found.others)})" if found.others else ""
-        yield f"the host's times are by {where} for {found.share:.0%} of launches{rest}"
+        rest = f", the stack those of the rest ({', '.join(found.others)})" if found.others else ""
+        yield f"{where} has the host's times of {found.share:.0%} of launches{rest}"
 
 
 def _of_memory(memory: Memory, capacity: float) -> Iterator[str]:
@@ -179,6 +179,6 @@ def _of_memory(memory: Memory, capacity: float) -> Iterator[str]:
     elif worst.retries:
         often = "once" if worst.retries == 1 else f"{worst.retries} times"
         yield (
-            f"the allocator gives back what it has cached {often}, for which the host waits for "
-            "the GPU; that is not in the step"
+            f"the allocator gives cached memory back to the GPU {often}; the step lacks the time "
+            "for which the host then waits for the GPU"
         )

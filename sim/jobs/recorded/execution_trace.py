@@ -29,7 +29,7 @@ from sim.jobs.recorded.kernels import (
 from sim.jobs.recorded.recording import Event, Group, InternTable, Operator, Recording
 from sim.jobs.recorded.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_of, operands
 
-_NOTE = "an execution trace tells nothing of memory and of streams: what it computes runs in a row"
+_NOTE = "an execution trace says nothing of memory and streams: its kernels run one after the other"
 _FLAGS = ("is_causal", "output_mask")
 _UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # beside what is called "out"
 _PHASES: dict[str, Phase] = {  # by what the names of nodes begin with
@@ -240,7 +240,7 @@ class _Reader:
     def notes(self) -> Iterator[str]:
         """A note on each operator that is not torch's."""
         for name, often in self.unknown.items():
-            yield f"{name} ({often} times) is not torch's: taken to move its tensors, no more"
+            yield f"{name} ({often} times) is no operator of torch; it only moves its tensors here"
 
 
 def _is_triton(node: Node) -> bool:

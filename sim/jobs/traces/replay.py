@@ -114,7 +114,7 @@ def _inputs(changes: Changes | None, removed: str, ranks: Sequence[RankTrace]) -
         return Inputs(change=said)
     topology = changes.machine.topology
     calls = any(kernel.collective for rank in ranks for kernel in rank.kernels)
-    notes = () if calls else ("no collective is in the trace that another network would carry",)
+    notes = () if calls else ("the trace has no collective that another network could carry",)
     return Inputs(
         cluster=topology.name, device=topology.device.name, gpus=topology.gpus, change=said,
         notes=notes,

@@ -216,7 +216,7 @@ def test_a_loop_with_a_loader_a_scaler_and_two_optimizers_is_recorded(captured: 
     # Those of one step: forward and back once, whichever optimizer comes first.
     forward = [e for e in own.events if e.kind == "kernel" and e.phase == "forward"]
     names = [own.operators[event.operator].name for event in forward]
-    assert "products are those of cuBLAS" in own.notes[0]
+    assert "products run in cuBLAS" in own.notes[0]
     scenario = sim.RecordedScenario(record=(own,), topology="dgx-h100-ndr")
     assert own.notes[0] in sim.run(scenario).warnings
     assert names.count("aten._scaled_dot_product_flash_attention") == LAYERS
@@ -309,7 +309,7 @@ def test_what_scripts_do_freely_is_done_freely(
     updated = [event for event in own.events if event.phase == "optimizer"]
     assert updated  # those that moved
     assert (tmp_path / "kept.pt").read_text() == "of a real run"
-    assert "a checkpoint is not written here, and takes no time" in own.notes[0]
+    assert "a checkpoint is not written and takes no time" in own.notes[0]
     buffers = (row.bytes for row in own.memory if PARTS[row.part] == "buffers")
     assert sum(buffers) > 4 * own.parameters  # the averages, though the script lets go of them
     added = next(one for one in own.operators if one.name == "aten.addmm")

@@ -84,7 +84,7 @@ def test_what_is_cached_is_given_back_before_memory_runs_out() -> None:
     rows = (Allocation(0, 1, 50 * GIB, 0, 0, KEPT), Allocation(1, 1, 0, 0, -1, 0))
     result = run(script(*rows, Allocation(2, 2, 60 * GIB, 1, 0, KEPT)))
     assert result.fits
-    assert any("gives back what it has cached once" in said for said in result.warnings)
+    assert any("gives cached memory back to the GPU once" in said for said in result.warnings)
     emptied = Allocation(2, 0, 0, 0, -1, 0)
     result = run(script(*rows, emptied, Allocation(2, 2, 60 * GIB, 1, 0, KEPT)))
     assert result.fits
@@ -151,7 +151,7 @@ def test_a_full_device_is_waited_for() -> None:
     )
     result = run(script(*rows))
     assert result.fits
-    assert any("gives back what it has cached once" in said for said in result.warnings)
+    assert any("gives cached memory back to the GPU once" in said for said in result.warnings)
 
 
 def test_the_curve_rises_to_what_is_reserved(tmp_path: Path) -> None:

@@ -398,7 +398,7 @@ def test_a_compressed_trace_is_the_same_trace(path):
 
 def test_a_network_that_carries_nothing_is_noted(path):
     command = ["replay", str(device_bound(path)), "--topology", "dgx-h100-ndr", "--gpus", "64"]
-    assert "note: no collective is in the trace" in CliRunner().invoke(main, command).stdout
+    assert "note: the trace has no collective" in CliRunner().invoke(main, command).stdout
     command[1] = str(overlapped(path))
     assert "no collective" not in CliRunner().invoke(main, command).stdout
 
