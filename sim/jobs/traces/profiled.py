@@ -79,7 +79,7 @@ class RemovedSpans:
     def seconds_left(self, begin: float, end: float) -> float:
         """Seconds between two moments, without the removed spans.
 
-        >>> Removed([(1e6, 2e6), (1.5e6, 3e6)]).seconds_left(0.0, 4e6)
+        >>> RemovedSpans([(1e6, 2e6), (1.5e6, 3e6)]).seconds_left(0.0, 4e6)
         2.0
         """
         if end <= begin:

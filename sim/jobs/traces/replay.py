@@ -12,10 +12,9 @@ from sim.engine.placed import placed
 from sim.engine.record import Record
 from sim.jobs.traces import chakra, reading
 from sim.jobs.traces.account import account
-from sim.jobs.traces.alignment import aligned
 from sim.jobs.traces.changes import Changes
 from sim.jobs.traces.program import program
-from sim.jobs.traces.rank_trace import RankTrace
+from sim.jobs.traces.rank_trace import RankTrace, aligned
 from sim.results.answer import Answer, Inputs, said_of
 
 if TYPE_CHECKING:

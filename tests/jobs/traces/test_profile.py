@@ -14,7 +14,7 @@ from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.time import kernel_time
 from sim.interface.cli.main import main
 from sim.jobs.traces.kineto import events_of
-from sim.jobs.traces.kineto_products import products
+from sim.jobs.traces.kineto_operators import products
 from sim.model.kernels import Gemm
 from tests.jobs.traces.synthetic import Machine
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from sim.analysis.calibration.timing.clock import summary
 from sim.analysis.calibration.timing.host_times import HostTime
 from sim.hardware.kernels.dispatch import OperatorTime, Phase
-from sim.jobs.traces.kineto_host import HostCall
+from sim.jobs.traces.kineto_operators import HostCall
 
 
 def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:

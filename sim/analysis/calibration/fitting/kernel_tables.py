@@ -25,8 +25,7 @@ from sim.config.tables import Row, number
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.measurements import Measurement
 from sim.jobs.traces.kineto import events_of
-from sim.jobs.traces.kineto_host import HostCall, host_calls
-from sim.jobs.traces.kineto_products import products
+from sim.jobs.traces.kineto_operators import HostCall, host_calls, products
 from sim.model.kernels import BYTES, Gemm, Kernel, MemoryBound
 
 _UNITS = {

@@ -11,7 +11,7 @@ from sim.analysis.calibration.fitting.host_table import traced as medians
 from sim.analysis.calibration.timing.host_times import HostTime, quickest
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.jobs.traces.kineto import events_of
-from sim.jobs.traces.kineto_host import host_calls
+from sim.jobs.traces.kineto_operators import host_calls
 from tests.jobs.traces.synthetic import LAUNCH, Machine
 
 
