@@ -20,8 +20,8 @@ from sim.analysis.calibration import kernel_profile
 from sim.analysis.calibration.timing import torch_device
 from sim.analysis.calibration.timing.provenance import provenance
 from sim.analysis.calibration.training.comparison import JobComparison
-from sim.analysis.calibration.training.interleaving import Interleaving
 from sim.analysis.calibration.training.measure import measure
+from sim.analysis.calibration.training.real_run import Interleaving
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.parallel.plan import Plan

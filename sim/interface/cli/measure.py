@@ -26,6 +26,7 @@ from sim.interface.cli.files import output, wrote
     default=None,
     help="Time kernels between the steps and predict from them; on CPUs unless --profile.",
 )
+@click.option("--print-script", is_flag=True, help="Print the script of SCENARIO; run nothing.")
 @output("--rows", (".csv",), "Write every step's phases")
 @options.LIMIT
 @options.JSON
@@ -40,19 +41,20 @@ def measure(
     steps: int,
     profiles: tuple[str, ...],
     calibrate: bool | None,
+    print_script: bool,
     rows: Path | None,
     as_json: bool,
 ) -> None:
     """Run SCENARIO's step in torch here, beside its prediction.
 
-    Builds GPT, Llama and BERT models with the scenario's precision, recomputation, attention and
-    accumulation; with plan.dp above 1 as DDP (or FSDP, plan.zero=3) over ranks of its own, or
-    under torchrun. With --script the script is run as it is, with its own ARGUMENTS behind `--`,
-    and one step of it is captured and played.
+    SCENARIO becomes a script of plain torch: a GPT, Llama or BERT model with the scenario's
+    precision, recomputation, attention and accumulation; with plan.dp above 1 DDP (or FSDP,
+    plan.zero=3) over ranks of its own, or under torchrun. With --script the script is run as it
+    is, with its own ARGUMENTS behind `--`, and one step of it is captured and played.
     """
     from sim.analysis.calibration.training import measure as training
     from sim.analysis.calibration.training.comparison import write_steps
-    from sim.analysis.calibration.training.interleaving import interleaving
+    from sim.analysis.calibration.training.real_run import interleaving
     from sim.scenario.profiles import setting_of
     from sim.scenario.settings import setting
 
@@ -64,6 +66,9 @@ def measure(
         raise InputError("sim measure", "no SCENARIO", "name one, or --script train.py")
     (scenario,) = words
     job = options.scenario_of(scenario, settings, profiles)
+    if print_script:
+        click.echo(training.printed(job, device=here, steps=steps), nl=False)
+        return
     if calibrate is None:
         calibrate = here == "cpu" and not profiles
     comparison = training.measure(
@@ -93,7 +98,7 @@ def _script(
     as_json: bool,
 ) -> None:
     """A script's real steps beside those that are played."""
-    from sim.analysis.calibration.measured_script import measure_script
+    from sim.analysis.calibration.training.measure import measure_script
 
     if topology is None and here == "cuda":
         raise InputError("--script", "no --topology to play it on", "name one: sim list topologies")

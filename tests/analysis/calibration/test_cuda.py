@@ -23,7 +23,7 @@ from sim.analysis.calibration.timing import (
     provenance,
     repetitions,
 )
-from sim.analysis.calibration.training.interleaving import Interleaving
+from sim.analysis.calibration.training.real_run import Interleaving
 from sim.hardware.kernels import profile
 from sim.hardware.kernels.time import kernel_time
 from sim.interface.cli.main import main

@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sim import kind, run
+from sim.analysis.calibration.training.script import script_of
 from sim.interface.cli.main import main
+from sim.jobs.capturing.capture import capture_script
+from sim.jobs.recorded.setup import RecordedScenario
 from tests.jobs.capturing.conftest import MODEL
 
 LOOP = """
@@ -35,7 +39,7 @@ def test_time_and_memory_of_a_script_are_laid_beside_its_prediction(tmp_path: Pa
     code, said, errors = measured(script, "--steps", "3", "--device", "cpu", "--json")
     assert code == 0, errors
     answer = json.loads(said)
-    assert answer["steps"] == 3
+    assert answer["steps"] == 4  # two rounds of two
     assert answer["parameters"]["error"] == 0
     assert abs(answer["peak_memory"]["error"]) < 0.03  # blocks are rounded up
     assert answer["step_time"]["measured"] > 0 < answer["step_time"]["predicted"]
@@ -80,3 +84,17 @@ def test_ranks_that_torchrun_starts_are_measured_beside_a_capture_of_as_many(
     assert answer["steps"] == 2
     assert answer["parameters"]["error"] == 0
     assert answer["step_time"]["measured"] > 0 < answer["step_time"]["predicted"]
+
+
+@pytest.mark.long
+def test_the_script_of_a_job_is_captured_as_the_job_is_predicted(tmp_path: Path) -> None:
+    job = kind.load("gpt2-one-gpu", {"model.layers": 2, "model.vocab": 8192})
+    planned = kind.planned(kind.set_up(job)).job
+    (tmp_path / "train.py").write_text(script_of(planned, job.name, "cuda", steps=3))
+    recordings = capture_script(tmp_path / "train.py", (), world=1)
+    played = RecordedScenario(
+        name="played", record=recordings, topology=job.topology, stack=job.stack
+    )
+    captured, predicted = run(played), run(job)
+    assert captured.parameters == predicted.parameters
+    assert captured.step_time == pytest.approx(predicted.step_time, rel=0.1)

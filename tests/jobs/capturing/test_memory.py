@@ -5,10 +5,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 
 import sim
-from sim.analysis.calibration.real_run import counting
+from sim.analysis.calibration.training.peak_memory import counted
 from sim.jobs.capturing.capture import capture_script
 from sim.jobs.recorded.allocator_settings import AllocatorSettings
 from sim.jobs.recorded.file import read
@@ -74,9 +73,9 @@ needs_transformers = pytest.mark.skipif(not find_spec("transformers"), reason="n
 
 def really(source: str) -> int:
     """The most bytes of a script's tensors on this CPU."""
-    with counting(torch) as seen:
+    with counted(lambda: 0.0, "cpu") as found:
         exec(compile(source.replace('"cuda"', '"cpu"'), "train.py", "exec"), {})
-    return int(seen.most)
+    return int(found[0])
 
 
 def wanted(own: Recording) -> int:

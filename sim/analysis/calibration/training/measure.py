@@ -1,29 +1,41 @@
-"""`sim measure`: a scenario's training step on this machine, compared with its prediction."""
+"""`sim measure`: training steps of a scenario, or of a script, on this machine, compared with their
+prediction."""
 
-from collections.abc import Callable
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
-from sim import kind
+from sim import kind, run
 from sim.analysis.calibration.fitting import loopback
 from sim.analysis.calibration.timing import process_group, torch_device
-from sim.analysis.calibration.training import supported_jobs
+from sim.analysis.calibration.training import real_run
 from sim.analysis.calibration.training.comparison import JobComparison, compare
 from sim.analysis.calibration.training.interleaved_kernels import time_share, write_profile
-from sim.analysis.calibration.training.interleaving import Interleaving, measure_on_rank
-from sim.analysis.calibration.training.job_measurement import JobMeasurement
+from sim.analysis.calibration.training.job_measurement import JobMeasurement, MeasuredRound
+from sim.analysis.calibration.training.real_run import Interleaving, measure_text
+from sim.analysis.calibration.training.script import check, script_of
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.jobs.capturing.capture import capture_script
+from sim.jobs.recorded.memory import Memory
+from sim.jobs.recorded.setup import RecordedScenario
 from sim.model import counts
 from sim.parallel.memory import memory
 from sim.parallel.step import training_step
 from sim.results.result import Result
 from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import Settings
 from sim.scenario.setup import PlanSetup
 from sim.simulate import answer
+
+_ENDLESS = 10**9  # steps: the run ends the script
 
 
 def measure(
@@ -42,20 +54,28 @@ def measure(
     """
     torch_device.require(device, "sim measure")
     setup = kind.planned(kind.set_up(scenario))
-    supported_jobs.check(setup.job, scenario.name, device)
+    check(setup.job, scenario.name, device)
     calibrate = device == "cpu" if calibrate is None else calibrate
     interleaving = interleaving or Interleaving()
     if calibrate:
         share = partial(time_share, device, setup.job.plan.precision)
         interleaving = replace(interleaving, time_kernels=share)
     processes = setup.job.plan.data_parallel
+    script = script_of(setup.job, scenario.name, device, steps=_ENDLESS)
     measurement = process_group.run(
-        measure_on_rank, processes, setup.job, device, interleaving, report,
+        measure_text, processes, script, device, interleaving, report, setup.job.stack.graph,
         device=device, threads=process_group.threads_each(processes) if device == "cpu" else 0,
     )  # fmt: skip
     if process_group.own_rank() > 0:
         return None
     return _compared(scenario, setup, measurement, calibrated=calibrate)
+
+
+def printed(scenario: BaseScenario, *, device: str, steps: int) -> str:
+    """The script that `measure` runs, for so many steps. Raises `InputError`."""
+    setup = kind.planned(kind.set_up(scenario))
+    check(setup.job, scenario.name, device)
+    return script_of(setup.job, scenario.name, device, steps=steps)
 
 
 def available_device(wanted: Literal["cuda", "cpu"] | None) -> Literal["cuda", "cpu"]:
@@ -115,3 +135,60 @@ def _device_file(scenario: BaseScenario) -> str:
         what = "describes its device itself, so that no profile can refine it"
         raise InputError(catalog.place(path), what, 'name one: device = "cpu"')
     return named
+
+
+def measure_script(
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    device: Literal["cuda", "cpu"],
+    topology: str,
+    stack: str,
+    world: int = 1,
+    steps: int = 10,
+    settings: Settings = (),
+) -> JobComparison:
+    """Run a script's steps on this machine (`world` ranks, by torchrun), capture one on a GPU that
+    is not there, play it on a topology, and lay both side by side.
+
+    On a `device` "cpu" the script sees no GPU, and has to be content with that. Raises
+    `InputError` where it fails.
+    """
+    recordings = capture_script(script, arguments, world=world)
+    name = script.stem
+    played = RecordedScenario(name=name, record=recordings, topology=topology, stack=stack)
+    result = run(kind.load(played, settings))
+    measurement = _ran([str(script), *arguments], device, world, steps)
+    peak = max(Memory(own).peak().allocated for own in recordings)
+    return compare(
+        name,
+        measurement,
+        result,
+        memory=peak,
+        parameters=result.parameters,
+        source=f"recorded operators on {topology}, {stack}",
+    )
+
+
+def _ran(script: Sequence[str], device: str, world: int, steps: int) -> JobMeasurement:
+    """What a script took in processes of its own."""
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+    with TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        run = ["-m", real_run.__name__, str(answer), str(steps), *script]
+        started = ["-m", "torch.distributed.run", f"--nproc-per-node={world}"] if world > 1 else []
+        done = subprocess.run(
+            [sys.executable, *started, *run],
+            env={**os.environ, **hidden}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode or not answer.exists():
+            said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:160]
+            raise InputError(script[0], f"does not run here ({said})", "try it by itself first")
+        seen: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    if "what" in seen:
+        raise InputError(script[0], seen["what"], seen["remedy"])
+    rounds = tuple(
+        MeasuredRound(reference=own["reference"], steps=tuple(own["steps"]))
+        for own in seen.pop("rounds")
+    )
+    return JobMeasurement(rounds=rounds, **seen)

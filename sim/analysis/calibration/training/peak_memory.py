@@ -6,19 +6,21 @@ from contextlib import contextmanager
 from typing import Any
 
 
-def peak(step: Callable[[], Any], held: Callable[[], float], device: str) -> float:
-    """The most bytes that tensors take at once while `step` runs.
+@contextmanager
+def counted(held: Callable[[], float], device: str) -> Iterator[list[float]]:
+    """The most bytes that tensors take at once within; the list has them afterwards.
 
     On a GPU the caching allocator's own count, `torch.cuda.max_memory_allocated`. On a CPU torch's
     profiler counts allocations from here on; `held` says how many bytes were allocated before.
     """
     import torch
 
+    found = [0.0]
     if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        step()
+        yield found
         torch.cuda.synchronize()
-        return float(torch.cuda.max_memory_allocated())
+        found[0] = float(torch.cuda.max_memory_allocated())
+        return
     from torch.profiler import ProfilerActivity, profile
 
     before = held()
@@ -26,8 +28,8 @@ def peak(step: Callable[[], Any], held: Callable[[], float], device: str) -> flo
         _standard_error_discarded(),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
     ):
-        step()
-    return before + highest_sum(_allocations(profiler))
+        yield found
+    found[0] = before + highest_sum(_allocations(profiler))
 
 
 @contextmanager
@@ -72,6 +74,7 @@ def bytes_of(tensors: Iterable[Any]) -> float:
     """
     sizes = {}
     for tensor in tensors:
-        storage = tensor.untyped_storage()
+        here = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # its shard, of FSDP
+        storage = here.untyped_storage()
         sizes[storage.data_ptr()] = storage.nbytes()
     return float(sum(sizes.values()))

@@ -2,12 +2,15 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from sim import run
+from sim.analysis.calibration.timing import process_group, reference
 from sim.analysis.calibration.training.comparison import (
     ComparedQuantity,
     compare,
@@ -15,18 +18,18 @@ from sim.analysis.calibration.training.comparison import (
     write_steps,
 )
 from sim.analysis.calibration.training.job_measurement import JobMeasurement, MeasuredRound
+from sim.analysis.calibration.training.measure import measure
+from sim.analysis.calibration.training.peak_memory import bytes_of
+from sim.analysis.calibration.training.real_run import Interleaving, measure_text
+from sim.analysis.calibration.training.script import script_of
+from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.kind import load
 from sim.parallel.job import Job
 from sim.scenario.scenario import Scenario
-from tests.analysis.calibration.tiny import GPT, job
+from tests.analysis.calibration.tiny import GPT, job, trained
 
-pytest.importorskip("torch")
-
-from sim.analysis.calibration.timing import process_group, reference
-from sim.analysis.calibration.training.interleaving import Interleaving, measure_on_rank
-from sim.analysis.calibration.training.measure import measure
-from sim.analysis.calibration.training.trainer import Trainer
+torch = pytest.importorskip("torch")
 
 TINY = {"model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.ffn": 64, "model.seq": 16}
 ONE_ROUND = Interleaving(rounds=1, steps=2)
@@ -67,11 +70,15 @@ def test_a_tiny_job_is_measured_beside_its_prediction() -> None:
 def test_ranks_see_the_loss_of_one_process_with_the_same_batches() -> None:
     """Batches are seeded by their number, on any rank."""
     alone, shared = job(GPT, global_batch=4), job(GPT, dp=2)
-    of_one = measure_on_rank(0, alone, "cpu", ONE_ROUND, silent)
-    of_two = process_group.run(measure_on_rank, 2, shared, "cpu", ONE_ROUND, silent, threads=1)
+    of_one = measure_text(0, text(alone), "cpu", ONE_ROUND, silent)
+    of_two = process_group.run(measure_text, 2, text(shared), "cpu", ONE_ROUND, silent, threads=1)
     assert of_two.loss == pytest.approx(of_one.loss, rel=1e-5)
     assert all("communication" in step for step in of_two.steps)
     assert [size for size, _ in of_two.rounds[0].transfers] == list(reference.TRANSFERS)
+
+
+def text(trained: Job) -> str:
+    return script_of(trained, "tiny", "cpu", steps=100)
 
 
 def silent(message: str) -> None: ...
@@ -79,14 +86,31 @@ def silent(message: str) -> None: ...
 
 def test_fully_sharded_ranks_hold_half_of_the_state() -> None:
     """Masters, moments and weights; gathered layers and activations come on top."""
-    sharded = process_group.run(held, 2, job(GPT, dp=2, zero=3), threads=1)
-    assert sharded < 0.6 * held(0, job(GPT))
+    sharded = process_group.run(held, 2, text(job(GPT, dp=2, zero=3)), threads=1)
+    assert sharded < 0.6 * held(0, text(job(GPT)))
 
 
-def held(rank: int, trained: Job) -> float:
-    trainer = Trainer(trained, rank=rank)
-    trainer.step()
-    return trainer.held
+def held(rank: int, script: str) -> float:
+    """Bytes of weights and of what the optimizer keeps behind a step."""
+    ended = trained(script.replace("STEPS = 100", "STEPS = 1"))
+    states = (state for own in ended["optimizer"].state.values() for state in own.values())
+    return bytes_of([*ended["parameters"], *(s for s in states if isinstance(s, torch.Tensor))])
+
+
+def test_the_script_is_printed_and_runs_by_itself(tmp_path: Path) -> None:
+    settings = [f"--set={key}={value}" for key, value in TINY.items()]
+    asked = ["measure", "gpt-small-cpu", *settings, "--steps=1", "--print-script"]
+    printed = CliRunner().invoke(main, asked).stdout
+    (tmp_path / "train.py").write_text(printed)
+    command = [sys.executable, str(tmp_path / "train.py")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.endswith(" ms a step\n")
+
+
+def test_a_script_that_ends_too_early_is_refused() -> None:
+    short = text(job(GPT)).replace("STEPS = 100", "STEPS = 1")
+    with pytest.raises(InputError, match="ended after 0 of 2 steps behind the first"):
+        measure_text(0, short, "cpu", ONE_ROUND, silent)
 
 
 def test_errors_are_predicted_over_measured() -> None:

@@ -7,14 +7,14 @@ from sim.analysis.calibration.timing.clock import Call
 
 Random = Callable[..., Any]  # of a shape, a tensor of normal numbers
 
-_DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def dtype_of(precision: str) -> Any:
     """torch's type of a precision's numbers."""
     import torch
 
-    return getattr(torch, _DTYPES[precision])
+    return getattr(torch, DTYPES[precision])
 
 
 def random_tensors(device: str, precision: str) -> Random:

@@ -1,8 +1,10 @@
-"""Which jobs `sim measure` can build as a torch module, and why not the others."""
+"""A described job as a training script of plain torch, and why some jobs have none."""
 
 import os
 from typing import Any
 
+from sim.analysis.calibration.timing.calls.attention import BACKENDS
+from sim.analysis.calibration.timing.calls.tensors import DTYPES
 from sim.config.errors import InputError
 from sim.model.checkpointing import MODES
 from sim.parallel.job import Job
@@ -17,14 +19,56 @@ _FOREIGN = (
 )  # fmt: skip
 _UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent", "output_norms", "decoder_seq")
 # Classes of torch.optim and their options, by the names of `sim.model.optimizers`.
-OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "adam": ("AdamW", {}),
-    "sgd": ("SGD", {}),
-    "momentum": ("SGD", {"momentum": 0.9}),
-}
+_OPTIMIZERS = {"adam": ("AdamW", ""), "sgd": ("SGD", ""), "momentum": ("SGD", ", momentum=0.9")}
 # A job of 17.5 GiB was killed on a host of 23.5 GiB: torch's libraries, the profiler that counts
 # allocations, and freed blocks that are kept need memory too.
 _MARGIN = 1.5
+
+
+def script_of(job: Job, name: str, device: str, *, steps: int = 20) -> str:
+    """The text of a script that trains so many steps of a job that `check` admits, and one step
+    before them, on "cpu" or "cuda"."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader(__package__, "."),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("train.py.jinja").render(
+        name=name, steps=steps, device=device, **_facts(job, device)
+    )
+
+
+def _facts(job: Job, device: str) -> dict[str, Any]:
+    """What the template asks of a job."""
+    plan, model, stack = job.plan, job.model, job.stack
+    ranks, sharded = plan.data_parallel, plan.zero == 3 and plan.data_parallel > 1
+    optimizer, options = _OPTIMIZERS[plan.optimizer]
+    fused = f"fused={stack.fused_optimizer}"
+    options = f", {fused if stack.fused_optimizer else 'foreach=True'}{options}"
+    if stack.graph and optimizer == "AdamW":
+        options += ", capturable=True"
+    offered = [BACKENDS[name] for name in stack.attention if name in BACKENDS]
+    backends = [f"SDPBackend.{name}" for name in (*offered, BACKENDS["math"])]
+    flash = device == "cuda" and model.attention == "flash"
+    contexts = [f"sdpa_kernel([{', '.join(backends)}], set_priority=True)"] if flash else []
+    if plan.recompute != "none":
+        contexts.insert(0, f"set_checkpoint_early_stop({job.rule.early_stop})")
+    fusion = stack.fusion
+    return {
+        "model": model, "plan": plan, "ranks": ranks, "sharded": sharded,
+        "dtype": DTYPES[plan.precision], "recompute": plan.recompute, "backends": flash,
+        "no_sync": ranks > 1 and not sharded and plan.microbatches > 1, "contexts": contexts,
+        "packed": fusion.packed_projections, "compiled": fusion.compiled,
+        "composed_norm": model.normalisation == "rmsnorm" and not (fusion.norm or fusion.compiled),
+        "logits_fp32": fusion.logits_fp32, "bucket": stack.bucket / 2**20,
+        "masters": plan.precision == "bf16" and stack.master_weights, "clip": stack.clip,
+        "fresh": fusion.gradients == "fresh", "graph": stack.graph,
+        "optimizer": optimizer, "options": options,
+    }  # fmt: skip
 
 
 def check(job: Job, name: str, device: str) -> None:
@@ -74,9 +118,9 @@ def _check_plan(job: Job, name: str, device: str) -> None:
     if plan.recompute not in MODES or job.rule.saves:
         what = "recomputation by modules or operators is not measured"
         raise InputError(where, what, 'set recompute = "none", "selective" or "full"')
-    if plan.optimizer not in OPTIMIZERS or plan.moments != "fp32":
+    if plan.optimizer not in _OPTIMIZERS or plan.moments != "fp32":
         what = f"optimizer = {plan.optimizer!r}, moments = {plan.moments!r} is not measured"
-        raise InputError(where, what, f"one of {', '.join(OPTIMIZERS)} in fp32 is")
+        raise InputError(where, what, f"one of {', '.join(_OPTIMIZERS)} in fp32 is")
     if plan.lora is not None:
         raise InputError(where, "adapters are not measured", "leave out lora")
     if plan.precision not in PRECISIONS or (plan.precision == "tf32" and device == "cpu"):

@@ -1,1 +1,0 @@
-"""Models as torch modules, kernel by kernel what `sim.model` describes."""

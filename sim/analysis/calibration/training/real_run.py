@@ -1,0 +1,295 @@
+"""A training script run for real: its steps timed by phase, its memory counted, and kernels timed
+between the steps where the machine's speed drifts.
+
+A step ends where the script's optimizer has updated (or its CUDA graph has been replayed).
+`python -m sim.analysis.calibration.training.real_run ANSWER STEPS SCRIPT ...` writes what rank 0
+has seen to the file ANSWER, as JSON.
+"""
+
+import gc
+import json
+import os
+import runpy
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from sim.analysis.calibration.timing import allocator
+from sim.analysis.calibration.timing.provenance import machine
+from sim.analysis.calibration.timing.reference import reference_kernels, transfers
+from sim.analysis.calibration.training import phase_timer
+from sim.analysis.calibration.training.job_measurement import (
+    JobMeasurement,
+    MeasuredRound,
+    joined,
+)
+from sim.analysis.calibration.training.peak_memory import bytes_of, counted
+from sim.config.errors import InputError
+from sim.hardware.kernels.measurements import Measurement
+
+TimeKernels = Callable[[int, int], Sequence[Measurement]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interleaving:
+    """`rounds` of `steps` training steps each, behind `warm_up` ones; before those of a round
+    `time_kernels(round, rounds)` times kernels, unless there is a profile already, and `settling`
+    steps find in the caches what that left there."""
+
+    rounds: int = 5
+    steps: int = 4
+    warm_up: int = 2
+    settling: int = 1
+    time_kernels: TimeKernels | None = None
+
+
+def interleaving(steps: int) -> Interleaving:
+    """At least so many steps in rounds of about four, an even number of rounds.
+
+    >>> found = [interleaving(steps) for steps in (20, 3)]
+    >>> [(interleaved.rounds, interleaved.steps) for interleaved in found]
+    [(6, 4), (2, 2)]
+    """
+    rounds = max(2, 2 * round(steps / 8 + 0.49))
+    return Interleaving(rounds=rounds, steps=-(-steps // rounds))
+
+
+class _Enough(BaseException):
+    """All steps have ended."""
+
+
+class RealRun:
+    """What a script's steps on a device take; `graph` says that it replays one CUDA graph a step.
+
+    Between two steps the run's own protocol goes on by one: a generator that yields where the
+    script shall do its next step.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        plan: Interleaving,
+        *,
+        graph: bool = False,
+        report: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        import torch
+
+        self.torch, self.device, self.plan, self.graph = torch, device, plan, graph
+        self.report = report
+        self.timer = phase_timer.on_gpu() if device == "cuda" else phase_timer.on_host()
+        self.rounds: list[MeasuredRound] = []
+        self.done = 0
+        self.parameters: dict[int, Any] = {}
+        self.peak = 0.0
+        self._optimizer = 0
+        self._losses: list[Any] = []
+        self._loss = 0.0
+        self._replicated: Any = None
+
+    def measured(self, script: Callable[[], object]) -> JobMeasurement:
+        """Run a script until all steps have ended, or it has. Raises `InputError` in that case."""
+        if self.device == "cpu":
+            allocator.keep_freed()
+        self._protocol = self._steps()
+        with self._watched():
+            try:
+                next(self._protocol)
+                script()
+            except _Enough:
+                return self._measurement()
+            finally:
+                self._protocol.close()
+        what = f"ended after {self.done} of {self.plan.rounds * self.plan.steps} steps"
+        remedy = f"take --steps {max(self.done - 1, 1)}, or less"
+        raise InputError("sim measure", f"{what} behind the first", remedy)
+
+    def _steps(self) -> Generator[None, None, None]:
+        """The protocol."""
+        for _ in range(self.plan.warm_up):
+            yield
+        self._find_replicas()
+        if self.device == "cuda":
+            self.torch.cuda.reset_peak_memory_stats()
+        for number in range(self.plan.rounds):
+            self.report(f"round {number + 1} of {self.plan.rounds}")
+            yield from self._round(number)
+        if not self.graph:  # whose memory is a pool of its own, which torch does not count
+            yield from self._counted()
+
+    def _counted(self) -> Generator[None, None, None]:
+        """A step that is not timed, as counting a CPU's allocations takes a profiler; it begins
+        with the first module, since blocks that are older are freed unseen."""
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        with ExitStack() as stack:
+
+            def begin(*_: Any) -> None:
+                hook.remove()
+                gc.collect()
+                held = partial(bytes_of, self._tensors())
+                found.append(stack.enter_context(counted(held, self.device)))
+
+            found: list[list[float]] = []
+            hook = register_module_forward_pre_hook(begin)
+            stack.callback(hook.remove)
+            yield
+        self.peak = found[0][0] if found else 0.0
+
+    def _round(self, number: int) -> Generator[None, None, None]:
+        before, steps = reference_kernels(self.device), []
+        time_kernels = self.plan.time_kernels
+        kernels = time_kernels(number, self.plan.rounds) if time_kernels else ()
+        # Gloo's pace drifts with the machine; NCCL's does not, and refuses tensors of the host.
+        all_reduces = transfers() if self._ranks > 1 and self.device == "cpu" else ()
+        for _ in range(self.plan.settling):
+            yield
+        for _ in range(self.plan.steps):
+            self.timer.seconds()
+            self.timer.mark("start")
+            yield
+            seconds = self.timer.seconds()
+            steps.append({**seconds, "step": sum(seconds.values())})
+            self.done += 1
+        self.rounds.append(
+            MeasuredRound(
+                reference=(before + reference_kernels(self.device)) / 2,
+                steps=tuple(steps),
+                kernels=tuple(kernels),
+                transfers=tuple(all_reduces),
+            )
+        )
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        backward = self.torch.autograd.backward
+
+        def marked(tensors: Any, *args: Any, **options: Any) -> None:
+            self.timer.mark("forward")
+            backward(tensors, *args, **options)
+            self.timer.mark("communication" if self._reduces() else "backward")
+            self._losses += [tensors] if hasattr(tensors, "detach") else [*tensors]
+
+        with ExitStack() as stack:
+            hook = register_optimizer_step_post_hook(self._updated)
+            stack.callback(hook.remove)
+            if self.graph:
+                replay = self.torch.cuda.CUDAGraph.replay
+
+                def replayed(graph: Any) -> None:
+                    replay(graph)
+                    self._ended("graph")
+
+                stack.enter_context(patch.object(self.torch.cuda.CUDAGraph, "replay", replayed))
+            else:
+                stack.enter_context(patch.object(self.torch.autograd, "backward", marked))
+            yield
+
+    def _updated(self, optimizer: Any, *_: Any) -> None:
+        self._optimizer = self._optimizer or id(optimizer)
+        if id(optimizer) != self._optimizer:  # of several, the one that steps first counts
+            return
+        weights = (weight for group in optimizer.param_groups for weight in group["params"])
+        self.parameters = {id(weight): weight for weight in weights}
+        if not self.graph:
+            self._ended("optimizer")
+
+    def _ended(self, phase: str) -> None:
+        self.timer.mark(phase)
+        if self._losses:
+            self._loss = sum(float(loss.detach().float().sum()) for loss in self._losses)
+            self._losses.clear()
+        try:
+            next(self._protocol)
+        except StopIteration:
+            raise _Enough from None
+
+    @property
+    def _ranks(self) -> int:
+        dist = self.torch.distributed
+        return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 1
+
+    def _find_replicas(self) -> None:
+        """With DDP the backward pass ends with the first parameters' gradients; what is left of it
+        then is communication."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        if self._ranks == 1:
+            return
+        found = (kept for kept in gc.get_objects() if type(kept) is DistributedDataParallel)
+        self._replicated = next(found, None)
+        if self._replicated is not None:
+            first = next(self._replicated.parameters())
+            first.register_post_accumulate_grad_hook(lambda _: self.timer.mark("backward"))
+
+    def _reduces(self) -> bool:
+        return self._replicated is not None and self._replicated.require_backward_grad_sync
+
+    def _tensors(self) -> Iterator[Any]:
+        """All tensors that there are, with the gradients of the parameters."""
+        tensor = self.torch.Tensor
+        for kept in gc.get_objects():
+            if issubclass(type(kept), tensor):
+                yield kept
+                if kept.is_leaf and kept.grad is not None:
+                    yield kept.grad
+
+    def _measurement(self) -> JobMeasurement:
+        own = JobMeasurement(
+            rounds=tuple(self.rounds),
+            parameters=sum(int(weight.numel()) for weight in self.parameters.values()),
+            peak=self.peak,
+            loss=self._loss,
+            machine=machine(self.device),
+        )
+        if self._ranks == 1:
+            return own
+        gathered: list[Any] = [None] * self._ranks
+        self.torch.distributed.all_gather_object(gathered, own)
+        return joined(gathered)
+
+
+def measure_text(
+    rank: int,
+    script: str,
+    device: str,
+    plan: Interleaving,
+    report: Callable[[str], None],
+    graph: bool = False,
+) -> JobMeasurement:
+    """Run the text of a script on this rank; the result is the same on all, joined over them."""
+    told = report if rank == 0 else lambda message: None
+    code = compile(script, "train.py", "exec")
+    run = RealRun(device, plan, graph=graph, report=told)
+    return run.measured(lambda: exec(code, {"__name__": "__main__"}))
+
+
+def main() -> None:
+    """Run what the command line says."""
+    import torch
+
+    answer, steps, script, *arguments = sys.argv[1:]
+    path = Path(script).resolve()
+    sys.argv, sys.path[0] = [str(path), *arguments], str(path.parent)
+    half = -(-int(steps) // 2)
+    plan = Interleaving(rounds=2, steps=half, warm_up=1, settling=0)
+    run = RealRun("cuda" if torch.cuda.is_available() else "cpu", plan)
+    found: dict[str, Any]
+    try:
+        found = asdict(run.measured(lambda: runpy.run_path(str(path), run_name="__main__")))
+    except InputError as error:
+        found = {"what": error.what, "remedy": error.remedy}
+    if os.environ.get("RANK", "0") == "0":
+        Path(answer).write_text(json.dumps(found), encoding="utf-8")
+    os._exit(0)  # process groups that a script left open do not keep it
+
+
+if __name__ == "__main__":
+    main()
