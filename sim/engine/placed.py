@@ -20,19 +20,19 @@ from sim.engine.folded import (
 from sim.engine.timeline import Role
 from sim.program.operations import Compute, Operation, PlacedCollective, Segment, Work
 from sim.program.program import Program
-from sim.program.written_out import operations
 
 
 def placed(program: Program, ranks: Sequence[int]) -> FoldedProgram:
-    """A program for the clock; `ranks` has the rank that each stage stands for. Operations contain
-    no collectives, and communications are `PlacedCollective`s alone."""
+    """A program for the clock; `ranks` has the rank that each stage stands for. The routines of a
+    stage run once each, computations contain no collectives, and communications are
+    `PlacedCollective`s."""
     network = _Network()
     roles = tuple(
         RoleProgram(
             Role(index=stage, name=f"rank {rank}", stage=stage, ranks=1, first_rank=rank),
-            _streams([operation for operation, _ in operations(program, stage)], network),
+            _streams([step for routine in written.all_routines for step in routine], network),
         )
-        for stage, rank in enumerate(ranks)
+        for stage, (rank, written) in enumerate(zip(ranks, program.stages, strict=True))
     )
     links = tuple(LinkClass(name, 1, rate) for name, rate in network.rates.items())
     return FoldedProgram(roles=roles, transfers=tuple(network.transfers), links=links)

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
@@ -30,11 +30,17 @@ class Network:
     machine: Machine
     world: int
     pipeline: bool = False
+    routes: dict[tuple[Any, ...], Route] = field(default_factory=dict, compare=False, repr=False)
 
     def carried(self, call: Collective) -> Collective:
         """The collective with the links that it loads, if its members are known and are here."""
         gpus = self._gpus(call)
-        return replace(call, route=self._route(call, gpus)) if gpus else call
+        if not gpus:
+            return call
+        key = call.kind, call.bytes, call.ranks, call.nodes, gpus
+        if key not in self.routes:
+            self.routes[key] = self._route(call, gpus)
+        return replace(call, route=self.routes[key])
 
     def seconds(self, call: Collective) -> float:
         """Seconds of a collective that has its links to itself."""

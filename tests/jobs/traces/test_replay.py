@@ -14,6 +14,7 @@ from sim.hardware.cluster import topology as topologies
 from sim.interface.cli.main import main
 from sim.interface.formats import perfetto
 from sim.jobs.traces.changes import Changes, Network
+from sim.jobs.traces.program import program
 from sim.jobs.traces.reading import read
 from sim.jobs.traces.replay import replayed as replay
 from sim.kind import load
@@ -388,6 +389,19 @@ def test_ranks_that_call_collectives_in_different_orders_are_refused(tmp_path):
         paths.append(rank.write(tmp_path / f"{number}.json"))
     with pytest.raises(InputError, match=r"traces: rank 0 waits forever at 'nccl.*; give traces"):
         replay(paths)
+
+
+def test_ranks_are_stages_whose_collectives_name_all_that_meet(tmp_path):
+    ranks = []
+    for number in range(2):
+        rank = Machine(number)
+        rank.reduce(10.0 + number, ranks=2)
+        ranks.append(read(rank.write(tmp_path / f"{number}.json", world=2)))
+    written = program(ranks)
+    assert written.mesh == {"pp": 2}
+    (first,), (second,) = (stage.calls for stage in written.stages)
+    assert first == second
+    assert (first.stages, us(first.latency), first.loads) == ((0, 1), close(10.0), ())
 
 
 def test_a_compressed_trace_is_the_same_trace(path):
