@@ -48,9 +48,11 @@ class Folding:
         lowered: dict[int, Lowering] = {}
         for role, index in self.roles:
             slowdown = role.slowdown * slower(role)
-            own = Lowering(desk.at(index), role.stage, slowdown, together=together)
-            own.lower(outlines(self.program).of(role.stage, own.cut))
-            lowered[role.index] = own
+            lowered[role.index] = Lowering(
+                desk.at(index), role.stage, slowdown, together=together, peers=lowered
+            )
+        for lowering in lowered.values():
+            lowering.lower(outlines(self.program).of(lowering.stage, lowering.cut))
         return FoldedProgram(
             roles=tuple(RoleProgram(role, lowered[role.index].streams) for role, _ in self.roles),
             transfers=tuple(desk.transfers),

@@ -7,7 +7,7 @@ group) are steps of their own, unless a computation is played by a team of roles
 step, and another one in which the role waits for the others.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sim.engine.communicators import scope_of
 from sim.engine.costs import Cost, Costs
@@ -26,11 +26,21 @@ Flows = tuple[tuple[Traffic, Cause], ...]  # what an item puts on the network, a
 
 class Lowering:
     """An outline as the steps of a role in `streams`; with `together` roles that meet within a
-    computation are played as teams. `costs` are those of the role's work, `teams` the roles and the
-    computations of those that it is in, by their numbers."""
+    computation are played as teams; `peers` are the lowerings of all roles. `costs` are those of
+    the role's work, `teams` the roles and the computations of those that it is in, by their
+    numbers."""
 
-    def __init__(self, desk: Desk, stage: int, slowdown: float, *, together: bool = False) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        stage: int,
+        slowdown: float,
+        *,
+        together: bool = False,
+        peers: "Mapping[int, Lowering] | None" = None,
+    ) -> None:
         self.desk, self.stage, self.together = desk, stage, together
+        self.peers = {} if peers is None else peers
         self.streams: dict[str, list[Step]] = {}
         self.teams: dict[int, tuple[tuple[int, ...], Work]] = {}
         links = desk.links_of(stage)
@@ -138,18 +148,24 @@ class Lowering:
     def _looked_at(self, work: Work) -> "_Inner":
         """Whether a computation's collectives are apart from it, or can be disturbed."""
         calls = {scope_of(call, self.stage): call for call in work.collectives()}
-        unlike = [call for call in calls.values() if not self.desk.among_equals(call, self.stage)]
-        if unlike:
-            teams = {self.desk.taking_part(call, self.stage) for call in unlike}
-            together = self.together and len(teams) == 1
-            if not together:
+        teams = self._teams_of(calls.values())
+        if teams:
+            roles = next(iter(teams))
+            alike = (self.peers[role]._teams_of(calls.values()).keys() for role in roles)
+            # A member that meets others, too, plays item by item, and so do all that it meets.
+            if not self.together or any(own != {roles} for own in alike):
                 return _Inner("apart")
-            return _Inner("team", team=unlike[0], roles=teams.pop())
+            return _Inner("team", team=teams[roles], roles=roles)
         if not any(self.desk.has_rivals(scope) for scope in calls):
             return _Inner()
         items = self._items(work)
         loads = (load for item in items for traffic, _ in item.traffic for load in traffic.loads)
         return _Inner(items=items, links=tuple(sorted({link for link, _ in loads})))
+
+    def _teams_of(self, calls: Iterable[Collective]) -> dict[tuple[int, ...], Collective]:
+        """The sets of unlike roles that this one meets in calls, each with one of the calls."""
+        met = {self.desk.taking_part(call, self.stage): call for call in calls}
+        return {roles: call for roles, call in met.items() if len(roles) > 1}
 
     def _items(self, work: Work) -> tuple[Item, ...]:
         items: list[Item] = []

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from sim import run
 from sim.engine import clock
 from sim.engine.accounts import accounts
 from sim.engine.critical_path import critical_path
@@ -108,6 +109,27 @@ def test_a_real_job_with_a_slow_rank_ends_when_it_does_collective_by_collective(
     apart, together = clock.play(folding.folded()), clock.play(program)
     assert together.steps < 0.3 * apart.steps
     same(together, apart)
+
+
+@pytest.mark.parametrize("rank", [0, 5])
+def test_roles_that_meet_several_groups_are_in_no_team(rank: int) -> None:
+    """With context parallelism a slow rank meets its tensor group and its ring; its peers in the
+    tensor group meet it alone, and wait for nobody who plays otherwise."""
+    layout = {
+        "plan.cp": 2,
+        "plan.pp": 1,
+        "plan.interleave": 1,
+        "plan.schedule": "1f1b",
+        "plan.ep": 4,
+    }
+    layout |= {"gpus": 8, "model.layers": 4, "plan.global_batch": 16}
+    healthy = run("mixtral-8x7b", layout).step_time
+    barely, slow = (
+        run("mixtral-8x7b", layout | {"straggler": [{"rank": rank, "factor": factor}]}).step_time
+        for factor in (1 + 1e-9, 1.2)
+    )
+    assert barely == pytest.approx(healthy, rel=1e-6)
+    assert slow > 1.05 * healthy
 
 
 def test_a_team_whose_links_others_use_is_played_collective_by_collective():
