@@ -141,9 +141,9 @@ class Evidence:
         stack = [one for one in self._seen.values() if one.campaign.stack == campaign.stack]
         whole = _runs(self._rows(self._seen.values()))
         if not stack:
-            return f"{whole} of other software than {campaign.stack}"
+            return f"{whole} (none of {campaign.stack})"
         unlike = _unlike(campaign, [one.campaign for one in stack])
-        return f"{whole}, {self._rows(stack):,} of {campaign.stack} but none of these {unlike}"
+        return f"{whole} ({self._rows(stack):,} of {campaign.stack}, none {unlike})"
 
     @staticmethod
     def _rows(seen: Iterable[_Seen]) -> int:

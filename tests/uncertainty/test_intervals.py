@@ -95,10 +95,10 @@ def test_without_any_measured_run_there_is_an_interval_all_the_same():
 def test_the_basis_says_what_was_measured_and_what_was_not():
     said = {key: known(many(rows=7), **{key: UNLIKE[key]}).errors.basis for key in UNLIKE}
     assert known(many(rows=7)).errors.basis == "7 measured runs of a on x"
-    assert said["device"] == "1,807 measured runs, 7 of a but none of these on y"
-    assert said["precision"] == "1,807 measured runs, 7 of a but none of these in fp8"
-    assert said["work"] == "1,807 measured runs, 7 of a but none of these with experts"
-    assert said["stack"] == "1,807 measured runs of other software than new"
+    assert said["device"] == "1,807 measured runs (7 of a, none on y)"
+    assert said["precision"] == "1,807 measured runs (7 of a, none in fp8)"
+    assert said["work"] == "1,807 measured runs (7 of a, none with experts)"
+    assert said["stack"] == "1,807 measured runs (none of new)"
 
 
 def test_a_table_judged_anew_takes_the_place_of_the_packaged_one():

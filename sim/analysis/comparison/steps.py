@@ -45,6 +45,12 @@ class StepComparison(Comparison):
         return [result.step_time * scale for result, scale in pairs]
 
     @property
+    def expected(self) -> list[float]:
+        """Per case, the time of those steps when they are measured."""
+        pairs = zip(self.results, self.seconds, strict=True)
+        return [likely(result).expected * seconds for result, seconds in pairs]
+
+    @property
     def results(self) -> list[Result]:
         return [cast(Result, case.result) for case in self.cases]
 
@@ -69,18 +75,31 @@ class StepComparison(Comparison):
 
     @property
     def table(self) -> list[Cells]:
-        first = self.seconds[0]
+        first = self.expected[0]
         level = f"{100.0 * self.results[0].interval['level']:.0f} %"
-        head = ("", "time", "", "tokens/s", "MFU", "bubble", "memory", "fits", "GPUs", "$/1e6 tok")
+        head = (
+            "",
+            "time",
+            "",
+            "simulated",
+            "tokens/s",
+            "MFU",
+            "bubble",
+            "memory",
+            "fits",
+            "GPUs",
+            "$/1e6 tok",
+        )
         rows: list[Cells] = [(*head, f"expected ({level})")]
-        for row in self.records:
+        for row, expected in zip(self.records, self.expected, strict=True):
             cost = row["dollars_per_million_tokens"]
-            gain = row["seconds"] / first - 1.0
+            gain = expected / first - 1.0
             rows.append(
                 (
                     row["name"],
-                    human_seconds(row["seconds"]),
+                    human_seconds(expected),
                     f"{100.0 * gain:+.1f} %" if gain else "",
+                    human_seconds(row["seconds"]),
                     rate(row["tokens_per_second"]),
                     percent(row["mfu"]),
                     percent(row["bubble_fraction"]),
@@ -128,8 +147,8 @@ class StepComparison(Comparison):
 
     @property
     def best(self) -> Case:
-        """The shortest of those that fit, if any do."""
-        rows = list(zip(self.cases, self.results, self.seconds, strict=True))
+        """The one expected to be the shortest of those that fit, if any do."""
+        rows = list(zip(self.cases, self.results, self.expected, strict=True))
         fit = [row for row in rows if row[1].fits] or rows
         return min(fit, key=lambda row: row[2])[0]
 
@@ -139,11 +158,11 @@ class StepComparison(Comparison):
 
     def _reasons(self) -> Iterator[str]:
         best = self.cases.index(self.best)
-        ranked = sorted(range(len(self.cases)), key=lambda n: self.seconds[n])
+        ranked = sorted(range(len(self.cases)), key=lambda n: self.expected[n])
         fit = [n for n in ranked if self.results[n].fits and n != best]
         other = 0 if best else next(iter(fit or [n for n in ranked if n != best]))
         for n in ranked:
-            if self.seconds[n] < self.seconds[best]:
+            if self.expected[n] < self.expected[best]:
                 yield f"{self.names[n]} is shorter, but does not fit."
         less = self.seconds[other] - self.seconds[best]
         by_cause, _, _, hidden = (own.seconds for own in self.parts)

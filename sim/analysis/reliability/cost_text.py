@@ -15,15 +15,18 @@ DOES_NOT_FIT = "warning: the job does not fit into memory and would not run; see
 def text(cost: TrainingCost) -> str:
     """Time, money and energy in a few lines."""
     time, energy = long_unit(cost.seconds), energy_unit(cost.energy)
-    lines = [
-        f"{large(cost.tokens)} tokens in {cost.seconds / time[0]:,.1f} {time[1]}, "
-        f"{cost.gpu_hours:,.0f} device-hours",
-        f"energy {cost.energy / energy[0]:,.0f} {energy[1]}",
-    ]
+    simulated = f"{cost.seconds / time[0]:,.1f} {time[1]}, {cost.gpu_hours:,.0f} device-hours"
     if cost.checkpoints:
-        lines[0] += f", {human_seconds(cost.checkpoints)} of them for checkpoints"
+        simulated += f", {human_seconds(cost.checkpoints)} of them for checkpoints"
+    tokens = f"{large(cost.tokens)} tokens in"
     if cost.likely:
-        lines.insert(1, _expected(cost, cost.likely))
+        lines = [
+            f"{tokens} {_expected(cost, cost.likely)}",
+            f"simulated {simulated}; {cost.likely.basis} moved it",
+        ]
+    else:
+        lines = [f"{tokens} {simulated}"]
+    lines.append(f"energy {cost.energy / energy[0]:,.0f} {energy[1]}")
     if cost.electricity is not None:
         lines[-1] += f", {cost.electricity:,.0f} dollars of electricity"
     if cost.dollars is None:
@@ -46,11 +49,11 @@ def _expected(cost: TrainingCost, likely: Likely) -> str:
     """What a real run would take and cost, all in proportion to its time."""
     scale, unit = long_unit(cost.seconds)
     time = likely.of(cost.seconds / scale)
-    words = f"expected {time['expected']:,.1f} {unit} {_bounds(time, likely.level)}"
+    words = f"{time['expected']:,.1f} {unit} {_bounds(time, likely.level)}"
     if cost.dollars is not None:
         dollars = likely.of(cost.dollars)
         words += f", {dollars['expected']:,.0f} dollars {_bounds(dollars, likely.level, digits=0)}"
-    return f"{words} by {likely.basis}"
+    return words
 
 
 def _bounds(values: Mapping[str, float], level: float, digits: int = 1) -> str:

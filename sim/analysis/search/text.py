@@ -96,7 +96,7 @@ def _sure(search: SearchResult) -> Iterator[str]:
         return
     first, apart = results[0], results[0].interval["apart"]
     expected = human_seconds(first.step_time_expected)
-    yield f"Expected of the first: {expected} {likely.why(first)}."
+    yield f"Expected of the first: {expected} {likely.bounds(first)}; {likely.why(first)}."
     alike = sum(slower(first, other) < first.interval["level"] for other in results[1:])
     if alike:
         which = "2 cannot" if alike == 1 else f"2 to {alike + 1} cannot"

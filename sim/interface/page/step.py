@@ -46,11 +46,10 @@ def _figures(result: Result) -> Iterator[Figure]:
     each = f"{rate(result.tokens_per_second_per_gpu)} per GPU"
     used = result.memory_per_gpu["total"]
     fits = "fits" if result.fits else "does not fit"
-    yield Figure(title="step time, simulated", key="step_time",
-                 shown=human_seconds(result.step_time))  # fmt: skip
-    yield Figure(title="expected when measured", key="step_time_expected",
+    yield Figure(title="step time", key="step_time_expected",
                  shown=human_seconds(result.step_time_expected),
                  note=f"{within} with {level:.0f} %")  # fmt: skip
+    yield Figure(title="simulated", key="step_time", shown=human_seconds(result.step_time))
     yield Figure(title="tokens/s", key="tokens_per_second",
                  shown=rate(result.tokens_per_second), note=each)  # fmt: skip
     if result.mfu > 0.0:
@@ -140,9 +139,9 @@ def _evidence(result: Result) -> Section:
         name="evidence",
         title="How sure",
         text=[
-            f"A measured step would take {human_seconds(result.step_time_expected)} "
-            f"{likely.why(result)}. That is what measured runs of this kind have shown against "
-            "their predictions; everything else on this page is of the simulated step.",
+            f"A measured step is expected to take {human_seconds(result.step_time_expected)} "
+            f"{likely.bounds(result)}, because {likely.why(result)}. Everything else on this page "
+            "is of the simulated step.",
         ],
         tables=[Table(caption="Interval and evidence", rows=known, keys=keys)],
     )

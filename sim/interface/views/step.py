@@ -46,9 +46,9 @@ def text(result: Result) -> str:
 def in_a_line(result: Result) -> str:
     """The job, its step, its use of the GPUs and their memory."""
     return (
-        f"{result.scenario} on {several(result.ranks, 'GPU')}: {human_seconds(result.step_time)} a "
-        f"step, {result.mfu:.1%} MFU, {human_bytes(result.memory_per_gpu['total'])} of a GPU's "
-        f"{human_bytes(result.capacity)}"
+        f"{result.scenario} on {several(result.ranks, 'GPU')}: "
+        f"{human_seconds(result.step_time_expected)} a step, {result.mfu:.1%} MFU as simulated, "
+        f"{human_bytes(result.memory_per_gpu['total'])} of a GPU's {human_bytes(result.capacity)}"
     )
 
 
@@ -71,23 +71,15 @@ def html(result: Result) -> str:
 
 
 def headline(result: Result) -> list[Cells]:
-    """The numbers that a reader came for."""
+    """The numbers that a reader came for: the expected step before the simulated one."""
     used = (
-        f"of model FLOPs, all of attention; HFU {percent(result.hfu)} as executed, without what a "
-        f"mask hides, {count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
+        f"simulated, all of attention counted; HFU {percent(result.hfu)} of the FLOPs that run, "
+        f"masked ones left out; {count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
     )
     return [
-        (
-            "step time",
-            human_seconds(result.step_time),
-            f"simulated, {rate(result.samples_per_second)} samples/s",
-        ),
-        ("expected", human_seconds(result.step_time_expected), likely.why(result)),
-        (
-            "tokens/s",
-            rate(result.tokens_per_second),
-            _each(result),
-        ),
+        ("step time", human_seconds(result.step_time_expected), likely.bounds(result)),
+        ("simulated", human_seconds(result.step_time), likely.why(result)),
+        ("tokens/s", rate(result.tokens_per_second), _each(result)),
         *([("MFU", percent(result.mfu), used)] * (result.mfu > 0)),
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
         ("model", large(result.parameters) if result.parameters else "unknown", _active(result)),
@@ -101,9 +93,10 @@ def headline(result: Result) -> list[Cells]:
 
 def _each(result: Result) -> str:
     """Tokens of each GPU; a recorded script that looks nothing up in an embedding shows none."""
+    samples = f"{rate(result.samples_per_second)} samples/s"
     if not result.tokens_per_second:
-        return "the script looks nothing up in an embedding"
-    return f"{count(result.tokens_per_second_per_gpu)} per GPU"
+        return f"the script looks nothing up in an embedding; {samples}"
+    return f"simulated, {count(result.tokens_per_second_per_gpu)} per GPU, {samples}"
 
 
 def _active(result: Result) -> str:
@@ -117,8 +110,8 @@ def _cost(result: Result) -> Iterator[Cells]:
         known = result.dollars_per_million_tokens
         sure = likely.likely(result)
         bounds = likely.interval((sure.low * known, sure.high * known), sure.level, money)
-        expected = f"a million tokens; expected {money(sure.expected * known)} {bounds}"
-        yield "cost", f"{money(known)} $", f"{expected} at {result.inputs.price}"
+        note = f"{bounds} a million tokens at {result.inputs.price}; simulated {money(known)} $"
+        yield "cost", f"{money(sure.expected * known)} $", note
 
 
 def _dropped(result: Result) -> Iterator[Cells]:

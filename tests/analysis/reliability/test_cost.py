@@ -69,7 +69,7 @@ def test_days_and_dollars_are_expected_as_much_longer_as_a_measured_step_is() ->
         longer = getattr(step, f"step_time_{bound}") / step.step_time
         for figure in ("days", "dollars", "energy"):
             assert answer[figure][bound] == pytest.approx(longer * cost.to_dict()[figure])
-    assert f"expected {answer['days']['expected']:.1f} days" in str(cost)
+    assert f"tokens in {answer['days']['expected']:.1f} days" in str(cost)
 
 
 def test_checkpoints_take_what_they_take_however_long_steps_are() -> None:

@@ -15,7 +15,7 @@ RANK = "sharing.straggler=[{kind='constant',factor=2.0,ranks=[5]}]"
 CURVE = ("--critical-batch", "64", "--least-samples", "1e4")
 
 LINES = [
-    (("run", RECORDING, *ON, "--set", "plan.tp=2"), "setting plan.tp: a recorded script has laid"),
+    (("run", RECORDING, *ON, "--set", "plan.tp=2"), "setting plan.tp: a recorded script keeps"),
     (("run", "missing.json", *ON), "missing.json: is not there"),
     (("run", "empty.json", *ON), "empty.json: is no recording"),
     (("run", "binary"), "the file of that name does not end in .toml"),
