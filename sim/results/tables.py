@@ -5,6 +5,8 @@ from html import escape
 
 Cells = tuple[str, ...]
 
+_LONGEST = 40  # characters of a figure
+
 
 def aligned(rows: Iterable[Cells], *, headed: bool = False) -> str:
     """Columns aligned: the first to the left, figures to the right, bars and notes to the left;
@@ -28,7 +30,8 @@ def _line(row: Cells, widths: Sequence[int], like: Cells) -> str:
 
 
 def _is_figure(cell: str) -> bool:
-    return cell.lstrip("+-")[:1].isdigit() and not cell.endswith(("/s", "GPU"))
+    """Whether a cell is a number with its unit or bounds; sentences are longer."""
+    return len(cell) <= _LONGEST and cell.lstrip("+-")[:1].isdigit() and not cell.endswith(("/s", "GPU"))
 
 
 def html_table(rows: Iterable[Cells], shares: Sequence[float] = ()) -> str:
