@@ -5,6 +5,7 @@ Both are read off the same operators that the simulation runs, on a rank that ho
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from sim.config.plugins import remembered
 from sim.model.block import Block, block
@@ -26,7 +27,7 @@ def parameters(model: Transformer) -> int:
     >>> f"{parameters(load('gpt3-175b')) / 1e9:.1f}"
     '174.6'
     """
-    return round(_over_blocks(model, 1, lambda one: one.count))
+    return round(_over_blocks(whole(model, 1), lambda one: one.count))
 
 
 @remembered(FOLDER)
@@ -52,7 +53,8 @@ def model_flops(model: Transformer, batch: int, *, frozen: bool = False) -> floa
 
     3 x those of the forward pass, attention in full also when causal (PaLM, arXiv 2204.02311,
     appendix B; Narayanan et al. 2021, equation 3 without its recomputation), 2 x where weights are
-    `frozen` and have no gradients. Look-ups of embeddings count nothing.
+    `frozen` and have no gradients. Look-ups of embeddings count nothing, nor do empty slots of
+    experts with a capacity, nor tokens that these drop.
 
     >>> from sim.model.reading import load
     >>> gpt = load("megatron-39b")
@@ -61,9 +63,8 @@ def model_flops(model: Transformer, batch: int, *, frozen: bool = False) -> floa
     >>> abs(model_flops(gpt, b) / paper - 1) < 1e-12
     True
     """
-    return (2.0 if frozen else 3.0) * _over_blocks(
-        model, batch, lambda one: full_flops(one.forward)
-    )
+    run = replace(whole(model, batch), empty_slots=False)
+    return (2.0 if frozen else 3.0) * _over_blocks(run, lambda one: full_flops(one.forward))
 
 
 def full_flops(items: tuple[Item, ...]) -> float:
@@ -95,6 +96,5 @@ def whole(model: Transformer, batch: int) -> Execution:
     )
 
 
-def _over_blocks(model: Transformer, batch: int, count: Callable[[Block], float]) -> float:
-    run = whole(model, batch)
-    return sum(often * count(block(kind, run)) for kind, often in Counter(model.row).items())
+def _over_blocks(run: Execution, count: Callable[[Block], float]) -> float:
+    return sum(often * count(block(kind, run)) for kind, often in Counter(run.model.row).items())

@@ -97,7 +97,8 @@ class Execution:
     way (`sim.model.shared_experts`). `block` holds the settings of the block's kind (its module's
     `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the keys of the
     block's own entry. `graphs` are the scopes of layers that are CUDA graphs. Attention looks at
-    `memory` tokens of another sequence where there are any.
+    `memory` tokens of another sequence where there are any. `empty_slots` says whether experts
+    compute the slots of their capacity that no token fills.
     """
 
     model: Transformer
@@ -117,6 +118,7 @@ class Execution:
     dispatcher: Dispatcher = "flat"
     overlaps_shared: bool = False
     memory: int = 0
+    empty_slots: bool = True
 
     def __post_init__(self) -> None:
         self.sharding.check(self.model)

@@ -190,6 +190,9 @@ class Transformer(Model, metaclass=Named):
         if (DECODER in _period(self.pattern)) != (self.decoder_seq > 0):
             what = f"decoder_seq = {self.decoder_seq} and pattern = {self.pattern!r}"
             raise ValueError(f"{what}; give layers of kind decoder the tokens of their sequences")
+        if self.decoder_seq and DECODER not in self.kinds:
+            what = f"layers = {self.layers} end before the first decoder of {self.pattern!r}"
+            raise ValueError(f"{what}; shorten the pattern, too")
         foreign = ("latent", "window", "chunk", "documents", "predictions", "post_norm", "mtp")
         for key in (*foreign, "token_types", "pooler", "sinks", "output_norms", "causal"):
             if self.decoder_seq and getattr(self, key):

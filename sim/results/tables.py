@@ -31,7 +31,8 @@ def _line(row: Cells, widths: Sequence[int], like: Cells) -> str:
 
 def _is_figure(cell: str) -> bool:
     """Whether a cell is a number with its unit or bounds; sentences are longer."""
-    return len(cell) <= _LONGEST and cell.lstrip("+-")[:1].isdigit() and not cell.endswith(("/s", "GPU"))
+    short = len(cell) <= _LONGEST and not cell.endswith(("/s", "GPU"))
+    return short and cell.lstrip("+-")[:1].isdigit()
 
 
 def html_table(rows: Iterable[Cells], shares: Sequence[float] = ()) -> str:

@@ -178,3 +178,17 @@ def test_bert_pays_for_logits_of_masked_tokens_only() -> None:
     layers = 3 * bert.layers * (2 * 512 * counts.weights(bert, "dense") + 4 * 512 * 512 * 1024)
     logits = 6 * 80 * 1024 * 30522
     assert layers + logits < counts.model_flops(bert, 1) < (layers + logits) * 1.002
+
+
+def test_model_flops_are_of_tokens_that_are_computed_whatever_slots_experts_have() -> None:
+    """A slot that no token fills is executed and is no work of the model."""
+    mixtral = load("mixtral-8x7b")
+
+    def flops(**experts: object) -> float:
+        blocks = {**mixtral.blocks, "experts": {**mixtral.blocks["experts"], **experts}}
+        return counts.model_flops(replace(mixtral, blocks=blocks), 2)
+
+    dropless, skewed = flops(), {"routing": {"law": "zipf"}}
+    assert flops(capacity=4.0) == flops(capacity=1.25) == dropless
+    assert flops(**skewed) == flops(**skewed, capacity=8.0) == dropless
+    assert flops(**skewed, capacity=1.0) < dropless

@@ -140,6 +140,7 @@ def test_relative_positions_read_scores_once_more_and_write_them() -> None:
         ({"window": 8, "causal": True}, "window is not known beside a decoder's layers"),
         ({"mtp": 1}, "mtp is not known beside a decoder's layers"),
         ({"post_norm": True}, "post_norm is not known beside a decoder's layers"),
+        ({"layers": 1}, "end before the first decoder"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], words: str) -> None:

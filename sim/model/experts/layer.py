@@ -59,12 +59,18 @@ class Layer:
     @property
     def rows(self) -> float:
         """Rows of the rank's grouped products, with an even load."""
-        return self.tokens * self.own.top_k * self.etp * self.load.mean
+        load = self.load.mean if self.run.empty_slots else 1.0 - self.load.dropped
+        return self._even * load
 
     @property
     def most(self) -> float:
         """Rows of the fullest rank."""
-        return self.rows / self.load.mean * self.load.fullest
+        return self._even * self.load.fullest if self.run.empty_slots else self.rows
+
+    @property
+    def _even(self) -> int:
+        """Rows of an even load of all that tokens send."""
+        return self.tokens * self.own.top_k * self.etp
 
     @property
     def experts(self) -> int:
