@@ -1,1 +1,5 @@
-"""Collectives: written once as rounds of sends, read as data, bytes, time and pictures."""
+"""What does a collective send, round by round?
+
+A collective is written once as rounds of sends, and read as data, bytes, time and pictures. It goes
+when libraries report their own rounds.
+"""

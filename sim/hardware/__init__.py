@@ -1,1 +1,5 @@
-"""What a program runs on: devices, the nodes and networks that join them, software stacks."""
+"""What does a program run on?
+
+Devices, nodes, networks and software stacks are files whose numbers have sources. It never goes:
+predictions rest on it.
+"""

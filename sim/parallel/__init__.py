@@ -1,1 +1,5 @@
-"""Parallel plans: who holds what and in which order; pure functions that know no clock."""
+"""How does a plan become a program?
+
+Ranks are digits of a mesh; passes of a schedule are routines with what surrounds the blocks. It
+goes when every job is captured from its script.
+"""

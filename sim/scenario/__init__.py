@@ -1,1 +1,5 @@
-"""A scenario: from TOML and names to the job and the machine of a simulation."""
+"""Which job and which machine does a scenario name?
+
+A scenario names files and what it changes of them; a setup has them resolved and checked. It never
+goes.
+"""

@@ -1,1 +1,5 @@
-"""How sure a predicted step time is, and what kinds of work that rests on."""
+"""How sure is a step time?
+
+Errors of measured runs are nested random effects of software, hardware and kind of work. It goes
+when predictions are exact.
+"""

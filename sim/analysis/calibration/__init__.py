@@ -1,1 +1,5 @@
-"""Fitting the constants of devices and libraries to measurements."""
+"""What are the constants of this machine?
+
+Times of kernels and collectives become profiles; a job's own step is measured beside its
+prediction. It goes when vendors publish measured profiles of their devices.
+"""

@@ -1,1 +1,5 @@
-"""How long does one collective take by itself, by size, algorithm and protocol?"""
+"""How long does one collective take by itself?
+
+A table by size, algorithm and protocol, from the library's own cost model. It goes when nobody
+compares with nccl-tests.
+"""

@@ -1,1 +1,5 @@
-"""Failures, checkpoints and cost of training that takes days."""
+"""How long does training take with failures, and what does it cost?
+
+Weeks are a renewal process of steps, checkpoints, failures and repairs. It goes when machines do
+not fail.
+"""

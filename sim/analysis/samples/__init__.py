@@ -1,1 +1,4 @@
-"""Many steps with stragglers, every rank at a speed of its own."""
+"""How do steps vary when every rank has a speed of its own?
+
+Thousands of drawn steps are columns of one replay. It goes when ranks do not vary.
+"""

@@ -1,1 +1,5 @@
-"""The search for the fastest layout that fits in memory."""
+"""Which layout is the fastest that fits?
+
+Layouts are bounded before they are written, and written before they are played. It goes when
+frameworks choose layouts themselves.
+"""

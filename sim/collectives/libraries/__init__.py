@@ -1,1 +1,5 @@
-"""Collective libraries: which algorithm runs for a call, and what it costs."""
+"""Which algorithm does a library take, and what does a call cost?
+
+A library chooses as its own source code does; its constants are fitted to published tables. It goes
+when libraries predict themselves.
+"""

@@ -1,1 +1,5 @@
-"""Formats that others read and write: one file each."""
+"""Which files of others are read and written?
+
+One file for each format; it knows the format and no question. A file goes when nobody writes its
+format.
+"""

@@ -1,1 +1,5 @@
-"""The report: a page of its own that can be looked around in, without a network."""
+"""How is an answer looked around in, without a server?
+
+Sections of text, tables and charts in one page; sliders look up columns made beforehand. It goes
+when notebooks travel as well as pages.
+"""

@@ -1,4 +1,8 @@
-"""Everything that draws, and the only importer of matplotlib."""
+"""How is an answer drawn?
+
+One module for each picture, and the only importer of matplotlib. A module goes when its answer
+does.
+"""
 
 import logging
 

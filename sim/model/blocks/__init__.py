@@ -1,1 +1,4 @@
-"""Kinds of blocks, one file each: a module that gives the operators of its kind on one rank."""
+"""Which operators does a kind of block have?
+
+One file for each kind, found without being registered. It goes with `model`.
+"""

@@ -1,1 +1,5 @@
-"""Mixtures of experts: settings, routing, dispatch, grouped products, shared experts."""
+"""What does a layer of experts compute, send and wait for?
+
+Tokens are routed by a law; all ranks of a group wait for the fullest. It goes when nobody trains
+experts.
+"""

@@ -1,1 +1,4 @@
-"""Axes of the mesh, one file each: a module whose `AXIS` says what the ranks along it divide."""
+"""What do the ranks along an axis divide?
+
+One file for each axis of the mesh. It goes with `parallel`.
+"""

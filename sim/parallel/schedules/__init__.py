@@ -1,1 +1,5 @@
-"""Pipeline schedules by family, one file each: a module whose `SCHEDULES` are found by name."""
+"""In which order do stages run their passes?
+
+A schedule is an order of actions for each stage, one file for each family. A file goes when nobody
+runs its schedules.
+"""

@@ -1,1 +1,4 @@
-"""What a layout is chosen from, by what of a job a choice decides."""
+"""Between which values can a plan choose?
+
+A choice says which of the job's facts it changes: mesh, passes or states. It goes with `search`.
+"""

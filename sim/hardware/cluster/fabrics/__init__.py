@@ -1,1 +1,4 @@
-"""What may join the devices of a node, one a file: its keys, checks and cables."""
+"""What joins the devices of a node?
+
+One file for each fabric: its keys, checks and cables. It goes with `cluster`.
+"""

@@ -1,1 +1,4 @@
-"""The shapes of networks, one a file: its keys, checks, routes, links and their capacities."""
+"""What joins the nodes of a cluster?
+
+One file for each shape: its keys, checks, routes and links. It goes with `cluster`.
+"""

@@ -1,1 +1,5 @@
-"""Small tasks that learn for real, driven by the order that a simulation finds."""
+"""What do workers learn that share updates late?
+
+Small tasks compute each gradient on the weights that a worker holds at the simulated moment. It
+goes when theory tells the loss.
+"""
