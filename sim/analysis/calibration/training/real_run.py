@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from weakref import ref
 
 from sim.analysis.calibration.timing import allocator
 from sim.analysis.calibration.timing.provenance import machine
@@ -97,6 +98,7 @@ class RealRun:
         if self.device == "cpu":
             allocator.keep_freed()
         self._protocol = self._steps()
+        self._older = {id(kept): ref(kept) for kept in _of_type(self.torch.Tensor)}
         with self._watched():
             try:
                 next(self._protocol)
@@ -223,8 +225,7 @@ class RealRun:
 
         if self._ranks == 1:
             return
-        found = (kept for kept in gc.get_objects() if type(kept) is DistributedDataParallel)
-        self._replicated = next(found, None)
+        self._replicated = next(_of_type(DistributedDataParallel), None)
         if self._replicated is not None:
             first = next(self._replicated.parameters())
             first.register_post_accumulate_grad_hook(lambda _: self.timer.mark("backward"))
@@ -233,10 +234,10 @@ class RealRun:
         return self._replicated is not None and self._replicated.require_backward_grad_sync
 
     def _tensors(self) -> Iterator[Any]:
-        """All tensors that there are, with the gradients of the parameters."""
-        tensor = self.torch.Tensor
-        for kept in gc.get_objects():
-            if issubclass(type(kept), tensor):
+        """All tensors that the script has made, with the gradients of the parameters."""
+        for kept in _of_type(self.torch.Tensor):
+            older = self._older.get(id(kept))
+            if older is None or older() is not kept:
                 yield kept
                 if kept.is_leaf and kept.grad is not None:
                     yield kept.grad
@@ -254,6 +255,11 @@ class RealRun:
         gathered: list[Any] = [None] * self._ranks
         self.torch.distributed.all_gather_object(gathered, own)
         return joined(gathered)
+
+
+def _of_type(kind: type) -> Iterator[Any]:
+    """The objects of a type that there are."""
+    return (kept for kept in gc.get_objects() if issubclass(type(kept), kind))
 
 
 def measure_text(
