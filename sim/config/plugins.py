@@ -5,7 +5,7 @@ kind. A folder outside of the package takes part when it is appended to the pack
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
 from importlib import import_module
 from pkgutil import iter_modules
@@ -16,8 +16,27 @@ Args = ParamSpec("Args")
 Answer = TypeVar("Answer")
 
 
-def modules(package: str) -> dict[str, ModuleType]:
-    """The modules of a package by name, in alphabetical order.
+class Modules(Mapping[str, ModuleType]):
+    """The modules of a package by name, in alphabetical order; each is imported when it is asked
+    for."""
+
+    def __init__(self, package: str, names: Iterable[str]) -> None:
+        self.package, self.names = package, tuple(sorted(names))
+
+    def __getitem__(self, name: str) -> ModuleType:
+        if name not in self.names:
+            raise KeyError(name)
+        return import_module(f"{self.package}.{name}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def modules(package: str) -> Modules:
+    """The modules of a package.
 
     >>> {"direct", "ring"} <= set(modules("sim.collectives.algorithms"))
     True
@@ -30,9 +49,8 @@ def _folders(package: str) -> tuple[str, ...]:
 
 
 @cache
-def _modules(package: str, folders: tuple[str, ...]) -> dict[str, ModuleType]:
-    names = sorted(info.name for info in iter_modules(folders))
-    return {name: import_module(f"{package}.{name}") for name in names}
+def _modules(package: str, folders: tuple[str, ...]) -> Modules:
+    return Modules(package, (info.name for info in iter_modules(folders)))
 
 
 def remembered(package: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:

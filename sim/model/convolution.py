@@ -59,6 +59,7 @@ class Convolutional:
     """
 
     feature_maps: ClassVar[bool] = True
+    divides_tables: ClassVar[bool] = False
 
     kind: Literal["convolutional"]
     name: str = ""

@@ -48,8 +48,7 @@ class Entry:
 @remembered(FOLDER)
 def kinds() -> Mapping[str, ModuleType]:
     """Every kind of block by its name."""
-    known = modules(FOLDER)
-    return {name: module for name, module in known.items() if hasattr(module, "operators")}
+    return modules(FOLDER)
 
 
 def is_layer(kind: str) -> bool:

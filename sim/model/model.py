@@ -13,6 +13,7 @@ class Model:
     unit: ClassVar[str] = "token"  # what a step trains on
     feature_maps: ClassVar[bool] = False  # layers keep such, which a stash makes smaller
     clipped: ClassVar[bool] = True  # scripts clip its gradients where their stack does
+    tables: ClassVar[bool] = False  # `ep` divides embedding tables, and no experts
     inputs: ClassVar[float] = 0.0  # bytes of one sample as it is loaded, beside its tokens
 
     def handed(self, layer: int, width: float) -> float:
@@ -28,6 +29,9 @@ class Model:
         """The part of the model that a worker holds while servers keep its weights, for a `batch`
         of samples."""
         return self
+
+    def check_tables(self, ep: int, ranks: int, where: str) -> None:
+        """Raise `InputError` unless `ranks` that train together can divide its tables by `ep`."""
 
     def check(self, precision: str, device: str) -> None:
         """Raise `InputError` where the layers cannot run in a precision, or on a device."""

@@ -24,6 +24,10 @@ class Layers(Protocol):
         """Whether they keep feature maps, which a stash makes smaller."""
 
     @property
+    def divides_tables(self) -> bool:
+        """Whether ranks divide embedding tables, which `check_ranks` then admits."""
+
+    @property
     def inputs(self) -> float:
         """Bytes of one sample as it is loaded."""
 
@@ -65,6 +69,14 @@ class Network(Transformer):
     @property
     def feature_maps(self) -> bool:  # type: ignore[override]
         return self.source.feature_maps
+
+    @property
+    def tables(self) -> bool:  # type: ignore[override]
+        return self.source.divides_tables
+
+    def check_tables(self, ep: int, ranks: int, where: str) -> None:
+        if self.tables:
+            self.source.check_ranks(ep, ranks, where)  # type: ignore[attr-defined]
 
     def handed(self, layer: int, width: float) -> float:
         return self.source.handed(layer, width)

@@ -48,6 +48,7 @@ class Profiled:
     """
 
     feature_maps: ClassVar[bool] = False
+    divides_tables: ClassVar[bool] = False
 
     kind: Literal["profiled"]
     profile: str

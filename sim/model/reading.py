@@ -3,31 +3,29 @@
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.model.convolution import Convolutional
-from sim.model.hugging_face import document as hugging_face
 from sim.model.network import network
-from sim.model.profiled import Profiled
-from sim.model.recommendation import Recommendation
 from sim.model.transformer import Transformer
 
-_NETWORKS: dict[str, Any] = {
-    "convolutional": Convolutional,
-    "profiled": Profiled,
-    "recommendation": Recommendation,
+_SOURCES = {  # loaded where a model is of them
+    "convolutional": "sim.model.convolution:Convolutional",
+    "profiled": "sim.model.profiled:Profiled",
+    "recommendation": "sim.model.recommendation:Recommendation",
 }
 
 
 def model_of(document: dict[str, Any], place: str) -> Transformer:
     """A transformer, or the network that the document's `kind` says. Raises `InputError`."""
-    shape = _NETWORKS.get(str(document.get("kind")))
-    if shape is None:
+    home = _SOURCES.get(str(document.get("kind")))
+    if home is None:
         return catalog.validate(document, Transformer, place)
-    source = catalog.validate(document, shape, place)
+    module, _, name = home.partition(":")
+    source = catalog.validate(document, getattr(import_module(module), name), place)
     try:
         return network(source, document.get("name", ""))
     except ValueError as error:
@@ -57,8 +55,10 @@ def document(path: Path) -> dict[str, Any]:
 
 
 def _keys(content: dict[str, Any], place: str) -> dict[str, Any]:
-    is_config = hugging_face.is_config(content)
-    if not is_config and place.endswith(".json"):
+    if "model_type" in content:
+        hugging_face = import_module("sim.model.hugging_face.document")
+        return dict(hugging_face.document(content, place))
+    if place.endswith(".json"):
         what = "has no model_type, which every config of Hugging Face has"
         raise InputError(place, what, "take the config.json of a checkpoint, or write a TOML file")
-    return hugging_face.document(content, place) if is_config else content
+    return content

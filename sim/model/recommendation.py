@@ -16,9 +16,7 @@ from annotated_types import Ge, Le
 
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES
-from sim.model.network import Network
 from sim.model.popularity import distinct, read_of
-from sim.model.transformer import Transformer
 
 INDEX = 8  # bytes of an index, torch.int64
 _MOST_TABLES = 100_000  # of the largest published, Mudigere et al. 2022, a hundred times as many
@@ -50,6 +48,7 @@ class Recommendation:
     """
 
     feature_maps: ClassVar[bool] = False
+    divides_tables: ClassVar[bool] = True
 
     kind: Literal["recommendation"]
     name: str = ""
@@ -158,9 +157,3 @@ class Recommendation:
             return 1.0
         shares = (read_of(rows, ceil(rows / ranks), self.skew) for rows in self.tables)
         return ranks * sum(shares) / len(self.tables) if self.skew else 1.0
-
-
-def recommendation(model: Transformer) -> Recommendation | None:
-    """What a model is, if it is one of these."""
-    source = model.source if isinstance(model, Network) else None
-    return source if isinstance(source, Recommendation) else None

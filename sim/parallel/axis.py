@@ -35,7 +35,7 @@ class Axis:
 @remembered(_FOLDER)
 def every_axis() -> Mapping[str, Axis]:
     """All axes by name, in order of their place."""
-    known = (module.AXIS for module in modules(_FOLDER).values())
+    known = (axis for module in modules(_FOLDER).values() for axis in module.AXES)
     return {axis.name: axis for axis in sorted(known, key=lambda axis: axis.place)}
 
 

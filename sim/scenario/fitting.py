@@ -9,7 +9,6 @@ from sim.hardware.cluster.topology import Topology
 from sim.model import optimizers
 from sim.model.block import check_adapters, check_graphs, check_rule
 from sim.model.experts.settings import layers_of
-from sim.model.recommendation import recommendation
 from sim.model.transformer import Transformer
 from sim.parallel.axis import dividing
 from sim.parallel.deferred import check_deferred
@@ -62,8 +61,8 @@ def _check_graphs(job: Job, where: str) -> None:
 
 def _check_experts(model: Transformer, plan: Plan, where: str) -> None:
     """Refuse what only experts need in a model without any."""
-    if tables := recommendation(model):
-        tables.check_ranks(plan.ep, plan.data_parallel, where)
+    if model.tables:
+        model.check_tables(plan.ep, plan.data_parallel, where)
         plan = replace(plan, ep=1)
     if found := layers_of(model):
         _check_shared(any(own.shared_width for own in found), plan, where)

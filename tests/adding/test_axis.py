@@ -10,7 +10,7 @@ SOURCE = '''
 
 from sim.parallel.axis import Axis
 
-AXIS = Axis(name="{name}", divides="{divides}", place={place}, shards_states=True)
+AXES = (Axis(name="{name}", divides="{divides}", place={place}, shards_states=True),)
 '''
 
 

@@ -16,7 +16,7 @@ from sim.interface.cli import options
 from sim.interface.cli.files import output_attributes, show, wrote
 
 
-def _outputs() -> dict[str, ModuleType]:
+def _outputs() -> Mapping[str, ModuleType]:
     return modules("sim.interface.outputs")
 
 

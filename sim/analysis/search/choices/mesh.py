@@ -8,7 +8,6 @@ from sim.analysis.search.choices.choice import Choice, divisors
 from sim.analysis.search.space import Space
 from sim.config.errors import InputError
 from sim.model.experts.settings import layers_of
-from sim.model.recommendation import recommendation
 from sim.parallel.axis import axes
 from sim.parallel.plan import Plan
 
@@ -45,7 +44,7 @@ def _left(space: Space, plan: Plan) -> int:
 
 def _experts(space: Space, plan: Plan) -> Iterator[int]:
     """Groups of ranks of a stage that each have whole experts, equally many in every layer."""
-    if recommendation(space.model):
+    if space.model.tables:
         yield plan.data_parallel
         return
     ranks = (plan.dp or 1) * plan.tp * plan.cp
@@ -57,7 +56,7 @@ def _experts(space: Space, plan: Plan) -> Iterator[int]:
 
 def _usual_experts(space: Space, plan: Plan, ep: int) -> bool:
     """At most as many experts a rank, and as many nodes a group, as published jobs have."""
-    if recommendation(space.model):
+    if space.model.tables:
         return True
     most = max((settings.experts for settings in layers_of(space.model)), default=1)
     return most <= _EXPERTS * ep and ep <= _NODES * max(space.topology.gpus_per_node, 8)
