@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -253,4 +253,8 @@ def _shrink(picture: Path, *, scale: float = 2 / 3, colours: int = 160) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["--walk"]:  # PAGE FOLDER: what it shows and prints, as JSON
+        page, folder = map(Path, sys.argv[2:])
+        print(json.dumps([asdict(shown) for shown in walk(page.read_text(), folder)]))
+    else:
+        main(sys.argv[1:])

@@ -23,7 +23,7 @@ ANSWERED = (
 )  # fmt: skip
 # nbclient now and then misses the reply of a cell with widgets (it answers their messages on the
 # socket that it polls) and then waits for its timeout (s): short where a notebook has widgets.
-PATIENCE = {"which_sharing": 40} | dict.fromkeys(STUDIES, 90) | dict.fromkeys(ANSWERED, 200)
+PATIENCE = {"which_sharing": 40} | dict.fromkeys(STUDIES, 90) | dict.fromkeys(ANSWERED, 60)
 NEEDS_TORCH = {"calibrate_a_node", "compression", "my_script_on_512_h100s"}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 

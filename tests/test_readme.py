@@ -1,13 +1,16 @@
 """What the documentation shows is what happens: every command, file and piece of code is run."""
 
+import json
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from docs.refresh import BLOCK, ROOT, SHOWN, walk
+from docs.refresh import BLOCK, ROOT, SHOWN
 from sim.analysis.validation.table import REQUIRED
 from sim.collectives.compression import Compression
 from sim.engine.routes import Regions
@@ -37,12 +40,14 @@ def parts(text: str) -> tuple[list[str], list[float]]:
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
 def test_every_command_of_a_page_prints_what_stands_there(page: Path, tmp_path: Path) -> None:
-    shown = list(walk(page.read_text(), tmp_path))
+    walk = [sys.executable, "-m", "docs.refresh", "--walk", str(page), str(tmp_path)]
+    done = subprocess.run(walk, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    shown = json.loads(done.stdout)
     assert shown
     for command in shown:
-        (said, stood), (says, stands) = parts(command.stands), parts(command.prints)
-        assert said == says, command.command
-        assert stands == pytest.approx(stood, rel=0.02, abs=0.02), command.command
+        (said, stood), (says, stands) = parts(command["stands"]), parts(command["prints"])
+        assert said == says, command["command"]
+        assert stands == pytest.approx(stood, rel=0.02, abs=0.02), command["command"]
 
 
 def test_every_column_that_a_table_needs_is_named() -> None:
