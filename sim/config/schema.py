@@ -182,8 +182,8 @@ def _refuse_unknown(
 
 
 def _refuse_signs(table: Mapping[str, Any], shape: Any, where: str) -> None:
-    """Numbers are positive, or zero where that is their default and means none; a field that holds
-    others says so by bounds of its own, or by being `Signed`."""
+    """Raise `InputError` for a number below zero, or for a zero that is not the key's default. A
+    field that admits other numbers has bounds of its own, or is `Signed`."""
     for key, value in table.items():
         if type(value) not in (int, float) or key not in (floors := _floors(shape)):
             continue

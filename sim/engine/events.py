@@ -17,9 +17,9 @@ _EDGE = 0.01  # of a cell: many roundings of a double
 class Clock(simpy.Environment):
     """SimPy's clock, on which moments that differ by rounding are one.
 
-    Ranks that do the same at once would come apart by a rounding otherwise, since equal sums are
-    added up in different orders; where links are shared that can grow, and the step of ranks that
-    are alike would be another one than theirs when they are folded.
+    Ranks that do the same add up equal sums in different orders, and would drift apart by
+    roundings. Where links are shared such a difference can grow, and equal ranks would then take
+    another step unfolded than folded.
     """
 
     def __init__(self) -> None:

@@ -42,11 +42,11 @@ class Operator:
     Bytes: `saved` from forward until the input's gradient, `saved_for_weights` from forward until
     the weights', `handed` from one to the other (the gradient of the output); `inputs` is what it
     takes to run it again, beside the residual stream, `transient` what is alive only while it runs.
-    Of what is saved it has `made` so much itself (masks, statistics, a cast), the rest it has read:
-    what the operator before it makes, or those that it `reads` from by name, or what another one
-    reads that it stands `beside`. What one that `casts` has made is what it has read, in another
-    format. Recomputation chooses it by its `modules`, CUDA graphs by the `scope` of a layer that it
-    lies in. `parameters` of `group`, most of them those of `matrices`.
+    The operator itself `made` so many of the saved bytes (masks, statistics, a cast) and read the
+    others: from the operator before it, from the operators that it `reads` by name, or from the
+    input of the operator that it stands `beside`. An operator that `casts` makes its input in
+    another format. Recomputation chooses an operator by its `modules`, CUDA graphs by its `scope`
+    of a layer. It has so many `parameters` of a `group`, most of them in `matrices`.
     """
 
     name: str = ""

@@ -159,11 +159,12 @@ def _states(job: Job, parameters: Parameters) -> float:
 
 
 class Activations:
-    """The copies of what layers keep, in one pass through a chunk.
+    """Copies of the activations that layers keep, in one pass through a chunk.
 
-    With overlap a layer waits until what the last but one kept has left, and its own come while the
-    one before it computes. Where only some layers' leave, that has as many times longer as there
-    are more layers (TransformerEngine, cpu_offload.py, `layer_window_map`).
+    With overlap a layer waits until the activations of the layer two before it have left. In the
+    backward pass its own activations return while the layer before it computes. Where only some
+    layers send theirs, copies have the time of all layers between two of them (TransformerEngine,
+    cpu_offload.py, `layer_window_map`).
     """
 
     def __init__(

@@ -25,22 +25,22 @@ def gradient_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
 
 
 def state_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """Those of them over which ZeRO shards the group's states."""
+    """The replica axes over which ZeRO shards the states of a group."""
     return _sharded(plan.digits, group.split_by)
 
 
 def shards(plan: Plan, group: ParameterGroup) -> int:
-    """Among how many ranks ZeRO, if any, shards the group's states."""
+    """The number of ranks that share the states of a group; 1 without ZeRO."""
     return plan.degree(state_axes(plan, group)) if plan.zero else 1
 
 
 def near_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """Those of them over which a plan keeps shares near."""
+    """The sharding axes within which near ranks keep shares of all weights."""
     return tuple(axis for axis in state_axes(plan, group) if not axes()[axis_of(axis)].far)
 
 
 def replica_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """Those of them over which sharded gradients are still to be summed."""
+    """The replica axes over which sharded gradients must still be summed."""
     return tuple(axis for axis in gradient_axes(plan, group) if _repeats(axis))
 
 

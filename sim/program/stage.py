@@ -22,8 +22,8 @@ class Stage:
     in them), in each of them, and after the last one.
 
     `routines` has one entry for every occasion in the stage's order. `resident` are the bytes by
-    part that are allocated from one step to the next, `pieces` those of the model that it holds
-    where that is not the schedule's to say.
+    part that are allocated from one step to the next. `pieces` are the pieces of the model that
+    the stage holds, unless its schedule says so.
     """
 
     opening: Compute | None = None

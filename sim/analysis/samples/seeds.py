@@ -124,7 +124,7 @@ def samples(scenarios: Iterator[BaseScenario], count: int, *, task: Any = None) 
 
 
 def _above(values: Sequence[float | None]) -> Floats:
-    """Numbers that are none count as larger than all others."""
+    """Unknown and infinite values count as larger than all others."""
     return np.array([inf if one is None or not isfinite(one) else one for one in values])
 
 

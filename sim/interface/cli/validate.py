@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @output("--rows", (".csv",), "Write every row's prediction")
 @output("--spread", (".toml",), "Write how far off the tables are, for intervals")
 @output("--page", (), "Write every row, with pictures, as pages of Markdown")
-@click.option("--coverage", is_flag=True, help="Hold intervals against rows kept out of them.")
+@click.option("--coverage", is_flag=True, help="Count kept-out rows within their intervals.")
 @click.option("--ablation", is_flag=True, help="Switch each mechanism off in turn.")
 @click.option("--at-most", type=options.COUNT, help="Rows of a table, evenly spread.")
 @options.SETTINGS
