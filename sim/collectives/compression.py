@@ -185,7 +185,7 @@ class Compression:
     def encode(
         self, vector: Vector, error: Vector, seed: tuple[int, ...], shapes: Shapes = ()
     ) -> tuple[Vector, Vector]:
-        """What the receiver decodes from a vector, and the error that remains."""
+        """The vector that the receiver decodes, and the error that remains."""
         if self.kind == "none":
             return vector, error
         wanted = vector + error if self.feedback else vector
@@ -269,7 +269,7 @@ def _onebit(vector: Vector) -> Vector:
 
 
 def _low_rank(vector: Vector, shape: tuple[int, int], rank: int, seed: tuple[int, ...]) -> Vector:
-    """One step of subspace iteration: P = M Q, orthogonalised, Q = M' P; decoded as P Q'."""
+    """A step of subspace iteration: P = M Q, orthogonalised, Q = M' P; decoded as P Q'."""
     rows, columns = shape
     padded = np.zeros(rows * columns)
     padded[: vector.size] = vector

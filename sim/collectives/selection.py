@@ -53,7 +53,7 @@ def _kind(name: str) -> CollectiveKind:
 
 
 def on_levels(name: str, kind: CollectiveKind, shape: GroupShape) -> tuple[LevelLoads, LevelSteps]:
-    """What an algorithm asks of both levels. Raises `InputError` where it does not fit a group."""
+    """Loads and steps of an algorithm on both levels. Raises `InputError` for other groups."""
     algorithm = selectable()[name]
     try:
         return algorithm.loads(kind, shape), algorithm.steps(kind, shape)

@@ -21,7 +21,7 @@ class NetworkState:
     share: float = 1.0
 
     def cost(self, cost: CallCost) -> CallCost:
-        """What a call costs in this state: bytes through the network are divided by `share`."""
+        """The cost of a call in this state: bytes through the network are divided by `share`."""
         return cost if self == HEALTHY else replace(cost, nic=cost.nic / self.share)
 
 

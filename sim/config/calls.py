@@ -91,7 +91,7 @@ _NOUNS = {**WORDS, NoneType: "None", PathLike: "a path", Mapping: "a table"}
 
 
 def _words(kind: Any) -> str:
-    """What fits, in words."""
+    """The types that fit, in words."""
     if get_origin(kind) in (Union, UnionType):
         said = dict.fromkeys(_words(one) for one in get_args(kind) if one is not NoneType)
         return " or ".join(said)
@@ -106,7 +106,7 @@ def _words(kind: Any) -> str:
 
 
 def _shape(known: Any) -> str:
-    """What has to be given."""
+    """The arguments that have to be given."""
     needed = [key for key, one in known.items() if one.default is Parameter.empty]
     return f"({', '.join(needed)}, ...)"
 
@@ -123,7 +123,7 @@ class Named(type):
 
 @cache
 def _fields(kind: Any) -> tuple[set[str], set[str]]:
-    """Those that can be given, and those that have to be."""
+    """The arguments that can be given, and the arguments that have to be."""
     own = [one for one in fields(kind) if one.init]
     needed = {one.name for one in own if one.default is one.default_factory is MISSING}
     return {one.name for one in own}, needed

@@ -114,7 +114,7 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
 
 
 def _other(folder: str, name: str) -> str:
-    """What is there by that name after all: a thing of another kind, or a checkpoint's folder."""
+    """A remedy for a name of another kind of file, or of a checkpoint's folder."""
     if exists(config := Path(name) / "config.json"):
         return f"did you mean {str(config)!r}?"
     kinds = [kind for own, kind in _KINDS.items() if own != folder and name in names(own)]

@@ -43,4 +43,4 @@ def json_fault(error: ValueError | RecursionError) -> tuple[int, str]:
 
 
 class FitError(InputError):
-    """What was asked for needs more memory than there is; the command's exit code is then 3."""
+    """A job needs more memory than there is; the command's exit code is then 3."""

@@ -15,7 +15,7 @@ _allowed: ContextVar[float] = ContextVar("limit", default=USUAL)
 
 
 class TooLongError(InputError):
-    """What was asked for would take longer than is allowed."""
+    """A question would take longer than is allowed."""
 
 
 def allow(seconds: float) -> None:

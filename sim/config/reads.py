@@ -218,7 +218,7 @@ def _digest(data: bytes) -> str:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """One digest of several texts."""
+    """A digest of several texts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(f"{len(part)}:".encode())

@@ -58,7 +58,7 @@ class Tagged:
         raise InputError(where, f"{self.tag} = {shown} is unknown", nearest(str(value), [*choices]))
 
     def foreign(self, key: str, table: Mapping[str, Any]) -> str:
-        """What to say of a key that the dataclass of a table does not have."""
+        """The message for a key that the dataclass of a table does not have."""
         owners = [name for name, kind in self.choices.items() if key in _keys(kind)]
         other = f" (it belongs to {' and '.join(owners)})" if owners else ""
         return f'unknown key {key!r} for {self.tag} = "{table.get(self.tag, self.default)}"{other}'
@@ -244,7 +244,7 @@ def refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
 
 
 def _plain_types(kind: Any) -> set[type]:
-    """Those of bool, int, float and str that an annotation admits; none where it is not plain."""
+    """The types of bool, int, float and str that a plain annotation admits."""
     if get_origin(kind) is Annotated:
         own, *marks = get_args(kind)
         return set() if any(isinstance(mark, Unit) for mark in marks) else _plain_types(own)

@@ -60,7 +60,7 @@ class Block:
 
     @property
     def trained(self) -> float:
-        """Those that have gradients."""
+        """The parameters that have gradients."""
         return sum(count for group, count in self.parameters.items() if group.trained)
 
 

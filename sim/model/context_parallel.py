@@ -67,7 +67,7 @@ def _gathers_once(run: Execution) -> bool:
 
 
 def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
-    """What the rank that sets the pace computes."""
+    """The kernels of the rank that sets the pace."""
     model, sharding = run.model, run.sharding
     ring, whole = sharding.ring, model.seq
     own = whole // ring
@@ -89,7 +89,7 @@ def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
 
 
 def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) -> Attention:
-    """One kernel; pieces of a sequence are sequences to it."""
+    """A single kernel, to which pieces of a sequence are sequences."""
     model, ulysses, pieces = run.model, run.sharding.ulysses, run.model.pieces
     return Attention(
         name="attention grad" if backward else "attention",

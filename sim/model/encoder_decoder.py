@@ -62,6 +62,6 @@ def _keys(run: Execution) -> Operator:
 
 
 def memory(run: Execution) -> Operator:
-    """What an encoder has made, kept once for all layers of the decoder."""
+    """The encoder's result, kept once for all layers of the decoder."""
     size = float(run.local * run.model.hidden * run.width)
     return Operator(name="memory", saved=size, made=size)

@@ -36,7 +36,7 @@ def narrow(run: Execution, name: str) -> Operator:
 
 
 def activation(run: Execution, elements: float) -> Operator:
-    """What lies between both products, on so many elements of its result."""
+    """The activation between both products, on so many elements of its result."""
     return swiglu(run, elements) if run.model.gated_mlp else gelu(run, elements)
 
 

@@ -39,7 +39,7 @@ _OF_A_LAYER = tuple(field.name for field in fields(Transformer) if field.name no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What an entry says of itself: its kind, and whether its layers differ by their number."""
+    """An entry's own keys: its kind, and whether its layers differ by their number."""
 
     kind: str
     numbered: bool = False

@@ -96,7 +96,7 @@ def rotate(run: Execution, latent: Latent) -> Operator:
 
 
 def _shared_keys(run: Execution, rotary: int) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """What tensor parallelism does with the rotary part of K, which all of its ranks need."""
+    """The operators of tensor parallelism on the rotary part of K, which all of its ranks need."""
     if run.tp == 1:
         return (), ()
     elements = run.rows * rotary

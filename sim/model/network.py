@@ -17,7 +17,7 @@ class Layers(Protocol):
 
     @property
     def layers(self) -> Sequence[Any]:
-        """What that kind needs to know of each, in forward order."""
+        """The facts of each layer that its kind of block needs, in forward order."""
 
     @property
     def feature_maps(self) -> bool:
@@ -35,7 +35,7 @@ class Layers(Protocol):
         """Bytes of one sample that a layer hands to the next, in activations of `width` bytes."""
 
     def pulled(self, batch: int) -> "Layers":
-        """What a worker has of them while servers keep their weights."""
+        """The part of them that a worker holds while servers keep their weights."""
 
     def check(self, precision: str, device: str) -> None:
         """Raise `InputError` where they cannot run so."""

@@ -73,7 +73,7 @@ class Operator:
 
     @property
     def keeps(self) -> float:
-        """What the backward pass needs of what it has read."""
+        """Bytes of its inputs that the backward pass needs."""
         return self.saved + self.saved_for_weights - self.made
 
     @property

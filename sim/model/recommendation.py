@@ -80,7 +80,7 @@ class Recommendation:
 
     @property
     def features(self) -> int:
-        """What the top perceptron reads: the dense vector and the dot product of each pair."""
+        """Inputs of the top perceptron: the dense vector and the dot product of each pair."""
         return self.dim + self.vectors * (self.vectors - 1) // 2
 
     @cached_property

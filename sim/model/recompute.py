@@ -23,7 +23,7 @@ _WITH_OUTPUT = ("core_attn", "mlp", "moe", "shared_experts")
 
 
 class Recomputed(NamedTuple):
-    """What runs again, the bytes `kept`, and those that are `alive` again beside each operator."""
+    """Operators that run again, bytes `kept`, and bytes `alive` again beside each operator."""
 
     items: Items
     kept: float
@@ -31,7 +31,7 @@ class Recomputed(NamedTuple):
 
 
 def recomputed(operators: Sequence[Operator], rule: Rule, *, compiled: bool = False) -> Recomputed:
-    """What a rule makes of a layer; compiled, results that nothing reads are not kept."""
+    """A layer under a rule of recomputation; compiled layers keep no result that nothing reads."""
     repeats = list(_repeats(operators, rule))
     tensors = _tensors(operators)
     operators = _casting_again(operators, repeats, tensors)
@@ -196,7 +196,7 @@ def _kept_between(
 
 
 def _alive(repeats: Sequence[_Repeat], dropped: Mapping[str, float]) -> tuple[float, ...]:
-    """What is there again while each operator runs backward: its module's, or results of others."""
+    """Bytes that are there again while each operator runs backward."""
     discarded = max((size for name, size in dropped.items() if name not in _WITH_OUTPUT), default=0)
     return tuple(
         max(discarded, dropped[name] if (name := own.name) in _WITH_OUTPUT and name else 0.0, 0.0)

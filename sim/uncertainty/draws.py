@@ -49,7 +49,7 @@ class Split:
 
 
 def bandwidth(cause: str) -> str:
-    """What the links for one cause of transfers are called."""
+    """The name of the links that carry transfers of a cause."""
     return f"bandwidth: {cause}"
 
 

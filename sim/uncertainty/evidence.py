@@ -84,7 +84,7 @@ class Evidence:
         return interval(step, self.errors(campaign), kernels, level)
 
     def errors(self, campaign: Campaign) -> ErrorLaw:
-        """What the validated runs imply for a job that is like those of this campaign."""
+        """The law of errors that validated runs imply for a job of this campaign."""
         location, unsure = self._effects.expected(campaign.groups)
         own = self._seen.get(campaign)
         noise = self._within(own.scale, own.rows) if own else self._usual**2

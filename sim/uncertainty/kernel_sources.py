@@ -24,7 +24,7 @@ class DeviceTime:
 
     @property
     def warnings(self) -> Iterator[str]:
-        """One line a kernel that leaves the range in which its profile was measured."""
+        """A line for each kernel outside of the range in which its profile was measured."""
         for name, where in list(self.outside.items())[:MOST_WARNINGS]:
             yield f"{name} leaves the range of the profile: {where}"
         more = len(self.outside) - MOST_WARNINGS

@@ -49,12 +49,12 @@ def all_to_all(ranks: int) -> CollectiveSchedule:
 
 
 def point_to_point(ranks: int = 2) -> CollectiveSchedule:
-    """One message: T = alpha + S/B."""
+    """A message: T = alpha + S/B."""
     return schedule("point_to_point", ranks, 1, [[ChunkSend(0, 1, 0)]])
 
 
 def _pairs(ranks: int, *, reduce: bool) -> Iterator[ChunkSend]:
-    """One send for each ordered pair: the destination's part, or the source's own."""
+    """A send for each ordered pair: the destination's part, or the source's own."""
     for src in range(ranks):
         for dst in range(ranks):
             if src != dst:

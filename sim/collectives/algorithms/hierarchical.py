@@ -123,7 +123,7 @@ def all_to_all(ranks: int, per_node: int = 0) -> CollectiveSchedule:
 
 
 def _to_slots(node: int, g: int, ranks: int) -> list[list[int]]:
-    """What member i of a node has for slot j of any node, at place i g + j."""
+    """The data of member i of a node for slot j of any node, at place i g + j."""
     return [
         [(node * g + i) * ranks + dst for dst in range(j, ranks, g)]
         for i in range(g)
@@ -132,7 +132,7 @@ def _to_slots(node: int, g: int, ranks: int) -> list[list[int]]:
 
 
 def _to_nodes(slot: int, g: int, ranks: int) -> list[list[int]]:
-    """What the members of node a have for a slot of node b, at place a N + b."""
+    """The data of node a's members for a slot of node b, at place a N + b."""
     nodes = ranks // g
     return [
         [(a * g + i) * ranks + b * g + slot for i in range(g)]

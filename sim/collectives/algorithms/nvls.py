@@ -25,5 +25,5 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """One step into the switch and one out of it; up and down the tree between nodes."""
+    """A step into the switch and a step out of it; up and down the tree between nodes."""
     return LevelSteps(intra=2 if kind == "all_reduce" else 1, inter=2 * tree.height(shape.nodes))

@@ -25,7 +25,7 @@ _OTHERS: dict[str, type[Gloo] | type[Xla]] = {"gloo": Gloo, "xla": Xla}
 
 
 class Backend(Protocol):
-    """What the engine asks of a collective library."""
+    """The questions that the engine asks of a collective library."""
 
     def call_cost(self, call: CollectiveCall) -> CallCost:
         """The cost of one call."""

@@ -49,7 +49,7 @@ LOCAL = NetworkConstants(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclCall:
-    """One call with all that its cost depends on; the network of a group in one node is `LOCAL`."""
+    """A call with all that its cost depends on; the network of a group in one node is `LOCAL`."""
 
     call: CollectiveCall
     node: NodeConstants
@@ -176,7 +176,7 @@ def _reduced_in_switch(call: CollectiveCall) -> bool:
 
 
 def _costs(own: NcclCall, name: str) -> Iterator[CallCost]:
-    """What an algorithm costs; one that NCCL does not have, with kernels as good as rings'."""
+    """The cost of an algorithm; kernels that NCCL does not have are as good as rings'."""
     if own.call.kind in ("all_to_all", "point_to_point"):
         yield _peer(own, name)
     elif name == "nvls":
@@ -188,7 +188,7 @@ def _costs(own: NcclCall, name: str) -> Iterator[CallCost]:
 
 
 def _along(own: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
-    """What an algorithm costs by its loads and steps."""
+    """The cost of an algorithm by its loads and steps."""
     loads, steps = on_levels(name, own.call.kind, own.call.shape)
     latency = own.latency(steps, protocol, own.network.overhead)
     if protocol == "simple":

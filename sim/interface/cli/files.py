@@ -44,7 +44,7 @@ def output(
 
 
 def output_attributes(suffixes: Sequence[str], help: str) -> dict[str, Any]:
-    """What makes an option one for a file to write."""
+    """The attributes of an option that names a file to write."""
     *others, last = suffixes or ["a folder"]
     endings = f"{', '.join(others)} or {last}" if others else last
     return {"type": OutputFile(suffixes), "help": f"{help}: {endings}."}

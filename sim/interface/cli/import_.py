@@ -110,7 +110,7 @@ def _write(folder: str, name: str, content: dict[str, Any]) -> None:
 
 
 def _say(job: "Imported", name: str) -> None:
-    """What was not understood, and what is left to do."""
+    """Arguments that were not understood, and the steps that are left."""
     for note in job.notes:
         click.echo(f"warning: {note}", err=True)
     for argument in job.unknown:
@@ -122,7 +122,7 @@ def _say(job: "Imported", name: str) -> None:
 
 
 def _text(source: str) -> tuple[str, str]:
-    """What is written in a script, or the arguments themselves, and a name for it."""
+    """The text of a script, or the arguments themselves, and a name for it."""
     changes = "=" in source and not reads.exists(Path(source))
     if source.lstrip().startswith("-") or "\n" in source or changes:
         return source, _UNNAMED

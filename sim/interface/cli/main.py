@@ -35,7 +35,7 @@ _LONG, _SHOWN = 500, 60  # characters of a word that a message quotes, and what 
 
 
 class _Mistake(click.ClickException):
-    """What the user has to mend: one line on standard error, exit code 2."""
+    """A mistake that the user can mend: one line on standard error, exit code 2."""
 
     exit_code = 2
 
@@ -45,7 +45,7 @@ class _Mistake(click.ClickException):
 
 
 class _TooBig(_Mistake):
-    """What has no room."""
+    """A job without room: exit code 3."""
 
     exit_code = DOES_NOT_FIT
 

@@ -35,7 +35,7 @@ class Count(click.ParamType[int]):
 
 
 def examples(*lines: str) -> str:
-    """What stands below the help of a command."""
+    """The text below the help of a command."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 

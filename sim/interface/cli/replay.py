@@ -81,7 +81,7 @@ def replay(
 
 
 def _write(traces: tuple[Path, ...], out: Path) -> None:
-    """What `sim calibrate import` finds in these traces."""
+    """The profile that `sim calibrate import` makes of these traces."""
     from sim.jobs.traces import operation_times
     from sim.jobs.traces.kineto import read
 

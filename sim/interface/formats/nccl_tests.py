@@ -55,7 +55,7 @@ def _text(path: Path) -> str:
 
 @dataclass(slots=True)
 class _Header:
-    """What the lines above a table say about it."""
+    """The facts in the lines above a table."""
 
     kind: str = ""
     iterations: int = 1

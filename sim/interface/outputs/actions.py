@@ -10,7 +10,7 @@ SUFFIXES = (".csv",)
 
 
 def write(answer: Answer, path: Path) -> None:
-    """One line a stage: `0F0,0F1,0B0`."""
+    """A line for each stage: `0F0,0F1,0B0`."""
     from sim.config.files import atomic_write
     from sim.parallel.schedule_file import to_text
 

@@ -32,7 +32,7 @@ def write(answer: Answer, path: Path) -> None:
 
 
 def frame(curves: Sequence[MemoryCurve]) -> "pd.DataFrame":
-    """One row for each stage and moment at which its memory changes: bytes by part."""
+    """A row for each stage and moment at which its memory changes: bytes by part."""
     import pandas as pd
 
     tables = [

@@ -25,7 +25,7 @@ def html(compared: Comparison) -> str:
 
 
 def _legend(compared: Comparison) -> list[str]:
-    """What short names stand for, where there are any."""
+    """The full names of short names, where there are any."""
     lines = [f"{name}: {asked}" for name, asked in compared.asked.items()]
     return ["\n".join(lines)] if lines else []
 

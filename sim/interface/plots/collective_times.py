@@ -58,7 +58,7 @@ def _curves(axes: Any, times: CollectiveTimes) -> None:
 
 
 def _bars(axes: Any, times: CollectiveTimes) -> None:
-    """One size: each algorithm and protocol, what the library chooses darker."""
+    """A single size: each algorithm and protocol, the library's choice darker."""
     names = [f"{row.algorithm} {row.protocol}" for row in times.rows]
     speeds = [1e-9 * row.busbw for row in times.rows]
     shades = [1.0 if row.chosen else 0.45 for row in times.rows]

@@ -79,7 +79,7 @@ def _bars(
 
 
 def _end(axes: Axes, words: Sequence[tuple[float, str]], colours: Sequence[str] = ()) -> None:
-    """What a row adds up to, behind it."""
+    """The sum of a row, written behind it."""
     axes.set_xlim(0.0, 1.2 * max(at for at, _ in words))
     for row, (at, word) in enumerate(words):
         axes.annotate(

@@ -110,7 +110,7 @@ def _shade(share: float) -> tuple[float, ...]:
 
 
 def _limit(axes: Axes, result: "Result", peak: float) -> None:
-    """What the GPU offers, where that is near enough to matter."""
+    """The GPU's memory, where it is near enough to matter."""
     capacity = result.capacity / _GIB
     if peak / _GIB > 0.4 * capacity:
         axes.axhline(capacity, color=_GREY, linestyle=":", linewidth=1.2)

@@ -20,7 +20,7 @@ _MOST, _FEW = 16, 8  # names in a row that can be read; those drawn where there 
 
 
 def draw_node(axes: Axes, topology: Topology) -> None:
-    """One node on axes of width 10: devices in a row under their switch, or on a circle."""
+    """A node on axes of width 10: devices in a row under their switch, or on a circle."""
     node = topology.node
     if node is None:
         return
@@ -84,7 +84,7 @@ def few(count: int, most: int) -> list[int | None]:
 
 
 def dots(axes: Axes, place: XY) -> None:
-    """Those left out."""
+    """The devices that are left out."""
     axes.text(*place, "...", ha="center", va="center", fontsize=16)
 
 

@@ -29,7 +29,7 @@ _WIDTH = 14.0  # inches
 
 
 def figure(timeline: Timeline, *, title: str = "", shown: str = "") -> Figure:
-    """One row a role, as far as there is room; `shown` says what the time is of, a step if not."""
+    """A row a role, as far as there is room; `shown` says what the time is of, a step if not."""
     fig, axes = _sheet([min(len(timeline.roles), _MOST_ROWS)])
     _legend(fig, _draw(axes[0], timeline, title, shown, timeline.end))
     return fig

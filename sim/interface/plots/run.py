@@ -6,6 +6,6 @@ from sim.results.answer import Answer
 
 
 def figure(answer: Answer) -> Figure:
-    """One row a role; the first steps where updates are shared."""
+    """A row for each role; the first steps where updates are shared."""
     assert answer.excerpt is not None  # of all answers that name this picture
     return pipeline.figure(answer.excerpt, title=answer.title, shown=answer.excerpt_name)

@@ -6,6 +6,6 @@ from sim.interface.plots.picture import Figure
 
 
 def figure(compared: StepComparison) -> Figure:
-    """One panel a job that has a timeline."""
+    """A panel for each job that has a timeline."""
     drawn = [(case.name, case.result.timeline) for case in compared.cases]
     return pipeline.figures([pair for pair in drawn if pair[1].roles])

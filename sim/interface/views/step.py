@@ -115,13 +115,13 @@ def _cost(result: Result) -> Iterator[Cells]:
 
 
 def _dropped(result: Result) -> Iterator[Cells]:
-    """What experts had no room for."""
+    """The share of tokens that experts had no room for."""
     if result.dropped:
         yield "dropped", percent(result.dropped), "of what tokens send to experts"
 
 
 def _gains(result: Result) -> Iterator[Cells]:
-    """What the order that was looked for gains over fixed ones."""
+    """The gain of a schedule that was searched over fixed schedules."""
     gains = [f"{percent(gain)} over {name}" for name, gain in result.gains.items()]
     if gains:
         yield "schedule", gains[0], ", ".join(gains[1:])
@@ -197,7 +197,7 @@ def effort(result: Result) -> str:
 
 
 def _sources(shares: Mapping[str, float]) -> str:
-    """What kernel times rest on, where a profile has its share."""
+    """The sources of kernel times, where a profile is among them."""
     if "profile" not in shares:
         return ""
     measured, modelled = percent(shares["profile"]), percent(shares.get("model", 0.0))

@@ -19,7 +19,7 @@ def html(sweep: Sweep) -> str:
 
 
 def text(sweep: Sweep) -> str:
-    """What varied, and the first figures that anyone looks at."""
+    """The keys that varied, and the first figures that anyone looks at."""
     frame = sweep.frame
     formatters: dict[str, Any] = {
         "time": human_seconds, "loss": str, "staleness": "{:.2f}".format,

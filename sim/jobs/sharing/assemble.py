@@ -98,7 +98,7 @@ def outcome(
 
 
 def inputs_of(setup: SharingSetup) -> Inputs:
-    """What an answer of it is of."""
+    """The inputs that its answer names."""
     topology = setup.machine.topology
     return Inputs(
         model=setup.model,
@@ -147,7 +147,7 @@ def _rate(setup: SharingSetup) -> str:
 
 
 def _to_target(setup: SharingSetup, pace: float) -> dict[str, float]:
-    """What the target takes, at so many samples a second."""
+    """Seconds to the target, at so many samples a second."""
     plan, batch = setup.plan, setup.batch
     if plan.efficiency is None or not pace:
         return {}

@@ -43,7 +43,7 @@ class Averaging:
             yield cluster.collective(kind, size, endpoints, in_pieces=work.in_pieces)
 
     def mean(self, values: dict[int, Vector]) -> Vector:
-        """What every worker reads then."""
+        """The weights that every worker reads then."""
         average = mean(values)
         if self.compression.in_rounds and average.size:
             self._rounds += 1

@@ -112,7 +112,7 @@ def _gpus(scenario: SharingScenario, topology: Topology) -> int:
 
 
 class WorkerSteps:
-    """What a scenario's workers compute: a model on a device by a stack, or times measured."""
+    """The work of a scenario's workers: a model on a device by a stack, or measured times."""
 
     def __init__(self, scenario: SharingScenario, machine: Machine) -> None:
         self.scenario, self.topology = scenario, machine.topology

@@ -39,7 +39,7 @@ class PeerEstimates:
         self._estimates: dict[tuple[int, Any], Vector] = {}
 
     def updated(self, source: int, target: Any, weights: Vector, step: int) -> Vector:
-        """What a target estimates a source's weights to be after a message about them."""
+        """A target's estimate of a source's weights after a message about them."""
         if self._compression.kind == "none":
             return weights
         before = self._estimates.get((source, target), self._start)

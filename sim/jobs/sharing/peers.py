@@ -36,7 +36,7 @@ class LocalPeriods:
 
 
 def receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], key: int) -> Process:
-    """What the neighbours have sent; those that are gone send nothing."""
+    """Messages of the neighbours; workers that are gone send nothing."""
     received: dict[int, Vector] = {}
     for peer in peers:
         value = yield from receive(worker, mailboxes, peer, key)
@@ -55,7 +55,7 @@ def receive(worker: Worker, mailboxes: Mailboxes, source: int, key: int) -> Proc
 
 
 def partner(pool: WorkerPool, peers: Sequence[int], choices: np.random.Generator) -> Worker | None:
-    """One of the neighbours that are there, as far as anybody knows."""
+    """A neighbour that is not known to be gone."""
     detection = pool.recovery.detection
     present = [
         rank

@@ -122,7 +122,7 @@ class Sharing(ABC):
 
     @property
     def details(self) -> list[str]:
-        """What distinguishes this run from others of its method, in a word or two each."""
+        """Settings that tell this run from others of its method, in a word or two each."""
         return []
 
     def averaged(self, workers: int) -> float:
@@ -135,7 +135,7 @@ class Sharing(ABC):
         return learning.rate * float(self.averaged(workers) ** _POWERS[learning.scaling])
 
     def update_seconds(self, workers: int, work: "Workload") -> float:
-        """What one core simulates an update in, without its arithmetic: the order of magnitude."""
+        """Seconds of a core for an update without its arithmetic: the order of magnitude."""
         return OF_UPDATE
 
     def tries(self, seconds: float, exchange: float) -> float:

@@ -87,7 +87,7 @@ class Server(SharedWeights):
                 yield self.cluster.send(share * size, host, {replica: 1.0})
 
     def fail(self, shard: int, after: float | None) -> None:
-        """One host fails now, and is back `after` a time where no replica stands in for it."""
+        """A host fails now, and is back `after` a time where no replica stands in for it."""
         away = self.recovery.detection
         if not self.recovery.replicas:
             away = max(after or 0.0, away) + self.recovery.restart

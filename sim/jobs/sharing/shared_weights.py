@@ -23,7 +23,7 @@ class SharedWeights:
         self._waiting: list[tuple[Vector, int, float]] = []  # update, staleness, samples
 
     def merge(self, update: Vector, *, read: int, samples: float, at: Vector | None = None) -> None:
-        """One update from so many samples, computed on version `read`, `at` those weights."""
+        """Apply an update from so many samples, computed on version `read`, `at` those weights."""
         staleness = self.version - read
         if self.merging.compensate is not None and at is not None:
             update = self.merging.compensate(update, self.weights - at)

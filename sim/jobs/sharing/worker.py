@@ -107,7 +107,7 @@ class Worker:
         yield from self._execute(step, 0.0, layer.backward)
 
     def apply(self, gradient: Vector) -> Process:
-        """One step of the worker's own optimizer."""
+        """A step of the worker's own optimizer."""
         yield from self.optimizer_pass()
         self.weights, self.state = self.optimizer.step(self.weights, gradient, self.state)
 
@@ -121,7 +121,7 @@ class Worker:
             yield from self.local_step(step)
 
     def local_step(self, step: int) -> Process:
-        """One step on the worker's own weights."""
+        """A step on the worker's own weights."""
         gradient = yield from self.compute(step)
         yield from self.apply(gradient)
 

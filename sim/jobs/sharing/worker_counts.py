@@ -94,7 +94,7 @@ class WorkerCounts(Answer):
 
     @property
     def basis(self) -> str:
-        """What samples to the target rest on."""
+        """The source of the samples to the target."""
         if self.trained:
             return "Samples to the target as the task has taken them, late and unlike updates too."
         return "Samples to the target by the curve: neither staleness nor drift costs any."
@@ -121,7 +121,7 @@ class WorkerCounts(Answer):
 
     @property
     def cost(self) -> str:
-        """What `points` state as cost."""
+        """The costs that `points` state."""
         return "GPU-hours" if self.rows[0].dollars is None else "dollars"
 
     @property
@@ -139,7 +139,7 @@ class WorkerCounts(Answer):
         ]
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a number of workers."""
+        """A row for each number of workers."""
         import pandas as pd
 
         return pd.DataFrame(self.records).set_index("workers")

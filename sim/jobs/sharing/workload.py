@@ -58,7 +58,7 @@ class Workload:
 
     @classmethod
     def plain(cls, seconds: float, parameters: float, **options: float) -> "Workload":
-        """One layer of so many seconds, a third of them forward."""
+        """A layer of so many seconds, a third of them forward."""
         layer = TimedLayer(forward=seconds / 3, backward=seconds * 2 / 3, parameters=parameters)
         return cls(layers=(layer,), **options)  # type: ignore[arg-type]
 

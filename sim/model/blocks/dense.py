@@ -64,7 +64,7 @@ def forked(run: Execution, operators: tuple[Operator, ...]) -> tuple[Operator, .
 
 
 def joined(run: Execution, part: str) -> tuple[Operator, ...]:
-    """What a part of the layer gives to the residual stream: normalised if need be, and added."""
+    """A part's result, normalised where the model says so, and added to the residual stream."""
     norm = normalise(run, f"{part} output norm", run.local, residual=False)
     own = (norm,) if run.model.output_norms else ()
     return (*own, dropout_add(run, f"{part} residual", run.local))

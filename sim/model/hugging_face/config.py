@@ -105,7 +105,7 @@ class Config:
             raise InputError(self.place, what, "take the config of the checkpoint")
 
     def unread(self) -> list[str]:
-        """What the config has that was not read and may matter, one line each."""
+        """A line for each key of the config that was not read and may matter."""
         return [
             f"{self.place}: {key} = {value!r:.40} is not modelled"
             for key, value in self.content.items()

@@ -61,7 +61,7 @@ def laid_out(
 
 
 def layer_types(config: Config, count: int) -> Sequence[str]:
-    """What the config says of each layer, if it does. Raises `InputError`."""
+    """The kinds of layers that the config lists, if it does. Raises `InputError`."""
     types: Sequence[str] = config.each("layer_types", count)
     if unknown := set(types) - set(_TYPES):
         what = f"layer_types: {min(map(str, unknown))!r} is not modelled"

@@ -92,7 +92,7 @@ class Logistic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perceptron:
-    """One hidden layer of `hidden` tanh units on the spirals; mean cross-entropy."""
+    """A hidden layer of `hidden` tanh units on the spirals; mean cross-entropy."""
 
     hidden: int = 16
     samples: int = 1000

@@ -113,7 +113,7 @@ class GradientBatch:
         self.ready: list[Gradient] = []
 
     def add(self, gradient: Gradient) -> None:
-        """One more; when there are enough, they are taken."""
+        """Defer one more gradient; enough of them are computed together."""
         self.ready.append(gradient)
         if len(self.ready) >= self._most:
             self.take()

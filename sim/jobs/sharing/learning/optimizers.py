@@ -92,7 +92,7 @@ class Optimizer:
     def _moved(
         self, weights: Vector, gradient: Vector, memory: list[Vector], steps: int
     ) -> tuple[Vector, tuple[Vector, ...]]:
-        """What is taken off the weights, and the vectors of state then."""
+        """The change that is subtracted from the weights, and the new vectors of state."""
         rate = self.rate_of(steps)
         if self.rule == "sgd":
             return rate * gradient, ()

@@ -34,7 +34,7 @@ def own_task(own: Task, **options: Any) -> LearningTask:
 
 
 def _made(path: Path, where: str, options: dict[str, Any]) -> Any:
-    """What the function of a file returns; None where it has none."""
+    """The task that a file's function returns; None where the file has no such function."""
     source = reads.text(path, where=where)
     namespace: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     try:

@@ -13,7 +13,7 @@ Vector = NDArray[np.float64]
 
 
 class LearningTask(Protocol):
-    """What a simulation asks of something that learns."""
+    """The questions that a simulation asks of a task."""
 
     @property
     def name(self) -> str: ...
