@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
+from sim.engine.cable_routes import EVERY, hops
 from sim.engine.group_links import GroupLinks, Loads, Spread
 from sim.engine.replicas import Representatives
-from sim.engine.ways import EVERY, hops
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import Call, Collective, Copy, HostLink, Send
 from sim.program.program import Program

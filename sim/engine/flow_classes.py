@@ -2,10 +2,10 @@
 
 A thousand workers that push to the same servers are a thousand flows, but only two things about
 each matter to the others: how it loads the links that it shares, and the rate that its own links
-allow. Flows equal in both are one class, classes equal in the first are one crowd
-(`sim.engine.crowds`), and crowds are what shares links. A link is a flow's own where others on it,
-if there are any, take exactly the same way: then they always have equal parts of it. An event costs
-the number of crowds that it touches, and the classes whose limits the level passes.
+allow. Flows equal in both are one class, classes equal in the first are one group
+(`sim.engine.flow_groups`), and groups share links. A link is a flow's own where all others on it
+take exactly the same way: then they always have equal parts of it. An event costs the number of
+groups that it touches, and the classes whose limits the level passes.
 
 `tests/engine/test_flow_classes.py` holds it to `Network`, the reference, to 1e-9.
 """
@@ -18,10 +18,10 @@ from typing import Any
 import simpy
 from simpy.events import Event
 
-from sim.engine.crowd_levels import levels
-from sim.engine.crowds import ClassedFlow, Crowd, FlowClass, Way
 from sim.engine.events import at_the_end_of_the_instant, carried, then
 from sim.engine.filling import Arrived, Loads
+from sim.engine.flow_group_levels import levels
+from sim.engine.flow_groups import ClassedFlow, FlowClass, FlowGroup, Way
 
 _EPSILON = 1e-12
 _FEW = 16
@@ -38,11 +38,11 @@ class FlowClassNetwork:
         self.capacities = list(capacities)
         self._ways: dict[Loads, Way] = {}
         self._ways_on: list[dict[Way, None]] = [{} for _ in self.capacities]
-        self._crowds: dict[Loads, Crowd] = {}
-        self._crowds_on: list[dict[Crowd, float]] = [{} for _ in self.capacities]
+        self._groups: dict[Loads, FlowGroup] = {}
+        self._groups_on: list[dict[FlowGroup, float]] = [{} for _ in self.capacities]
         self._classes: dict[Key, FlowClass] = {}
         self._moved: dict[int, ClassedFlow] = {}
-        self._touched: dict[Crowd, None] = {}
+        self._touched: dict[FlowGroup, None] = {}
         self._changed: dict[FlowClass, None] = {}
         self._settling = False
         self._serials, self._orders = count(1), count()
@@ -66,7 +66,7 @@ class FlowClassNetwork:
         self.capacities[link] = capacity
         for way in self._ways_on[link]:
             self._move_few(way)
-        self._touched.update(dict.fromkeys(self._crowds_on[link]))
+        self._touched.update(dict.fromkeys(self._groups_on[link]))
         if self._touched:
             self._settle_later()
 
@@ -83,7 +83,7 @@ class FlowClassNetwork:
         """One more link; returns its number."""
         self.capacities.append(capacity)
         self._ways_on.append({})
-        self._crowds_on.append({})
+        self._groups_on.append({})
         return len(self.capacities) - 1
 
     def _move(self, flow: ClassedFlow) -> None:
@@ -118,10 +118,10 @@ class FlowClassNetwork:
         touched, self._touched = self._touched, {}
         changed, self._changed = self._changed, {}
         for flow_class in [flow_class for flow_class in changed if not flow_class.size]:
-            del changed[flow_class], self._classes[flow_class.crowd.loads, flow_class.limit]
-            flow_class.crowd.close(flow_class)
-        for crowd in [crowd for crowd in touched if not crowd.size]:
-            self._close(crowd, touched)
+            del changed[flow_class], self._classes[flow_class.group.loads, flow_class.limit]
+            flow_class.group.close(flow_class)
+        for group in [group for group in touched if not group.size]:
+            self._close(group, touched)
         self._share(touched, changed)
 
     def _classify(self, flow: ClassedFlow) -> None:
@@ -129,14 +129,14 @@ class FlowClassNetwork:
         key = loads, limit = self._key(flow.way)
         now = self.env.now
         if (old := flow.flow_class) is not None:
-            if old.limit == limit and old.crowd.loads == loads:
+            if old.limit == limit and old.group.loads == loads:
                 return
             flow.remaining = flow.left(now)
             flow.entry = None
             self._resize(old, -1)
         flow_class = self._classes.get(key)
         if flow_class is None:
-            flow_class = self._classes[key] = self._crowd(loads).open(
+            flow_class = self._classes[key] = self._group(loads).open(
                 limit, next(self._orders), now
             )
         flow.flow_class = flow_class
@@ -145,9 +145,9 @@ class FlowClassNetwork:
         self._resize(flow_class, 1)
 
     def _resize(self, flow_class: FlowClass, more: int) -> None:
-        flow_class.crowd.resize(flow_class, more, self.env.now)
+        flow_class.group.resize(flow_class, more, self.env.now)
         self._changed[flow_class] = None
-        self._touched[flow_class.crowd] = None
+        self._touched[flow_class.group] = None
 
     def _key(self, way: Way) -> Key:
         shared, limit, flows = [], float("inf"), len(way.flows)
@@ -159,53 +159,53 @@ class FlowClassNetwork:
                 limit = min(limit, self.capacities[link] / (load * flows))
         return tuple(shared), limit
 
-    def _crowd(self, loads: Loads) -> Crowd:
-        crowd = self._crowds.get(loads)
-        if crowd is None:
-            crowd = self._crowds[loads] = Crowd(loads, next(self._orders), self.env.now)
+    def _group(self, loads: Loads) -> FlowGroup:
+        group = self._groups.get(loads)
+        if group is None:
+            group = self._groups[loads] = FlowGroup(loads, next(self._orders), self.env.now)
             for link, load in loads:
-                self._crowds_on[link][crowd] = load
-        return crowd
+                self._groups_on[link][group] = load
+        return group
 
-    def _close(self, crowd: Crowd, touched: dict[Crowd, None]) -> None:
-        """Forget a crowd without flows; the crowds on its links get what it had."""
-        touched.pop(crowd, None)
-        crowd.alarm += 1
-        del self._crowds[crowd.loads]
-        for link, _ in crowd.loads:
-            del self._crowds_on[link][crowd]
-        for link, _ in crowd.loads:
-            if self._crowds_on[link]:
-                touched.setdefault(next(iter(self._crowds_on[link])))
+    def _close(self, group: FlowGroup, touched: dict[FlowGroup, None]) -> None:
+        """Forget a group without flows; the groups on its links get what it had."""
+        touched.pop(group, None)
+        group.alarm += 1
+        del self._groups[group.loads]
+        for link, _ in group.loads:
+            del self._groups_on[link][group]
+        for link, _ in group.loads:
+            if self._groups_on[link]:
+                touched.setdefault(next(iter(self._groups_on[link])))
 
-    def _share(self, touched: dict[Crowd, None], changed: dict[FlowClass, None]) -> None:
-        """New levels for all crowds that the touched ones share links with, near and far."""
+    def _share(self, touched: dict[FlowGroup, None], changed: dict[FlowClass, None]) -> None:
+        """New levels for all groups that the touched ones share links with, near and far."""
         part, now = self._connected(touched), self.env.now
         new = levels(part, self.capacities)
         settled = dict.fromkeys(touched)
-        for crowd in sorted(part, key=lambda crowd: crowd.order):
-            level = new[crowd]
-            moved = abs(level - crowd.level) > _EPSILON * level or crowd.cut != crowd.settled
-            if crowd in touched or moved:
-                changed.update(dict.fromkeys(crowd.settle(level, now)))
-                settled[crowd] = None
+        for group in sorted(part, key=lambda group: group.order):
+            level = new[group]
+            moved = abs(level - group.level) > _EPSILON * level or group.cut != group.settled
+            if group in touched or moved:
+                changed.update(dict.fromkeys(group.settle(level, now)))
+                settled[group] = None
         for flow_class in sorted(changed, key=lambda flow_class: flow_class.order):
             if flow_class.capped:
                 self._await_class(flow_class)
             else:
-                flow_class.crowd.expect(flow_class)
-        for crowd in sorted(settled, key=lambda crowd: crowd.order):
-            self._await_crowd(crowd)
+                flow_class.group.expect(flow_class)
+        for group in sorted(settled, key=lambda group: group.order):
+            self._await_group(group)
 
-    def _connected(self, touched: Iterable[Crowd]) -> dict[Crowd, None]:
+    def _connected(self, touched: Iterable[FlowGroup]) -> dict[FlowGroup, None]:
         part = dict.fromkeys(touched)
         frontier, visited = list(part), set()
         while frontier:
             for link, _ in frontier.pop().loads:
-                on = self._crowds_on[link]
+                on = self._groups_on[link]
                 if len(on) > 1 and link not in visited:
                     visited.add(link)
-                    new = [crowd for crowd in on if crowd not in part]
+                    new = [group for group in on if group not in part]
                     part.update(dict.fromkeys(new))
                     frontier += new
         return part
@@ -219,14 +219,14 @@ class FlowClassNetwork:
             alarm = self.env.timeout(left / flow_class.limit, (flow_class, flow_class.alarm))
             then(alarm, self._class_arrives)
 
-    def _await_crowd(self, crowd: Crowd) -> None:
+    def _await_group(self, group: FlowGroup) -> None:
         """Wake up when the first of the flows ends that shared links hold back."""
-        crowd.alarm += 1
-        first = crowd.next()
+        group.alarm += 1
+        first = group.next()
         if first is not None:
-            left = max(first - crowd.reading(self.env.now), 0.0)
-            alarm = self.env.timeout(left / crowd.level, (crowd, crowd.alarm))
-            then(alarm, self._crowd_arrives)
+            left = max(first - group.reading(self.env.now), 0.0)
+            alarm = self.env.timeout(left / group.level, (group, group.alarm))
+            then(alarm, self._group_arrives)
 
     def _class_arrives(self, wake: Event) -> None:
         flow_class, alarm = carried(wake)
@@ -234,14 +234,14 @@ class FlowClassNetwork:
             flow_class.clock, flow_class.since = flow_class.members[0][0], self.env.now
             self._end(_pop(flow_class))
 
-    def _crowd_arrives(self, wake: Event) -> None:
-        crowd, alarm = carried(wake)
-        if alarm != crowd.alarm:
+    def _group_arrives(self, wake: Event) -> None:
+        group, alarm = carried(wake)
+        if alarm != group.alarm:
             return
-        crowd.clock, crowd.since = crowd.queue[0][0], self.env.now
+        group.clock, group.since = group.queue[0][0], self.env.now
         ended = []
-        while (first := crowd.next()) is not None and first <= crowd.clock * (1.0 + _EPSILON):
-            _, _, _, flow_class = heappop(crowd.queue)
+        while (first := group.next()) is not None and first <= group.clock * (1.0 + _EPSILON):
+            _, _, _, flow_class = heappop(group.queue)
             ended += _pop(flow_class)
         self._end(ended)
 

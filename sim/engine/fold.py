@@ -11,12 +11,12 @@ import numpy as np
 
 from sim.engine.communicators import NOBODY, Communicators, communicators, scopes_of
 from sim.engine.folded import FoldedProgram, RoleProgram
+from sim.engine.lockstep_groups import teams
 from sim.engine.lowering import Lowering
 from sim.engine.machine import Machine
 from sim.engine.outline import outlines
 from sim.engine.replicas import Representatives, representatives
 from sim.engine.symmetry import Edges, equitable_partition, renumbered
-from sim.engine.team_tables import teams
 from sim.engine.timeline import Role
 from sim.engine.transfers import Classes, TransferDesk
 from sim.parallel.mesh import axis_of

@@ -1,7 +1,7 @@
 """The links that groups of ranks load, numbered, and how much of each.
 
 On switched clusters a group loads the ports, NICs and pod uplinks of its members, all of it
-arithmetic on arrays; over cables the routes of all hops are summed (`sim.engine.ways`).
+arithmetic on arrays; over cables the routes of all hops are summed (`sim.engine.cable_routes`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
-from sim.engine.ways import EVERY, PAIRS, Hop, hops, number_of, ways
+from sim.engine.cable_routes import EVERY, PAIRS, Hop, hops, number_of, ways
 from sim.hardware.cluster.host import HOST_LINKS
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import HostLink
@@ -24,7 +24,7 @@ Flags = NDArray[np.bool_]
 class Loads(NamedTuple):
     """Which group loads which link, and how much, in arrays of one length: `port` x (bytes through
     a member's port) + `nic` x (bytes that leave a node), see `CallCost`. `nic` has a column for
-    each way between nodes (`sim.engine.ways`)."""
+    each way between nodes (`sim.engine.cable_routes`)."""
 
     group: Indices
     link: Indices

@@ -8,10 +8,10 @@ from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.libraries.gloo import Gloo
+from sim.collectives.measured_network import HEALTHY, NetworkState, state_of
 from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
-from sim.collectives.state import HEALTHY, NetworkState, state_of
-from sim.engine.ways import check_orders, orders
+from sim.engine.cable_routes import check_orders, orders
 from sim.hardware.cluster.fabrics.torus import TorusFabric
 from sim.hardware.cluster.topology import Topology
 from sim.program.measured_bandwidth import MeasuredBandwidth

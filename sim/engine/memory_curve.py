@@ -12,7 +12,7 @@ from sim.program.memory import NOTHING
 from sim.program.memory_levels import Floats, Levels, levels
 from sim.program.operations import Operation
 from sim.program.program import Program
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Messages that contend: flows by classes of equal ways, from event to event, on arrays.
 
-Hops that load shared links alike are a crowd: at any moment its messages have one rate, so that a
-clock of bytes for each crowd (virtual time, Demers, Keshav and Shenker 1989) says when they end.
+Hops that load shared links alike are a group: at any moment its messages have one rate, so that a
+clock of bytes for each group (virtual time, Demers, Keshav and Shenker 1989) says when they end.
 Where equal rounds come to repeat each other, those that would follow are left out.
 """
 
@@ -50,7 +50,7 @@ class FlowPlay:
         self._waiting: list[tuple[float, int]] = []  # messages in their delay
         self._snapshots: list[tuple[int, float, Floats]] = []
         self._periods: dict[int, float] = {}  # seconds of the last so many rounds
-        self._crowds()
+        self._groups()
 
     def _by_source(self, run: Run) -> Sends:
         sends: Sends = {}
@@ -63,7 +63,7 @@ class FlowPlay:
         hops = run.hop.tolist()
         return Counter([self._src[hop] for hop in hops] + [self._dst[hop] for hop in hops])
 
-    def _crowds(self) -> None:
+    def _groups(self) -> None:
         graph, width = self.graph, self.graph.route.shape[1]
         users = np.bincount(graph.route.ravel() + 1, minlength=len(graph.capacity) + 1)[1:]
         shared = np.flatnonzero(users > 1)
@@ -74,8 +74,8 @@ class FlowPlay:
         with np.errstate(divide="ignore"):
             own = np.where(route < 0, capacity / graph.load, np.inf).min(1)
         key = np.column_stack([route, np.where(route < 0, 0.0, graph.load), own])
-        rows, crowd = np.unique(key, axis=0, return_inverse=True)
-        self._crowd: list[int] = crowd.ravel().tolist()
+        rows, group = np.unique(key, axis=0, return_inverse=True)
+        self._group: list[int] = group.ravel().tolist()
         pairs = [zip(row[:width], row[width:-1], strict=True) for row in rows.tolist()]
         self._shares = FairShares(
             loads=[[(int(link), load) for link, load in own if link >= 0] for own in pairs],
@@ -85,7 +85,7 @@ class FlowPlay:
         self._clock, self._rate = np.zeros(len(rows)), np.minimum(rows[:, -1], _FAST)
         self._head = np.full(len(rows), np.inf)
         self._queues: list[list[tuple[float, int]]] = [[] for _ in rows]
-        self._touched: set[int] = set()  # crowds that have more flows or fewer
+        self._touched: set[int] = set()  # groups that have more flows or fewer
 
     def play(self) -> Floats:
         """When each rank is done (s)."""
@@ -112,29 +112,29 @@ class FlowPlay:
             self._flow(heappop(self._waiting)[1])
         if not self.record and lowest < min(self._at) < self._first[-1]:
             self._repeat(min(self._at))
-        sizes = [(crowd, len(self._queues[crowd])) for crowd in self._touched]
+        sizes = [(group, len(self._queues[group])) for group in self._touched]
         self._touched.clear()
-        for crowd in self._shares.settle(sizes):
-            self._rate[crowd] = self._shares.rate[crowd]
+        for group in self._shares.settle(sizes):
+            self._rate[group] = self._shares.rate[group]
         return True
 
     def _flow(self, hop: int) -> None:
-        crowd = self._crowd[hop]
-        queue = self._queues[crowd]
+        group = self._group[hop]
+        queue = self._queues[group]
         if not queue:
-            self._clock[crowd] = 0.0
-        heappush(queue, (float(self._clock[crowd]) + self._bytes[hop], hop))
-        self._head[crowd] = queue[0][0]
-        self._touched.add(crowd)
+            self._clock[group] = 0.0
+        heappush(queue, (float(self._clock[group]) + self._bytes[hop], hop))
+        self._head[group] = queue[0][0]
+        self._touched.add(group)
 
     def _ended(self) -> list[int]:
         ended = []
-        for crowd in np.flatnonzero(self._head - self._clock <= self._near).tolist():
-            queue, last = self._queues[crowd], self._clock[crowd] + self._near
+        for group in np.flatnonzero(self._head - self._clock <= self._near).tolist():
+            queue, last = self._queues[group], self._clock[group] + self._near
             while queue and queue[0][0] <= last:
                 ended.append(heappop(queue)[1])
-            self._touched.add(crowd)
-            self._head[crowd] = queue[0][0] if queue else np.inf
+            self._touched.add(group)
+            self._head[group] = queue[0][0] if queue else np.inf
         return ended
 
     def _arrive(self, hop: int) -> None:

@@ -12,7 +12,7 @@ from sim.engine.machine import Machine
 from sim.engine.maxplus.play import FoldedMachine, durations
 from sim.engine.maxplus.routine import HOST, READY
 from sim.parallel import schedule as schedules
-from sim.parallel.filling import Costs, Rows
+from sim.parallel.bubble_filling import Costs, Rows
 from sim.parallel.job import Job
 from sim.parallel.step import training_step
 from sim.program.actions import Kind, Occasion

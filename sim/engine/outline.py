@@ -14,7 +14,7 @@ from sim.engine.communicators import Scope, scope_of
 from sim.program.actions import Action
 from sim.program.operations import Call, Collective, Compute, Operation, Segment, Work
 from sim.program.program import Program
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 
 Cut = Literal["whole", "team", "apart"]  # a step, a step of several roles, or one for each item
 

@@ -16,7 +16,7 @@ from sim.engine.costs import Parts
 from sim.engine.events import Clock, then
 from sim.engine.folded import CommunicateStep, ComputeStep, RoleProgram, Step
 from sim.engine.meetings import Meetings
-from sim.engine.undisturbed import Progress
+from sim.engine.preemptible_segment import Progress
 from sim.program.operations import COMPUTE_STREAM
 
 Resume = Callable[[Any], Any]

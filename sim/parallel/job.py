@@ -17,9 +17,9 @@ from sim.model.operators import Matrix
 from sim.model.precision import Recipe
 from sim.parallel.axis import dividing
 from sim.parallel.chunk import Chunk
+from sim.parallel.effective_plan import EffectivePlan
 from sim.parallel.known import Known
 from sim.parallel.segments import Items, blocked, segments
-from sim.parallel.settled import Settled
 from sim.program.actions import Kind
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
 from sim.program.checks import Checks
@@ -29,7 +29,7 @@ from sim.program.schedule import Places, Schedule
 
 
 @dataclass(frozen=True)
-class Job(Settled):
+class Job(EffectivePlan):
     """`chunks` holds what each stage has of the model, `order` the order of its passes where that
     was looked for (`sim.engine.ordering`). On nodes of `node` ranks hosts do `checks` before
     collectives."""

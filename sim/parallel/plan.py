@@ -21,7 +21,7 @@ from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
 from sim.parallel.mesh import Layouts, axis_of, layouts
 from sim.parallel.offloading import ON_DEVICE, Offload
-from sim.parallel.one_ahead import one_ahead
+from sim.parallel.overlap_forward_backward import overlap_forward_backward
 from sim.program.routed import Dispatcher
 from sim.program.schedule import Places, Schedule
 
@@ -216,7 +216,7 @@ class Plan(Checked):
         if self.versions(0):
             return schedules.undrained(name, self.pp, microbatches)
         if self.overlap_experts is not None:
-            own = one_ahead(own) if self.overlap_experts else replace(own, pairs=())
+            own = overlap_forward_backward(own) if self.overlap_experts else replace(own, pairs=())
         return own.in_a_row(self.drains)
 
     def versions(self, stage: int) -> int:

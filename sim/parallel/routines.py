@@ -5,14 +5,14 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from sim.parallel import data
-from sim.parallel.boundary import packed, unpacked
-from sim.parallel.checked import held_up
 from sim.parallel.chunk import Chunk
+from sim.parallel.collective_debug_checks import held_up
 from sim.parallel.deferred import defers, without_gradients
 from sim.parallel.job import Job
 from sim.parallel.memory import PassUses
 from sim.parallel.pairs import merged
 from sim.parallel.piece import Piece, joined
+from sim.parallel.pipeline_p2p import packed, unpacked
 from sim.parallel.zero import by_units, sharded_pass, tells_first
 from sim.program.actions import Kind, Occasion
 from sim.program.memory import MemoryUse, added, in_a_row

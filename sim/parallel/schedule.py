@@ -16,7 +16,7 @@ from sim.config.errors import InputError
 from sim.config.plugins import modules, remembered
 from sim.config.schema import nearest
 from sim.parallel import schedule_file
-from sim.parallel.filling import Costs
+from sim.parallel.bubble_filling import Costs
 from sim.program.schedule import Places, Schedule
 
 _FOLDER = "sim.parallel.schedules"

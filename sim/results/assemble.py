@@ -8,9 +8,9 @@ from sim.collectives.libraries import profile as fabrics
 from sim.config.units import human_bytes
 from sim.engine.accounts import Account, bubble_fraction, critical_role
 from sim.engine.critical_path import critical_path
-from sim.engine.hidden import hidden
 from sim.engine.link_loads import link_loads
 from sim.engine.memory_curve import MemoryCurve, memory_curve
+from sim.engine.overlapped_communication import hidden
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.hardware.cluster.price import per_million

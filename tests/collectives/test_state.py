@@ -8,7 +8,7 @@ import pytest
 from sim.analysis.validation.clusters import cluster_of
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
-from sim.collectives.state import HEALTHY, seconds_of
+from sim.collectives.measured_network import HEALTHY, seconds_of
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies

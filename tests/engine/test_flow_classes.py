@@ -7,9 +7,9 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.engine.crowds import FlowClass
 from sim.engine.events import Clock
 from sim.engine.flow_classes import FlowClassNetwork
+from sim.engine.flow_groups import FlowClass
 from sim.engine.network import Network
 
 LOADS = st.dictionaries(st.integers(0, 5), st.sampled_from((0.25, 0.5, 1.0, 2.0)), min_size=1)
@@ -132,7 +132,7 @@ def test_many_flows_of_few_ways_end_when_the_reference_network_ends(capacities, 
     starts=st.lists(st.floats(0, 9), min_size=40, max_size=40),
     hub=st.floats(0.5, 30.0),
 )
-def test_a_crowd_of_unlike_members_ends_when_the_reference_network_ends(limits, starts, hub):
+def test_a_group_of_unlike_members_ends_when_the_reference_network_ends(limits, starts, hub):
     flows = [(starts[n], 1.0 + n % 7, {0: 0.5, 1: 0.25, 2 + n: 1.0}) for n in range(len(limits))]
     capacities = [hub, 0.6 * hub, *limits]
     reference = ends(Network, capacities, flows)
@@ -140,21 +140,21 @@ def test_a_crowd_of_unlike_members_ends_when_the_reference_network_ends(limits, 
     assert classed == pytest.approx(reference, rel=1e-9, abs=1e-9)
 
 
-def test_the_level_of_a_crowd_is_found_beside_the_classes_that_it_passes_alone():
+def test_the_level_of_a_group_is_found_beside_the_classes_that_it_passes_alone():
     """Of a thousand unlike flows on one link, one that ends moves the cut by a class or two."""
     env = simpy.Environment()
     network = FlowClassNetwork(env, [300.0, *(0.1 + n / 1000 for n in range(1000))])
     for n in range(1000):
         network.start(10.0 + n, ((0, 1.0), (1 + n, 1.0)), lambda _: None)
     env.run(until=1.0)
-    (crowd,) = network._crowds.values()
+    (group,) = network._groups.values()
     passed = []
     switch = FlowClass.switch
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FlowClass, "switch", lambda c, now: (passed.append(c), switch(c, now)))
         env.run()
     assert 0 < len(passed) < 3 * 1000
-    assert not crowd.size
+    assert not group.size
 
 
 def test_an_incast_of_equal_flows_takes_their_sum():

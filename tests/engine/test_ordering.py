@@ -10,7 +10,7 @@ from sim import run
 from sim.config.errors import InputError
 from sim.interface.outputs import actions
 from sim.kind import load
-from sim.parallel.filling import Costs
+from sim.parallel.bubble_filling import Costs
 from sim.parallel.schedule import schedule, searched
 from sim.parallel.schedule_file import refuse_deadlock
 from tests.parallel.test_schedule import in_flight, played

@@ -10,10 +10,10 @@ from sim.collectives.algorithms import ring
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend as backends
 from sim.config.errors import InputError
+from sim.engine.cable_routes import orders
 from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
 from sim.engine.routes import Endpoint, Routes
-from sim.engine.ways import orders
 from sim.hardware.cluster.networks.full_mesh import FullMesh
 from sim.hardware.cluster.networks.graph import CableGraph
 from sim.hardware.cluster.networks.ring import Ring

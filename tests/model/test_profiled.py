@@ -11,7 +11,7 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.kind import load
 from sim.model import counts, reading
-from sim.parallel.boundary import sent_bytes
+from sim.parallel.pipeline_p2p import sent_bytes
 from sim.program.operations import Segment
 from sim.scenario.setup import PlanSetup, from_scenario
 from sim.simulate import answer as simulate

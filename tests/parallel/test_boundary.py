@@ -6,7 +6,7 @@ import pytest
 
 import sim
 from sim.config.errors import InputError
-from sim.parallel.boundary import boundary_bytes, sent_bytes
+from sim.parallel.pipeline_p2p import boundary_bytes, sent_bytes
 from sim.scenario.setup import from_scenario
 
 SIZES = {"plan.pp": 4, "plan.tp": 2, "plan.dp": 2, "gpus": 16, "plan.global_batch": 64}

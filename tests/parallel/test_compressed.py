@@ -12,7 +12,7 @@ from sim.engine.play import play
 from sim.kind import load
 from sim.parallel.step import training_step
 from sim.program.operations import Collective, Communicate
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
 

@@ -20,7 +20,7 @@ from sim.parallel.step import training_step
 from sim.program.causes import DATA
 from sim.program.memory import NOTHING
 from sim.program.operations import Collective, Communicate, Work
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 from sim.scenario.setup import assemble
 
 MODEL = Transformer(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sim.parallel.filling import filled, units
+from sim.parallel.bubble_filling import filled, units
 from sim.parallel.schedule import schedule
 from sim.program.actions import Action
 from sim.program.schedule import in_loops

@@ -14,7 +14,7 @@ from sim.model.kinds import is_layer
 from sim.parallel.offloading import Offload
 from sim.parallel.step import training_step
 from sim.program.operations import Communicate, Compute, Copy
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import PlanSetup, from_scenario
 

@@ -12,7 +12,7 @@ from sim.kind import load
 from sim.model.kernels import Attention, Gemm, Kernel
 from sim.model.operators import kernels_of
 from sim.parallel.memory import memories
-from sim.parallel.one_ahead import one_ahead
+from sim.parallel.overlap_forward_backward import overlap_forward_backward
 from sim.parallel.pairs import merged
 from sim.parallel.schedule import schedule, table
 from sim.parallel.step import training_step
@@ -64,7 +64,7 @@ def test_one_more_pass_ahead_changes_neither_passes_nor_their_needs(name: str, s
     entry = table()[name]
     chunks = entry.chunks or 2
     own = schedule(name, stages, max(2 * stages, entry.least(stages)), chunks)
-    moved = one_ahead(own)
+    moved = overlap_forward_backward(own)
     assert [sorted(order) for order in moved.orders] == [sorted(order) for order in own.orders]
     for order, pairs in zip(moved.orders, moved.pairs, strict=True):
         for place in pairs:

@@ -14,7 +14,7 @@ from sim.parallel.step import optimizer, training_step
 from sim.program.causes import EMBEDDING
 from sim.program.operations import Collective, Communicate, Receive, Send
 from sim.program.program import Program
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 from sim.scenario.setup import assemble
 
 

@@ -10,7 +10,7 @@ from sim.parallel.schedule import entry, undrained
 from sim.parallel.step import training_step
 from sim.program.memory_levels import levels_of
 from sim.program.operations import Collective, Communicate
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 from sim.scenario.setup import from_scenario
 
 SCENARIO = "zero-bubble-6.2b"

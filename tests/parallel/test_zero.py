@@ -16,7 +16,7 @@ from sim.parallel.step import training_step
 from sim.parallel.weight_update import optimizer_kernels
 from sim.program.actions import Action
 from sim.program.operations import Collective, Communicate, Compute, Operation, Segment
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 from sim.scenario.setup import from_scenario
 
 

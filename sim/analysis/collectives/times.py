@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost
+from sim.collectives.measured_network import bus_factor
 from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, algorithms, kind_named
 from sim.collectives.selection import check
-from sim.collectives.state import bus_factor
 from sim.config import gate, limit
 from sim.config.errors import InputError
 from sim.config.units import quantity_of

@@ -11,7 +11,7 @@ from sim.analysis.search.standings import Layout
 from sim.hardware.cluster.price import per_million
 from sim.interface.frameworks.jobs import emitted
 from sim.model.counts import model_flops
-from sim.parallel.settled import Settled
+from sim.parallel.effective_plan import EffectivePlan
 from sim.results.answer import Answer, Inputs, plain
 from sim.results.result import Result
 from sim.scenario.scenario import Scenario
@@ -113,7 +113,7 @@ class SearchResult(Answer):
         """The same as a framework is told of it ("megatron", "torchtitan", "deepspeed"), or as the
         table of a scenario ("toml"); and the choices that it is not told. Raises `InputError`."""
         space, plan = self.space, (layout or self.best[0]).plan
-        settled = Settled(space.model, plan, space.stack, space.topology.device)
+        settled = EffectivePlan(space.model, plan, space.stack, space.topology.device)
         if settled.user_buffers and plan.sequence_parallel:
             plan = replace(plan, tp_comm_overlap=True)  # as the stack has done
         return emitted(form, space.model, plan, space.named)

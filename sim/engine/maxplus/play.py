@@ -10,10 +10,10 @@ import numpy as np
 from sim.engine.costs import Costs
 from sim.engine.fold import Folding
 from sim.engine.folded import Traffic
-from sim.engine.maxplus.closing import Closing, StageClosing, StageMoments, stage_closing
 from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
 from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
 from sim.engine.maxplus.routine import COMPUTED_2, RoutineMap, routine_map
+from sim.engine.maxplus.step_tail import Closing, StageMoments, StepTail, stage_closing
 from sim.program.durations import Duration
 from sim.program.operations import (
     COMPUTE_STREAM,
@@ -63,7 +63,7 @@ class Estimate:
     streams: tuple[str, ...]
     stages: tuple[StageMaps, ...]
     messages: tuple[Traffic, ...]
-    closing: tuple[StageClosing, ...]
+    closing: tuple[StepTail, ...]
     opening: float
 
     @cached_property
@@ -102,7 +102,7 @@ class FoldedMachine:
         # Keys hold what they name by its identity, so that this is not given to something else.
         self._maps: dict[tuple[object, ...], tuple[Routine, RoutineMap]] = {}
         self._stages: dict[tuple[object, ...], tuple[Stage, StageMaps]] = {}
-        self._closing: dict[tuple[int, int], tuple[object, StageClosing]] = {}
+        self._closing: dict[tuple[int, int], tuple[object, StepTail]] = {}
         self._messages: dict[tuple[object, ...], tuple[Traffic, ...]] = {}
 
     def estimate(self, program: Program) -> Estimate:
@@ -143,7 +143,7 @@ class FoldedMachine:
             self._maps[key] = routine, own
         return self._maps[key][1]
 
-    def _closing_of(self, stage: int, own: Stage) -> StageClosing:
+    def _closing_of(self, stage: int, own: Stage) -> StepTail:
         key = stage, id(own.closing)
         if key not in self._closing:
             desk, costs = self.desks[stage], self.costs[stage]

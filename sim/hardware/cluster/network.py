@@ -24,7 +24,7 @@ class ClusterNetwork:
     direction, `latency` from node to node through one switch (over one cable), `efficiency` the
     share of payload in what the wire carries, `algorithm` what collectives of groups on several
     nodes take instead of what their library would choose. `measured` collectives tell the state
-    that it is in (`sim.collectives.state`).
+    that it is in (`sim.collectives.measured_network`).
     """
 
     rails: ClassVar[bool] = False

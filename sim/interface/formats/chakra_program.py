@@ -34,7 +34,7 @@ from sim.program.operations import (
     Work,
 )
 from sim.program.program import Program
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 
 
 def seconds_of_roles(

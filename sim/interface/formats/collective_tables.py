@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from pathlib import Path
 
+from sim.collectives.measured_network import bus_factor
 from sim.collectives.schedule import kind_named
-from sim.collectives.state import bus_factor
 from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.tables import Row, number

@@ -2,8 +2,8 @@
 
 Qi et al. 2023, arXiv 2401.10241, section 3.1: before its first input gradient each stage runs as
 many forward passes as memory and the way to the last stage and back allow; then forward passes and
-input gradients take turns, and weight gradients fill what is left (`sim.parallel.filling`). The
-paper tries a few variants of that and lets an integer program improve them; here the number of
+input gradients take turns, and weight gradients fill the bubbles (`sim.parallel.bubble_filling`).
+The paper tries a few variants of that and lets an integer program improve them; here the number of
 forward passes ahead is improved stage by stage as long as that shortens the step.
 
 With one and two times 1F1B's memory these are the ZB-1p and ZB-2p of its tables.
@@ -15,7 +15,7 @@ from functools import partial
 from itertools import cycle, islice
 
 from sim.config.errors import InputError
-from sim.parallel.filling import Costs, Filled, filled
+from sim.parallel.bubble_filling import Costs, Filled, filled
 from sim.parallel.schedule import Entry
 from sim.parallel.schedules.zero_bubble import zb_h1
 from sim.program.actions import Action

@@ -8,7 +8,7 @@ as long for about a third (to a unit). Offsets of the blocks as in the authors' 
 (sail-sg/zero-bubble-pipeline-parallelism, zerobubble/scheduler/zbv_greedy.py).
 """
 
-from sim.parallel.filling import filled, units
+from sim.parallel.bubble_filling import filled, units
 from sim.parallel.schedule import Entry
 from sim.program.actions import Action, Kind
 from sim.program.schedule import Order, Schedule, in_a_v

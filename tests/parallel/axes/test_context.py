@@ -6,7 +6,7 @@ import sim
 from sim.kind import load
 from sim.parallel.step import training_step
 from sim.program.operations import Collective, Communicate
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import PlanSetup, from_scenario
 from sim.simulate import answer

@@ -9,7 +9,7 @@ from sim.engine.fold import fold
 from sim.parallel.schedule import table
 from sim.program.operations import Communicate, Compute, Operation, Receive, Send
 from sim.program.program import Program
-from sim.program.written_out import operations
+from sim.program.unrolled import operations
 from tests.engine.programs import machine, training
 
 STYLES = ["batched", "async-send", "overlapped"]

@@ -25,7 +25,7 @@ from sim.program.routine import Routine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClosingStep:
+class TailStep:
     """An operation of one stage: what it waits for, who takes part, what it takes.
 
     `members` are the stages that meet at each of its transfers. `numbers` are device, host, lead
@@ -46,10 +46,10 @@ class ClosingStep:
 
 
 @dataclass(frozen=True, eq=False)
-class StageClosing:
+class StepTail:
     """The closing steps of one stage; `form` is equal where they can be played together."""
 
-    steps: tuple[ClosingStep, ...]
+    steps: tuple[TailStep, ...]
 
     @cached_property
     def form(self) -> tuple[object, ...]:
@@ -63,7 +63,7 @@ class StageClosing:
 
 def stage_closing(
     closing: Routine, stage: int, desk: Desk, costs: Costs, stage_of: Sequence[int]
-) -> StageClosing:
+) -> StepTail:
     """The closing operations of a stage; `stage_of` tells the stages of roles."""
     steps = []
     for operation in closing:
@@ -78,11 +78,11 @@ def stage_closing(
                 tuple(sorted({stage_of[role] for role in desk.roles(g)})) for _, g in calls
             )
             numbers = tuple(own.alone for _, own in traffic)
-            steps.append(ClosingStep(operation, members, numbers, traffic=traffic))
+            steps.append(TailStep(operation, members, numbers, traffic=traffic))
         else:
             cost = costs.of(operation.work)
-            steps.append(ClosingStep(operation, (), tuple(cost.duration), cost.parts))
-    return StageClosing(tuple(steps))
+            steps.append(TailStep(operation, (), tuple(cost.duration), cost.parts))
+    return StepTail(tuple(steps))
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Closing:
     """Plays the closing steps of all stages, those of equal form in several layouts at once."""
 
     def __init__(
-        self, layouts: Sequence[Sequence[StageClosing]], moments: Sequence[StageMoments]
+        self, layouts: Sequence[Sequence[StepTail]], moments: Sequence[StageMoments]
     ) -> None:
         self.steps = [own.steps for own in layouts[0]]
         self.numbers = [_in_columns(column) for column in zip(*layouts, strict=True)]
@@ -139,7 +139,7 @@ class Closing:
             self._moves += 1
         return True
 
-    def _compute(self, stage: int, step: ClosingStep, numbers: Floats) -> None:
+    def _compute(self, stage: int, step: TailStep, numbers: Floats) -> None:
         own, (device, host, lead, wait) = self.moments[stage], numbers
         ready = self._ready(own, step.operation)
         end = np.maximum(ready + device, own.host + lead)
@@ -147,7 +147,7 @@ class Closing:
         own.host = end if step.operation.sync else free
         self._ended(stage, step, ClosingSpan(ready, ready, end))
 
-    def _communicate(self, stage: int, step: ClosingStep, numbers: Floats) -> bool:
+    def _communicate(self, stage: int, step: TailStep, numbers: Floats) -> bool:
         """Meet with the other stages; False where one of them has not come yet."""
         own, operation = self.moments[stage], step.operation
         ready = self._ready(own, operation)
@@ -174,13 +174,13 @@ class Closing:
             ready = np.maximum(ready, moments.get(name, ready))
         return ready
 
-    def _ended(self, stage: int, step: ClosingStep, span: ClosingSpan) -> None:
+    def _ended(self, stage: int, step: TailStep, span: ClosingSpan) -> None:
         own, operation = self.moments[stage], step.operation
         own.free[operation.stream] = own.ended[operation.name] = span.end
         self.spans[stage].append(span)
 
 
-def _in_columns(layouts: Sequence[StageClosing]) -> list[Floats]:
+def _in_columns(layouts: Sequence[StepTail]) -> list[Floats]:
     """The numbers of one stage's steps in several layouts, [numbers, layouts] each."""
     table = np.stack([own.numbers for own in layouts], axis=-1)
     bounds = np.cumsum([len(step.numbers) for step in layouts[0].steps])[:-1]

@@ -15,7 +15,7 @@ from sim.program.routed import Dispatcher
 
 
 @dataclass(frozen=True)
-class Settled:
+class EffectivePlan:
     """A plan of a model, and the stack and device that it is for."""
 
     model: Transformer

@@ -1,6 +1,6 @@
 """Flows that load shared links alike, by what their own links allow: who is held back by which.
 
-At one moment all flows of a crowd have the same rate, its level, but for those whose own links
+At one moment all flows of a group have the same rate, its level, but for those whose own links
 allow less. The latter go at their limits, the others by one clock of bytes (virtual time, as in
 Demers, Keshav and Shenker 1989): a flow that joins at V with S bytes leaves at V + S, however the
 level changes in between. A new level costs the classes that it passes, not all that there are.
@@ -50,18 +50,18 @@ class ClassedFlow:
 
 
 class FlowClass:
-    """Flows of a crowd that their own links limit alike to `limit` B/s.
+    """Flows of a group that their own links limit alike to `limit` B/s.
 
     Its clock counts the bytes of each. Where the limit holds (`capped`) it read `clock` at `since`
-    and goes by itself; otherwise it is `clock` behind that of the crowd.
+    and goes by itself; otherwise it is `clock` behind that of the group.
     """
 
-    __slots__ = ("alarm", "capped", "clock", "crowd", "limit", "members", "order", "since", "size")
+    __slots__ = ("alarm", "capped", "clock", "group", "limit", "members", "order", "since", "size")
 
-    def __init__(self, crowd: "Crowd", limit: float, order: int, now: float) -> None:
-        self.crowd, self.limit, self.order = crowd, limit, order
-        self.capped = limit <= crowd.level
-        self.clock = 0.0 if self.capped else crowd.reading(now)
+    def __init__(self, group: "FlowGroup", limit: float, order: int, now: float) -> None:
+        self.group, self.limit, self.order = group, limit, order
+        self.capped = limit <= group.level
+        self.clock = 0.0 if self.capped else group.reading(now)
         self.since, self.alarm, self.size = now, 0, 0
         self.members: list[Entry] = []
 
@@ -69,7 +69,7 @@ class FlowClass:
         """Bytes that each of its flows would have got since it began."""
         if self.capped:
             return self.clock + self.limit * (now - self.since)
-        return self.crowd.reading(now) - self.clock
+        return self.group.reading(now) - self.clock
 
     def first(self) -> float | None:
         """The reading at which its next flow ends, if it has one."""
@@ -82,12 +82,12 @@ class FlowClass:
         """From now on its own limit holds, or no longer."""
         reading = self.reading(now)
         self.capped = not self.capped
-        self.clock = reading if self.capped else self.crowd.reading(now) - reading
+        self.clock = reading if self.capped else self.group.reading(now) - reading
         self.since = now
         self.alarm += 1
 
 
-class Crowd:
+class FlowGroup:
     """Classes of flows that load shared links alike, in the order of their limits.
 
     The first `cut` of them need `fixed` B/s at their limits, the others have `free` flows. Levels
@@ -183,7 +183,7 @@ class Crowd:
         return switched
 
     def expect(self, flow_class: FlowClass) -> None:
-        """Put the next end of a class that its crowd holds back into the queue."""
+        """Put the next end of a class that its group holds back into the queue."""
         flow_class.alarm += 1
         first = flow_class.first()
         if first is not None:

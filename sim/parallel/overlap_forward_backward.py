@@ -11,13 +11,13 @@ from itertools import pairwise
 from sim.program.schedule import Order, Schedule
 
 
-def one_ahead(schedule: Schedule) -> Schedule:
+def overlap_forward_backward(schedule: Schedule) -> Schedule:
     """The schedule with one more forward pass ahead, and forward passes overlapping the backward
     passes behind them; one that says which passes overlap stays as it is.
 
     >>> from sim.parallel.schedule import schedule
     >>> from sim.parallel.schedule_file import to_text
-    >>> print(to_text(one_ahead(schedule("1f1b", stages=1, microbatches=3))))
+    >>> print(to_text(overlap_forward_backward(schedule("1f1b", stages=1, microbatches=3))))
     0F0,(0F1;0B0)OVERLAP_F_B,(0F2;0B1)OVERLAP_F_B,0B2
     """
     if schedule.pairs:
