@@ -43,7 +43,7 @@ campaign: $(DEV) ## SECONDS (an hour) of mistakes in files and options, laws, fl
 	$(BIN)/python -m tests.campaign --seconds $(SECONDS_OF_IT)
 
 testbed: $(TORCH) ## Predict, then measure real gloo processes on a network of namespaces (root).
-	TESTBED_HOSTS="$(HOSTS)" $(BIN)/python -m pytest tests/testbed -m testbed -rs
+	TESTBED_HOSTS="$(HOSTS)" $(BIN)/python -m pytest tests/testbed -m testbed -rs $(AGAIN)
 
 calibrate: $(TORCH) ## Profile this machine's DEVICE, measure training steps on it; goes on where it stopped.
 	@mkdir -p $(dir $(PROFILE))
