@@ -23,6 +23,7 @@ from sim.config import reads
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
+from sim.interface.document.terminal import aligned
 from sim.jobs.sharing.methods.all_reduce import AllReduce
 from sim.jobs.sharing.methods.parameter_server import ParameterServer
 from sim.jobs.sharing.plan import Sharing
@@ -30,7 +31,6 @@ from sim.jobs.sharing.run import run
 from sim.jobs.sharing.setup import assemble
 from sim.jobs.sharing.tables import MeasuredStep
 from sim.jobs.sharing.workload import Workload
-from sim.results.tables import aligned
 
 Row = Mapping[str, str]
 

@@ -43,6 +43,7 @@ RINGS = {
         ["analysis.search"],
         ["analysis.explanation"],
         ["analysis.validation"],
+        ["interface.document"],
         ["interface.views"],
         ["interface.plots"],
         ["interface.page"],

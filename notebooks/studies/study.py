@@ -7,11 +7,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sim.config.units import human_seconds
-from sim.interface.plots import loss, picture
+from sim.interface.document import html, terminal
+from sim.interface.document.nodes import Document, Picture, Sentence, document, table
+from sim.interface.plots import loss
 from sim.jobs.sharing.kind import answer, set_up, sharing_of
 from sim.jobs.sharing.outcome import Outcome
 from sim.kind import described
-from sim.results.tables import Cells, aligned, html_table
+from sim.results.formatting import Cells
 
 from . import picture as studies
 
@@ -123,15 +125,21 @@ class Study:
             return studies.settings(self)
         return loss.figure(self.outcomes.values(), names=self.ways, title=self.title)
 
+    @property
+    def document(self) -> Document:
+        """The table, the picture, the conclusion."""
+        head, *rows = self.table
+        drawn = Picture(says=self.title, draw=self.plot)
+        return document(self.title, table(rows, head), drawn, Sentence(self.conclusion))
+
     def __str__(self) -> str:
-        return f"{self.title}\n{aligned(self.table, headed=True)}\n{self.conclusion}"
+        return terminal.text(self.document)
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        table, drawn = html_table(self.table), picture.html(self.plot())
-        return f"<b>{self.title}</b>{table}{drawn}<p>{self.conclusion}</p>"
+        return html.html(self.document)
 
 
 def _said(seconds: float) -> str:

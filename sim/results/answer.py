@@ -6,7 +6,6 @@ JSON schemas.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -15,11 +14,11 @@ from sim.config.schema import nearest
 from sim.config.version import VERSION
 from sim.engine.timeline import Timeline
 from sim.results.formatting import finite
-from sim.results.shown import Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_RENDERERS = "sim.interface.document.answers"
 SCHEMA = 1  # of all answers; a key that goes or means something else makes it another
 
 
@@ -53,16 +52,17 @@ class Inputs:
         return ", ".join(filter(None, (self.stack, self.optimizer, batch * bool(self.batch))))
 
 
-class Answer(Shown):
-    """Shows itself by `view`, draws itself by the `figure` of the module `picture`, or of one of
-    `pictures` by its name; `report` is the module of its page, `comparison` the class by which
-    several are compared ("module:Class").
+class Answer:
+    """Shows itself by the document that the module `view` makes of it, draws itself by the `figure`
+    of the module `picture`, or of one of `pictures` by its name; `report` is the module of its
+    page, `comparison` the class by which several are compared ("module:Class").
 
     `unwritten` are fields that JSON has no use for, `derived` JSON's own keys and the properties
     they are read off. Fields of one name mean the same in answers of all kinds (`get`).
     """
 
     __slots__ = ()
+    view: ClassVar[str]
     picture: ClassVar[str]
     pictures: ClassVar[Mapping[str, str]] = {}
     report: ClassVar[str] = ""
@@ -70,16 +70,26 @@ class Answer(Shown):
     unwritten: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[Mapping[str, str]] = {}
 
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Dataclasses leave a `__repr__` of their own alone, an inherited one they replace."""
+        super().__init_subclass__(**given)
+        cls.__repr__ = Answer.__repr__  # type: ignore[method-assign]
+
     def __str__(self) -> str:
-        own = super().__str__()
-        return "\n".join([own, *(f"note: {note}" for note in self._notes)])
+        return self._rendered("text")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._rendered('line')}>"
 
     def _repr_html_(self) -> str:
-        own = super()._repr_html_()
-        return own + "".join(f"<div>{escape(note)}</div>" for note in self._notes)
+        return self._rendered("html")
+
+    def _rendered(self, form: str) -> str:
+        """The answer as "text", "html" or a "line", by the outer ring."""
+        return str(getattr(import_module(_RENDERERS), form)(self))
 
     @property
-    def _notes(self) -> tuple[str, ...]:
+    def noted(self) -> tuple[str, ...]:
         """What its inputs note, if it has those of a single job."""
         inputs = getattr(self, "inputs", None)
         return inputs.notes if isinstance(inputs, Inputs) else ()
@@ -124,7 +134,7 @@ class Answer(Shown):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What its inputs note, and what it warns of itself."""
-        return (*self._notes, *getattr(self, "warnings", ()))
+        return (*self.noted, *getattr(self, "warnings", ()))
 
     @classmethod
     def written(cls) -> dict[str, str]:

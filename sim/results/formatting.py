@@ -6,6 +6,8 @@ from typing import Any
 
 from sim.config.units import DAY, HOUR, MINUTE
 
+Cells = tuple[str, ...]  # a row of a table
+
 _BAR = 30  # characters of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 

@@ -89,8 +89,11 @@ def pace(setup):
 VIEW = '''"""What is read of it."""
 
 
-def text(answer):
-    return f"{answer.scenario} rests for {answer.seconds:g} s"
+from sim.interface.document.nodes import document
+
+
+def view(answer):
+    return document(f"{answer.scenario} rests for {answer.seconds:g} s")
 '''
 
 JOB = 'topology = "dgx-h100-ndr"\nrest = "20 s"\ntokens = 1000.0\n'

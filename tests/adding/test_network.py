@@ -8,7 +8,8 @@ import sim
 from sim.config.errors import InputError
 from sim.hardware.cluster import fabrics, networks
 from sim.hardware.cluster.topology import load
-from sim.interface.views.topology import describe
+from sim.interface.document.terminal import text
+from sim.interface.views.topology import view
 
 STAR = '''
 from dataclasses import dataclass
@@ -87,8 +88,8 @@ def test_its_links_and_routes_are_those_that_the_file_states(folder: Path) -> No
     assert cluster.route(2, 7) == (("edge", 1, 0), ("edge", 0, 3))
     assert cluster.capacity(("port-up", 0)) == 50e9
     assert cluster.parse_link("edge 0-2") == (("edge", 0, 2), ("edge", 2, 0))
-    assert "bus, 100 GB/s per device" in describe(cluster)
-    assert "star, RoCE, cables of 12.5 GB/s each way" in describe(cluster)
+    assert "bus, 100 GB/s per device" in text(view(cluster))
+    assert "star, RoCE, cables of 12.5 GB/s each way" in text(view(cluster))
 
 
 def test_a_step_runs_on_it(folder: Path) -> None:

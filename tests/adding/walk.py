@@ -50,10 +50,12 @@ def _remembered(result: Result) -> None:
 
 
 def _drawn(job: Scenario, result: Result) -> None:
-    from sim.interface.outputs import memory, picture, trace
+    from sim.interface.outputs import memory, trace
+    from sim.interface.plots.picture import save
 
-    for name, module in {"memory.png": memory, "step.png": picture}.items():
-        module.write(result, Path(name))
+    memory.write(result, Path("memory.png"))
+    save(result.plot(), "step.png")
+    for name in ("memory.png", "step.png"):
         assert Path(name).read_bytes().startswith(b"\x89PNG"), job.name
     trace.write(result, Path("trace.json"))
     assert json.loads(Path("trace.json").read_text())["traceEvents"]

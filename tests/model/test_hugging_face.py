@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sim.config.errors import InputError
-from sim.interface.views.model import describe
+from sim.interface.document.terminal import text
+from sim.interface.views.model import view
 from sim.model.counts import active_parameters, model_flops, parameters, whole
 from sim.model.execution import Execution, Sharding
 from sim.model.hugging_face.document import document
@@ -34,7 +35,7 @@ def test_a_config_has_the_parameters_that_transformers_counts(name: str) -> None
 @pytest.mark.parametrize("name", CASES)
 def test_a_config_is_shown_with_what_it_takes(name: str) -> None:
     model = model_of(described(CASES[name]["config"]), name)
-    shown = describe(model, name).splitlines()
+    shown = text(view(model, name)).splitlines()
     heads = [line.split("  ")[1] for line in shown if line.startswith("  ") and line[2] != " "]
     assert heads == ["parameters", "FLOPs", "keys and values", "activations"]
     active = active_parameters(model)

@@ -12,7 +12,8 @@ from sim.hardware.kernels.measurements import Measurement
 from sim.hardware.kernels.profile import Origin, Profile
 from sim.hardware.kernels.residuals import device_of, errors_by_class, predictions
 from sim.interface.cli.main import main
-from sim.interface.views.profile import describe, is_profile
+from sim.interface.document import terminal
+from sim.interface.views.profile import is_profile, view
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 PEAK = 160e9  # FLOP/s of topologies/devices/cpu.toml
@@ -61,7 +62,7 @@ def test_errors_are_those_of_what_was_kept_out() -> None:
 
 
 def test_a_line_says_where_each_class_stands() -> None:
-    text = describe(PROFILE, "mine")
+    text = terminal.text(view(PROFILE, "mine"))
     assert text.startswith("mine: 8 kernels on cpu\n  torch  2.9\n\n")
     assert "driver" not in text
     (row,) = (line for line in text.splitlines() if line.startswith("  gemm fp32"))
@@ -80,7 +81,7 @@ def test_what_surrounds_kernels_is_said_too() -> None:
         ),
         overlaps=(Slowdown(kernel="gemm", beside="copy", slowdown=1.07),),
     )
-    text = describe(replace(PROFILE, origin=around), "mine")
+    text = terminal.text(view(replace(PROFILE, origin=around), "mine"))
     assert "  launches      4.00 us each, 8.00 us there and back, 1.50 us a node of a graph" in text
     assert "  copies        host to device, pinned, 53.7 GB/s at 256 MiB" in text
     assert "  copies        host to device, 13.4 GB/s at 256 MiB" in text

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.timeline import Timeline
-from sim.interface.views.step import html, text
+from sim.interface.document.answers import html, text
 from sim.results.answer import Inputs
 from sim.results.formatting import apportioned, bar
 from sim.results.result import Result

@@ -72,7 +72,7 @@ class CollectiveTimes(Answer):
     come; times count from the first rank's coming.
     """
 
-    view = "sim.analysis.collectives.text"
+    view = "sim.interface.views.collective"
     picture = "sim.interface.plots.collective_times"
     unwritten = ("topology", "places", "cables")
     derived: ClassVar[Mapping[str, str]] = {"gpus": "gpus"}

@@ -9,8 +9,7 @@ from sim.analysis.comparison.cases import Case
 from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs
 from sim.results.differences import differences
-from sim.results.formatting import time_unit
-from sim.results.tables import Cells
+from sim.results.formatting import Cells, time_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +84,8 @@ class Comparison(Answer, ABC):
     know of the cases.
     """
 
-    view = "sim.interface.page.comparison_text"
+    view = "sim.interface.views.comparison"
+    report = "sim.interface.page.comparison"
     unwritten: ClassVar[tuple[str, ...]] = ("cases", "target")
     derived: ClassVar[Mapping[str, str]] = {
         "inputs": "inputs",

@@ -11,9 +11,8 @@ from sim.config.units import human_bytes, human_seconds
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.update_record import CurvePoint
 from sim.results.differences import differences, told
-from sim.results.formatting import count, percent
+from sim.results.formatting import Cells, count, percent
 from sim.results.formatting import loss as show
-from sim.results.tables import Cells
 
 _UNLIKE = 1.05  # times a rate: less decides nothing
 _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)

@@ -9,10 +9,9 @@ from sim.analysis.comparison.cases import Case
 from sim.analysis.comparison.comparison import Comparison, Parted, Seconds
 from sim.config.units import human_bytes, human_seconds
 from sim.results.differences import differences, told
-from sim.results.formatting import percent, rate
+from sim.results.formatting import Cells, percent, rate
 from sim.results.likely import likely
 from sim.results.result import Result
-from sim.results.tables import Cells
 from sim.uncertainty.intervals import faster
 
 _EXPECTED = "{dollars_expected:.3g} ({dollars_low:.3g} to {dollars_high:.3g})"

@@ -26,7 +26,7 @@ class Explanation(Answer):
     changes of one choice of the plan; of a recorded step instead of these the `lines` of its script
     by the seconds of their kernels, and what they hold of memory at its fullest moment."""
 
-    view = "sim.analysis.explanation.text"
+    view = "sim.interface.views.explanation"
     picture = "sim.interface.plots.explanation"
     unwritten = ("result", "limits", "changes", "lines")
     derived: ClassVar[Mapping[str, str]] = {

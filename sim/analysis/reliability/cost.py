@@ -33,7 +33,7 @@ class TrainingCost(Answer):
     `electricity` its price in dollars, if known. Where `fits` is false the job would not run.
     """
 
-    view = "sim.analysis.reliability.cost_text"
+    view = "sim.interface.views.cost"
     picture = "sim.interface.plots.cost"
     unwritten = ("likely",)
     derived: ClassVar[Mapping[str, str]] = {

@@ -59,7 +59,7 @@ class Goodput(Answer):
     worker in the mean, `conduct` is a worker's, `between` still that of all.
     """
 
-    view = "sim.analysis.reliability.goodput_text"
+    view = "sim.interface.views.goodput"
     picture = "sim.interface.plots.goodput"
     derived: ClassVar[Mapping[str, str]] = {"effective_training_time": "effective"}
 

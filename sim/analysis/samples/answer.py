@@ -27,7 +27,7 @@ class Samples(Answer):
     clock, and none of a recording, which is played on it; `sensitivity` and `owed` are empty there.
     """
 
-    view = "sim.analysis.samples.text"
+    view = "sim.interface.views.samples"
     picture = "sim.interface.plots.samples"
     unwritten = ("step_times", "owed")
     derived: ClassVar[Mapping[str, str]] = {

@@ -1,6 +1,6 @@
 """Runs of shared updates with other seeds: how time, rate and loss vary."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from math import inf, isfinite
@@ -13,10 +13,7 @@ from sim import kind
 from sim.config import limit
 from sim.config.progress import counted
 from sim.config.stopping import so_far
-from sim.config.units import human_seconds
 from sim.results.answer import Answer, Inputs, JobAnswer
-from sim.results.formatting import loss
-from sim.results.tables import aligned, preformatted
 from sim.scenario.scenario import BaseScenario
 
 if TYPE_CHECKING:
@@ -27,9 +24,6 @@ _DRAWN = ("time", "samples_per_second", "loss", "accuracy", "time_to_target")
 _IN_COLUMNS = ("time", "samples_per_second", "loss")
 _SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 
-_SHOWN: dict[str, Callable[[float], str]] = {
-    "time": human_seconds, "time_to_target": human_seconds, "loss": loss
-}  # fmt: skip
 _OF_RUN = 0.05  # s at least, on one core
 
 
@@ -41,7 +35,7 @@ class Seeds(Answer):
     `accuracy` and `time_to_target`) one value of each of the `runs`, their `mean` and quantiles.
     """
 
-    view = "sim.analysis.samples.seeds"
+    view = "sim.interface.views.seeds"
     picture = "sim.interface.plots.seeds"
     unwritten = ("runs",)
     derived: ClassVar[Mapping[str, str]] = {
@@ -141,19 +135,3 @@ def curves(runs: Sequence[Any], seed: int = 0) -> "pd.DataFrame":
     frames = [run.curve_frame().assign(seed=seed + number) for number, run in enumerate(runs)]
     whole: pd.DataFrame = pd.concat(frames, ignore_index=True)
     return whole
-
-
-def text(drawn: Seeds) -> str:
-    """Mean and quantiles."""
-    rows = [("", "mean", *_SHARES)]
-    for name, values in drawn.named.items():
-        show = _SHOWN.get(name, "{:,.4g}".format)
-        figures = [float(values.mean()), *(_quantile(values, s) for s in _SHARES.values())]
-        rows.append((name.replace("_", " "), *(show(figure) for figure in figures)))
-    last = drawn.seed + drawn.samples - 1
-    return f"{drawn.scenario}, {drawn.samples} runs, seeds {drawn.seed} to {last}\n{aligned(rows)}"
-
-
-def html(drawn: Seeds) -> str:
-    """The same page for a notebook."""
-    return preformatted(text(drawn))

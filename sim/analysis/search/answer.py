@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sim.analysis.search import in_words
 from sim.analysis.search.layouts import Pruned
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout
@@ -29,7 +29,7 @@ class SearchResult(Answer):
     `stopped` (Ctrl-C) has looked at some of the families of layouts, or played some of the best.
     """
 
-    view = "sim.analysis.search.text"
+    view = "sim.interface.views.search"
     picture = "sim.interface.plots.pareto"
     unwritten = ("space", "best", "layouts", "search_seconds")
     derived: ClassVar[Mapping[str, str]] = {
@@ -95,13 +95,18 @@ class SearchResult(Answer):
     @property
     def why(self) -> str:
         """What makes the first faster than the second."""
-        return str(import_module(self.view).why(self))
+        return in_words.why(self.results)
+
+    @property
+    def results(self) -> list[Result]:
+        """The best layouts as they were played."""
+        return [layout.result for layout in self.best if layout.result is not None]
 
     def scenario(self, layout: Layout | None = None) -> Scenario:
         """The best layout, or another one, as a job to run, compare and explain."""
         space, plan = self.space, (layout or self.best[0]).plan
         return Scenario(
-            name=import_module(self.view).plan_text(plan),
+            name=in_words.plan_text(plan),
             model=space.model,
             topology=space.topology,
             stack=space.stack,
@@ -128,8 +133,21 @@ class SearchResult(Answer):
 
     def to_frame(self) -> "pd.DataFrame":
         """The best layouts, one row each."""
-        frame: pd.DataFrame = import_module(self.view).frame(self)
-        return frame
+        import pandas as pd
+
+        rows = [
+            {
+                **dict(zip(in_words.CHOICES, in_words.choices(layout.plan), strict=True)),
+                "expected": layout.result and layout.result.step_time_expected,
+                "step_time": layout.step_time,
+                "mfu": self.mfu(layout),
+                "memory": layout.memory,
+                "bubble_fraction": layout.result and layout.result.bubble_fraction,
+                "dollars_per_million_tokens": self.dollars(layout),
+            }
+            for layout in self.best
+        ]
+        return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="rank"))
 
     def mfu(self, layout: Layout) -> float:
         """Model FLOPs / (step time x GPUs x dense peak)."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.analysis.validation.errors import mean_of, summary
+from sim.analysis.validation.errors import summary
 from sim.analysis.validation.shipped import FOLDER
 from sim.analysis.validation.validate import ValidatedTable, validate_each
 from sim.config import catalog
 from sim.scenario.settings import flat
 
-_SHOWN = ("mape", "bias", "memory_median")
+SHOWN = ("mape", "bias", "memory_median")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +80,8 @@ def _of(mechanism: str, table: ValidatedTable, without: ValidatedTable) -> Ablat
             (run.predicted, run.memory_predicted) != (less.predicted, less.memory_predicted)
             for run, less in pairs
         ),
-        before={key: both[0].get(key) for key in _SHOWN},
-        after={key: both[1].get(key) for key in _SHOWN},
+        before={key: both[0].get(key) for key in SHOWN},
+        after={key: both[1].get(key) for key in SHOWN},
     )
 
 
@@ -93,44 +93,8 @@ def to_dict(found: Sequence[Ablation]) -> list[dict[str, Any]]:
             "table": one.table,
             "rows": one.rows,
             "moved": one.moved,
-            **{key: one.before[key] for key in _SHOWN},
-            **{f"{key}_without": one.after[key] for key in _SHOWN},
+            **{key: one.before[key] for key in SHOWN},
+            **{f"{key}_without": one.after[key] for key in SHOWN},
         }
         for one in found
     ]
-
-
-def text(found: Sequence[Ablation]) -> str:
-    """Per mechanism the tables that move, worst hit first."""
-    pages = [
-        _page(name, [one for one in found if one.mechanism == name])
-        for name in dict.fromkeys(one.mechanism for one in found)
-    ]
-    return "\n\n".join(pages) or "no mechanism moves a row"
-
-
-def _page(mechanism: str, tables: Sequence[Ablation]) -> str:
-    width = max(len(one.table) for one in tables)
-    means = [mean_of([getattr(one, side) for one in tables]) for side in ("before", "after")]
-    head = f"without {mechanism} ({len(tables)} tables"
-    if "mape" in means[0]:
-        head += f", their mean MAPE {means[0]['mape']:.1%} to {means[1]['mape']:.1%}"
-    titles = ("MAPE", "without", "bias", "without", "memory", "without")
-    lines = [f"{head})", f"  {'table':<{width}}    moved  {_row(titles)}"]
-    for one in sorted(tables, key=_worth):
-        cells = [_cell(key, side[key]) for key in _SHOWN for side in (one.before, one.after)]
-        moved = f"{one.moved}/{one.rows}"
-        lines.append(f"  {one.table:<{width}}  {moved:>7}  {_row(cells)}")
-    return "\n".join(lines)
-
-
-def _worth(one: Ablation) -> float:
-    return (one.before["mape"] or 0.0) - (one.after["mape"] or 0.0)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "  ".join(f"{cell:>7}" for cell in cells)
-
-
-def _cell(key: str, value: float | None) -> str:
-    return "-" if value is None else f"{value:{'+' * (key == 'bias')}.1%}"

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.validation import coverage as coverages
 from sim.analysis.validation import errors, rows, shipped
-from sim.analysis.validation import text as words
 from sim.analysis.validation.validate import ValidatedTable
 from sim.analysis.validation.validate import validate as validated
 from sim.results.answer import Answer, Inputs
-from sim.results.tables import preformatted
 from sim.scenario.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ class Validation(Answer):
     """Measured tables with a prediction of each row: errors by table (`errors`), and
     the `coverage` of intervals where it was asked for. `quiet` leaves the rows out of the text."""
 
-    view = "sim.analysis.validation.answer"
+    view = "sim.interface.views.validation"
     picture = "sim.interface.plots.validation"
     unwritten = ("quiet", "covered")
     derived: ClassVar[Mapping[str, str]] = {"tables": "summaries", "coverage": "coverage"}
@@ -44,17 +42,6 @@ class Validation(Answer):
     def to_frame(self) -> "pd.DataFrame":
         """Every row with its prediction."""
         return rows.frame(self.tables)
-
-
-def text(answer: Validation) -> str:
-    """Every row, what could not be simulated and why, the errors of the tables."""
-    shown = [words.text(answer.tables, quiet=answer.quiet)]
-    return "\n\n".join([*shown, *([coverages.text(answer.covered)] * bool(answer.covered))])
-
-
-def html(answer: Validation) -> str:
-    """The same for a notebook."""
-    return preformatted(text(answer))
 
 
 def validate(

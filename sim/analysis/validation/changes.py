@@ -50,24 +50,6 @@ def summary(table: ValidatedTable) -> dict[str, Any]:
     }
 
 
-def text(table: ValidatedTable) -> str:
-    """A line for each change; empty where there are none."""
-    found = changes(table)
-    if not found:
-        return ""
-    counts = summary(table)
-    lines = [
-        f"{table.name}: {counts['changes_signed']} of {len(found)} changes on the right side,"
-        f" {counts['changes_close']} within {CLOSE * 100:.0f} points"
-    ]
-    lines += [
-        f"  {one.study}: {one.id} against {one.before}: measured {one.measured:+.1%},"
-        f" predicted {one.predicted:+.1%}"
-        for one in found
-    ]
-    return "\n".join(lines)
-
-
 def _studies(rows: Iterable[ValidatedRun]) -> Mapping[str, list[ValidatedRun]]:
     found: dict[str, list[ValidatedRun]] = defaultdict(list)
     for run in rows:

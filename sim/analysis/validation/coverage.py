@@ -134,28 +134,3 @@ def _mean(
     total = sum(count for count, _ in parts)
     keys = Held.__dataclass_fields__
     return {key: sum(n * held[key] for n, held in parts) / total if total else 0.0 for key in keys}
-
-
-_COLUMNS = ("within", "width", "score", "off")
-
-
-def text(coverages: Sequence[Coverage]) -> str:
-    """A line a table, then all rows together and the mean of the tables."""
-    whole = summary(coverages)
-    lines = [(one.name, str(one.count), asdict(one.table), asdict(one.rows)) for one in coverages]
-    for key, name in (("rows", "all rows"), ("tables", "mean of tables")):
-        lines.append((name, "", whole["table_kept_out"][key], whole["rows_kept_out"][key]))
-    width = max(len("90 % intervals"), *(len(name) for name, *_ in lines))
-    titles = "".join(f"{title:>8}" for title in _COLUMNS)
-    head = [
-        f"{'':<{width}}        {'table kept out':>32}  {'half the rows kept out':>32}",
-        f"{'90 % intervals':<{width}}  rows  {titles}  {titles}",
-    ]
-    return "\n".join(
-        [*head, *(f"{name:<{width}}  {n:>4}  {_cells(a)}  {_cells(b)}" for name, n, a, b in lines)]
-    )
-
-
-def _cells(held: dict[str, float]) -> str:
-    width, score_ = f"x {held['width']:.2f}", f"{held['score']:.2f}"
-    return f"{held['covered']:>8.1%}{width:>8}{score_:>8}{held['off']:>8.1%}"

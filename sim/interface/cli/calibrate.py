@@ -97,8 +97,9 @@ def import_(
     """
     from sim.analysis.calibration.fitting.fabric_profile import fabric_of
     from sim.analysis.calibration.fitting.jitter import jitter
+    from sim.interface.document.terminal import text
     from sim.interface.formats import any_format
-    from sim.interface.views.readings import text
+    from sim.interface.views import readings as shown
 
     origin = {**_pairs("--note", note), "files": ", ".join(file.name for file in files)}
     if device:
@@ -116,7 +117,7 @@ def import_(
         _keep(readings, out and out.with_suffix(".csv"))
         kept = f", the {len(readings)} readings before it are kept" if readings and out else ""
         raise InputError(error.where, error.what, error.remedy + kept) from None
-    click.echo(text(readings))
+    click.echo(text(shown.view(readings)))
     if scatter := jitter(readings):
         click.echo(f"\n{scatter}")
     if out is None or out.suffix != ".toml":
@@ -175,9 +176,11 @@ def _fitted(
     """Write the profile of NCCL on the cluster that others measured."""
     from sim.analysis.calibration.fitting import fabric_profile
     from sim.analysis.calibration.timing.provenance import command
+    from sim.interface.document.terminal import text
+    from sim.interface.views import fabric
 
     profile = fabric_profile.profiled("nccl", readings, out, topology, {**command(), **origin})
-    click.echo(f"\n{fabric_profile.text(profile.residuals)}")
+    click.echo(f"\n{text(fabric.judged(profile.residuals))}")
     wrote(out)
 
 
@@ -240,16 +243,18 @@ def _show(
     from sim.analysis.calibration.fitting import fabric_profile
     from sim.analysis.calibration.timing import process_group
     from sim.analysis.calibration.timing.provenance import provenance
-    from sim.interface.views.readings import text
+    from sim.interface.document.terminal import text
+    from sim.interface.views import fabric
+    from sim.interface.views import readings as shown
     from sim.jobs.traces.operation_times import merged
 
     if out.suffix != ".toml":
-        return click.echo(text(merged(readings), most=len(readings)))
+        return click.echo(text(shown.view(merged(readings), most=len(readings))))
     origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
     if process_group.launched() is None:
         origin |= fabric_profile.shared_devices(backend, ranks, _gpus())
     profile = fabric_profile.profiled(backend, readings, out, topology, origin)
-    click.echo(fabric_profile.text(profile.residuals))
+    click.echo(text(fabric.judged(profile.residuals)))
     wrote(out)
 
 

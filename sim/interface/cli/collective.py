@@ -7,8 +7,7 @@ import click
 
 from sim.config.errors import InputError
 from sim.interface.cli import options
-from sim.interface.cli.files import output, show, wrote
-from sim.interface.plots import SUFFIXES
+from sim.interface.cli.files import Form, answers, output, wrote
 
 
 @click.command(
@@ -35,10 +34,9 @@ from sim.interface.plots import SUFFIXES
 )
 @click.option("--messages", is_flag=True, help="Play each algorithm message by message too.")
 @options.SETTINGS
-@output("--picture", SUFFIXES, "Draw bandwidth against size, and who loads the network")
+@answers("Draw bandwidth against size, and who loads the network")
 @output("--trace", (".json", ".gz"), "Trace every message of one algorithm")
 @options.LIMIT
-@options.JSON
 def collective(
     kind: str,
     rest: tuple[str, ...],
@@ -51,9 +49,8 @@ def collective(
     placement: str,
     messages: bool,
     settings: tuple[str, ...],
-    picture: Path | None,
     trace: Path | None,
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Time a collective KIND on TOPOLOGY as nccl-tests would.
 
@@ -82,7 +79,7 @@ def collective(
 
         write(times.trace(), trace)
         wrote(trace)
-    show(times, as_json=as_json, picture=picture)
+    form.show(times)
 
 
 def _sizes(size: list[str], span: str | None) -> str:

@@ -4,11 +4,8 @@ from pathlib import Path
 
 import click
 
-from sim.config import reads
-from sim.config.reads import recorded
 from sim.interface.cli import options
-from sim.interface.cli.files import output, show, wrote
-from sim.interface.plots import SUFFIXES
+from sim.interface.cli.files import Form, answers
 
 
 @click.command(
@@ -25,20 +22,15 @@ from sim.interface.plots import SUFFIXES
 )
 @options.TASK
 @options.PRICE
-@output("--picture", SUFFIXES, "Draw all of them to one scale")
-@output("--report", (".html",), "Write a page to look around in")
+@answers("Draw all of them to one scale")
 @options.LIMIT
-@options.JSON
-@recorded()  # a report shows what was read
 def compare(
     jobs: tuple[str, ...],
     settings: tuple[str, ...],
     target: float | None,
     task: Path | None,
     price: str | None,
-    picture: Path | None,
-    report: Path | None,
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Hold JOBS against the first of them: what differs, and why.
 
@@ -49,11 +41,4 @@ def compare(
     from sim.analysis.comparison.compare import compare as compared
 
     answer = compared(*jobs, settings=settings, price=price, target=target, task=task)
-    if report is not None:
-        from sim.config.files import atomic_write
-        from sim.interface.page.comparison import page
-
-        with atomic_write(report) as part:
-            part.write_text(page(answer, reads.so_far()), encoding="utf-8")
-        wrote(report)
-    show(answer, as_json=as_json, picture=picture)
+    form.show(answer)

@@ -1,11 +1,9 @@
 """`sim cost`: days, dollars and energy."""
 
-from pathlib import Path
-
 import click
 
 from sim.interface.cli import options
-from sim.interface.cli.files import PICTURE, show
+from sim.interface.cli.files import Form, answers
 
 
 @click.command(
@@ -25,17 +23,15 @@ from sim.interface.cli.files import PICTURE, show
     help="Share of the time that counts.",
 )
 @options.SETTINGS
-@PICTURE
+@answers()
 @options.LIMIT
-@options.JSON
 def cost(
     scenario: str,
     tokens: float | None,
     price: str | None,
     goodput: float,
     settings: tuple[str, ...],
-    picture: Path | None,
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Days, dollars and energy of training SCENARIO.
 
@@ -45,4 +41,4 @@ def cost(
     from sim.analysis.reliability.cost import cost as cost_of
 
     answer = cost_of(scenario, tokens=tokens, price=price, goodput=goodput, settings=settings)
-    show(answer, as_json=as_json, picture=picture)
+    form.show(answer)

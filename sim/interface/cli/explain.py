@@ -1,13 +1,12 @@
 """`sim explain`: what limits a step, and what would make it shorter."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
 from sim.interface.cli import options
-from sim.interface.cli.files import PICTURE, show
+from sim.interface.cli.files import Form, answers
 
 
 @click.command(
@@ -21,16 +20,14 @@ from sim.interface.cli.files import PICTURE, show
 @options.of_job
 @options.SETTINGS
 @options.PROFILES
-@PICTURE
+@answers()
 @options.LIMIT
-@options.JSON
 def explain(
     scenario: str | None,
     named: Mapping[str, Any],
     settings: tuple[str, ...],
     profiles: tuple[str, ...],
-    picture: Path | None,
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Say what limits a step of SCENARIO, and what would help.
 
@@ -40,4 +37,4 @@ def explain(
     from sim.analysis.explanation.explain import explain as explained
 
     answer = explained(options.scenario_of(scenario, settings, profiles, named))
-    show(answer, as_json=as_json, picture=picture)
+    form.show(answer)

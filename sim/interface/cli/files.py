@@ -3,13 +3,21 @@
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sim.config.errors import InputError
+from sim.config.progress import waited
+from sim.config.reads import recorded
+from sim.interface.page import SUFFIXES as REPORTS
 from sim.interface.plots import SUFFIXES as PICTURES
+from sim.results.answer import Answer
+
+_Command = Callable[..., None]
 
 
 class OutputFile(click.Path):
@@ -50,26 +58,58 @@ def output_attributes(suffixes: Sequence[str], help: str) -> dict[str, Any]:
     return {"type": OutputFile(suffixes), "help": f"{help}: {endings}."}
 
 
-PICTURE = output("--picture", PICTURES, "Draw it")
 DOES_NOT_FIT = 3  # the exit code of a job that is too big for its GPUs
 STOPPED = 130  # that of what Ctrl-C has stopped, as shells expect it
 
 
-def show(answer: Any, *, as_json: bool, picture: Path | None = None) -> None:
-    """Print an answer and draw it; the exit code says where a job does not fit."""
-    if picture is not None:
-        draw(answer, picture)
-    click.echo(json.dumps(answer.to_dict()) if as_json else str(answer))
-    if not getattr(answer, "fits", True):
-        raise click.exceptions.Exit(DOES_NOT_FIT)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How an answer is given: printed as text or as JSON, drawn, written as a report."""
+
+    as_json: bool
+    picture: Path | None
+    report: Path | None
+
+    def write(self, answer: Answer) -> None:
+        """Write the files that are asked for."""
+        from sim.interface.page import report
+        from sim.interface.plots import picture
+
+        if self.picture is not None:
+            picture.save(answer.plot(), self.picture)
+            wrote(self.picture)
+        if self.report is not None:
+            waited(f"writing {self.report}")(report.write)(answer, self.report)
+            wrote(self.report)
+
+    def show(self, answer: Answer) -> None:
+        """Write the files and print the answer; the exit code says where a job does not fit."""
+        if self.picture or self.report:
+            self.write(answer)
+        click.echo(json.dumps(answer.to_dict()) if self.as_json else str(answer))
+        if not getattr(answer, "fits", True):
+            raise click.exceptions.Exit(DOES_NOT_FIT)
 
 
-def draw(answer: Any, picture: Path) -> None:
-    """Write an answer's figure."""
-    from sim.interface.plots.picture import save
+def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Command]:
+    """The options of a command that answers a question, given to it as its `form`."""
+    options = (
+        output("--picture", PICTURES, draws, *aliases),
+        output("--report", REPORTS, "Write a page (.html), a document, the rows or the numbers"),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+    )
 
-    save(answer.plot(), picture)
-    wrote(picture)
+    def decorated(command: _Command) -> _Command:
+        @wraps(command)
+        @recorded()  # a report shows what was read
+        def asked(as_json: bool, picture: Path | None, report: Path | None, **given: Any) -> None:
+            command(form=Form(as_json=as_json, picture=picture, report=report), **given)
+
+        for option in reversed(options):
+            asked = option(asked)
+        return asked
+
+    return decorated
 
 
 def wrote(path: Path) -> None:

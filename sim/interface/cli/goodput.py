@@ -1,11 +1,9 @@
 """`sim goodput`: how much of many days counts, with failures and checkpoints."""
 
-from pathlib import Path
-
 import click
 
 from sim.interface.cli import options
-from sim.interface.cli.files import PICTURE, show
+from sim.interface.cli.files import Form, answers
 
 
 @click.command(
@@ -31,9 +29,8 @@ from sim.interface.cli.files import PICTURE, show
 @click.option("--seed", type=options.Count(0), default=0, show_default=True)
 @options.PRICE
 @options.SETTINGS
-@PICTURE
+@answers()
 @options.LIMIT
-@options.JSON
 def goodput(
     scenario: str,
     failures: str,
@@ -41,8 +38,7 @@ def goodput(
     seed: int,
     price: str | None,
     settings: tuple[str, ...],
-    picture: Path | None,
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Simulate days of SCENARIO with failures and checkpoints.
 
@@ -58,4 +54,4 @@ def goodput(
     answer = goodput_of(
         scenario, failures=failures, days=days, seed=seed, price=price, settings=settings
     )
-    show(answer, as_json=as_json, picture=picture)
+    form.show(answer)

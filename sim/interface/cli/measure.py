@@ -1,6 +1,5 @@
 """The command `sim measure`."""
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,7 +7,7 @@ import click
 
 from sim.config.errors import InputError
 from sim.interface.cli import options
-from sim.interface.cli.files import output, wrote
+from sim.interface.cli.files import Form, answers, output, wrote
 
 
 @click.command(epilog=options.examples("sim measure gpt2-one-gpu", "sim measure gpt-small-cpu"))
@@ -29,7 +28,7 @@ from sim.interface.cli.files import output, wrote
 @click.option("--print-script", is_flag=True, help="Print the script of SCENARIO; run nothing.")
 @output("--rows", (".csv",), "Write every step's phases")
 @options.LIMIT
-@options.JSON
+@answers()
 def measure(
     words: tuple[str, ...],
     script: Path | None,
@@ -43,7 +42,7 @@ def measure(
     calibrate: bool | None,
     print_script: bool,
     rows: Path | None,
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Run SCENARIO's step in torch here, beside its prediction.
 
@@ -61,7 +60,7 @@ def measure(
     here = training.available_device(device)
     if script is not None:
         given = dict(map(setting_of, profiles)) | dict(map(setting, settings))
-        return _script(script, words, here, topology, stack, world, steps, given, as_json)
+        return _script(script, words, here, topology, stack, world, steps, given, form)
     if len(words) != 1:
         raise InputError("sim measure", "no SCENARIO", "name one, or --script train.py")
     (scenario,) = words
@@ -79,7 +78,7 @@ def measure(
     if rows is not None:
         write_steps(comparison, rows)
         wrote(rows)
-    click.echo(json.dumps(comparison.to_dict()) if as_json else str(comparison))
+    form.show(comparison)
 
 
 def _report(message: str) -> None:
@@ -95,7 +94,7 @@ def _script(
     world: int,
     steps: int,
     settings: dict[str, Any],
-    as_json: bool,
+    form: Form,
 ) -> None:
     """A script's real steps beside those that are played."""
     from sim.analysis.calibration.training.measure import measure_script
@@ -112,4 +111,4 @@ def _script(
         steps=steps,
         settings=settings,
     )
-    click.echo(json.dumps(comparison.to_dict()) if as_json else str(comparison))
+    form.show(comparison)

@@ -118,9 +118,6 @@ def of_job(command: Callable[..., None]) -> Callable[..., None]:
     return asked
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
-
 def scenario_of(
     name: str | None,
     settings: Sequence[str],

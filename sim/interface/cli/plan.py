@@ -1,13 +1,10 @@
 """`sim plan`: the fastest layout that fits."""
 
-from pathlib import Path
-
 import click
 
 from sim.interface.cli import options
-from sim.interface.cli.files import STOPPED, draw, output, show
+from sim.interface.cli.files import STOPPED, Form, answers
 from sim.interface.frameworks.names import NAMES
-from sim.interface.plots import SUFFIXES
 
 
 @click.command(
@@ -45,14 +42,13 @@ from sim.interface.plots import SUFFIXES
 )
 @options.JOBS
 @options.PRICE
-@output("--picture", SUFFIXES, "Draw time against memory", "--plot")
+@answers("Draw time against memory", "--plot")
 @click.option(
     "--emit",
     type=click.Choice([*NAMES, "toml"]),
     help="Print the best layout that a framework has as its arguments, or a [plan] table (toml).",
 )
 @options.LIMIT
-@options.JSON
 def plan(
     model: str,
     topology: str,
@@ -66,9 +62,8 @@ def plan(
     within: float,
     jobs: int | None,
     price: str | None,
-    picture: Path | None,
     emit: str | None,
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Search the fastest layout of MODEL on TOPOLOGY that fits.
 
@@ -78,7 +73,7 @@ def plan(
     """
     from sim.analysis.search.plan import plan as planned
     from sim.analysis.search.search import BEST
-    from sim.analysis.search.text import in_a_line
+    from sim.interface.document.answers import line
 
     outcome = planned(
         model,
@@ -97,11 +92,10 @@ def plan(
         best=1 if emit else BEST,
     )
     if emit is None:
-        show(outcome, as_json=as_json, picture=picture)
+        form.show(outcome)
     else:
-        if picture is not None:
-            draw(outcome, picture)
-        for note in (in_a_line(outcome), *outcome.inputs.notes):
+        form.write(outcome)
+        for note in (line(outcome), *outcome.inputs.notes):
             click.echo(f"note: {note}", err=True)
         text, unsaid = outcome.emitted(emit)
         for choice in unsaid:

@@ -8,7 +8,7 @@ import click
 from sim.config.errors import InputError
 from sim.interface.cli import options
 from sim.interface.cli.calibrate import kernels_of
-from sim.interface.cli.files import PICTURE, output, show, wrote
+from sim.interface.cli.files import Form, answers, output, wrote
 
 
 @click.command(
@@ -33,8 +33,7 @@ from sim.interface.cli.files import PICTURE, output, show, wrote
 @output("--readings", (".csv",), "Write what kernels and collectives took, as sim calibrate reads")
 @output("--profile", (".toml",), "Fit a device's profile to the products of the traces")
 @click.option("--as", "device", default="", metavar="NAME", help="The device that --profile is of.")
-@PICTURE
-@options.JSON
+@answers()
 def replay(
     traces: tuple[Path, ...],
     kernels: tuple[str, ...],
@@ -46,8 +45,7 @@ def replay(
     readings: Path | None,
     profile: Path | None,
     device: str,
-    picture: Path | None,
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Play the steps of TRACES again, as they were and changed.
 
@@ -77,7 +75,7 @@ def replay(
     if profile is not None:
         origin = {"files": ", ".join(trace.name for trace in traces)}
         kernels_of(traces, profile, device, {}, {}, "fp16", origin, aside=True)
-    show(answer, as_json=as_json, picture=picture)
+    form.show(answer)
 
 
 def _write(traces: tuple[Path, ...], out: Path) -> None:

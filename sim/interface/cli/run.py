@@ -11,9 +11,8 @@ import click
 from sim.config.errors import InputError
 from sim.config.plugins import modules
 from sim.config.progress import waited
-from sim.config.reads import recorded
 from sim.interface.cli import options
-from sim.interface.cli.files import output_attributes, show, wrote
+from sim.interface.cli.files import Form, answers, output_attributes, wrote
 
 
 def _outputs() -> Mapping[str, ModuleType]:
@@ -68,8 +67,7 @@ def _flag(name: str) -> str:
 )
 @options.TASK
 @options.LIMIT
-@options.JSON
-@recorded()  # a report shows what was read
+@answers("Draw the pipeline, or the distribution of samples")
 def run(
     scenario: str | None,
     named: Mapping[str, Any],
@@ -80,7 +78,7 @@ def run(
     engine: Literal["auto", "clock", "replay"],
     samples: int | None,
     task: Path | None,
-    as_json: bool,
+    form: Form,
     **outputs: Path | None,
 ) -> None:
     """Predict one training step of SCENARIO.
@@ -100,7 +98,7 @@ def run(
     for name, path in files.items():
         waited(f"writing {path}")(getattr(_outputs()[name], writer))(answer, path)
         wrote(path)
-    show(answer, as_json=as_json)
+    form.show(answer)
 
 
 def _refuse_with_samples(files: dict[str, Path]) -> None:

@@ -8,6 +8,7 @@ import click
 from sim.config.errors import InputError
 from sim.interface.cli import options
 from sim.interface.cli.files import output, wrote
+from sim.interface.document.terminal import text
 from sim.interface.plots import SUFFIXES
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ def show(name: str, picture: Path | None, gpus: int | None) -> None:
     A MODEL is a name, a TOML file or a Hugging Face config.json. A TOPOLOGY, the PROFILE of a
     device or fabric and an ALGORITHM (ring) are drawn, too.
     """
-    from sim.analysis.calibration.fitting.fabric_text import is_fabric
-    from sim.analysis.collectives.algorithms import is_algorithm
     from sim.config import catalog
+    from sim.interface.views.algorithm import is_algorithm
+    from sim.interface.views.fabric import is_fabric
     from sim.interface.views.model import is_model
     from sim.interface.views.profile import is_profile
     from sim.jobs.recorded.file import is_script
@@ -55,19 +56,19 @@ def show(name: str, picture: Path | None, gpus: int | None) -> None:
 
 
 def _show_model(name: str, picture: Path | None, gpus: int | None) -> None:
-    from sim.interface.views.model import describe
+    from sim.interface.views.model import view
     from sim.model import reading
 
     _refuse("a model is shown as text", picture, gpus)
-    click.echo(describe(reading.load(name), options.title(name)))
+    click.echo(text(view(reading.load(name), options.title(name))))
 
 
 def _show_recording(name: str, picture: Path | None, gpus: int | None) -> None:
-    from sim.interface.views.recording import describe
+    from sim.interface.views.recording import view
     from sim.jobs.recorded.file import read
 
     _refuse("a recording is shown as text", picture, gpus)
-    click.echo(describe(read(Path(name))))
+    click.echo(text(view(read(Path(name)))))
 
 
 def _refuse(what: str, picture: Path | None, gpus: int | None) -> None:
@@ -78,28 +79,28 @@ def _refuse(what: str, picture: Path | None, gpus: int | None) -> None:
 
 def _show_algorithm(name: str, ranks: int, picture: Path | None) -> None:
     """Its collectives, and the rounds of the first of them."""
-    from sim.analysis.collectives.algorithms import describe, schedules
     from sim.interface.plots import collective
+    from sim.interface.views.algorithm import schedules, view
 
-    click.echo(describe(name, ranks))
+    click.echo(text(view(name, ranks)))
     _draw(collective.figure(schedules(name, ranks)[0], title=name), picture, name)
 
 
 def _show_fabric(name: str, picture: Path | None) -> None:
-    from sim.analysis.calibration.fitting.fabric_text import describe
     from sim.interface.plots import fabric
+    from sim.interface.views.fabric import view
 
-    click.echo(describe(name))
+    click.echo(text(view(name)))
     _draw(fabric.figure(name), picture, Path(name).stem)
 
 
 def _show_profile(name: str, picture: Path | None) -> None:
     from sim.hardware.kernels.profile import load
     from sim.interface.plots import profile
-    from sim.interface.views.profile import describe
+    from sim.interface.views.profile import view
 
     shown, title = load(name), Path(name).stem
-    click.echo(describe(shown, title))
+    click.echo(text(view(shown, title)))
     _draw(profile.figure(shown, title), picture, title)
 
 
@@ -108,12 +109,12 @@ def _show_topology(name: str, gpus: int | None, picture: Path | None) -> None:
     from sim.engine.machine import Machine
     from sim.hardware.cluster.topology import load
     from sim.interface.plots import topology
-    from sim.interface.views.topology import describe
+    from sim.interface.views.topology import view
 
     shown = load(name)
     shown = shown.with_gpus(gpus) if gpus else shown
     Machine(shown, backend.load(shown.backend))  # refuses what no library has
-    click.echo(describe(shown))
+    click.echo(text(view(shown)))
     _draw(topology.figure(shown), picture, shown.name)
 
 

@@ -6,7 +6,7 @@ import click
 
 from sim.analysis.sweeps.table import SUFFIXES
 from sim.interface.cli import options
-from sim.interface.cli.files import PICTURE, output, show, wrote
+from sim.interface.cli.files import Form, answers, output, wrote
 
 
 @click.command(
@@ -42,9 +42,8 @@ from sim.interface.cli.files import PICTURE, output, show, wrote
 @output("--out", SUFFIXES, "Write the table")
 @options.PRICE
 @options.SETTINGS
-@PICTURE
+@answers()
 @options.LIMIT
-@options.JSON
 def sweep(
     scenario: str,
     varied: tuple[str, ...],
@@ -58,8 +57,7 @@ def sweep(
     out: Path | None,
     price: str | None,
     settings: tuple[str, ...],
-    picture: Path | None,
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Simulate SCENARIO at every point of a grid or table.
 
@@ -88,4 +86,4 @@ def sweep(
     if out is not None:
         write(answer.frame, out)
         wrote(out)
-    show(answer, as_json=as_json, picture=picture)
+    form.show(answer)

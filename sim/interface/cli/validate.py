@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sim.interface.cli import options
-from sim.interface.cli.files import output, show, wrote
-from sim.interface.plots import SUFFIXES
+from sim.interface.cli.files import Form, answers, output, wrote
 
 if TYPE_CHECKING:
     from sim.analysis.validation.validate import ValidatedTable
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
-@output("--picture", SUFFIXES, "Draw predicted against measured", "--plot")
+@answers("Draw predicted against measured", "--plot")
 @output("--rows", (".csv",), "Write every row's prediction")
 @output("--spread", (".toml",), "Write how far off the tables are, for intervals")
 @output("--page", (), "Write every row, with pictures, as pages of Markdown")
@@ -32,11 +31,9 @@ if TYPE_CHECKING:
 @options.SETTINGS
 @options.JOBS
 @options.LIMIT
-@options.JSON
 @click.option("--quiet", is_flag=True, help="Print the tables' errors only, not every row.")
 def validate(
     tables: tuple[str, ...],
-    picture: Path | None,
     rows: Path | None,
     spread: Path | None,
     page: Path | None,
@@ -45,7 +42,7 @@ def validate(
     at_most: int | None,
     settings: tuple[str, ...],
     jobs: int | None,
-    as_json: bool,
+    form: Form,
     quiet: bool,
 ) -> None:
     """Hold predictions against measured runs.
@@ -57,7 +54,7 @@ def validate(
     from sim.analysis.validation.answer import validate as validated
 
     if ablation:
-        _ablate(tables, at_most, jobs, as_json)
+        _ablate(tables, at_most, jobs, form)
         return
     answer = validated(
         *tables, settings=settings, at_most=at_most, jobs=jobs, coverage=coverage, quiet=quiet
@@ -69,14 +66,14 @@ def validate(
         if path is not None:
             write(answer.tables, path)
             wrote(path)
-    show(answer, as_json=as_json, picture=picture)
+    form.show(answer)
 
 
 def _write_pages(runs: "Sequence[ValidatedTable]", folder: Path) -> None:
-    """The pages of `validation.page`, and a picture beside each that has timed rows."""
-    from sim.analysis.validation.page import pages
+    """The pages of `views.validation_pages`, and a picture beside each that has timed rows."""
     from sim.config.files import atomic_write
     from sim.interface.plots import picture, residuals
+    from sim.interface.views.validation_pages import pages
 
     folder.mkdir(exist_ok=True)
     pictures = {}
@@ -90,9 +87,11 @@ def _write_pages(runs: "Sequence[ValidatedTable]", folder: Path) -> None:
             part.write_text(text, encoding="utf-8")
 
 
-def _ablate(tables: tuple[str, ...], at_most: int | None, jobs: int | None, as_json: bool) -> None:
+def _ablate(tables: tuple[str, ...], at_most: int | None, jobs: int | None, form: Form) -> None:
     from sim.analysis.validation import ablation, shipped
+    from sim.interface.document.terminal import text
+    from sim.interface.views.validation import ablations
 
     paths = [shipped.table(name) for name in tables] or shipped.tables()
     found = ablation.ablations(paths, at_most=at_most, jobs=jobs)
-    click.echo(json.dumps(ablation.to_dict(found)) if as_json else ablation.text(found))
+    click.echo(json.dumps(ablation.to_dict(found)) if form.as_json else text(ablations(found)))

@@ -6,8 +6,7 @@ import click
 
 from sim.config.errors import InputError
 from sim.interface.cli import options
-from sim.interface.cli.files import output, show
-from sim.interface.plots import SUFFIXES
+from sim.interface.cli.files import Form, answers
 
 
 @click.command(
@@ -23,11 +22,10 @@ from sim.interface.plots import SUFFIXES
     "--least-samples", type=options.NUMBER, help="Samples to the target with small batches."
 )
 @options.TASK
-@output("--picture", SUFFIXES, "Draw time and cost")
+@answers("Draw time and cost")
 @options.PRICE
 @options.SETTINGS
 @options.LIMIT
-@options.JSON
 def workers(
     scenario: str,
     counts: str,
@@ -35,9 +33,8 @@ def workers(
     least_samples: float | None,
     task: Path | None,
     price: str | None,
-    picture: Path | None,
     settings: tuple[str, ...],
-    as_json: bool,
+    form: Form,
 ) -> None:
     """Say where more workers of SCENARIO stop helping.
 
@@ -59,4 +56,4 @@ def workers(
         price=price,
         settings=settings,
     )
-    show(answer, as_json=as_json, picture=picture)
+    form.show(answer)

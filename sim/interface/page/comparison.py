@@ -1,59 +1,67 @@
 """The page of jobs side by side."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sim.analysis.comparison.comparison import Comparison
+from sim.engine.timeline import Timeline
+from sim.interface.document.nodes import (
+    Figure,
+    Figures,
+    Listing,
+    Section,
+    Sentence,
+    document,
+    section,
+)
 from sim.interface.page import inputs
 from sim.interface.page.figures import through
 from sim.interface.page.network import element
+from sim.interface.page.nodes import Drawing, paged
 from sim.interface.page.page import html
-from sim.interface.page.section import Figure, Section, Table
 from sim.interface.page.timeline import chart
+from sim.interface.views import comparison as words
 from sim.results.answer import Inputs
 from sim.results.formatting import time_unit
 
 
 def page(compared: Comparison, files: Sequence[str]) -> str:
     """Everything that a comparison says, and the timelines to one scale, which move together."""
+    title = " against ".join(compared.names[:3]) + ", ..." * (len(compared.names) > 3)
+    best = Figures((Figure(title="best", shown=compared.winner, key="best"),))
     return html(
-        " against ".join(compared.names[:3]) + ", ..." * (len(compared.names) > 3),
+        document(title, best, *_sections(compared, files)),
         subtitle=compared.title,
-        figures=[Figure(title="best", shown=compared.winner, key="best")],
-        warnings=[],
-        sections=list(_sections(compared, files)),
         numbers=compared.to_dict(),
         command="sim compare",
     )
 
 
 def _sections(compared: Comparison, files: Sequence[str]) -> Iterator[Section]:
-    yield Section(
-        name="table",
-        title="Side by side",
-        text=[compared.reason],
-        tables=[Table(caption=compared.title, rows=compared.table, headed=True)],
-        given=[f"{name}: {asked}" for name, asked in compared.asked.items()],
-    )
-    head = ("", *compared.names)
-    parts = [Table(caption=f"{own.title}, against {compared.names[0]}", rows=[head, *own.rows],
-                   headed=True) for own in compared.parts if own.moves]  # fmt: skip
+    asked = [Listing(f"{name}: {asked}") for name, asked in compared.asked.items()]
+    table = words.side_by_side(compared)
+    reason = Sentence(compared.reason)
+    yield section(table.title, reason, *table.nodes, *asked, name="table")
+    parts = [(Sentence(part.title), *part.nodes) for part in words.differences(compared)]
     if parts:
-        yield Section(name="differences", title="Where the differences come from", tables=parts)
+        nodes = [node for part in parts for node in part]
+        yield section("Where the differences come from", *nodes, name="differences")
     known = [(case.name, case.result.excerpt) for case in compared.cases]
     drawn = [(name, own) for name, own in known if own and own.roles and own.end > 0.0]
     if drawn:
-        end = max(own.end for _, own in drawn)
-        along = through(end / time_unit(end)[0])
-        yield Section(
-            name="timeline",
-            title="Timelines",
-            text=["To one scale; they move together."],
-            charts=[
-                chart(own, along, of=name, name=f"timeline-{number}", end=end)
-                for number, (name, own) in enumerate(drawn)
-            ],
-        )
+        yield _timelines(drawn)
     if any(case.result.get("curve") for case in compared.cases):
-        yield Section(name="learning", title="Learning", drawing=element(compared.plot()))
+        yield paged("Learning", Drawing(element(compared.plot())), name="learning")
     given = [f"{name}\n{inputs.told(own)}" for name, own in compared.inputs.items()]
-    yield inputs.section(Inputs(), files, given)
+    yield inputs.shown(Inputs(), files, given)
+
+
+def _timelines(drawn: Sequence[tuple[str, Timeline]]) -> Section:
+    end = max(timeline.end for _, timeline in drawn)
+    along = through(end / time_unit(end)[0])
+    charts = [
+        replace(chart(own, along, of=name, name=f"timeline-{n}", end=end), moves=n == 0)
+        for n, (name, own) in enumerate(drawn)
+    ]
+    together = Sentence("To one scale; they move together.")
+    return paged("Timelines", together, *charts, name="timeline")

@@ -5,9 +5,9 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.reads import path_of, text
-from sim.interface.page.section import Section
+from sim.interface.document.nodes import Listing, Section, Sentence, section
+from sim.interface.document.terminal import aligned
 from sim.results.answer import Inputs
-from sim.results.tables import aligned
 
 _SHOWN = (".toml", ".json")
 _MOST = 100_000  # characters of a file; longer ones are tables of numbers
@@ -18,23 +18,24 @@ _FOLDERS = (
 )  # fmt: skip
 
 
-def section(inputs: Inputs, names: Sequence[str], given: Sequence[str]) -> Section:
+def shown(inputs: Inputs, names: Sequence[str], given: Sequence[str]) -> Section:
     """The inputs, as they were understood (`given`), and each file as it stands, with comments."""
-    files = sorted(_files(names))
+    files = [(title, content) for _, title, content in sorted(_files(names))]
     where = "" if files else " This page was written from a result alone: its files are not known."
-    return Section(
+    intro = (
+        "As simulated, settings included. The files below say in their comments where each "
+        f"number comes from. Written by clustersim {inputs.version}.{where}"
+    )
+    changed = (
+        *_said("plan, keys that are not as usual", inputs.plan),
+        *_said("changed for this question", inputs.change),
+    )
+    return section(
+        "Inputs and their sources",
+        Sentence(intro),
+        *map(Listing, (*given, *changed)),
+        *(Listing(content, title) for title, content in dict(files).items()),
         name="inputs",
-        title="Inputs and their sources",
-        text=[
-            "As simulated, settings included. The files below say in their comments where each "
-            f"number comes from. Written by clustersim {inputs.version}.{where}"
-        ],
-        given=[
-            *given,
-            *_said("plan, keys that are not as usual", inputs.plan),
-            *_said("changed for this question", inputs.change),
-        ],
-        files={title: content for _, title, content in files},
     )
 
 

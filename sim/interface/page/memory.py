@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.engine.memory_curve import MemoryCurve
 from sim.interface.page.figures import blank
-from sim.interface.page.section import Chart
+from sim.interface.page.nodes import Chart
 from sim.interface.plots.memory import colour_of
 from sim.results.formatting import time_unit
 from sim.results.result import Result
@@ -100,6 +100,7 @@ def _stages(curves: Sequence[MemoryCurve], result: Result, along: Range1d) -> Ch
         figure=made,
         says=f"Memory over the step of one GPU of each of {len(curves)} stages.",
         legend={f"stage {curve.stage}": colours[curve.stage] for curve in named},
+        moves=False,
     )
 
 

@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from sim.config.units import human_bytes
 from sim.engine.link_loads import LinkLoad
 from sim.hardware.cluster.topology import Topology
-from sim.interface.page.section import Section, Table
+from sim.interface.document.nodes import Section, Sentence, Table
+from sim.interface.page.nodes import Drawing, paged
 from sim.interface.plots import topology as drawing
 from sim.interface.plots.picture import rendered
 from sim.interface.views.topology import rate
-from sim.results.formatting import percent
-from sim.results.tables import Cells
+from sim.results.formatting import Cells, percent
 
 KINDS = {
     "port": "ports of GPUs into their node's fabric",
@@ -29,13 +29,8 @@ KINDS = {
 
 def section(topology: Topology, busy: Mapping[str, float], table: Table, text: str) -> Section:
     """The cluster, with the share of time for which its busiest link of each kind is busy."""
-    return Section(
-        name="network",
-        title="Network",
-        text=[text],
-        drawing=element(drawing.figure(topology, busy)),
-        tables=[table] if table.body else [],
-    )
+    drawn = Drawing(element(drawing.figure(topology, busy)))
+    return paged("Network", Sentence(text), drawn, table if table.body else None, name="network")
 
 
 def element(figure: Figure) -> str:

@@ -1,43 +1,39 @@
 """The page itself: Bokeh's library, the figures, the text and the numbers in one file of HTML."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from bokeh.embed import components
 from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from sim.interface.page.section import Figure, Section
+from sim.interface.document.nodes import Document
+from sim.interface.page.nodes import charts
 
 
 def html(
-    title: str,
+    document: Document,
     *,
     subtitle: str,
-    figures: Sequence[Figure],
-    warnings: Iterable[str],
-    sections: Sequence[Section],
     numbers: Mapping[str, Any],
     columns: Mapping[str, Any] | None = None,
     command: str = "sim run",
 ) -> str:
     """One page. `numbers` are the JSON that a `command` writes, `columns` what its sliders look
     up."""
-    charts = [chart for section in sections for chart in section.charts]
     library = Resources(mode="inline", components=["bokeh"])  # no widgets: the page has HTML's own
-    script, places = components({chart.name: chart.figure for chart in charts}, wrap_script=False)
+    figures = {chart.name: chart.figure for chart in charts(document)}
+    script, places = components(figures, wrap_script=False)
     # What is inside ours is escaped; StrictUndefined makes a typing error of a name an error.
     templates = Environment(
         loader=PackageLoader("sim.interface.page", "."),
         autoescape=True,
         undefined=StrictUndefined,
     )
+    templates.filters["kind"] = lambda node: type(node).__name__
     return templates.get_template("page.html").render(
-        title=title,
+        document=document,
         subtitle=subtitle,
-        figures=figures,
-        warnings=list(warnings),
-        sections=sections,
         numbers=numbers,
         columns=columns,
         command=command,

@@ -5,16 +5,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from bokeh.models import HoverTool, Range1d
 
-from sim.config.units import human_bytes, human_seconds
 from sim.hardware.cluster.link import links_named
+from sim.interface.document import terminal
+from sim.interface.document.nodes import Section, Sentence, Table, document, warnings
 from sim.interface.page import inputs, network
 from sim.interface.page.figures import blank, through
+from sim.interface.page.nodes import Chart, paged
 from sim.interface.page.page import html
-from sim.interface.page.section import Chart, Figure, Section, Table
 from sim.interface.page.timeline import chart
 from sim.interface.plots.picture import PALETTE
 from sim.interface.views import sharing as words
-from sim.interface.views.topology import describe
+from sim.interface.views import topology
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.update_record import CurvePoint
 from sim.results.formatting import finite, loss, time_unit
@@ -26,81 +27,36 @@ def page(outcome: Outcome, files: Sequence[str]) -> str:
     """All that an outcome knows."""
     numbers = outcome.to_dict()
     numbers["curve"] = finite([point._asdict() for point in _thinned(outcome.curve)])
+    figures, told = words.figures(outcome), warnings(outcome.warnings)
     return html(
-        outcome.scenario,
+        document(outcome.scenario, figures, *told, *_sections(outcome, files)),
         subtitle=words.title(outcome),
-        figures=list(_figures(outcome)),
-        warnings=outcome.warnings,
-        sections=list(_sections(outcome, files)),
         numbers=numbers,
     )
 
 
-def _figures(outcome: Outcome) -> Iterator[Figure]:
-    late = outcome.staleness
-    yield Figure(title="time", key="time", shown=human_seconds(outcome.time),
-                 note=f"{outcome.updates:,} updates")  # fmt: skip
-    yield Figure(title="updates/s", key="updates_per_second",
-                 shown=f"{outcome.updates_per_second:,.3g}")  # fmt: skip
-    yield Figure(title="samples/s", key="samples_per_second",
-                 shown=f"{outcome.samples_per_second:,.0f}")  # fmt: skip
-    yield Figure(title="staleness", key="staleness.mean", shown=f"{late['mean']:.2f}",
-                 note=f"updates in the mean, at most {late['max']}")  # fmt: skip
-    yield Figure(title="on all links", key="bytes", shown=human_bytes(outcome.bytes))
-    if outcome.diverged:
-        yield Figure(title="loss at the end", key="diverged", shown="diverged")
-    elif outcome.loss is not None:
-        yield Figure(title="loss at the end", key="loss", shown=loss(outcome.loss))
-
-
 def _sections(outcome: Outcome, files: Sequence[str]) -> Iterator[Section]:
     excerpt = outcome.excerpt
-    yield Section(name="breakdown", title="Where the time goes", tables=list(_breakdown(outcome)))
+    yield words.breakdown(outcome)
+    yield from filter(None, (words.step(outcome), words.staleness(outcome)))
     if excerpt.end > 0.0:
         along = through(excerpt.end / time_unit(excerpt.end)[0])
-        yield Section(
-            name="timeline",
-            title="Timeline",
-            text=[f"A row for each worker; shown is {outcome.excerpt_name}."],
-            charts=[chart(excerpt, along, of=outcome.scenario)],
-        )
-    if outcome.curve:
-        yield Section(
-            name="learning",
-            title="Learning",
-            text=[f"{outcome.task}: {outcome.label}."],
-            charts=[_learning(outcome)],
-            tables=[Table(caption="At the end", rows=words.loss_rows(outcome))],
-        )
-    if outcome.memory:
-        rows = list(words.memory_rows(outcome))
-        yield Section(name="memory", title="Memory", tables=[Table(caption="Held", rows=rows)])
+        rows = Sentence(f"A row for each worker; shown is {outcome.excerpt_name}.")
+        drawn = chart(excerpt, along, of=outcome.scenario)
+        yield paged("Timeline", rows, drawn, name="timeline")
+    if (learnt := words.learning(outcome)) and outcome.curve:
+        yield paged(learnt.title, _learning(outcome), *learnt.nodes, name="learning")
+    yield from filter(None, [words.memory(outcome)])
     if outcome.topology is not None:
         text = (
             "Cables have the colour of the busiest link of their kind: the share of the run for "
             "which it carries bytes."
         )
-        rows = words.link_rows(outcome)
-        keys = [f"links.{number}.bytes" for number in range(len(rows))]
-        links = Table(caption="Busiest links", rows=rows, keys=keys)
+        (links,) = words.links(outcome).nodes
+        assert isinstance(links, Table)
         yield network.section(outcome.topology, _busiest(outcome), links, text)
-    given = [] if outcome.topology is None else [describe(outcome.topology)]
-    yield inputs.section(outcome.inputs, files, given)
-
-
-def _breakdown(outcome: Outcome) -> Iterator[Table]:
-    rows = list(words.time_rows(outcome))
-    shares = [outcome.shares[row[0]] for row in rows]
-    yield Table(
-        caption="Of all workers in the mean, and of the workers with the least and the most of it",
-        rows=rows,
-        shares=[share / max(shares) for share in shares],
-        keys=[f"shares.{row[0]}" for row in rows],
-    )
-    if outcome.step:
-        yield Table(caption="A step of a worker", rows=list(words.step_rows(outcome)))
-    if outcome.staleness["max"]:
-        yield Table(caption="Updates by staleness", rows=list(words.staleness_rows(outcome)))
+    given = [] if outcome.topology is None else [terminal.text(topology.view(outcome.topology))]
+    yield inputs.shown(outcome.inputs, files, given)
 
 
 def _thinned(curve: Sequence[CurvePoint]) -> list[CurvePoint]:

@@ -1,6 +1,5 @@
 """A figure as a picture file, PNG or SVG: the same bytes for the same figure."""
 
-from base64 import b64encode
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,6 @@ class Figure(sheets.Figure):
 
     def _repr_png_(self) -> bytes:
         return _small(self)
-
-
-def html(figure: sheets.Figure) -> str:
-    """The same picture within a page."""
-    data = b64encode(_small(figure)).decode()
-    return f'<img style="max-width:100%" src="data:image/png;base64,{data}">'
 
 
 def _small(figure: sheets.Figure) -> bytes:

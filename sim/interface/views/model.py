@@ -1,4 +1,4 @@
-"""A model in a few lines of text: its layers, parameters, FLOPs, what a token leaves in memory."""
+"""A model in a few lines: its layers, parameters, FLOPs, what a token leaves in memory."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
+from sim.interface.document.nodes import Document, Sentence, document, table
+from sim.model import reading
 from sim.model.block import block
 from sim.model.counts import active_parameters, model_flops, parameters, whole
 from sim.model.kinds import specialised
-from sim.model.reading import document
 from sim.model.transformer import Transformer
-from sim.results.formatting import count, large
-from sim.results.tables import Cells, aligned
+from sim.results.formatting import Cells, count, large
 
 _WIDTH = 2  # bytes of a half-precision key, value or activation
 
@@ -24,17 +24,18 @@ def is_model(name: str) -> bool:
     (True, False)
     """
     try:
-        content = document(catalog.find("models", name))
+        content = reading.document(catalog.find("models", name))
     except InputError:
         return name.endswith(".json")  # nothing else is: its mistake is told
     return "layers" in content or "kind" in content
 
 
-def describe(model: Transformer, name: str) -> str:
+def view(model: Transformer, name: str) -> Document:
     """Shape, parameters by part, model FLOPs of a token, and bytes that it leaves.
 
     >>> from sim.model.reading import load
-    >>> print(describe(load("llama3-8b"), "llama3-8b"))
+    >>> from sim.interface.document.terminal import text
+    >>> print(text(view(load("llama3-8b"), "llama3-8b")))
     llama3-8b: 32 layers (dense), 4,096 hidden, 32 heads, 8 of keys, 128,256 words
       parameters       8.03 billion
         embedding       525 million
@@ -45,8 +46,8 @@ def describe(model: Transformer, name: str) -> str:
       activations          6.63 MiB  a token, all layers, in half precision, nothing recomputed
     """
     rows = [*_parameters(model), *_traffic(model)]
-    lines = [f"{name}: {_shape(model)}", aligned(rows)]
-    return "\n".join([*lines, *(f"note: {note}" for note in model.notes)])
+    notes = (Sentence(note, "note") for note in model.notes)
+    return document(f"{name}: {_shape(model)}", table(rows), *notes)
 
 
 def _shape(model: Transformer) -> str:

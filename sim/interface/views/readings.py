@@ -1,25 +1,34 @@
-"""Readings as a table of text."""
+"""Readings: time, bytes and samples of each."""
 
 from collections.abc import Sequence
 from math import isnan
 
+from sim.interface.document.nodes import Document, Sentence, document, table
 from sim.jobs.traces.operation_times import OperationTime
+from sim.results.formatting import Cells
+
+_LONGEST = 45  # characters of an operation's name
+_HEAD = ("operation", "ranks", "nodes", "bytes", "us", "sigma", "n")
 
 
-def text(readings: Sequence[OperationTime], most: int = 40) -> str:
-    """Time, bytes and samples of at most so many readings."""
-    lines = [f"{'operation':46}{'ranks':>6}{'nodes':>6}{'bytes':>14}{'us':>12}{'sigma':>7}{'n':>6}"]
-    lines += map(_line, readings[:most])
-    if len(readings) > most:
-        lines.append(f"and {len(readings) - most} more")
-    return "\n".join(lines)
+def view(readings: Sequence[OperationTime], most: int = 40) -> Document:
+    """At most so many readings, a row each."""
+    left = len(readings) - most
+    more = Sentence(f"and {left} more") if left > 0 else None
+    return document("", table(map(_cells, readings[:most]), _HEAD), more)
 
 
-def _line(reading: OperationTime) -> str:
-    operation = f"{reading.operation} {reading.name}".strip()
+def _cells(reading: OperationTime) -> Cells:
+    operation = f"{reading.operation} {reading.name}".strip()[:_LONGEST]
     size = "" if isnan(reading.bytes) else f"{reading.bytes:,.0f}"
     sigma = "" if isnan(reading.sigma) else f"{reading.sigma:.3f}"
+    micros = f"{1e6 * reading.seconds:,.1f}"
     return (
-        f"{operation[:45]:46}{reading.ranks:6}{reading.nodes:6}{size:>14}"
-        f"{1e6 * reading.seconds:12,.1f}{sigma:>7}{reading.samples:6}"
+        operation,
+        str(reading.ranks),
+        str(reading.nodes),
+        size,
+        micros,
+        sigma,
+        str(reading.samples),
     )

@@ -1,4 +1,4 @@
-"""A recording of a training script in a few lines of text: what one rank does in a step."""
+"""A recording of a training script in a few lines: what one rank does in a step."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,24 +6,24 @@ from typing import get_args
 
 from sim.config.units import human_bytes
 from sim.hardware.kernels.dispatch import Phase
+from sim.interface.document.nodes import Document, Section, Sentence, document, section, table
 from sim.jobs.recorded.memory import Memory
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.work import work_of
-from sim.results.formatting import count, large, several
-from sim.results.tables import Cells, aligned
+from sim.results.formatting import Cells, count, large, several
 
 
-def describe(recordings: Sequence[Recording]) -> str:
+def view(recordings: Sequence[Recording]) -> Document:
     """Of each pipeline stage: parameters, FLOPs, kernels by phase, what is sent in which groups,
     and the device's memory."""
-    return "\n".join(_one(own) for own in recordings)
+    return document("", *map(_rank, recordings))
 
 
-def _one(own: Recording) -> str:
+def _rank(own: Recording) -> Section:
     command = " ".join((own.script, *own.arguments))
     head = f"{command}: rank {own.rank} of {own.world:,}, torch {own.torch}"
-    notes = (f"note: {note}" for note in own.notes)
-    return "\n".join([head, aligned([*_work(own), *_kernels(own), *_sent(own)]), *notes])
+    notes = (Sentence(note, "note") for note in own.notes)
+    return section(head, table([*_work(own), *_kernels(own), *_sent(own)]), *notes)
 
 
 def _work(own: Recording) -> Iterator[Cells]:

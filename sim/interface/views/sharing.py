@@ -1,95 +1,104 @@
-"""An outcome of shared updates as a page."""
+"""An outcome of shared updates: pace, where the workers' time goes, links, memory, learning."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Iterator
 
 from sim.config.units import human_bytes, human_seconds
+from sim.interface.document.nodes import (
+    Document,
+    Figure,
+    Figures,
+    Section,
+    Sentence,
+    Table,
+    document,
+    section,
+    table,
+    warnings,
+)
 from sim.jobs.sharing.outcome import Outcome
-from sim.results.formatting import bar, count, loss
-from sim.results.tables import Cells
+from sim.results.formatting import Cells, count, loss
 
 _BINS = 12  # of the histogram, at most
+_LINKS = 5  # the busiest
 
 
-def text(outcome: Outcome) -> str:
-    """The outcome in plain text."""
-    blocks = [
-        title(outcome) + "\n" + aligned(headline(outcome)),
-        "Where the workers' time goes, in the mean\n" + aligned(time_rows(outcome)),
-        "Busiest links\n" + aligned(link_rows(outcome)),
-    ]
-    if outcome.step:
-        blocks.insert(1, "A step of a worker\n" + aligned(step_rows(outcome)))
-    if outcome.memory:
-        blocks.append("Memory\n" + aligned(memory_rows(outcome)))
-    if outcome.staleness["max"]:
-        blocks.append("Updates by staleness\n" + aligned(staleness_rows(outcome)))
-    if outcome.loss is not None:
-        blocks.append(f"Learning: {outcome.task} ({outcome.label})\n" + aligned(loss_rows(outcome)))
-    foot = f"{outcome.events:,} events, {outcome.wall_seconds:.2f} s"
-    blocks.append("\n".join([foot, *(f"warning: {warning}" for warning in outcome.warnings)]))
-    return "\n\n".join(blocks)
-
-
-def html(outcome: Outcome) -> str:
-    """The same page for a notebook."""
-    parts = [f"<h4>{escape(title(outcome))}</h4>", html_table(headline(outcome))]
-    parts += ["<b>Where the workers' time goes</b>", html_table(time_rows(outcome))]
-    parts += ["<b>Busiest links</b>", html_table(link_rows(outcome))]
-    if outcome.memory:
-        parts += ["<b>Memory</b>", html_table(memory_rows(outcome))]
-    if outcome.staleness["max"]:
-        parts += ["<b>Updates by staleness</b>", html_table(staleness_rows(outcome))]
-    if outcome.loss is not None:
-        parts += [f"<b>Learning: {escape(outcome.task)}</b> ({outcome.label})"]
-        parts.append(html_table(loss_rows(outcome)))
-    parts += [f"<div>⚠ {escape(warning)}</div>" for warning in outcome.warnings]
-    return '<div style="line-height:1.4">' + "\n".join(parts) + "</div>"
-
-
-def headline(outcome: Outcome) -> list[Cells]:
-    """The numbers that a reader came for."""
-    late = outcome.staleness
-    rows: list[Cells] = [
-        ("time", human_seconds(outcome.time), f"{outcome.updates:,} updates"),
-        ("updates/s", f"{outcome.updates_per_second:,.3g}", ""),
-        ("samples/s", count(outcome.samples_per_second), ""),
-        ("staleness", f"{late['mean']:.2f} updates", f"at most {late['max']}"),
-        ("on all links", human_bytes(outcome.bytes), ""),
-        ("steps in", outcome.inputs.precision, outcome.inputs.step),
-    ]
-    if outcome.to_target:
-        found = outcome.to_target
-        told = f"{found['samples']:,.3g} samples at {found['batch']:,.0f} an update by its curve"
-        rows.append(("to the target", human_seconds(found["seconds"]), told))
-    if outcome.straggler_seconds:
-        rows.append(_lost(outcome.straggler_seconds))
-    if outcome.dropped:
-        rows.append(("dropped updates", f"{outcome.dropped:,}", ""))
-    if outcome.lost:
-        rows.append(("lost updates", f"{outcome.lost:,}", "with servers, since their checkpoints"))
-    return rows
-
-
-def _lost(seconds: float) -> Cells:
-    """The same work on the same devices with nothing slow: workers that are never in step also
-    collide less, which may be worth more than they lose."""
-    if seconds < 0.0:
-        return "gained by stragglers", human_seconds(-seconds), "messages collide less"
-    return "lost to stragglers", human_seconds(seconds), ""
-
-
-def title(outcome: Outcome) -> str:
-    return (
-        f"{outcome.scenario}: {outcome.method}, {len(outcome.workers)} workers of {outcome.worker}"
+def view(outcome: Outcome) -> Document:
+    """All that an outcome says."""
+    return document(
+        title(outcome),
+        figures(outcome),
+        breakdown(outcome),
+        step(outcome),
+        links(outcome),
+        memory(outcome),
+        staleness(outcome),
+        learning(outcome),
+        Sentence(f"{outcome.events:,} events, {outcome.wall_seconds:.2f} s", "aside"),
+        *warnings(outcome.warnings),
     )
 
 
-def time_rows(outcome: Outcome) -> Iterator[Cells]:
-    for cause, share in sorted(outcome.shares.items(), key=lambda item: -item[1]):
-        if share > 0.0005:
-            yield cause, f"{100 * share:.1f} %", _spread(outcome, cause)
+def title(outcome: Outcome) -> str:
+    """The job, its method, its workers."""
+    workers = f"{len(outcome.workers)} workers of {outcome.worker}"
+    return f"{outcome.scenario}: {outcome.method}, {workers}"
+
+
+def figures(outcome: Outcome) -> Figures:
+    """The numbers that a reader came for."""
+    return Figures(tuple(_figures(outcome)))
+
+
+def _figures(outcome: Outcome) -> Iterator[Figure]:
+    late, inputs = outcome.staleness, outcome.inputs
+    updates = f"{outcome.updates_per_second:,.3g}"
+    mean, most = f"{late['mean']:.2f} updates", f"at most {late['max']}"
+    samples = count(outcome.samples_per_second)
+    yield Figure(title="time", key="time", shown=human_seconds(outcome.time),
+                 note=f"{outcome.updates:,} updates")  # fmt: skip
+    yield Figure(title="updates/s", key="updates_per_second", shown=updates)
+    yield Figure(title="samples/s", key="samples_per_second", shown=samples)
+    yield Figure(title="staleness", key="staleness.mean", shown=mean, note=most)
+    yield Figure(title="on all links", key="bytes", shown=human_bytes(outcome.bytes))
+    yield Figure(title="steps in", shown=inputs.precision, note=inputs.step)
+    if outcome.to_target:
+        found = outcome.to_target
+        note = f"{found['samples']:,.3g} samples at {found['batch']:,.0f} an update by its curve"
+        seconds = human_seconds(found["seconds"])
+        yield Figure(title="to the target", key="to_target.seconds", shown=seconds, note=note)
+    if outcome.straggler_seconds:
+        yield _lost(outcome.straggler_seconds)
+    if outcome.dropped:
+        yield Figure(title="dropped updates", key="dropped", shown=f"{outcome.dropped:,}")
+    if outcome.lost:
+        note = "with servers, since their checkpoints"
+        yield Figure(title="lost updates", key="lost", shown=f"{outcome.lost:,}", note=note)
+
+
+def _lost(seconds: float) -> Figure:
+    """The same work on the same devices with nothing slow: workers that are never in step also
+    collide less, which may be worth more than they lose."""
+    shown = human_seconds(abs(seconds))
+    if seconds < 0.0:
+        return Figure(title="gained by stragglers", shown=shown, note="messages collide less")
+    return Figure(title="lost to stragglers", shown=shown, key="straggler_seconds")
+
+
+def breakdown(outcome: Outcome) -> Section:
+    """Shares of the workers' time by cause, in the mean, and of the workers with the least and the
+    most of it."""
+    shares = {
+        cause: share
+        for cause, share in sorted(outcome.shares.items(), key=lambda item: -item[1])
+        if share > 0.0005
+    }
+    rows = [(cause, f"{100 * share:.1f} %", _spread(outcome, cause))
+            for cause, share in shares.items()]  # fmt: skip
+    keys = [f"shares.{cause}" for cause in shares]
+    return section(
+        "Where the workers' time goes, in the mean", Table(rows=rows, keys=keys), name="breakdown"
+    )
 
 
 def _spread(outcome: Outcome, cause: str) -> str:
@@ -102,57 +111,82 @@ def _spread(outcome: Outcome, cause: str) -> str:
     return f"{low} to {high}"
 
 
-def staleness_rows(outcome: Outcome) -> Iterator[Cells]:
+def step(outcome: Outcome) -> Section | None:
+    """A worker's step by cause, where the worker is a group of GPUs."""
+    whole = sum(outcome.step.values())
+    rows = [
+        (cause, human_seconds(seconds), f"{100 * seconds / whole:.1f} %")
+        for cause, seconds in sorted(outcome.step.items(), key=lambda item: -item[1])
+        if seconds > 0.0005 * whole
+    ]
+    return section("A step of a worker", table(rows), name="step") if rows else None
+
+
+def links(outcome: Outcome) -> Section:
+    """The busiest links, their bytes and the share of time that they are busy."""
+    rows = [
+        (link["link"], human_bytes(link["bytes"]), f"{100 * link['busy']:.1f} % busy")
+        for link in outcome.links[:_LINKS]
+    ]
+    keys = [f"links.{number}.bytes" for number in range(len(rows))]
+    return section("Busiest links", Table(rows=rows, keys=keys), name="links")
+
+
+def memory(outcome: Outcome) -> Section | None:
+    """Of each kind of device how much it holds of how much, and the largest part."""
+    rows: list[Cells] = []
+    for holder in outcome.memory:
+        largest = max(holder["parts"], key=lambda name: holder["parts"][name])
+        room = f"of {human_bytes(holder['room'])}" if holder["room"] else ""
+        size = human_bytes(holder["total"])
+        rows.append((holder["name"], size, room, f"most of it {largest}"))
+    return section("Memory", table(rows), name="memory") if rows else None
+
+
+def staleness(outcome: Outcome) -> Section | None:
     """How many updates were so late, in at most twelve rows."""
-    counted = {int(late): times for late, times in outcome.staleness["histogram"].items()}
+    if not outcome.staleness["max"]:
+        return None
     width = outcome.staleness["max"] // _BINS + 1
     bins = Counter(dict.fromkeys(range(0, outcome.staleness["max"] + 1, width), 0))
-    for late, times in counted.items():
-        bins[late // width * width] += times
+    for late, times in outcome.staleness["histogram"].items():
+        bins[int(late) // width * width] += times
     most = max(bins.values())
-    for first, times in bins.items():
-        name = str(first) if width == 1 else f"{first} to {first + width - 1}"
-        yield name, f"{times:,}", bar(times / most)
+    named = {
+        str(first) if width == 1 else f"{first} to {first + width - 1}": times
+        for first, times in bins.items()
+    }
+    counted = Table(
+        rows=[(name, f"{times:,}") for name, times in named.items()],
+        shares=[times / most for times in named.values()],
+    )
+    return section("Updates by staleness", counted, name="staleness")
 
 
-def step_rows(outcome: Outcome) -> Iterator[Cells]:
-    whole = sum(outcome.step.values())
-    for cause, seconds in sorted(outcome.step.items(), key=lambda item: -item[1]):
-        if seconds > 0.0005 * whole:
-            yield cause, human_seconds(seconds), f"{100 * seconds / whole:.1f} %"
+def learning(outcome: Outcome) -> Section | None:
+    """The loss at the end, and when the target is reached."""
+    if outcome.loss is None:
+        return None
+    head = f"Learning: {outcome.task} ({outcome.label})"
+    return section(head, table(_loss_rows(outcome)), name="learning")
 
 
-def memory_rows(outcome: Outcome) -> Iterator[Cells]:
-    """How much each has of how much, and the largest part."""
-    for one in outcome.memory:
-        largest = max(one["parts"], key=lambda name: one["parts"][name])
-        room = f"of {human_bytes(one['room'])}" if one["room"] else ""
-        yield one["name"], human_bytes(one["total"]), room, f"most of it {largest}"
-
-
-def link_rows(outcome: Outcome) -> list[Cells]:
-    return [
-        (link["link"], human_bytes(link["bytes"]), f"{100 * link['busy']:.1f} % busy")
-        for link in outcome.links[:5]
-    ]
-
-
-def loss_rows(outcome: Outcome) -> list[Cells]:
-    rows: list[Cells] = [("loss at the end", loss(outcome.loss or 0.0))]
+def _loss_rows(outcome: Outcome) -> Iterator[Cells]:
     if outcome.diverged:
-        rows = [("loss at the end", "diverged", "a lower sharing.learning.rate may help")]
+        yield "loss at the end", "diverged", "a lower sharing.learning.rate may help"
+    else:
+        yield "loss at the end", loss(outcome.loss or 0.0)
     if outcome.accuracy is not None:
-        rows.append(("right answers", f"{outcome.accuracy:.1%}"))
+        yield "right answers", f"{outcome.accuracy:.1%}"
     if outcome.spread.get("distance") and not outcome.diverged:
         spread = outcome.spread
-        rows.append(("of the worst worker", loss(spread["worst"])))
-        rows.append(("of workers in the mean", loss(spread["worker"])))
-        rows.append(("distance of the workers", f"{spread['distance']:.3g}"))
+        yield "of the worst worker", loss(spread["worst"])
+        yield "of workers in the mean", loss(spread["worker"])
+        yield "distance of the workers", f"{spread['distance']:.3g}"
     if outcome.rate:
-        rows.append(("learning rate", outcome.rate))
+        yield "learning rate", outcome.rate
     if outcome.target is not None:
-        rows.append(("time to target", _to_target(outcome, outcome.target)))
-    return rows
+        yield "time to target", _to_target(outcome, outcome.target)
 
 
 def _to_target(outcome: Outcome, target: float) -> str:
@@ -162,23 +196,3 @@ def _to_target(outcome: Outcome, target: float) -> str:
     if there := outcome.touched(target):
         return f"never: a loss of {target:g} after {human_seconds(there.seconds)} is not kept"
     return f"never: no loss of {target:g}"
-
-
-def aligned(rows: Iterable[Cells]) -> str:
-    """Rows as text in columns."""
-    rows = list(rows)
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(_columns(rows))]
-    lines = (
-        "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=False)) for row in rows
-    )
-    return "\n".join(f"  {line}".rstrip() for line in lines)
-
-
-def _columns(rows: Sequence[Cells]) -> int:
-    return max((len(row) for row in rows), default=0)
-
-
-def html_table(rows: Iterable[Cells]) -> str:
-    """Rows as an HTML table."""
-    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-    return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"

@@ -1,15 +1,26 @@
-"""A result as a page that a person likes to read: as text, and as HTML for notebooks."""
+"""The result of a step: key figures, the time by cause, stages, memory."""
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from itertools import groupby
 from typing import Any
 
 from sim.config.units import human_bytes, human_seconds
+from sim.interface.document.nodes import (
+    Document,
+    Figure,
+    Figures,
+    Section,
+    Sentence,
+    Table,
+    document,
+    section,
+    table,
+    warnings,
+)
 from sim.results import likely
 from sim.results.formatting import (
+    Cells,
     apportioned,
-    bar,
     count,
     large,
     money,
@@ -20,75 +31,73 @@ from sim.results.formatting import (
 )
 from sim.results.memory_advice import memory_line
 from sim.results.result import Result
-from sim.results.tables import Cells, aligned, html_table
 
 _MOST_STAGES = 24
 
 
-def text(result: Result) -> str:
-    """The result in plain text: rates, where the time goes, stages, memory, warnings."""
-    sections = [
-        f"{result.scenario} on {several(result.ranks, 'GPU')}",
-        aligned(headline(result)),
-        "Where the time goes (the critical rank's step)",
-        aligned(time_rows(result, bars=True)),
-    ]
-    if len(result.stages) > 1:
-        sections += ["Stages", aligned(stage_rows(result))]
-    sections += [memory_line(result), aligned(memory_rows(result, bars=True))]
-    blocks = ["\n".join(pair) for pair in zip(sections[::2], sections[1::2], strict=True)]
-    blocks.append(
-        "\n".join([effort(result), *(f"warning: {warning}" for warning in result.warnings)])
-    )
-    return "\n\n".join(blocks)
-
-
-def in_a_line(result: Result) -> str:
-    """The job, its step, its use of the GPUs and their memory."""
-    return (
-        f"{result.scenario} on {several(result.ranks, 'GPU')}: "
-        f"{human_seconds(result.step_time_expected)} a step, {result.mfu:.1%} MFU as simulated, "
-        f"{human_bytes(result.memory_per_gpu['total'])} of a GPU's {human_bytes(result.capacity)}"
+def view(result: Result) -> Document:
+    """Rates, where the time goes, stages, memory, warnings."""
+    job = f"{result.scenario} on {several(result.ranks, 'GPU')}"
+    return document(
+        job,
+        figures(result),
+        breakdown(result),
+        stages(result),
+        memory(result),
+        Sentence(_effort(result), "aside"),
+        *warnings(result.warnings),
+        line=f"{job}: {human_seconds(result.step_time_expected)} a step, "
+        f"{result.mfu:.1%} MFU as simulated, {human_bytes(result.memory_per_gpu['total'])} "
+        f"of a GPU's {human_bytes(result.capacity)}",
     )
 
 
-def html(result: Result) -> str:
-    """The same page for a notebook."""
-    parts = [
-        f"<h4>{escape(result.scenario)} on {several(result.ranks, 'GPU')}</h4>",
-        html_table(headline(result)),
-        "<b>Where the time goes</b> (the critical rank's step)",
-        html_table(time_rows(result), shares=relative(result.breakdown)),
-    ]
-    if len(result.stages) > 1:
-        parts += ["<b>Stages</b>", html_table(stage_rows(result))]
-    colour = "inherit" if result.fits else "#d55e00"
-    parts.append(f'<b style="color:{colour}">{escape(memory_line(result))}</b>')
-    parts.append(html_table(memory_rows(result), shares=relative(memory_parts(result))))
-    parts += [f"<div>⚠ {escape(warning)}</div>" for warning in result.warnings]
-    parts.append(f"<small>{escape(effort(result))}</small>")
-    return '<div style="line-height:1.4">' + "\n".join(parts) + "</div>"
-
-
-def headline(result: Result) -> list[Cells]:
+def figures(result: Result) -> Figures:
     """The numbers that a reader came for: the expected step before the simulated one."""
-    used = (
-        f"simulated, all of attention counted; HFU {percent(result.hfu)} of the FLOPs that run, "
-        f"masked ones left out; {count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
-    )
-    return [
-        ("step time", human_seconds(result.step_time_expected), likely.bounds(result)),
-        ("simulated", human_seconds(result.step_time), likely.why(result)),
-        ("tokens/s", rate(result.tokens_per_second), _each(result)),
-        *([("MFU", percent(result.mfu), used)] * (result.mfu > 0)),
-        ("bubble", percent(result.bubble_fraction), "of the stages' time"),
-        ("model", large(result.parameters) if result.parameters else "unknown", _active(result)),
-        ("step in", result.inputs.precision, result.inputs.step),
-        *_cost(result),
-        *_dropped(result),
-        *_gains(result),
-        *_staleness(result),
-    ]
+    return Figures(tuple(_figures(result)))
+
+
+def _figures(result: Result) -> Iterator[Figure]:
+    yield Figure(
+        title="step time", key="step_time_expected", note=likely.bounds(result),
+        shown=human_seconds(result.step_time_expected),
+    )  # fmt: skip
+    yield Figure(
+        title="simulated", key="step_time", note=likely.why(result),
+        shown=human_seconds(result.step_time),
+    )  # fmt: skip
+    yield Figure(
+        title="tokens/s", key="tokens_per_second", note=_each(result),
+        shown=rate(result.tokens_per_second),
+    )  # fmt: skip
+    if result.mfu > 0:
+        used = (
+            f"simulated, all of attention counted; HFU {percent(result.hfu)} of the FLOPs that "
+            f"run, masked ones left out; {count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
+        )
+        yield Figure(title="MFU", key="mfu", shown=percent(result.mfu), note=used)
+    yield Figure(
+        title="bubble", key="bubble_fraction", shown=percent(result.bubble_fraction),
+        note="of the stages' time",
+    )  # fmt: skip
+    yield Figure(
+        title="model", key="parameters", note=_active(result),
+        shown=large(result.parameters) if result.parameters else "unknown",
+    )  # fmt: skip
+    yield Figure(title="step in", shown=result.inputs.precision, note=result.inputs.step)
+    if result.dollars_per_million_tokens is not None:
+        yield _cost(result, result.dollars_per_million_tokens)
+    if result.dropped:
+        note = "of what tokens send to experts"
+        yield Figure(title="dropped", key="dropped", shown=percent(result.dropped), note=note)
+    gains = [f"{percent(gain)} over {name}" for name, gain in result.gains.items()]
+    if gains:
+        yield Figure(title="schedule", shown=gains[0], note=", ".join(gains[1:]))
+    if result.staleness:
+        first, last = result.staleness[0], result.staleness[-1]
+        span = str(first) if first == last else f"{first} to {last}"
+        note = "updates that gradients are late, first to last stage"
+        yield Figure(title="staleness", shown=span, note=note)
 
 
 def _each(result: Result) -> str:
@@ -104,68 +113,49 @@ def _active(result: Result) -> str:
     return "parameters" + fewer * (result.active_parameters != result.parameters)
 
 
-def _cost(result: Result) -> Iterator[Cells]:
-    """Rent, where there is a price."""
-    if result.dollars_per_million_tokens is not None:
-        known = result.dollars_per_million_tokens
-        sure = likely.likely(result)
-        bounds = likely.interval((sure.low * known, sure.high * known), sure.level, money)
-        note = f"{bounds} a million tokens at {result.inputs.price}; simulated {money(known)} $"
-        yield "cost", f"{money(sure.expected * known)} $", note
+def _cost(result: Result, dollars: float) -> Figure:
+    """Rent (USD for a million tokens)."""
+    sure = likely.likely(result)
+    bounds = likely.interval((sure.low * dollars, sure.high * dollars), sure.level, money)
+    note = f"{bounds} a million tokens at {result.inputs.price}; simulated {money(dollars)} $"
+    return Figure(title="cost", shown=f"{money(sure.expected * dollars)} $", note=note)
 
 
-def _dropped(result: Result) -> Iterator[Cells]:
-    """The share of tokens that experts had no room for."""
-    if result.dropped:
-        yield "dropped", percent(result.dropped), "of what tokens send to experts"
-
-
-def _gains(result: Result) -> Iterator[Cells]:
-    """The gain of a schedule that was searched over fixed schedules."""
-    gains = [f"{percent(gain)} over {name}" for name, gain in result.gains.items()]
-    if gains:
-        yield "schedule", gains[0], ", ".join(gains[1:])
-
-
-def _staleness(result: Result) -> Iterator[Cells]:
-    """How late the gradients of the first and the last stage are."""
-    if result.staleness:
-        first, last = result.staleness[0], result.staleness[-1]
-        shown = str(first) if first == last else f"{first} to {last}"
-        yield "staleness", shown, "updates that gradients are late, first to last stage"
-
-
-# --- Rows ----------------------------------------------------------------------------------------
-
-
-def time_rows(result: Result, *, bars: bool = False) -> Iterator[Cells]:
+def breakdown(result: Result) -> Section:
     """Causes with their seconds and shares, largest first; the printed figures add up."""
     causes, step = _sorted(result.breakdown), result.step_time
     scale, unit = time_unit(step)
     times = apportioned([seconds / scale for seconds in causes.values()], 3)
     shares = apportioned([100 * seconds / step for seconds in causes.values()], 1)
-    longest = max(causes.values(), default=1.0)
-    for (cause, seconds), amount, share in zip(causes.items(), times, shares, strict=True):
-        row = (cause, f"{amount:.3f} {unit}", f"{share:.1f} %")
-        yield (*row, bar(seconds / longest)) if bars else row
-    yield "total", f"{step / scale:.3f} {unit}", "100.0 %"
+    rows: list[Cells] = [
+        (cause, f"{amount:.3f} {unit}", f"{share:.1f} %")
+        for cause, amount, share in zip(causes, times, shares, strict=True)
+    ]
+    by_cause = Table(
+        rows=[*rows, ("total", f"{step / scale:.3f} {unit}", "100.0 %")],
+        shares=_relative(causes),
+        keys=[*(f"breakdown.{cause}" for cause in causes), "step_time"],
+    )
+    return section("Where the time goes (the critical rank's step)", by_cause, name="breakdown")
 
 
-def stage_rows(result: Result) -> list[Cells]:
-    """A row a stage; neighbours that print alike share one."""
+def stages(result: Result) -> Section | None:
+    """A row a stage, where there are several; neighbours that print alike share one."""
+    if len(result.stages) <= 1:
+        return None
     with_memory = any("memory" in stage for stage in result.stages)
-    title = ("stage", "layers", "compute", "bubble", *(["memory"] if with_memory else []))
+    head = ("stage", "layers", "compute", "bubble", *(["memory"] if with_memory else []))
     rows = [_stage_row(stage, result.step_time) for stage in result.stages]
-    merged: list[Cells] = [title]
+    merged: list[Cells] = []
     for figures, group in groupby(enumerate(rows), key=lambda numbered: numbered[1]):
         numbers = [number for number, _ in group]
         name = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
         merged.append((name, *figures))
-    if len(merged) > _MOST_STAGES:
+    if len(merged) >= _MOST_STAGES:
         half = _MOST_STAGES // 2
-        hidden = len(merged) - 2 * half
-        merged[half:-half] = [(f"... {hidden} more",)]
-    return merged
+        hidden = len(merged) + 1 - 2 * half
+        merged[half - 1 : -half] = [(f"... {hidden} more",)]
+    return section("Stages", table(merged, head), name="stages")
 
 
 def _stage_row(stage: Mapping[str, Any], step: float) -> Cells:
@@ -177,18 +167,18 @@ def _stage_row(stage: Mapping[str, Any], step: float) -> Cells:
     return (*row, human_bytes(stage["memory"])) if "memory" in stage else row
 
 
-def memory_rows(result: Result, *, bars: bool = False) -> Iterator[Cells]:
-    parts = memory_parts(result)
-    longest = max([*parts.values(), 1.0])
-    for name, size in parts.items():
-        yield (name, human_bytes(size), bar(size / longest)) if bars else (name, human_bytes(size))
+def memory(result: Result) -> Section:
+    """Whether the fullest GPU's memory suffices, and its parts, largest first."""
+    parts = _sorted({part: size for part, size in result.memory_per_gpu.items() if part != "total"})
+    by_part = Table(
+        rows=[(name, human_bytes(size)) for name, size in parts.items()],
+        shares=_relative(parts),
+        keys=[f"memory_per_gpu.{part}" for part in parts],
+    )
+    return section("Memory", Sentence(memory_line(result)), by_part, name="memory")
 
 
-def memory_parts(result: Result) -> dict[str, float]:
-    return _sorted({part: size for part, size in result.memory_per_gpu.items() if part != "total"})
-
-
-def effort(result: Result) -> str:
+def _effort(result: Result) -> str:
     return (
         f"Simulated {several(result.ranks, 'rank')} as {several(result.roles, 'role')}, "
         f"{several(result.operations, 'operation')}, in {human_seconds(result.wall_seconds)}."
@@ -209,7 +199,7 @@ def _sorted(parts: Mapping[str, float]) -> dict[str, float]:
     return {k: v for k, v in sorted(parts.items(), key=lambda item: -item[1]) if v > 0}
 
 
-def relative(parts: Mapping[str, float]) -> list[float]:
-    """Each part over the largest one, in the order of the rows."""
-    values = list(_sorted(parts).values())
+def _relative(parts: Mapping[str, float]) -> list[float]:
+    """Each part over the first, which is the largest."""
+    values = list(parts.values())
     return [value / values[0] for value in values]

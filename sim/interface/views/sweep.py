@@ -1,38 +1,44 @@
-"""A sweep as text."""
+"""A sweep: the keys that varied, and the first figures that anyone looks at."""
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from sim.analysis.sweeps.answer import Sweep
 from sim.config.units import human_bytes, human_seconds
+from sim.interface.document.nodes import Document, document, table
 from sim.results.formatting import loss
-from sim.results.tables import preformatted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "time": human_seconds, "loss": loss, "staleness": "{:.2f}".format,
+    "step_time": human_seconds, "step_time_low": human_seconds,
+    "step_time_expected": human_seconds, "step_time_high": human_seconds,
+    "samples.p99": human_seconds, "mfu": "{:.1%}".format, "bubble_fraction": "{:.1%}".format,
+    "dollars_per_million_tokens": "{:.3g}".format, "memory.total": human_bytes, "reason": str,
+}  # fmt: skip
+_LONGEST = 100  # characters of a reason
 
 
-def in_a_line(sweep: Sweep) -> str:
-    """The scenario and how many points there are."""
-    return f"{sweep.scenario} at {sweep.points} points, {sweep.valid} of them valid"
-
-
-def html(sweep: Sweep) -> str:
-    """The same page for a notebook."""
-    return preformatted(text(sweep))
-
-
-def text(sweep: Sweep) -> str:
-    """The keys that varied, and the first figures that anyone looks at."""
+def view(sweep: Sweep) -> Document:
+    """A row a point."""
     frame = sweep.frame
-    formatters: dict[str, Any] = {
-        "time": human_seconds, "loss": str, "staleness": "{:.2f}".format,
-        "step_time": human_seconds, "step_time_low": human_seconds,
-        "step_time_expected": human_seconds, "step_time_high": human_seconds,
-        "samples.p99": human_seconds, "mfu": "{:.1%}".format,
-        "bubble_fraction": "{:.1%}".format,
-        "dollars_per_million_tokens": "{:.3g}".format, "memory.total": human_bytes, "reason": str,
-    }  # fmt: skip
-    columns = dict.fromkeys([*frame.attrs["varied"], *formatters])
-    narrow = frame[[name for name in columns if name in frame.columns]]
-    if "diverged" in frame.columns:
-        known = frame["loss"].notna() | frame["diverged"].eq(True)
-        narrow = narrow.assign(loss=frame["loss"].map(loss, na_action=None).where(known, ""))
-    page = narrow.to_string(na_rep="", formatters=formatters, max_colwidth=100)
-    return "\n".join(line.rstrip() for line in page.splitlines())
+    names = dict.fromkeys([*frame.attrs["varied"], *_SHOWN])
+    columns = {name: list(_cells(frame, name)) for name in names if name in frame.columns}
+    rows = zip(map(str, frame.index), *columns.values(), strict=True)
+    line = f"{sweep.scenario} at {sweep.points} points, {sweep.valid} of them valid"
+    return document("", table(rows, ("point", *columns)), line=line)
+
+
+def _cells(frame: "pd.DataFrame", name: str) -> Iterator[str]:
+    """A column as text; a loss that has grown beyond all numbers has diverged."""
+    diverged = frame["diverged"].tolist() if "diverged" in frame.columns else [None] * len(frame)
+    for value, lost in zip(frame[name].tolist(), diverged, strict=True):
+        if name == "loss" and lost is True:
+            yield "diverged"
+        elif value is None or value != value:
+            yield ""
+        else:
+            told = _SHOWN.get(name, str)(value)
+            yield told if len(told) <= _LONGEST else f"{told[: _LONGEST - 3]}..."

@@ -1,4 +1,4 @@
-"""A topology in a few lines of text."""
+"""A topology in a few lines."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -8,6 +8,7 @@ from sim.config.units import human_bytes, human_seconds, quantity_text
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
+from sim.interface.document.nodes import Document, document, table
 from sim.program.measured_bandwidth import MeasuredBandwidth
 from sim.program.selection import AlgorithmRule
 
@@ -22,11 +23,12 @@ KINDS = {
 }
 
 
-def describe(topology: Topology) -> str:
+def view(topology: Topology) -> Document:
     """What the cluster is made of: a heading, then a line each for device, node and network.
 
     >>> from sim.hardware.cluster.topology import load
-    >>> print(describe(load("a100-vtrain")))
+    >>> from sim.interface.document.terminal import text
+    >>> print(text(view(load("a100-vtrain"))))
     a100-vtrain: 512 x A100 80GB SXM, 64 nodes of 8
       device   312 TFLOP/s fp16, 79.2 GiB at 2.04 TB/s, 400 W
       node     NVSwitch, 300 GB/s per device each way, 600 ns
@@ -41,7 +43,7 @@ def describe(topology: Topology) -> str:
     if topology.degraded:
         sick = ", ".join(f"{link.link} {link.factor:g} times slower" for link in topology.degraded)
         parts.append(("degraded", sick))
-    return "\n".join([heading(topology), *(f"  {key:<9}{text}" for key, text in parts)])
+    return document(heading(topology), table(parts))
 
 
 def _measured(network: ClusterNetwork | None) -> Iterator[str]:

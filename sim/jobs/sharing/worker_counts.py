@@ -27,7 +27,6 @@ from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.kind import load
 from sim.results.answer import Answer, Inputs
 from sim.results.formatting import several
-from sim.results.tables import Cells, aligned, preformatted
 from sim.scenario.scenario import Scenario
 from sim.scenario.settings import Settings, settings_of
 
@@ -64,6 +63,24 @@ class WorkerCount:
     def dollars(self) -> float | None:
         return None if self.price is None else self.gpu_hours * self.price
 
+    @property
+    def time_shown(self) -> str:
+        """The time to the target, for people."""
+        return human_seconds(self.seconds) if isfinite(self.seconds) else "never"
+
+    @property
+    def cost_shown(self) -> str:
+        """The cost of reaching the target, for people; empty where it is never reached."""
+        if not isfinite(self.seconds):
+            return ""
+        hours = f"{self.gpu_hours:,.3g} GPU-hours"
+        return hours if self.dollars is None else f"${self.dollars:,.2f}"
+
+    @property
+    def costs(self) -> str:
+        """Time and cost of reaching the target, for people."""
+        return ", ".join(filter(None, (self.time_shown, self.cost_shown)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCounts(Answer):
@@ -71,7 +88,7 @@ class WorkerCounts(Answer):
     Samples to the target are those of the curve `efficiency` that was given, or, where the task was
     `trained`, its own, and the curve is an estimate of it."""
 
-    view = "sim.jobs.sharing.worker_counts"
+    view = "sim.interface.views.worker_counts"
     picture = "sim.interface.plots.workers"
     unwritten = ("rows",)
     derived: ClassVar[Mapping[str, str]] = {"stop": "stops_at", "rows": "records"}
@@ -105,9 +122,9 @@ class WorkerCounts(Answer):
         curve, stop, end = self.efficiency, self.stop, self.rows[-1]
         at = f"B_crit = {curve.critical_batch:,.0f} samples"
         if stop is end:
-            return f"{at}: {several(end.workers, 'worker')} still help ({_costs(end)})"
-        more = f"{end.workers:,}: {_costs(end)}"
-        few = f"{several(stop.workers, 'worker')} ({_costs(stop)})"
+            return f"{at}: {several(end.workers, 'worker')} still help ({end.costs})"
+        more = f"{end.workers:,}: {end.costs}"
+        few = f"{several(stop.workers, 'worker')} ({stop.costs})"
         return f"{at}: beyond {few} more help little ({more})"
 
     @property
@@ -143,18 +160,6 @@ class WorkerCounts(Answer):
         import pandas as pd
 
         return pd.DataFrame(self.records).set_index("workers")
-
-
-def text(counts: WorkerCounts) -> str:
-    """The rows, and where to stop."""
-    head: Cells = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
-    rows = aligned([head, *map(_cells, counts.rows)])
-    return "\n".join([counts.scenario, rows, counts.basis, counts.sentence])
-
-
-def html(counts: WorkerCounts) -> str:
-    """The same for a notebook."""
-    return preformatted(text(counts))
 
 
 def workers(
@@ -305,29 +310,3 @@ def _of_task(scenario: SharingScenario, task: Task | None) -> Efficiency:
     count = len(setup.workers)
     rule = plan.rule(count, setup.task)
     return efficiency_of(setup.task, rule, learning.target, batch=plan.batch, workers=count)
-
-
-def _costs(row: WorkerCount) -> str:
-    return f"{_time(row)}, {_cost(row)}" if isfinite(row.seconds) else _time(row)
-
-
-def _time(row: WorkerCount) -> str:
-    return human_seconds(row.seconds) if isfinite(row.seconds) else "never"
-
-
-def _cost(row: WorkerCount) -> str:
-    if not isfinite(row.seconds):
-        return ""
-    return f"{row.gpu_hours:,.3g} GPU-hours" if row.dollars is None else f"${row.dollars:,.2f}"
-
-
-def _cells(row: WorkerCount) -> Cells:
-    return (
-        f"{row.workers:,}",
-        f"{row.gpus:,}",
-        f"{row.batch:,.0f}",
-        f"{row.samples:,.3g}" if isfinite(row.samples) else "",
-        _time(row),
-        _cost(row),
-        f"{row.gain:.0%}" if isfinite(row.gain) else "",
-    )

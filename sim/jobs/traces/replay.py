@@ -49,7 +49,7 @@ class Replay(Answer):
     `kernels` are seconds by name, the longest first.
     """
 
-    view = "sim.jobs.traces.text"
+    view = "sim.interface.views.replay"
     picture = "sim.interface.plots.replay"
 
     inputs: Inputs = field(default_factory=Inputs)

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 from sim.analysis.search import search as searching
 from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.evaluate import pipelining
+from sim.analysis.search.in_words import plan_text
 from sim.analysis.search.layouts import Pruned, layouts, meshes, passes
 from sim.analysis.search.mesh_layouts import MeshLayouts
 from sim.analysis.search.search import assembled, search
 from sim.analysis.search.space import Space, space
-from sim.analysis.search.text import plan_text, why
-from sim.analysis.search.text import text as page
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
+from sim.interface.document.answers import text as page
 from sim.parallel.chunks import chunks_of
 from sim.parallel.known import Known
 from sim.parallel.plan import Plan
@@ -204,7 +204,7 @@ def test_two_processes_find_what_one_finds() -> None:
 
 
 def test_the_runner_up_loses_by_the_difference_of_its_causes() -> None:
-    assert why(outcome()).startswith("the runner-up takes")
+    assert outcome().why.startswith("the runner-up takes")
     rows = outcome().to_dict()["best"]
     lost = sum(rows[1]["breakdown"].values()) - sum(rows[0]["breakdown"].values())
     assert lost == pytest.approx(rows[1]["step_time"] - rows[0]["step_time"], abs=1e-9)

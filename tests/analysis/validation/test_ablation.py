@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from sim.analysis.validation import shipped
-from sim.analysis.validation.ablation import ablations, mechanisms, text, to_dict
+from sim.analysis.validation.ablation import ablations, mechanisms, to_dict
 from sim.analysis.validation.settings import check
 from sim.analysis.validation.table import records, setup_of
 from sim.analysis.validation.validate import validate
 from sim.config.errors import InputError
+from sim.interface.document import terminal
+from sim.interface.views import validation as views
 from sim.scenario.settings import flat
 from tests.analysis.validation.test_validate import RUN, table
 
@@ -81,5 +83,5 @@ def test_a_mechanism_is_worth_what_the_same_rows_lose_without_it(
     for kept, side in ((with_all, found.before), (without, found.after)):
         errors = [run.error for run in kept.rows]
         assert side["bias"] == pytest.approx(sum(errors) / 2)
-    assert "without memory (1 tables" in text([found])
+    assert "without memory (1 tables" in terminal.text(views.ablations([found]))
     assert to_dict([found])[0]["bias_without"] == found.after["bias"]

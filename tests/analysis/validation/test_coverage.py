@@ -7,7 +7,9 @@ from math import exp, log
 import pytest
 
 from sim.analysis.validation import coverage, spread
+from sim.analysis.validation.answer import Validation
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.results.answer import Inputs
 from sim.uncertainty.campaign import Campaign
 from sim.uncertainty.evidence import Evidence
 from sim.uncertainty.intervals import ErrorLaw, interval
@@ -125,9 +127,10 @@ def test_rows_that_were_not_simulated_count_nowhere():
 
 
 def test_the_text_has_a_line_a_table_and_both_means():
-    shown = coverage.text(held([table("first", 0.1), table("second", 0.2)]))
+    covered = tuple(held([table("first", 0.1), table("second", 0.2)]))
+    shown = str(Validation(inputs=Inputs(), tables=(), covered=covered))
     for word in ("first", "second", "all rows", "mean of tables"):
-        assert f"\n{word}" in shown
+        assert f"\n  {word}" in shown
 
 
 def test_a_spread_is_not_widened_by_one_far_outlier():

@@ -4,9 +4,10 @@ from math import log
 
 import pytest
 
+from sim.analysis.validation.answer import Validation
 from sim.analysis.validation.errors import RANKED, mean_of, missed, summary
-from sim.analysis.validation.text import text
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.results.answer import Inputs
 
 
 def table(*runs: tuple[str, float, float]) -> ValidatedTable:
@@ -24,6 +25,10 @@ def table(*runs: tuple[str, float, float]) -> ValidatedTable:
         for n, (job, measured, predicted) in enumerate([*runs, *alone])
     ]
     return ValidatedTable(name="t", rows=tuple(rows))
+
+
+def shown_of(*tables: ValidatedTable) -> str:
+    return str(Validation(inputs=Inputs(), tables=tables, quiet=True))
 
 
 def test_regret_is_that_of_the_layout_ranked_first_by_job():
@@ -53,17 +58,17 @@ def test_figures_that_miss_their_bars_are_marked():
     worse = table(*[("a", float(n), float(n % 3 + 1)) for n in range(1, RANKED)])
     found = summary(worse)
     assert missed(found) >= {"bias", "spearman", "regret_median", "regret_mean"}
-    shown = text([worse], quiet=True)
+    shown = shown_of(worse)
     assert f"{found['spearman']:.3f}*" in shown
     assert "* beyond" in shown
-    assert "*" not in text([table()], quiet=True)
+    assert "*" not in shown_of(table())
 
 
 def test_the_mean_of_tables_is_over_those_that_have_a_figure():
     means = mean_of([{"mape": 0.1, "regret_mean": 0.2}, {"mape": 0.3}, {}])
     assert means == pytest.approx({"mape": 0.2, "regret_mean": 0.2})
-    assert "mean of tables" in text([table(), table()], quiet=True)
-    assert "mean of tables" not in text([table()], quiet=True)
+    assert "mean of tables" in shown_of(table(), table())
+    assert "mean of tables" not in shown_of(table())
 
 
 def test_repeats_of_one_configuration_say_how_noisy_runs_are():
@@ -72,5 +77,5 @@ def test_repeats_of_one_configuration_say_how_noisy_runs_are():
     assert found["repeated"] == 1
     assert found["apart"] == pytest.approx(0.1)
     assert found["noise"] == pytest.approx(log(1.1) / 2**0.5), "the deviation of two"
-    assert "measured more than once:\n  t: 6.7% a run" in text([table(*runs)], quiet=True)
+    assert "measured more than once:\n  t: 6.7% a run" in shown_of(table(*runs))
     assert "noise" not in summary(table())

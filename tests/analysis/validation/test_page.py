@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sim.analysis.validation.page import INDEX, pages
 from sim.analysis.validation.validate import ValidatedTable, validate
 from sim.interface.cli.main import main
 from sim.interface.plots import residuals
+from sim.interface.views.validation_pages import INDEX, pages
 from tests.analysis.validation.test_validate import table
 
 ROWS = (
@@ -32,7 +32,7 @@ def test_every_row_is_on_its_table_s_page_with_what_was_run(runs: ValidatedTable
     one = runs.rows[0]
     assert f"| 3.528 s | {one.predicted:.4g} s | {one.error:+.1%} | 30 GiB |" in page
     assert "| two | gpt 24x2304 | dgx-a100-hdr | megatron-lm-2021 | 32 | tp2 dp16 |" in page
-    assert "- moon: moon: no topology named 'moon'" in page
+    assert "| moon | moon: no topology named 'moon'" in page
     assert "(runs.png)" in page
 
 

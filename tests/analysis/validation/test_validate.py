@@ -7,7 +7,6 @@ from sim.analysis.validation import rows as rows_file
 from sim.analysis.validation.answer import Validation
 from sim.analysis.validation.errors import naive_mape, summary
 from sim.analysis.validation.table import REQUIRED, records
-from sim.analysis.validation.text import text
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable, validate
 from sim.config.errors import InputError
 from sim.interface.plots import picture, validation
@@ -85,7 +84,7 @@ def test_rows_that_cannot_be_simulated_are_told_with_the_reason(tmp_path):
     path = table(tmp_path, {}, {"id": "zb", "schedule": "zb-9p"}, {"id": "who", "cluster": "moon"})
     tables = validate([path], jobs=1)
     assert summary(tables[0])["simulated"] == 1
-    shown = text(tables)
+    shown = str(Validation(inputs=Inputs(), tables=tuple(tables)))
     assert "not simulated (2 rows)" in shown
     assert "no schedule named 'zb-9p'" in shown
     assert "no topology named 'moon'" in shown
@@ -128,7 +127,9 @@ def test_rows_that_measured_an_incident_are_listed_apart():
     seen = [summary(view) for view in table.views]
     assert [view["table"] for view in seen] == ["t", "t, undisturbed"]
     assert [view["mape"] for view in seen] == pytest.approx([(0.1 + 0.75) / 2, 0.1])
-    assert "t, undisturbed" in text([ValidatedTable(name="t", rows=tuple(made))])
+    assert "t, undisturbed" in str(
+        Validation(inputs=Inputs(), tables=tuple([ValidatedTable(name="t", rows=tuple(made))]))
+    )
 
 
 def predicted(tmp_path, **cells):

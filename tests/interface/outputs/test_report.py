@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from sim import run
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.cli.main import main
-from sim.interface.outputs import report
+from sim.interface.page import report
 from sim.jobs.recorded.file import write
 from sim.results.formatting import count, large, percent
 from tests.jobs.recorded.test_play import LAUNCH, REDUCE, recorded

@@ -9,9 +9,10 @@ import pytest
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster.topology import Topology, load
+from sim.interface.document.terminal import text
 from sim.interface.plots.picture import rendered, save
 from sim.interface.plots.topology import figure
-from sim.interface.views.topology import describe
+from sim.interface.views.topology import view
 
 NAMES = catalog.names("topologies")
 
@@ -109,14 +110,14 @@ def test_oversubscription_is_labelled_with_what_a_pod_can_send() -> None:
 def test_a_degraded_link_is_named() -> None:
     sick = load("b200-node").slowed("gpu3.port", 2.0)
     assert "degraded: gpu3.port 2 x slower" in texts(sick)
-    assert "degraded gpu3.port 2 times slower" in describe(sick)
+    assert "degraded gpu3.port 2 times slower" in text(view(sick))
 
 
 def test_unused_gpus_of_a_partial_node_are_left_white() -> None:
     patches = figure(load("b200-node").with_gpus(3)).axes[0].patches
     white = [patch for patch in patches if patch.get_facecolor() == (1.0, 1.0, 1.0, 1.0)]
     assert len(white) == 5
-    assert "one node of 8, partly used" in describe(load("b200-node").with_gpus(3))
+    assert "one node of 8, partly used" in text(view(load("b200-node").with_gpus(3)))
 
 
 @pytest.mark.parametrize("name", ["cluster.gif", "cluster", "png"])

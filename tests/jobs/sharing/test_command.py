@@ -18,7 +18,6 @@ from sim.analysis.sweeps.answer import Sweep
 from sim.config.units import human_seconds
 from sim.interface.cli.files import DOES_NOT_FIT
 from sim.interface.cli.main import main
-from sim.interface.views.sweep import text
 from sim.jobs.sharing.outcome import Outcome
 
 
@@ -236,7 +235,7 @@ def test_a_sweep_says_where_a_run_diverged() -> None:
         ({}, {"loss": float("nan"), "diverged": True, "valid": True}),
         ({}, {"valid": False}),
     ]
-    page = text(Sweep(scenario="mine", frame=table.table(rows)))
+    page = str(Sweep(scenario="mine", frame=table.table(rows)))
     assert [line.split()[1:2] for line in page.splitlines()[2:]] == [
         ["0.5"], ["diverged"], [],
     ]  # fmt: skip

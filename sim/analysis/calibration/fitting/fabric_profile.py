@@ -140,14 +140,3 @@ def _residual(residual: CollectiveResidual) -> dict[str, Any]:
 
 
 _SHARES = ("median", "p95", "worst", "bias", "sigma")
-
-
-def text(residuals: Sequence[CollectiveResidual]) -> str:
-    """Errors on the sizes kept out of the fit, a line for each kind of call and group."""
-    lines = [f"{'kept out of the fit':36}{'n':>4}{'median':>8}{'p95':>8}{'worst':>8}{'bias':>8}"]
-    lines += [
-        f"{residual.name:36}{residual.readings:4}{residual.median:8.1%}{residual.p95:8.1%}"
-        f"{residual.worst:8.1%}{residual.bias:+8.1%}"
-        for residual in residuals
-    ]
-    return "\n".join(lines)

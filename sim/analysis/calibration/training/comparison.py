@@ -1,4 +1,4 @@
-"""Measured and predicted side by side: one row a quantity, as text, JSON and CSV."""
+"""Measured and predicted side by side: one row a quantity."""
 
 import csv
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any
 
 from sim.analysis.calibration.training.job_measurement import PHASES, JobMeasurement
 from sim.config import files
-from sim.config.units import human_bytes, human_seconds
 from sim.engine.timeline import Timeline
 from sim.program.causes import DATA
+from sim.results.answer import Answer
 from sim.results.result import Result
 
 _PASSES = {"F": "forward", "B": "backward", "optimizer": "optimizer"}
@@ -31,8 +31,11 @@ class ComparedQuantity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobComparison:
+class JobComparison(Answer):
     """A measured job and its prediction; `source` says where the kernel times are from."""
+
+    view = "sim.interface.views.measured"
+    picture = "sim.interface.plots.measured"
 
     scenario: str
     ranks: int
@@ -65,9 +68,6 @@ class JobComparison:
             },
             "warnings": [*self.result.remarks],
         }
-
-    def __str__(self) -> str:
-        return text(self)
 
 
 def compare(
@@ -122,34 +122,6 @@ def _passes(timeline: Timeline) -> dict[str, float]:
         if span.role == 0 and phase:
             seconds[phase] = seconds.get(phase, 0.0) + span.duration
     return seconds
-
-
-def text(comparison: JobComparison) -> str:
-    """A table, and below it how much the machine itself drifted."""
-    measurement = comparison.measurement
-    device, torch = (measurement.machine.get(key, "") for key in ("device", "torch"))
-    ranks = f"{comparison.ranks} ranks" if comparison.ranks > 1 else "1 rank"
-    lines = [f"{comparison.scenario}, {ranks} on {device}, torch {torch}"]
-    lines.append(f"  {'':14}{'measured':>12}{'predicted':>12}{'error':>9}")
-    for row in comparison.quantities:
-        error = "" if row.error is None else f"{row.error:+.1%}"
-        values = f"{_human(row.measured, row.unit):>12}{_human(row.predicted, row.unit):>12}"
-        lines.append(f"  {row.name:14}{values}{error:>9}")
-    low, high = measurement.drift
-    lines.append(
-        f"  {len(measurement.steps)} steps in {len(measurement.rounds)} rounds, spread "
-        f"{measurement.spread:.1%}; the machine drifted by {low:+.1%} to {high:+.1%} "
-        "(reference kernels)"
-    )
-    lines.append(f"  kernel times: {comparison.source}")
-    lines += [f"warning: {warning}" for warning in comparison.result.remarks]
-    return "\n".join(lines)
-
-
-def _human(value: float, unit: str) -> str:
-    if unit == "B":
-        return human_bytes(value)
-    return human_seconds(value) if unit == "s" else f"{value:,.0f}"
 
 
 def write_steps(comparison: JobComparison, path: Path) -> None:

@@ -5,6 +5,17 @@ from typing import Any
 
 from sim.analysis.validation.errors import mean_of, summary
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.interface.document.markdown import markdown
+from sim.interface.document.nodes import (
+    Document,
+    Link,
+    Picture,
+    Sentence,
+    document,
+    section,
+    table,
+)
+from sim.results.formatting import Cells
 
 INDEX = "README.md"
 _FIGURES = {
@@ -25,36 +36,34 @@ _HEADS = (
     ),
     *("recompute", "measured", "predicted", "error", "memory", "predicted"),
 )
-_RIGHT = ("GPUs", "seq", "measured", "predicted", "error", "memory")
-_HEAD = """\
-# Every measured run beside its prediction
-
+_INTRODUCTION = """\
 Written by `sim validate --page FOLDER`. One description for each cluster and each software stack,
 no constant for a row. Error is predicted / measured - 1. Each page has every row of a table, with
-predicted against measured times and the errors against layout, sequence, nodes and precision.
-
-"""
+predicted against measured times and the errors against layout, sequence, nodes and precision."""
 _AXES = ("tp", "cp", "pp", "dp", "dp_replicate", "ep")
 
 
 def pages(tables: Sequence[ValidatedTable], pictures: Mapping[str, str]) -> dict[str, str]:
     """Files of the folder by name; `pictures` are files beside them, by table."""
-    found = {INDEX: _index(tables)}
-    for table in tables:
-        found[f"{table.name}.md"] = _page(table, pictures.get(table.name, ""))
+    found = {INDEX: markdown(_index(tables))}
+    for validated in tables:
+        found[f"{validated.name}.md"] = markdown(_page(validated, pictures.get(validated.name, "")))
     return found
 
 
-def _index(tables: Sequence[ValidatedTable]) -> str:
-    heads = ["table", *_FIGURES.values()]
-    whole = [summary(table) for table in tables]
-    lines = [
-        [f"[{own['table']}]({own['table']}.md)", *(_figure(own, key) for key in _FIGURES)]
-        for own in whole
+def _index(tables: Sequence[ValidatedTable]) -> Document:
+    errors = [summary(table) for table in tables]
+    rows: list[Cells] = [
+        (Link(own["table"], f"{own['table']}.md"), *(_figure(own, key) for key in _FIGURES))
+        for own in errors
     ]
-    means = mean_of(whole)
-    lines.append(["mean of tables", *(_figure(means, key) for key in _FIGURES)])
-    return _HEAD + _table(heads, lines, set(heads[1:]))
+    means = mean_of(errors)
+    rows.append(("mean of tables", *(_figure(means, key) for key in _FIGURES)))
+    return document(
+        "Every measured run beside its prediction",
+        Sentence(_INTRODUCTION),
+        table(rows, ("table", *_FIGURES.values())),
+    )
 
 
 def _figure(errors: Mapping[str, Any], key: str) -> str:
@@ -68,24 +77,24 @@ def _figure(errors: Mapping[str, Any], key: str) -> str:
     return f"{value:{'+' * (key in ('bias', 'worst'))}.1%}"
 
 
-def _page(table: ValidatedTable, picture: str) -> str:
-    rows = [_row(run) for run in table.rows if run.predicted is not None]
-    left_out = [f"- {run.id}: {run.reason}\n" for run in table.rows if run.reason]
-    parts = [f"# {table.name}\n\n[All tables]({INDEX})\n"]
-    if picture:
-        parts.append(f"![Predicted against measured, and errors by property]({picture})\n")
-        parts.append("Grey: within 20 %. Orange: the median of the runs above a value.\n")
-    if rows:
-        parts.append(_table(_HEADS, rows, set(_RIGHT)))
-    if left_out:
-        parts.append("Not simulated:\n\n" + "".join(left_out))
-    return "\n".join(parts)
+def _page(validated: ValidatedTable, picture: str) -> Document:
+    rows = [_row(run) for run in validated.rows if run.predicted is not None]
+    left_out = [(run.id, run.reason) for run in validated.rows if run.reason]
+    says = "Predicted against measured, and errors by property"
+    colours = "Grey: within 20 %. Orange: the median of the runs above a value."
+    return document(
+        validated.name,
+        table([(Link("All tables", INDEX),)]),
+        *([Picture(says=says, file=picture), Sentence(colours)] if picture else ()),
+        table(rows, _HEADS) if rows else None,
+        section("Not simulated", table(left_out, ("row", "reason"))) if left_out else None,
+    )
 
 
-def _row(run: ValidatedRun) -> list[str]:
+def _row(run: ValidatedRun) -> Cells:
     own = run.configuration
     batch = f"{own['global_batch']} by {own['microbatch']}"
-    return [
+    return (
         run.id,
         *(str(own[key]) for key in ("model", "cluster", "software", "gpus")),
         " ".join(_layout(own)),
@@ -94,7 +103,7 @@ def _row(run: ValidatedRun) -> list[str]:
         *(_seconds(time) for time in (run.measured, run.predicted)),
         "" if run.error is None else f"{run.error:+.1%}",
         *(_gib(size) for size in (run.memory_measured, run.memory_predicted)),
-    ]
+    )
 
 
 def _layout(own: Mapping[str, Any]) -> Iterator[str]:
@@ -112,8 +121,3 @@ def _seconds(time: float | None) -> str:
 
 def _gib(size: float | None) -> str:
     return "" if size is None else f"{size / 2**30:.3g} GiB"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: set[str]) -> str:
-    rules = ["---:" if head in right else "---" for head in heads]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (heads, rules, *rows))

@@ -1,9 +1,9 @@
-"""A collective algorithm as text: what it offers, in how many rounds and with how many bytes."""
+"""A collective algorithm: the collectives that it offers, their rounds and their bytes."""
 
 from sim.collectives.fluid import condense
 from sim.collectives.schedule import CollectiveSchedule, algorithms, offered
+from sim.interface.document.nodes import Document, document, table
 from sim.results.formatting import several
-from sim.results.tables import aligned
 
 
 def is_algorithm(name: str) -> bool:
@@ -17,10 +17,11 @@ def schedules(name: str, ranks: int) -> list[CollectiveSchedule]:
     return [getattr(module, kind)(ranks) for kind in offered(module)]
 
 
-def describe(name: str, ranks: int) -> str:
+def view(name: str, ranks: int) -> Document:
     """A line a collective: dependent rounds, and bytes of the busiest port.
 
-    >>> print(describe("tree", 4))
+    >>> from sim.interface.document.terminal import text
+    >>> print(text(view("tree", 4)))
     tree among 4 ranks, for each byte of the buffer
       all_reduce  7 rounds  2 B through the busiest port
       broadcast   6 rounds  1 B through the busiest port
@@ -31,4 +32,4 @@ def describe(name: str, ranks: int) -> str:
         fluid = condense(schedule)
         busiest = f"{fluid.bytes:.3g} B through the busiest port"
         rows.append((schedule.kind, several(fluid.rounds, "round"), busiest))
-    return f"{name} among {ranks} ranks, for each byte of the buffer\n{aligned(rows)}"
+    return document(f"{name} among {ranks} ranks, for each byte of the buffer", table(rows))

@@ -1,39 +1,47 @@
-"""The cost of training as text."""
+"""The cost of training: time, money and energy."""
 
 from collections.abc import Mapping
 
 from sim.analysis.reliability.cost import TrainingCost
 from sim.config.units import human_seconds
+from sim.interface.document.nodes import Document, Sentence, document
 from sim.results.answer import Inputs
 from sim.results.formatting import energy_unit, large, long_unit
 from sim.results.likely import Likely, interval
-from sim.results.tables import preformatted
 
-DOES_NOT_FIT = "warning: the job does not fit into memory and would not run; see `sim run`"
+DOES_NOT_FIT = Sentence(
+    "the job does not fit into memory and would not run; see `sim run`", "warning"
+)
 
 
-def text(cost: TrainingCost) -> str:
+def view(cost: TrainingCost) -> Document:
     """Time, money and energy in a few lines."""
-    time, energy = long_unit(cost.seconds), energy_unit(cost.energy)
+    time = long_unit(cost.seconds)
     simulated = f"{cost.seconds / time[0]:,.1f} {time[1]}, {cost.gpu_hours:,.0f} device-hours"
     if cost.checkpoints:
         simulated += f", {human_seconds(cost.checkpoints)} of them for checkpoints"
-    tokens = f"{large(cost.tokens)} tokens in"
-    if cost.likely:
-        lines = [
-            f"{tokens} {_expected(cost, cost.likely)}",
-            f"simulated {simulated}; {cost.likely.basis} moved it",
-        ]
-    else:
-        lines = [f"{tokens} {simulated}"]
-    lines.append(f"energy {cost.energy / energy[0]:,.0f} {energy[1]}")
-    if cost.electricity is not None:
-        lines[-1] += f", {cost.electricity:,.0f} dollars of electricity"
+    known = cost.likely
+    return document(
+        f"{large(cost.tokens)} tokens in {_expected(cost, known) if known else simulated}",
+        Sentence(f"simulated {simulated}; {known.basis} moved it") if known else None,
+        Sentence(_energy(cost)),
+        Sentence(_rent(cost)),
+        None if cost.fits else DOES_NOT_FIT,
+    )
+
+
+def _energy(cost: TrainingCost) -> str:
+    joules, unit = energy_unit(cost.energy)
+    said = f"energy {cost.energy / joules:,.0f} {unit}"
+    if cost.electricity is None:
+        return said
+    return f"{said}, {cost.electricity:,.0f} dollars of electricity"
+
+
+def _rent(cost: TrainingCost) -> str:
     if cost.dollars is None:
-        lines.append('the topology has no price; add --price "2 USD/h"')
-    else:
-        lines.append(f"rent{rent(cost, cost.inputs).removeprefix(',')}")
-    return "\n".join([*lines, *([] if cost.fits else [DOES_NOT_FIT])])
+        return 'the topology has no price; add --price "2 USD/h"'
+    return f"rent{rent(cost, cost.inputs).removeprefix(',')}"
 
 
 def rent(cost: TrainingCost, inputs: Inputs | None) -> str:
@@ -58,8 +66,3 @@ def _expected(cost: TrainingCost, likely: Likely) -> str:
 
 def _bounds(values: Mapping[str, float], level: float, digits: int = 1) -> str:
     return interval((values["low"], values["high"]), level, lambda value: f"{value:,.{digits}f}")
-
-
-def html(cost: TrainingCost) -> str:
-    """The same page for a notebook."""
-    return preformatted(text(cost))

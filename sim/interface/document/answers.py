@@ -1,0 +1,33 @@
+"""The document of an answer, by the module that its class names as its `view`."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from sim.interface.document import html as notebook
+from sim.interface.document import terminal
+from sim.interface.document.nodes import Document, Sentence
+
+if TYPE_CHECKING:
+    from sim.results.answer import Answer
+
+
+def document(answer: "Answer") -> Document:
+    """The view of an answer, and below it what its inputs note."""
+    seen: Document = import_module(answer.view).view(answer)
+    return seen.with_nodes(*(Sentence(note, "note") for note in answer.noted))
+
+
+def text(answer: "Answer") -> str:
+    """An answer as a terminal shows it."""
+    return terminal.text(document(answer))
+
+
+def html(answer: "Answer") -> str:
+    """An answer as a notebook shows it."""
+    return notebook.html(document(answer))
+
+
+def line(answer: "Answer") -> str:
+    """An answer in one line."""
+    seen = document(answer)
+    return " ".join((seen.line or seen.title).split())

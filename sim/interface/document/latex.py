@@ -1,0 +1,70 @@
+r"""A document as LaTeX, to be `\input` into a paper; tables want the package booktabs."""
+
+from collections.abc import Iterator
+
+from sim.interface.document.columns import figure_columns
+from sim.interface.document.nodes import (
+    Document,
+    Figures,
+    Listing,
+    Node,
+    Picture,
+    Section,
+    Sentence,
+    Table,
+)
+from sim.results.formatting import Cells
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "$": r"\$", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    **{char: f"\\{char}" for char in "&%#_{}"},
+}  # fmt: skip
+_LEVELS = ("section", "subsection", "subsubsection", "paragraph")
+
+
+def latex(document: Document) -> str:
+    """The title as a section, sections below it."""
+    head = f"% needs \\usepackage{{booktabs}}\n\\section{{{_escaped(document.title)}}}"
+    return "\n\n".join([head, *_nodes(document.nodes, 1)]) + "\n"
+
+
+def _nodes(nodes: tuple[Node, ...], depth: int) -> Iterator[str]:
+    for node in nodes:
+        match node:
+            case Sentence():
+                yield _escaped(node.marked)
+            case Figures():
+                yield _table(Table(rows=[figure.cells for figure in node.figures]))
+            case Table():
+                yield from filter(None, [_escaped(node.caption), _table(node)])
+            case Listing():
+                yield f"\\begin{{verbatim}}\n{node.text}\n\\end{{verbatim}}"
+            case Picture(says=says, file=file):
+                yield from [f"\\includegraphics{{{file}}} % {says}"] * bool(file)
+            case Section():
+                level = _LEVELS[min(depth, len(_LEVELS) - 1)]
+                yield f"\\{level}{{{_escaped(node.title)}}}"
+                yield from _nodes(node.nodes, depth + 1)
+
+
+def _table(table: Table) -> str:
+    body = [row for row, _, _ in table.body]
+    columns = "".join("r" if to_right else "l" for to_right in figure_columns(body))
+    width = max(map(len, table.rows), default=0)
+    head = [_row(table.rows[0], width), "\\midrule"] if table.headed else []
+    inner = "\n".join([*head, *(_row(row, width) for row in body)])
+    return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{inner}\n\\bottomrule\n\\end{{tabular}}"
+
+
+def _row(row: Cells, width: int) -> str:
+    cells = [*map(_escaped, row), *[""] * (width - len(row))]
+    return f"{' & '.join(cells)} \\\\"
+
+
+def _escaped(text: str) -> str:
+    r"""
+    >>> _escaped("39.4 % of a_b")
+    '39.4 \\% of a\\_b'
+    """
+    return "".join(_SPECIAL.get(char, char) for char in text)

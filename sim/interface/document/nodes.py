@@ -1,0 +1,145 @@
+"""The nodes of a document: sentences, key figures, tables, pictures, and sections of them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Union
+
+from sim.results.formatting import Cells
+
+
+class Link(str):
+    """A cell that leads to `target`: a file beside the document, or an address."""
+
+    __slots__ = ("target",)
+    target: str
+
+    def __new__(cls, text: str, target: str) -> "Link":
+        link = super().__new__(cls, text)
+        link.target = target
+        return link
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence, or a few; a `warning` and a `note` are marked, an `aside` is small."""
+
+    text: str
+    tone: Literal["plain", "note", "warning", "aside"] = "plain"
+
+    @property
+    def marked(self) -> str:
+        """The text behind its mark, such as "warning: ..."."""
+        return f"{self.tone}: {self.text}" if self.tone in ("note", "warning") else self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A number that a reader came for: its name, the number as text, a note, and the path of the
+    number in the answer's JSON (`key`)."""
+
+    title: str
+    shown: str
+    note: str = ""
+    key: str = ""
+
+    @property
+    def cells(self) -> Cells:
+        return (self.title, self.shown, self.note)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Key figures, the most important first."""
+
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of cells, the first a head where `headed`. `shares` of 1 draw a bar behind the first
+    rows, `keys` are the paths in the answer's JSON of the second cells."""
+
+    rows: Sequence[Cells]
+    caption: str = ""
+    headed: bool = False
+    shares: Sequence[float] = ()
+    keys: Sequence[str] = ()
+
+    @property
+    def body(self) -> Sequence[tuple[Cells, float | None, str]]:
+        """Every row but the head, with its share and its key."""
+        rows = self.rows[int(self.headed) :]
+        shares = [*self.shares, *[None] * len(rows)]
+        keys = [*self.keys, *[""] * len(rows)]
+        return list(zip(rows, shares, keys, strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Text whose line breaks count, such as a file; `title` is its name."""
+
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A drawing: `draw` makes it as a figure that notebooks show, `says` describes it to readers
+    who do not see it, `file` is the picture beside a document that cannot hold it."""
+
+    says: str
+    draw: Callable[[], Any] | None = None
+    file: str = ""
+
+
+Node = Union[Sentence, Figures, Table, Listing, Picture, "Section"]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Nodes under a title; `name` is the anchor of the section on a page."""
+
+    title: str
+    nodes: tuple[Node, ...] = ()
+    name: str = ""
+
+    def with_nodes(self, *nodes: Node) -> "Section":
+        """The section with more nodes at its end."""
+        return replace(self, nodes=(*self.nodes, *nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A title and nodes; `line` says the same in one line, the title where it is empty."""
+
+    title: str
+    nodes: tuple[Node, ...]
+    line: str = ""
+
+    def with_nodes(self, *nodes: Node) -> "Document":
+        """The document with more nodes at its end."""
+        return replace(self, nodes=(*self.nodes, *nodes))
+
+
+def document(title: str, *nodes: Node | None, line: str = "") -> Document:
+    """A document of the nodes that are there."""
+    return Document(title, _present(nodes), line)
+
+
+def section(title: str, *nodes: Node | None, name: str = "") -> Section:
+    """A section of the nodes that are there."""
+    return Section(title, _present(nodes), name)
+
+
+def table(rows: Iterable[Cells], head: Cells = (), *, caption: str = "") -> Table:
+    """A table of rows, under a head where there is one."""
+    return Table(rows=[head, *rows] if head else list(rows), caption=caption, headed=bool(head))
+
+
+def warnings(texts: Iterable[str]) -> Iterable[Sentence]:
+    """A warning for each text."""
+    return (Sentence(text, "warning") for text in texts)
+
+
+def _present(nodes: Iterable[Node | None]) -> tuple[Node, ...]:
+    return tuple(node for node in nodes if node is not None)

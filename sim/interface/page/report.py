@@ -1,0 +1,54 @@
+"""An answer as a file: a page to look around in, a document for a paper, its rows, its numbers."""
+
+import json
+from collections.abc import Callable
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sim.config import reads
+from sim.config.errors import InputError
+from sim.config.files import atomic_write
+from sim.interface.document import answers
+from sim.interface.document.latex import latex
+from sim.interface.document.markdown import markdown
+from sim.interface.page import SUFFIXES
+from sim.results.answer import Answer
+
+
+def write(answer: Answer, path: Path) -> None:
+    """Write the form that the ending of the file asks for, whole or not at all. A page shows the
+    files that were read within the `recorded` block around it. Raises `InputError`."""
+    form = _FORMS.get(path.suffix)
+    if form is None:
+        raise InputError(str(path), "has an unknown ending", f"end it in {', '.join(SUFFIXES)}")
+    text = form(answer)
+    with atomic_write(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def _html(answer: Answer) -> str:
+    if answer.report:
+        return str(import_module(answer.report).page(answer, reads.so_far()))
+    title = escape(answers.line(answer))
+    head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>'
+    return f"{head}\n<body>{answers.html(answer)}</body></html>\n"
+
+
+def _csv(answer: Answer) -> str:
+    to_frame = getattr(answer, "to_frame", None)
+    if to_frame is None:
+        what = f"a {type(answer).__name__} has no rows"
+        raise InputError(".csv", what, "write it as .json, .md or .tex")
+    return str(to_frame().to_csv())
+
+
+_FORMS: dict[str, Callable[[Any], str]] = {
+    ".html": _html,
+    ".md": lambda answer: markdown(answers.document(answer)),
+    ".tex": lambda answer: latex(answers.document(answer)),
+    ".txt": lambda answer: f"{answer}\n",
+    ".csv": _csv,
+    ".json": lambda answer: json.dumps(answer.to_dict()) + "\n",
+}

@@ -1,0 +1,114 @@
+"""What limits a step: resources, kernels, changes of the plan, lines of the script."""
+
+from collections.abc import Sequence
+
+from sim.analysis.explanation.changes import Change
+from sim.analysis.explanation.explain import Explanation
+from sim.analysis.explanation.kernels import Roof
+from sim.analysis.explanation.limits import Limits
+from sim.config.units import human_bytes, human_seconds
+from sim.interface.document.nodes import Document, Section, Sentence, document, section, table
+from sim.results.by_line import PARTS, Line, Moment
+from sim.results.formatting import Cells, percent, several
+from sim.results.result import Result
+
+_MOST_KERNELS, _MOST_CHANGES, _MOST_LINES = 10, 3, 10
+_LONGEST = 50  # characters of a kernel's name
+
+
+def view(answer: Explanation) -> Document:
+    """Tables, each with the sentence that it amounts to."""
+    result, moment = answer.result, answer.fullest
+    return document(
+        f"{result.scenario} on {several(result.ranks, 'GPU')}: "
+        f"{human_seconds(result.step_time)} a step",
+        _limits(answer.limits),
+        _kernels(result, answer.kernels),
+        _lines(result, answer.lines) if answer.lines else _changes(result, answer.changes),
+        _fullest(moment) if moment else None,
+    )
+
+
+def _limits(limits: Limits) -> Section:
+    step = limits.step_time
+    rows = [(one.resource, _gain(one.halved, step), _gain(one.free, step)) for one in limits.limits]
+    return section(
+        "How much shorter the step would be if a resource were",
+        table(rows, ("resource", "twice as fast", "at no cost")),
+        Sentence(_next(limits)) if limits.then else None,
+    )
+
+
+def _next(limits: Limits) -> str:
+    first, second = limits.limits[0], limits.then[0]
+    gain = _gain(second.halved, first.halved)
+    return f"Limited by {first.resource}; once twice as fast, by {second.resource} ({gain})."
+
+
+def _gain(time: float, step: float) -> str:
+    return percent(time / step - 1.0)
+
+
+def _kernels(result: Result, kernels: Sequence[Roof]) -> Section:
+    head = ("kernel", "a step", "of it", "often", "reached", "of the peak", "bound by")
+    rows = (_kernel(result, roof) for roof in kernels[:_MOST_KERNELS])
+    return section("Kernels of a rank of the stage that computes longest", table(rows, head))
+
+
+def _kernel(result: Result, roof: Roof) -> Cells:
+    unit = "TFLOP/s" if roof.bound == "compute" else "TB/s"
+    return (
+        _shortened(roof.name), human_seconds(roof.seconds),
+        percent(roof.seconds / result.step_time), f"{roof.count:,}",
+        f"{roof.reached / 1e12:.3g} {unit}", percent(roof.of_peak), roof.bound,
+    )  # fmt: skip
+
+
+def _shortened(name: str) -> str:
+    """A kernel of inductor is named after all that is fused in it."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+
+
+def _changes(result: Result, changes: Sequence[Change]) -> Section:
+    if not changes:
+        none = Sentence("No single change of the plan makes the step shorter.")
+        return section("", none)
+    rows = [
+        (
+            f"{change.choice}: {change.before} -> {change.after}",
+            human_seconds(change.step_time),
+            _gain(change.step_time, result.step_time),
+            human_bytes(change.result.memory_per_gpu["total"]),
+        )
+        for change in changes[:_MOST_CHANGES]
+    ]
+    title = "The best changes of one choice of the plan"
+    return section(title, table(rows, ("change", "step", "", "memory")))
+
+
+def _lines(result: Result, lines: Sequence[Line]) -> Section:
+    parts = [part for part in PARTS if any(line.seconds[part] for line in lines)]
+    rows = [
+        (
+            line.line,
+            human_seconds(line.total),
+            percent(line.total / result.step_time),
+            *(human_seconds(line.seconds[part]) if line.seconds[part] else "-" for part in parts),
+        )
+        for line in lines[:_MOST_LINES]
+    ]
+    title = "Lines of the script by the seconds of their kernels, forward and back"
+    return section(title, table(rows, ("line", "a step", "of it", *parts)))
+
+
+def _fullest(moment: Moment) -> Section:
+    rows = [
+        (line, human_bytes(size), percent(size / moment.allocated))
+        for line, size in list(moment.lines.items())[:_MOST_LINES]
+    ]
+    title = (
+        f"Memory is fullest {moment.when}: {human_bytes(moment.allocated)} are allocated, by line"
+    )
+    in_step = f"The recorded step itself has at most {human_bytes(moment.in_step)} allocated."
+    less = moment.in_step < moment.allocated
+    return section(title, table(rows), Sentence(in_step) if less else None)

@@ -1,0 +1,71 @@
+"""A replay of traces: the measured step, the reasons for its seconds, the effect of a change."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import groupby
+
+from sim.config.units import human_seconds
+from sim.interface.document.nodes import (
+    Document,
+    Figure,
+    Figures,
+    Sentence,
+    document,
+    section,
+    table,
+)
+from sim.jobs.traces.account import REASONS
+from sim.jobs.traces.replay import Played, Replay
+from sim.results.formatting import Cells
+
+_SHOWN = 5
+_LONGEST = 70  # characters of a kernel's name
+
+
+def view(replay: Replay) -> Document:
+    """The measured step, what it waits for, the longest kernels."""
+    again, changed = replay.replayed.step_time, replay.changed
+    rows = [row for name, played in (("as it was", replay.replayed), ("changed", changed))
+            if played is not None for row in _rows(name, played)]  # fmt: skip
+    effect = f"the change: {changed.step_time / again - 1:+.1%} a step" if changed else ""
+    kernels = [
+        (name.split("(")[0][:_LONGEST], human_seconds(seconds), f"{seconds / again:.1%}")
+        for name, seconds in list(replay.kernels.items())[:_SHOWN]
+    ]
+    return document(
+        "",
+        Figures(tuple(_figures(replay))),
+        section("", table(rows, ("", "step", *REASONS)), Sentence(effect) if effect else None),
+        section("Longest kernels", table(kernels)),
+        line=f"{len(replay.files)} ranks, {human_seconds(again)} a step as replayed",
+    )
+
+
+def _figures(replay: Replay) -> Iterator[Figure]:
+    again, measured = replay.replayed.step_time, replay.measured
+    many = f"a step; steps: {replay.steps}, ranks: {len(replay.files)}"
+    if measured is None:
+        yield Figure(title="replayed", shown=human_seconds(again), note=many)
+    else:
+        yield Figure(title="measured", shown=human_seconds(measured), note=many)
+        off = f"({again / measured - 1:+.1%})"
+        yield Figure(title="replayed", shown=human_seconds(again), note=off)
+    explained = "of it by kernels, launches and waits"
+    yield Figure(title="explained", shown=f"{replay.explained / again:.1%}", note=explained)
+
+
+def _rows(name: str, played: Played) -> Iterator[Cells]:
+    """A row for each run of ranks that fared alike."""
+    for cells, ranks in groupby(sorted(played.ranks), key=partial(_cells, played)):
+        yield f"{name}, {_ranks(ranks)}", *cells
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    first, *others = ranks
+    return f"ranks {first} to {others[-1]}" if others else f"rank {first}"
+
+
+def _cells(played: Played, rank: int) -> Cells:
+    seconds, step = played.ranks[rank], played.step_time or 1.0
+    shares = (f"{seconds[reason] / step:.1%}" for reason in REASONS)
+    return human_seconds(played.step_time), *shares

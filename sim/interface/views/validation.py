@@ -1,0 +1,206 @@
+"""Validation: every row, what could not be simulated and why, the errors of the tables."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sim.analysis.validation import changes
+from sim.analysis.validation import coverage as coverages
+from sim.analysis.validation.ablation import SHOWN, Ablation
+from sim.analysis.validation.answer import Validation
+from sim.analysis.validation.errors import mean_of, missed, summary
+from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.config.units import human_bytes, human_seconds
+from sim.interface.document.nodes import (
+    Document,
+    Section,
+    Sentence,
+    document,
+    section,
+    table,
+)
+from sim.results.formatting import Cells
+
+_TITLES = {
+    "simulated": "rows", "mape": "MAPE", "median": "median", "bias": "bias", "worst": "worst",
+    "spearman": "rank corr.", "naive_mape": "naive MAPE", "regret_median": "regret",
+    "regret_mean": "its mean",
+}  # fmt: skip
+_MEAN = "mean of tables"
+_BARS = (
+    "* beyond 5 % of bias, below 0.95 of rank correlation, above 2 % of regret (10 % in the mean)"
+)
+_HELD = ("within", "width", "score", "off")
+
+
+def view(answer: Validation) -> Document:
+    """Every row, what could not be simulated and why, the errors of the tables."""
+    tables = answer.tables
+    return document(
+        "",
+        *([] if answer.quiet else map(_rows, tables)),
+        _left_out(tables),
+        _summaries(tables),
+        _memories(tables),
+        _repeats(tables),
+        *(_changes(table, found) for table in tables if (found := changes.changes(table))),
+        _coverage(answer.covered) if answer.covered else None,
+        line=f"{len(tables)} tables, {sum(len(table.rows) for table in tables)} rows",
+    )
+
+
+def _rows(validated: ValidatedTable) -> Section:
+    rows = [_row(run) for run in validated.rows if run.predicted is not None]
+    return section(validated.name, table(rows, ("row", "measured", "predicted", "error", "")))
+
+
+def _row(run: ValidatedRun) -> Cells:
+    measured = "did not fit" if run.measured is None else human_seconds(run.measured)
+    error = "" if run.error is None else f"{run.error:+.1%}"
+    return run.id, measured, human_seconds(run.predicted or 0.0), error, _row_memory(run)
+
+
+def _row_memory(run: ValidatedRun) -> str:
+    if run.memory_error is None or run.memory_predicted is None or run.memory_measured is None:
+        return "" if run.fits_predicted in (None, run.fits_measured) else "fits: wrong"
+    measured, predicted = human_bytes(run.memory_measured), human_bytes(run.memory_predicted)
+    return f"{run.memory_kind} {measured} {predicted} {run.memory_error:+.1%}"
+
+
+def _left_out(tables: Sequence[ValidatedTable]) -> Section | None:
+    left_out = [(table, run) for table in tables for run in table.rows if run.reason]
+    if not left_out:
+        return None
+    lines = (f"  {table.name}, {run.id}: {_without_id(run)}" for table, run in left_out)
+    return section(f"not simulated ({len(left_out)} rows):", *map(Sentence, lines))
+
+
+def _without_id(run: ValidatedRun) -> str:
+    return run.reason.removeprefix(run.id).lstrip(":, ")
+
+
+def _summaries(tables: Sequence[ValidatedTable]) -> Section:
+    """A line for each table; regret where it is judged, the mean where there are several tables."""
+    shown = [summary(view) for table in tables for view in table.views]
+    titles = {
+        key: title
+        for key, title in _TITLES.items()
+        if not key.startswith("regret") or any(key in errors for errors in shown)
+    }
+    if len(tables) > 1:
+        shown.append({"table": _MEAN, **mean_of([summary(table) for table in tables])})
+    rows = [(errors["table"], *(_cell(key, errors) for key in titles)) for errors in shown]
+    marked = any("*" in cell for row in rows for cell in row)
+    head = ("table", *titles.values())
+    return section("", table(rows, head), Sentence(_BARS) if marked else None)
+
+
+def _cell(key: str, errors: Mapping[str, Any]) -> str:
+    value = errors.get(key)
+    if key == "simulated":
+        return "" if value is None else f"{value}/{errors['rows']}"
+    if value is None:
+        return "-"
+    mark = "*" if key in missed(errors) else ""
+    if key == "spearman":
+        return f"{value:.3f}{mark}"
+    return f"{value:{'+' * (key in ('bias', 'worst'))}.1%}{mark}"
+
+
+def _memories(tables: Sequence[ValidatedTable]) -> Section | None:
+    lines = [
+        f"{table.name} memory: {_memory_line(errors)}"
+        for table in tables
+        if "memory_median" in (errors := summary(table)) or errors.get("fits_accuracy") is not None
+    ]
+    return section("", *map(Sentence, lines)) if lines else None
+
+
+def _memory_line(errors: Mapping[str, Any]) -> str:
+    parts = [
+        f"median error{key.removeprefix('memory_median').replace('_zero', ' zero-')} {value:.1%}"
+        for key, value in errors.items()
+        if key.startswith("memory_median")
+    ]
+    if errors.get("fits_accuracy") is not None:
+        cells = ", ".join(f"{key.replace('_', ' ')} {n}" for key, n in errors["fits"].items())
+        parts.append(f"fits right {errors['fits_accuracy']:.1%} balanced ({cells})")
+    return "; ".join(parts)
+
+
+def _repeats(tables: Sequence[ValidatedTable]) -> Section | None:
+    """How far runs of the same are from each other: what no prediction can be better than."""
+    lines = [
+        f"  {table.name}: {errors['noise']:.1%} a run; slowest to fastest {errors['apart']:.1%}"
+        f" (median of {errors['repeated']} configurations)"
+        for table in tables
+        if "noise" in (errors := summary(table))
+    ]
+    return section("measured more than once:", *map(Sentence, lines)) if lines else None
+
+
+def _changes(validated: ValidatedTable, found: Sequence[changes.Change]) -> Section:
+    """A line for each change of one thing."""
+    counts = changes.summary(validated)
+    title = (
+        f"{validated.name}: {counts['changes_signed']} of {len(found)} changes on the right side,"
+        f" {counts['changes_close']} within {changes.CLOSE * 100:.0f} points"
+    )
+    lines = (
+        f"  {one.study}: {one.id} against {one.before}: measured {one.measured:+.1%},"
+        f" predicted {one.predicted:+.1%}"
+        for one in found
+    )
+    return section(title, *map(Sentence, lines))
+
+
+def _coverage(found: Sequence[coverages.Coverage]) -> Section:
+    """A line a table, then all rows together and the mean of the tables: 90 % intervals that know
+    no row of the table, and intervals that know half of them."""
+    whole = coverages.summary(found)
+    lines = [(one.name, str(one.count), asdict(one.table), asdict(one.rows)) for one in found]
+    for key, name in (("rows", "all rows"), ("tables", _MEAN)):
+        lines.append((name, "", whole["table_kept_out"][key], whole["rows_kept_out"][key]))
+    head = ("90 % intervals", "rows", *(f"table out: {name}" for name in _HELD),
+            *(f"half out: {name}" for name in _HELD))  # fmt: skip
+    return section(
+        "Intervals of rows kept out: the whole table, or half of its rows",
+        table([(name, rows, *_held(one), *_held(other)) for name, rows, one, other in lines], head),
+    )
+
+
+def _held(held: Mapping[str, float]) -> Cells:
+    width, score = f"x {held['width']:.2f}", f"{held['score']:.2f}"
+    return f"{held['covered']:.1%}", width, score, f"{held['off']:.1%}"
+
+
+def ablations(found: Sequence[Ablation]) -> Document:
+    """Per mechanism the tables that move, worst hit first."""
+    mechanisms = dict.fromkeys(ablation.mechanism for ablation in found)
+    if not found:
+        return document("no mechanism moves a row")
+    parts = ((name, [own for own in found if own.mechanism == name]) for name in mechanisms)
+    return document("", *(_ablation(name, tables) for name, tables in parts))
+
+
+def _ablation(mechanism: str, tables: Sequence[Ablation]) -> Section:
+    means = [mean_of([getattr(one, side) for one in tables]) for side in ("before", "after")]
+    title = f"without {mechanism} ({len(tables)} tables"
+    if "mape" in means[0]:
+        title += f", their mean MAPE {means[0]['mape']:.1%} to {means[1]['mape']:.1%}"
+    rows = [
+        (one.table, f"{one.moved}/{one.rows}", *_sides(one)) for one in sorted(tables, key=_worth)
+    ]
+    head = ("table", "moved", "MAPE", "without", "bias", "without", "memory", "without")
+    return section(f"{title})", table(rows, head))
+
+
+def _sides(one: Ablation) -> Iterator[str]:
+    for key in SHOWN:
+        for side in (one.before, one.after):
+            value = side[key]
+            yield "-" if value is None else f"{value:{'+' * (key == 'bias')}.1%}"
+
+
+def _worth(one: Ablation) -> float:
+    return (one.before["mape"] or 0.0) - (one.after["mape"] or 0.0)
