@@ -29,6 +29,7 @@ ANSWERS = {
     "workers": "sim.jobs.sharing.worker_counts:WorkerCounts",
     "collective": "sim.analysis.collectives.times:CollectiveTimes",
     "replay": "sim.jobs.traces.replay:Replay",
+    "measure": "sim.analysis.calibration.training.comparison:JobComparison",
     "validate": "sim.analysis.validation.answer:Validation",
 }
 

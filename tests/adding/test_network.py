@@ -72,9 +72,9 @@ leaves = 3
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a cluster of a shape and a fabric that are not packaged."""
-    for package, name, text in ((networks, "star", STAR), (fabrics, "bus", BUS)):
+    for package, name, source in ((networks, "star", STAR), (fabrics, "bus", BUS)):
         (tmp_path / package.__name__).mkdir()
-        (tmp_path / package.__name__ / f"{name}.py").write_text(text)
+        (tmp_path / package.__name__ / f"{name}.py").write_text(source)
         path = [*package.__path__, str(tmp_path / package.__name__)]
         monkeypatch.setattr(package, "__path__", path)
     (tmp_path / "topologies").mkdir()

@@ -67,8 +67,8 @@ def test_a_line_says_where_each_class_stands() -> None:
     assert "driver" not in text
     (row,) = (line for line in text.splitlines() if line.startswith("  gemm fp32"))
     assert row.split()[2:4] == ["4", "1"]
-    assert row.endswith("160 GFLOP/s     100%")
-    assert "  gelu   10.0 GB/s at 9.54 MiB" in text
+    assert row.split()[-3:] == ["160", "GFLOP/s", "100%"]
+    assert ["gelu", "10.0", "GB/s", "at", "9.54", "MiB"] in map(str.split, text.splitlines())
 
 
 def test_what_surrounds_kernels_is_said_too() -> None:
@@ -82,10 +82,10 @@ def test_what_surrounds_kernels_is_said_too() -> None:
         overlaps=(Slowdown(kernel="gemm", beside="copy", slowdown=1.07),),
     )
     text = terminal.text(view(replace(PROFILE, origin=around), "mine"))
-    assert "  launches      4.00 us each, 8.00 us there and back, 1.50 us a node of a graph" in text
-    assert "  copies        host to device, pinned, 53.7 GB/s at 256 MiB" in text
-    assert "  copies        host to device, 13.4 GB/s at 256 MiB" in text
-    assert "  beside copy   gemm 1.07 times as long" in text
+    assert "  launches     4.00 us each, 8.00 us there and back, 1.50 us a node of a graph" in text
+    assert "  copies       host to device, pinned, 53.7 GB/s at 256 MiB" in text
+    assert "  copies       host to device, 13.4 GB/s at 256 MiB" in text
+    assert "  beside copy  gemm 1.07 times as long" in text
 
 
 def test_a_profile_of_an_unknown_device_is_refused() -> None:

@@ -11,12 +11,16 @@ import pytest
 
 import sim
 from docs import schema
+from sim.analysis.calibration.training.comparison import compare
+from sim.analysis.calibration.training.job_measurement import JobMeasurement, MeasuredRound
 from sim.analysis.search.space import Space
 from sim.results.answer import SCHEMA, Answer
 from tests.jobs.traces.synthetic import Machine
 from tests.test_imports import MODULES
 
 JOB = "gpt2-one-gpu"
+ROUND = MeasuredRound(reference=1.0, steps=({"forward": 1.0, "backward": 2.0, "step": 3.0},))
+MEASURED = JobMeasurement(rounds=(ROUND,), parameters=7, peak=2e6, loss=0.0)
 PLAN = {"only": {"zero": [1], "schedule": ["1f1b"], "microbatch": [1]}, "jobs": 1}
 
 
@@ -48,6 +52,7 @@ def answers(folder: Path) -> dict[str, Answer]:
         "workers": sim.workers("all-reduce-ddp", (1, 2), **CURVE, settings="sharing.steps=3"),
         "collective": sim.collective("all_reduce", [2.0**20, 2.0**30], "dgx-h100-ndr", gpus=16),
         "replay": sim.replay(trace, kernels={"gemm": 0.5}, topology="dgx-h100-ndr", gpus=64),
+        "measure": compare(JOB, MEASURED, sim.run(JOB), memory=3e6, parameters=7, source="rates"),
         "validate": sim.validate("zero_bubble", at_most=2, jobs=1, coverage=True),
     }
 

@@ -3,11 +3,11 @@ its links allow; and who loads which."""
 
 from typing import Any
 
-from sim.analysis.collectives.text import title
 from sim.analysis.collectives.times import CollectiveTimes
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.plots import topology
 from sim.interface.plots.picture import PALETTE, Figure
+from sim.interface.views.collective import title
 
 
 def figure(times: CollectiveTimes) -> Figure:

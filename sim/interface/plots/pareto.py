@@ -1,7 +1,7 @@
 """A search as a picture: every evaluated layout, time against memory, with the Pareto front."""
 
 from sim.analysis.search.answer import SearchResult
-from sim.analysis.search.text import plan_text
+from sim.analysis.search.in_words import plan_text
 from sim.interface.plots.picture import Figure
 
 

@@ -21,7 +21,8 @@ def view(answer: Explanation) -> Document:
     result, moment = answer.result, answer.fullest
     return document(
         f"{result.scenario} on {several(result.ranks, 'GPU')}: "
-        f"{human_seconds(result.step_time)} a step",
+        f"{human_seconds(result.step_time_expected)} a step, {human_seconds(result.step_time)} as "
+        "simulated, which is explained here",
         _limits(answer.limits),
         _kernels(result, answer.kernels),
         _lines(result, answer.lines) if answer.lines else _changes(result, answer.changes),

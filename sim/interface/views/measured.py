@@ -20,7 +20,7 @@ def view(comparison: JobComparison) -> Document:
             "(reference kernels)"
         ),
         Sentence(f"kernel times: {comparison.source}"),
-        *warnings(comparison.result.remarks),
+        *warnings(comparison.warnings),
     )
 
 

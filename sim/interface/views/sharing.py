@@ -167,8 +167,8 @@ def learning(outcome: Outcome) -> Section | None:
     """The loss at the end, and when the target is reached."""
     if outcome.loss is None:
         return None
-    head = f"Learning: {outcome.task} ({outcome.label})"
-    return section(head, table(_loss_rows(outcome)), name="learning")
+    task = Sentence(f"{outcome.task}: {outcome.label}")
+    return section("Learning", task, table(_loss_rows(outcome)), name="learning")
 
 
 def _loss_rows(outcome: Outcome) -> Iterator[Cells]:

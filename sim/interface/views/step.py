@@ -134,9 +134,10 @@ def breakdown(result: Result) -> Section:
     by_cause = Table(
         rows=[*rows, ("total", f"{step / scale:.3f} {unit}", "100.0 %")],
         shares=_relative(causes),
+        caption="Seconds of the critical rank's step, by cause",
         keys=[*(f"breakdown.{cause}" for cause in causes), "step_time"],
     )
-    return section("Where the time goes (the critical rank's step)", by_cause, name="breakdown")
+    return section("Where the time goes", by_cause, name="breakdown")
 
 
 def stages(result: Result) -> Section | None:

@@ -128,7 +128,7 @@ def test_rows_that_measured_an_incident_are_listed_apart():
     assert [view["table"] for view in seen] == ["t", "t, undisturbed"]
     assert [view["mape"] for view in seen] == pytest.approx([(0.1 + 0.75) / 2, 0.1])
     assert "t, undisturbed" in str(
-        Validation(inputs=Inputs(), tables=tuple([ValidatedTable(name="t", rows=tuple(made))]))
+        Validation(inputs=Inputs(), tables=(ValidatedTable(name="t", rows=tuple(made)),))
     )
 
 

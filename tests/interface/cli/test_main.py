@@ -113,7 +113,7 @@ def test_a_run_leaves_the_files_that_it_is_asked_for(folder: Path) -> None:
         "run", "gpt2-one-gpu", "--trace=a.json", "--picture=b.png", "--report=c.html",
         "--timeline=d.csv",
     )  # fmt: skip
-    assert shown.stderr == "wrote a.json\nwrote b.png\nwrote c.html\nwrote d.csv\n"
+    assert shown.stderr == "wrote a.json\nwrote d.csv\nwrote b.png\nwrote c.html\n"
     assert json.loads(Path("a.json").read_text())["traceEvents"]
     assert Path("b.png").read_bytes().startswith(b"\x89PNG")
     assert Path("c.html").read_text().startswith("<!doctype html>")
@@ -123,7 +123,13 @@ def test_a_run_leaves_the_files_that_it_is_asked_for(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "name", "start"),
-    [("--picture", "a.svg", "<?xml"), ("--report", "a.txt", "gpt2"), ("--report", "a.md", "gpt2")],
+    [
+        ("--picture", "a.svg", "<?xml"),
+        ("--report", "a.txt", "gpt2"),
+        ("--report", "a.md", "# gpt2"),
+        ("--report", "a.tex", "% needs"),
+        ("--report", "a.json", '{"schema": 1'),
+    ],
 )
 def test_the_ending_chooses_the_form(option: str, name: str, start: str) -> None:
     sim("run", "gpt2-one-gpu", option, name)

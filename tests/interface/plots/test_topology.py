@@ -38,9 +38,9 @@ def test_every_topology_can_be_drawn_with_units_on_its_rates(name: str) -> None:
 def test_nothing_is_written_outside_its_panel(name: str) -> None:
     for axes in figure(load(name)).axes:
         (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-        for text in axes.texts:
-            x, y = text.get_position()
-            assert left < x < right, text
+        for drawn in axes.texts:
+            x, y = drawn.get_position()
+            assert left < x < right, drawn
             assert low < y < high, text
 
 
@@ -110,7 +110,7 @@ def test_oversubscription_is_labelled_with_what_a_pod_can_send() -> None:
 def test_a_degraded_link_is_named() -> None:
     sick = load("b200-node").slowed("gpu3.port", 2.0)
     assert "degraded: gpu3.port 2 x slower" in texts(sick)
-    assert "degraded gpu3.port 2 times slower" in text(view(sick))
+    assert "degraded  gpu3.port 2 times slower" in text(view(sick))
 
 
 def test_unused_gpus_of_a_partial_node_are_left_white() -> None:

@@ -236,7 +236,7 @@ def test_a_sweep_says_where_a_run_diverged() -> None:
         ({}, {"valid": False}),
     ]
     page = str(Sweep(scenario="mine", frame=table.table(rows)))
-    assert [line.split()[1:2] for line in page.splitlines()[2:]] == [
+    assert [line.split()[1:2] for line in page.splitlines()[1:]] == [
         ["0.5"], ["diverged"], [],
     ]  # fmt: skip
 

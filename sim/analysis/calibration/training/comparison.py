@@ -1,16 +1,20 @@
 """Measured and predicted side by side: one row a quantity."""
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
 from sim.analysis.calibration.training.job_measurement import PHASES, JobMeasurement
 from sim.config import files
 from sim.engine.timeline import Timeline
 from sim.program.causes import DATA
-from sim.results.answer import Answer
+from sim.results.answer import Answer, Inputs
 from sim.results.result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PASSES = {"F": "forward", "B": "backward", "optimizer": "optimizer"}
 
@@ -36,6 +40,16 @@ class JobComparison(Answer):
 
     view = "sim.interface.views.measured"
     picture = "sim.interface.plots.measured"
+    unwritten = ("quantities", "measurement", "result")
+    derived: ClassVar[Mapping[str, str]] = {
+        "inputs": "inputs",
+        "quantities": "compared",
+        "machine": "machine",
+        "steps": "steps",
+        "spread": "spread",
+        "drift": "drift",
+        "warnings": "warnings",
+    }
 
     scenario: str
     ranks: int
@@ -47,27 +61,45 @@ class JobComparison(Answer):
     def quantity(self, name: str) -> ComparedQuantity:
         return next(quantity for quantity in self.quantities if quantity.name == name)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: seconds, bytes, fractions."""
+    @property
+    def inputs(self) -> Inputs:
+        return self.result.inputs
+
+    @property
+    def compared(self) -> dict[str, dict[str, float | None]]:
+        """Each quantity measured and predicted, and the error of the prediction."""
         return {
-            "scenario": self.scenario,
-            "ranks": self.ranks,
-            "machine": self.measurement.machine,
-            "times": self.source,
-            "steps": len(self.measurement.steps),
-            "rounds": len(self.measurement.rounds),
-            "spread": self.measurement.spread,
-            "drift": list(self.measurement.drift),
-            **{
-                quantity.name.replace(" ", "_"): {
-                    "measured": quantity.measured,
-                    "predicted": quantity.predicted,
-                    "error": quantity.error,
-                }
-                for quantity in self.quantities
-            },
-            "warnings": [*self.result.remarks],
+            row.name: {"measured": row.measured, "predicted": row.predicted, "error": row.error}
+            for row in self.quantities
         }
+
+    @property
+    def machine(self) -> dict[str, str]:
+        return self.measurement.machine
+
+    @property
+    def steps(self) -> int:
+        return len(self.measurement.steps)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the step times over their median."""
+        return self.measurement.spread
+
+    @property
+    def drift(self) -> tuple[float, float]:
+        """The shortest and the longest time of the reference kernels, relative to the median."""
+        return self.measurement.drift
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.result.remarks
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A row for each quantity."""
+        import pandas as pd
+
+        return pd.DataFrame.from_dict(self.compared, orient="index")
 
 
 def compare(

@@ -128,8 +128,8 @@ def test_a_comparison_has_median_spread_and_drift(tmp_path: Path) -> None:
     result = run(tiny())
     comparison = compare("job", measured, result, memory=3e6, parameters=7, source="rates")
     data = json.loads(json.dumps(comparison.to_dict()))
-    assert data["step_time"]["measured"] == 2.0
-    assert data["peak_memory"]["error"] == pytest.approx(0.5)
+    assert data["quantities"]["step time"]["measured"] == 2.0
+    assert data["quantities"]["peak memory"]["error"] == pytest.approx(0.5)
     assert data["drift"] == pytest.approx([-0.1, 0.2])
     assert data["spread"] == pytest.approx(1.0)
     assert "drifted by -10.0% to +20.0%" in str(comparison)
