@@ -548,7 +548,7 @@ def test_a_wrong_file_of_measured_runs_is_one_line(
     [
         ("--trace=out.txt", "has an unknown ending; end it in .json or .gz"),
         ("--picture=out.jpeg", "end it in .png or .svg"),
-        ("--report=out.pdf", "end it in .html or .txt or .md"),
+        ("--report=out.pdf", "end it in .html or .md or .tex or .csv or .json or .txt"),
         ("--timeline=out.json", "end it in .csv"),
         ("--trace=nowhere/out.json", "no folder 'nowhere'; make it or name another"),
         ("--picture=full.png", "is a folder; name a file in it"),

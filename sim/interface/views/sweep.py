@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _SHOWN: dict[str, Callable[[Any], str]] = {
     "time": human_seconds, "loss": loss, "staleness": "{:.2f}".format,
-    "step_time": human_seconds, "step_time_low": human_seconds,
-    "step_time_expected": human_seconds, "step_time_high": human_seconds,
+    "step_time_expected": human_seconds, "step_time_low": human_seconds,
+    "step_time_high": human_seconds, "step_time": human_seconds,
     "samples.p99": human_seconds, "mfu": "{:.1%}".format, "bubble_fraction": "{:.1%}".format,
     "dollars_per_million_tokens": "{:.3g}".format, "memory.total": human_bytes, "reason": str,
 }  # fmt: skip
