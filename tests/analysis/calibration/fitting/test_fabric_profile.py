@@ -10,7 +10,6 @@ from sim.analysis.calibration.fitting.fabric_profile import (
     measured,
     profiled,
     shared_devices,
-    text,
 )
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CollectiveCall, Interconnect
@@ -19,6 +18,8 @@ from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
+from sim.interface.document import terminal
+from sim.interface.views.fabric import judged
 from sim.jobs.traces.operation_times import OperationTime, read
 
 pytest.importorskip("scipy")
@@ -43,7 +44,7 @@ def test_a_profile_that_was_written_is_read_as_it_was_fitted(tmp_path: Path) -> 
     host = Interconnect(generation="cpu", gpus_per_node=2, port_bandwidth=1e12)
     call = CollectiveCall("reduce", 2.0**22, GroupShape(ranks=2), host)
     assert call.duration(library.call_cost(call)) == pytest.approx(READINGS[19].seconds, rel=0.05)
-    assert "reduce among 2" in text(fitted.residuals)
+    assert "reduce among 2" in terminal.text(judged(fitted.residuals))
 
 
 def test_a_profile_is_shown_with_its_errors_and_a_picture(tmp_path: Path) -> None:
