@@ -53,7 +53,7 @@ def test_a_profile_is_shown_with_its_errors_and_a_picture(tmp_path: Path) -> Non
     picture = tmp_path / "here.png"
     result = CliRunner().invoke(main, ["show", str(out), "--picture", str(picture)])
     assert result.exit_code == 0, result.output
-    assert "pace.reduce.message = " in result.stdout
+    assert "pace.reduce.message  50.02 us" in result.stdout
     assert "reduce among 2" in result.stdout
     assert picture.stat().st_size > 10_000
     assert [collective.time for collective in measured(str(out))] == pytest.approx(
