@@ -2,7 +2,8 @@
 
 Optimizer states (ZeRO-Offload, Ren et al. 2021, section 4): gradients go to the host, its
 processors update, weights come back. Parameters (ZeRO-Infinity, Rajbhandari et al. 2021, section
-5.1): shards come to the device before they are gathered. Activations: they leave behind a layer's
+5.1): shards come to the device before they are gathered, and go back when it has updated them.
+Activations: they leave behind a layer's
 forward pass and come before its backward pass (vDNN, Rhu et al. 2016; Megatron-Core's
 `cpu_offloading`). Without `overlap` the device waits for each copy.
 """
@@ -63,7 +64,21 @@ def share_in(job: Job, parameters: Parameters, name: str, after: After) -> tuple
     own = sum(count / shards(plan, group) for group, count in parameters.items())
     size = own * job.stack.weight_bytes(plan.precision) * offload.parameters
     path: tuple[HostLink, ...] = ("nvme-down", *_IN) if offload.nvme else _IN
-    return (copied(name, size, path, stream=FROM_HOST, after=after),) if size else ()
+    stream = _stream(job, FROM_HOST)
+    return (copied(name, size, path, stream=stream, after=after),) if size else ()
+
+
+def shares_out(job: Job, parameters: Parameters) -> Iterator[Communicate]:
+    """The shards that the device has updated and the host keeps, on their way back there behind
+    the optimizer."""
+    offload = job.plan.offload
+    trained = sum(n / shards(job.plan, group) for group, n in parameters.items() if group.trained)
+    size = trained * job.stack.weight_bytes(job.plan.precision)
+    size *= offload.parameters * (1.0 - offload.optimizer)
+    path: tuple[HostLink, ...] = (*_OUT, "nvme-up") if offload.nvme else _OUT
+    if size:
+        stream = _stream(job, TO_HOST)
+        yield copied("shards to host", size, path, stream=stream, after=("optimizer",))
 
 
 # --- Optimizer states ----------------------------------------------------------------------------
@@ -119,11 +134,12 @@ def host_update(job: Job, parameters: Parameters) -> Iterator[Operation]:
         yield copied(
             done, moved, ("memory",), stream=_stream(job, PROCESSORS), after=after, cause=OPTIMIZER
         )
+        weights = count / parts * job.stack.weight_bytes(job.plan.precision)
         if states:
             path, stream = ("memory", "nvme-up"), _stream(job, "write")
-            yield copied(f"states {number} to drive", states, path, stream=stream, after=(done,))
-        size = count / parts * job.stack.weight_bytes(job.plan.precision)
-        size *= 1.0 - offload.parameters
+            kept = states + weights * offload.parameters
+            yield copied(f"states {number} to drive", kept, path, stream=stream, after=(done,))
+        size = weights * (1.0 - offload.parameters)
         if size:
             yield copied(back, size, _IN, stream=_stream(job, FROM_HOST), after=(done,))
         after = ("norm", Drained(TO_HOST))

@@ -8,7 +8,7 @@ from sim.parallel.collective_debug_checks import held_up
 from sim.parallel.deferred import finished
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
-from sim.parallel.offload import FROM_HOST, host_update
+from sim.parallel.offload import FROM_HOST, host_update, shares_out
 from sim.parallel.pipeline_p2p import sent_bytes
 from sim.parallel.replicas import shards, state_axes
 from sim.parallel.routines import Ends, ends_of, routine
@@ -147,7 +147,7 @@ def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
             memory=optimizer_use(job, stage),
         )
     )
-    done += host_update(job, parameters)
+    done += [*host_update(job, parameters), *shares_out(job, parameters)]
     if plan.zero in (1, 2) and not stack.overlap_gather:
         calls = data.weights_gathered(job, parameters)
         back = Drained(FROM_HOST)

@@ -82,6 +82,25 @@ def test_shards_of_parameters_come_before_each_gather_and_need_not_go_back():
     assert moved(own, "pcie-down") == pytest.approx(passes * 2 * parameters(own) / 8)
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_shards_go_back_to_the_host_where_the_device_updates_them(share, overlap):
+    own = setup(Offload(parameters=0.5, optimizer=share, overlap=overlap), zero=3)
+    held = parameters(own) / 8
+    updates = own.job.plan.microbatches if overlap else 1
+    back = 2 * held * 0.5 * (1.0 - share)
+    assert moved(own, "pcie-up") == pytest.approx(back + 2 * share * held * updates)
+
+
+def test_without_overlap_the_device_waits_for_the_shards_of_parameters():
+    alone = Offload(parameters=1.0, optimizer=1.0, overlap=False)
+    own = setup(alone, zero=3)
+    result = run(scenario(alone, zero=3))
+    waited = moved(own, "pcie-down") / own.machine.topology.host.bandwidth_of("pcie-down")
+    assert result.step_time > step(Offload(parameters=1.0, optimizer=1.0), zero=3)
+    assert result.breakdown["offload"] >= 0.999 * waited
+
+
 def test_drives_hold_states_between_updates():
     own = setup(Offload(optimizer=1.0, nvme=True), zero=1)
     states = 12 * parameters(own) / 8
