@@ -125,6 +125,10 @@ class WorkerSteps:
 
     def of(self, device: Device | None = None, stack: str = "") -> Workload:
         """The step of a worker, by default on the cluster's device by the scenario's stack."""
+        step = self._step(device, stack)
+        return replace(step, width=self.scenario.sharing.wire_width(step.width))
+
+    def _step(self, device: Device | None, stack: str) -> Workload:
         scenario, plan = self.scenario, self.scenario.sharing
         if plan.times is not None:
             width = 4.0 if plan.precision in ("fp32", "tf32") else 2.0

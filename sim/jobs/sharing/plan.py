@@ -110,6 +110,11 @@ class Sharing(ABC):
         """Whether workers have no optimizer and no states of it."""
         return False
 
+    def wire_width(self, width: float) -> float:
+        """Bytes of an element that is sent, where the step's weights have `width`: gradients have
+        their precision."""
+        return width
+
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         """Bytes that a GPU keeps for the method beside its step, with so many parameters on it."""
         feedback = self.compression.kind != "none" and self.compression.feedback

@@ -62,6 +62,11 @@ class AsyncLocalSGD(ServerBased):
         }
         return {name: FP32 * parameters for name, holds in copies.items() if holds}
 
+    def wire_width(self, width: float) -> float:
+        """Outer gradients are differences of fp32 master weights, whatever the step's precision
+        (Douillard et al. 2023, algorithm 1); a compression sends fewer bytes."""
+        return FP32
+
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         own = ServerBased.kept(self, parameters, width, workers)
         return {**own, "start of the round": width * parameters}

@@ -87,6 +87,11 @@ class LocalSGD(Sharing):
     def calendar(self) -> Calendar:
         return Calendar(period=self.period, fragments=self.fragments, overlap=self.overlap)
 
+    def wire_width(self, width: float) -> float:
+        """Outer gradients are differences of fp32 master weights, whatever the step's precision
+        (Douillard et al. 2023, algorithm 1); a compression sends fewer bytes."""
+        return FP32
+
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         """Where the round began and the outer momentum; with overlap also the outer gradients that
         are on their way."""
