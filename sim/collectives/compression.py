@@ -65,7 +65,7 @@ class Compression:
     - `powersgd`: two factors of rank `rank` of every layer's matrix (Vogels et al. 2019); what
       factors are not smaller than goes as it is.
 
-    `feedback` adds the error to the next message.
+    `feedback` adds the error to the next message, of all but `fp16`.
     """
 
     kind: CompressionKind
@@ -125,6 +125,12 @@ class Compression:
         if self.kind == "powersgd":
             return sum(self.factors(matrices, elements, width))
         return self.bytes(elements, width)
+
+    @property
+    def keeps_error(self) -> bool:
+        """Whether a rank keeps what its messages have left out, an element for each gradient: a
+        cast to fp16 leaves nothing to keep (torch, default_hooks.py, `fp16_compress_hook`)."""
+        return self.kind not in ("none", "fp16") and self.feedback
 
     @property
     def kernels(self) -> int:
@@ -188,9 +194,9 @@ class Compression:
         """The vector that the receiver decodes, and the error that remains."""
         if self.kind == "none":
             return vector, error
-        wanted = vector + error if self.feedback else vector
+        wanted = vector + error if self.keeps_error else vector
         sent = self.lossy(wanted, seed, shapes)
-        return sent, (wanted - sent if self.feedback else error)
+        return sent, (wanted - sent if self.keeps_error else error)
 
     def lossy(self, vector: Vector, seed: tuple[int, ...] = (0,), shapes: Shapes = ()) -> Vector:
         """A vector as the receiver decodes it; it is all tensors of these shapes one after the

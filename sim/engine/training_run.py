@@ -16,6 +16,7 @@ import simpy
 
 Process = Generator[simpy.Event, Any, None]
 
+_RUNNING = ("productive", "checkpoints", "restart")  # a restart can be struck too
 CAUSES = ("productive", "checkpoints", "lost work", "detection", "restart", "waiting", "slowdown")
 
 
@@ -165,9 +166,13 @@ class TrainingRun:
         self.unsafe = 0.0
         self.failures += 1
         if fault.breaks:
-            self.env.process(self._repair())
-            self.missing += not self.spares
-            self.spares -= bool(self.spares)
+            self._break()
+
+    def _break(self) -> None:
+        """A node is gone until it is repaired; a spare takes its place while there is one."""
+        self.env.process(self._repair())
+        self.missing += not self.spares
+        self.spares -= bool(self.spares)
 
     def _notice(self, fault: Fault) -> Process:
         """Time passes until a fault is seen; before a planned stop a checkpoint is taken."""
@@ -216,6 +221,12 @@ class TrainingRun:
             due[first] += scale * self.rng.weibull(fault.shape)
 
     def _strike(self, fault: Fault) -> None:
+        """A job at rest, which waits for nodes or has not noticed yet that it has stopped, cannot
+        be interrupted; its nodes may break all the same."""
+        if not self._runs:
+            if fault.breaks:
+                self._break()
+            return
         self.ledger.faults[fault.name] = self.ledger.faults.get(fault.name, 0) + 1
         if fault.slows > 1.0:
             self.env.process(self._drag(fault))
@@ -229,12 +240,17 @@ class TrainingRun:
         yield self.env.timeout(self._exponential(self.conduct.slow_detection))
         self._account()
         self.slow.remove(fault.slows)
-        self._training.interrupt(fault)
+        if self._runs:
+            self._training.interrupt(fault)
 
     def _exponential(self, mean: float) -> float:
         return float(self.rng.exponential(mean)) if 0 < mean < inf else 0.0
 
     # --- Bookkeeping -----------------------------------------------------------------------------
+
+    @property
+    def _runs(self) -> bool:
+        return self._activity in _RUNNING
 
     @property
     def _shrinks(self) -> bool:

@@ -109,9 +109,20 @@ def resident(job: Job, stage: int) -> Parts:
         kept.append({**own.parts(count), **({"gradients": 0.0} if own.growing else {})})
         if further and group.trained:
             kept.append({"weight versions": further * own.parts(count)["weights"]})
+        if error := _error_bytes(job, group):
+            kept.append({"compression error": count * error})
     gathered = _activation(job) if job.plan.sequence_parallel else 0.0
     buffers = {"buffers": allocator.workspace + allocator.gather_buffers * gathered}
     return added(*kept, buffers)
+
+
+def _error_bytes(job: Job, group: ParameterGroup) -> float:
+    """Bytes a parameter of what compressed messages have left out, as wide as gradients are summed
+    (torch, powerSGD_hook.py, `error_dict`)."""
+    way = job.plan.gradients
+    if way is None or not (way.keeps_error and group.trained and gradient_axes(job.plan, group)):
+        return 0.0
+    return job.stack.reduced_bytes(job.plan.precision)
 
 
 def optimizer_use(job: Job, stage: int) -> MemoryUse:

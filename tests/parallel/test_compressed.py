@@ -10,6 +10,7 @@ from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.engine.play import play
 from sim.kind import load
+from sim.parallel.memory import memory
 from sim.parallel.step import training_step
 from sim.program.operations import Collective, Communicate
 from sim.program.unrolled import operations
@@ -86,6 +87,21 @@ def test_clock_and_replay_agree(kind):
     program = training_step(own.job)
     clocked = play(program, own.machine, engine="clock").end
     assert play(program, own.machine).end == pytest.approx(clocked, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "feedback", "elements"),
+    [("powersgd", True, 1), ("powersgd", False, 0), ("fp16", True, 0)],
+)
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_rank_keeps_the_error_of_every_gradient_that_it_compresses(
+    kind, feedback, elements, stack
+):
+    own = from_scenario(scenario(Compression(kind=kind, feedback=feedback), stack))
+    parts = memory(own.job, training_step(own.job), 0).parts
+    count = sum(own.job.parameters(own.job.chunks[0]).values())
+    width = own.job.stack.reduced_bytes(own.job.plan.precision)
+    assert parts.get("compression error", 0.0) == pytest.approx(elements * count * width)
 
 
 def test_sharded_gradients_are_not_compressed():

@@ -28,6 +28,7 @@ COLOURS = {
     "activations": "#e69f00",
     "transient": "#f0e442",
     "fresh gradients": "#00543d",
+    "compression error": "#5f6b00",
     "buffers": "#cc79a7",
     "communication": "#8c3373",
     "fragmentation": "#999999",

@@ -117,8 +117,8 @@ class Sharing(ABC):
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         """Bytes that a GPU keeps for the method beside its step, with so many parameters on it."""
-        feedback = self.compression.kind != "none" and self.compression.feedback
-        return {"compression error": FP32 * parameters} if feedback else {}
+        error = self.compression.keeps_error
+        return {"compression error": FP32 * parameters} if error else {}
 
     def kept_first(self, inputs: float, outputs: float, workers: int) -> dict[str, float]:
         """Bytes that GPU 0 alone has beside a whole step's; `inputs` and `outputs` are those of one

@@ -53,7 +53,7 @@ def test_links_carry_what_compression_leaves(kind):
 
 
 @settings(max_examples=30, deadline=None)
-@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 50))
+@given(kind=st.sampled_from([kind for kind in KINDS if kind != "fp16"]), seed=st.integers(0, 50))
 def test_what_is_sent_and_the_error_add_up(kind, seed):
     vector = np.random.default_rng(seed).standard_normal(30)
     error = np.random.default_rng(seed + 1).standard_normal(30)
