@@ -166,13 +166,9 @@ class TrainingRun:
         self.unsafe = 0.0
         self.failures += 1
         if fault.breaks:
-            self._break()
-
-    def _break(self) -> None:
-        """A node is gone until it is repaired; a spare takes its place while there is one."""
-        self.env.process(self._repair())
-        self.missing += not self.spares
-        self.spares -= bool(self.spares)
+            self.env.process(self._repair())
+            self.missing += not self.spares
+            self.spares -= bool(self.spares)
 
     def _notice(self, fault: Fault) -> Process:
         """Time passes until a fault is seen; before a planned stop a checkpoint is taken."""
@@ -221,11 +217,9 @@ class TrainingRun:
             due[first] += scale * self.rng.weibull(fault.shape)
 
     def _strike(self, fault: Fault) -> None:
-        """A job at rest, which waits for nodes or has not noticed yet that it has stopped, cannot
-        be interrupted; its nodes may break all the same."""
+        """Rates are those of running jobs: one that waits for nodes, or has not noticed yet that it
+        has stopped, is not struck."""
         if not self._runs:
-            if fault.breaks:
-                self._break()
             return
         self.ledger.faults[fault.name] = self.ledger.faults.get(fault.name, 0) + 1
         if fault.slows > 1.0:

@@ -104,14 +104,14 @@ def test_the_text_says_what_is_done_again():
 
 
 def test_only_a_job_that_runs_is_struck():
-    """Software fails so often an hour of running (training, checkpoints, restarts), however long
+    """Everything fails so often an hour of running (training, checkpoints, restarts), however long
     the job waits for a node to be repaired."""
     node = Fault(name="node", rate=1 / 5e3, breaks=True)
     software = Fault(name="software", rate=1 / 2e3)
     conduct = Conduct(interval=500.0, stop=5.0, restart=100.0, spares=0, repair=20e3)
-    ledger = simulate([node, software], conduct, seconds=2e7, rng=generator(0, "failures"))
+    ledger = simulate([node, software], conduct, seconds=1e8, rng=generator(0, "failures"))
     running = sum(ledger.seconds[cause] for cause in ("productive", "checkpoints", "restart"))
     running += ledger.seconds["lost work"]
-    assert ledger.seconds["waiting"] > 3 * running
+    assert ledger.seconds["waiting"] > 2 * running
     for fault in (node, software):
-        assert ledger.faults[fault.name] == pytest.approx(fault.rate * running, rel=0.06)
+        assert ledger.faults[fault.name] == pytest.approx(fault.rate * running, rel=0.04)
