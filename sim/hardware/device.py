@@ -137,6 +137,11 @@ class Device(metaclass=Named):
         rates = {name: getattr(self.peak, name) * left / self.sms for name in self.peak.known}
         return interned(replace(self, sms=left, peak=replace(self.peak, **rates), profile=""))
 
+    @property
+    def half(self) -> Literal["bf16", "fp16"]:
+        """The half precision that the device multiplies in: bf16, or fp16 before it had that."""
+        return "bf16" if "bf16" in self.peak.known else "fp16"
+
     def peak_rate(self, precision: str) -> float:
         """Dense peak of matrix products with operands of `precision` (FLOP/s).
 

@@ -18,7 +18,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.hardware.kernels import profile as profiles
 from sim.model.counts import active_parameters, model_flops, parameters
 from sim.model.experts.layer import dropped
-from sim.model.kernels import Attention, Gemm, Precision
+from sim.model.kernels import BYTES, Attention, Gemm, Precision
 from sim.parallel.axis import dividing
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
@@ -115,9 +115,11 @@ def rates(
     precision: Precision,
 ) -> dict[str, Any]:
     """Rates of a job on all of a cluster whose step (s) has so many samples, tokens, model FLOPs
-    and FLOPs that are executed. MFU and HFU are of the dense peak of a precision."""
-    gpus = topology.gpus
-    peak = gpus * topology.device.peak_rate(precision)
+    and FLOPs that are executed. MFU and HFU are of the dense peak of a precision; `mfu_of_peaks` has the
+    half-precision peak's, too, where that is another."""
+    gpus, device = topology.gpus, topology.device
+    peak, half = gpus * device.peak_rate(precision), device.half
+    others = {half: flops / (step * gpus * device.peak_rate(half))} if BYTES[precision] < 2 else {}
     return {
         "ranks": gpus,
         "samples_per_second": samples / step,
@@ -125,6 +127,7 @@ def rates(
         "tokens_per_second_per_gpu": tokens / step / gpus,
         "dollars_per_million_tokens": per_million(topology.price, gpus, tokens / step),
         "mfu": flops / (step * peak),
+        "mfu_of_peaks": {precision: flops / (step * peak), **others},
         "hfu": executed / (step * peak),
         "model_tflops_per_gpu": flops / (step * gpus) / 1e12,
     }

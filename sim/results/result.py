@@ -31,7 +31,8 @@ class Result(JobAnswer):
     and `step_time_high` with the probability `interval["level"]`, by what measured runs have shown
     (`sim.uncertainty.intervals`); all other figures are those of the simulated step. `mfu` is
     model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), attention counted in full
-    also where it is causal (PaLM's convention); `hfu` is the same of the FLOPs that are executed:
+    also where it is causal (PaLM's convention), `mfu_of_peaks` the same by the precision of the
+    peak: products in 8 bits have a peak of their own, and what stays in 16 bits another; `hfu` is the same of the FLOPs that are executed:
     what is recomputed counts again, what a causal mask hides does not, so that it is the lower of
     the two where fused attention skips more than is recomputed. Samples and tokens a second are 0
     where a recorded script does not show them. `memory_per_gpu` holds the
@@ -77,6 +78,7 @@ class Result(JobAnswer):
     tokens_per_second_per_gpu: float
     dollars_per_million_tokens: float | None = None
     mfu: float
+    mfu_of_peaks: dict[str, float] = field(default_factory=dict)
     hfu: float
     model_tflops_per_gpu: float
     breakdown: dict[str, float]
