@@ -115,8 +115,8 @@ def rates(
     precision: Precision,
 ) -> dict[str, Any]:
     """Rates of a job on all of a cluster whose step (s) has so many samples, tokens, model FLOPs
-    and FLOPs that are executed. MFU and HFU are of the dense peak of a precision; `mfu_of_peaks` has the
-    half-precision peak's, too, where that is another."""
+    and FLOPs that are executed. MFU and HFU are of the dense peak of a precision; `mfu_of_peaks`
+    has that of half precision, too, where the precision is another."""
     gpus, device = topology.gpus, topology.device
     peak, half = gpus * device.peak_rate(precision), device.half
     others = {half: flops / (step * gpus * device.peak_rate(half))} if BYTES[precision] < 2 else {}

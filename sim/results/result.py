@@ -31,10 +31,10 @@ class Result(JobAnswer):
     and `step_time_high` with the probability `interval["level"]`, by what measured runs have shown
     (`sim.uncertainty.intervals`); all other figures are those of the simulated step. `mfu` is
     model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), attention counted in full
-    also where it is causal (PaLM's convention), `mfu_of_peaks` the same by the precision of the
-    peak: products in 8 bits have a peak of their own, and what stays in 16 bits another; `hfu` is the same of the FLOPs that are executed:
-    what is recomputed counts again, what a causal mask hides does not, so that it is the lower of
-    the two where fused attention skips more than is recomputed. Samples and tokens a second are 0
+    also where it is causal (PaLM's convention); `mfu_of_peaks` has it by the precision of the
+    peak, that of half precision, too, where products have 8 bits. `hfu` is the same of the FLOPs
+    that are executed: what is recomputed counts again, what a causal mask hides does not, so that
+    it is the lower of the two where fused attention skips more than is recomputed. Samples and tokens a second are 0
     where a recorded script does not show them. `memory_per_gpu` holds the
     parts of the worst rank (bytes) and their `total`; `capacity` is what that GPU offers,
     `host_memory` what the fullest node holds for its GPUs (offload); `memory_curves` has one over

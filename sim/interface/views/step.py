@@ -74,8 +74,9 @@ def _figures(result: Result) -> Iterator[Figure]:
         first, *others = result.mfu_of_peaks.items() or [(result.inputs.precision, result.mfu)]
         peak = "".join(f", {percent(share)} of the {name} peak" for name, share in others)
         used = (
-            f"of the {first[0]} peak{peak}; simulated, all of attention counted; HFU {percent(result.hfu)} of the FLOPs that "
-            f"run, masked ones left out; {count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
+            f"of the {first[0]} peak{peak}; simulated, all of attention counted; "
+            f"HFU {percent(result.hfu)} of the FLOPs that run, masked ones left out; "
+            f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
         )
         yield Figure(title="MFU", key="mfu", shown=percent(result.mfu), note=used)
     yield Figure(
