@@ -35,8 +35,8 @@ class Result(JobAnswer):
     peak, that of half precision, too, where products have 8 bits. `hfu` is the same of the FLOPs
     that are executed: what is recomputed counts again, what a causal mask hides does not, so that
     it is the lower of the two where fused attention skips more than is recomputed. Samples
-    and tokens a second are 0 where a recorded script does not show them. `memory_per_gpu` holds the parts of the
-    worst rank (bytes) and their `total`; `capacity` is what that GPU offers,
+    and tokens a second are 0 where a recorded script does not show them. `memory_per_gpu` holds the
+    parts of the worst rank (bytes) and their `total`; `capacity` is what that GPU offers,
     `host_memory` what the fullest node holds for its GPUs (offload); `memory_curves` has one over
     the step for each stage, `links` what each class of links carries. `setup` is what was simulated
     (`sim.kind.Setup`).
