@@ -78,7 +78,7 @@ class Result(JobAnswer):
     tokens_per_second_per_gpu: float
     dollars_per_million_tokens: float | None = None
     mfu: float
-    mfu_of_peaks: dict[str, float] = field(default_factory=dict)
+    mfu_of_peaks: dict[str, float]
     hfu: float
     model_tflops_per_gpu: float
     breakdown: dict[str, float]

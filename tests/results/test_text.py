@@ -34,6 +34,7 @@ RESULT = Result(
     tokens_per_second=7300.4,
     tokens_per_second_per_gpu=114.1,
     mfu=0.394,
+    mfu_of_peaks={"bf16": 0.394},
     hfu=0.525,
     model_tflops_per_gpu=122.8,
     breakdown={"bubble": 1.0, "compute": 16.5, "tensor communication": 0.5, "host": 0.0},

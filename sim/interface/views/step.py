@@ -71,10 +71,10 @@ def _figures(result: Result) -> Iterator[Figure]:
         shown=rate(result.tokens_per_second),
     )  # fmt: skip
     if result.mfu > 0:
-        first, *others = result.mfu_of_peaks.items() or [(result.inputs.precision, result.mfu)]
+        own, *others = result.mfu_of_peaks.items()
         peak = "".join(f", {percent(share)} of the {name} peak" for name, share in others)
         used = (
-            f"of the {first[0]} peak{peak}; simulated, all of attention counted; "
+            f"of the {own[0]} peak{peak}; simulated, all of attention counted; "
             f"HFU {percent(result.hfu)} of the FLOPs that run, masked ones left out; "
             f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
         )
