@@ -13,7 +13,7 @@ from sim import kind
 from sim.config.errors import InputError
 
 ROOT = Path(sim.__file__).parent
-CONTRACTS = {"BaseScenario", "Answer", "JobAnswer", "Transformer"}  # and what is derived of them
+CONTRACTS = {"BaseScenario", "Answer", "JobAnswer", "Model"}  # and what is derived of them
 
 
 @cache

@@ -14,7 +14,7 @@ from sim.model.tensor_parallel import column_linear, row_linear
 def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
     """Projection in, arrangement, norms, rotation, core and projection out; right behind a norm
     where `normed`."""
-    if run.model.latent:
+    if run.shape.latent:
         return (*latent_attention.project_in(run), *cores(run), project_out(run))
     before = [one for one in (project_in(run, normed=normed), arrange(run)) if one.name]
     norms = normalise_heads(run, before[-1].name)
@@ -29,7 +29,7 @@ def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
     repeat_kv in models/llama/model.py)."""
     if not run.fusion.repeated_keys or run.model.kv_heads == run.model.heads:
         return cores(run)
-    wide = replace(run, model=replace(run.model, kv_heads=run.model.heads))
+    wide = replace(run, model=replace(run.shape, kv_heads=run.shape.heads))
     few, many = (one.rows * (one.kv_width + one.value_width) for one in (run, wide))
     launches = 1 if run.fusion.compiled else 2
     moved = float((few + many) * run.width)
@@ -48,12 +48,12 @@ def project_in(run: Execution, *, normed: bool = False) -> Operator:
     """Q, K and V of the rank's heads, from the whole hidden width."""
     widths = (run.query_width, run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
-    return column_linear(run, "qkv", packed, bias=run.model.biased("qkv"), normed=normed)
+    return column_linear(run, "qkv", packed, bias=run.shape.biased("qkv"), normed=normed)
 
 
 def project_out(run: Execution) -> Operator:
     """From the core's output, which a recipe may have kept in a format of its own."""
-    biased = run.model.biased("attention output")
+    biased = run.shape.biased("attention output")
     projection = row_linear(run, "attention output", run.output_width, bias=biased)
     if not (run.recipe and run.recipe.core):
         return projection
@@ -66,9 +66,9 @@ def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
     (Dehghani et al. 2023, section 2; Qwen3's has one a layer), or without any; or all heads of a
     token together, each column with its own (OLMo et al. 2024, arXiv 2501.00656, section 3.2).
     Raises `InputError` where ranks have some heads each of what is normalised together."""
-    if run.model.qk_norm == "none":
+    if run.shape.qk_norm == "none":
         return ()
-    whole = run.model.qk_norm == "whole"
+    whole = run.shape.qk_norm == "whole"
     if whole and run.tp > 1:
         what = f"tp = {run.tp}: norms over the heads of all ranks are not known"
         raise InputError("plan", what, "set tp = 1")
@@ -78,12 +78,12 @@ def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
             run,
             name,
             run.rows * (1 if whole else count),
-            width=run.model.head * (count if whole else 1),
+            width=run.shape.head * (count if whole else 1),
             residual=False,
         )
         for name, count in heads.items()
     )
-    gains = run.model.qk_norm != "l2"
+    gains = run.shape.qk_norm != "l2"
     return tuple(
         replace(norm, reads=(projection,), parameters=norm.parameters * gains) for norm in norms
     )
@@ -97,7 +97,7 @@ def rotate(run: Execution) -> Operator:
     in five kernels. As complex numbers: a cast to fp32 (3), a product (4) and a cast back (3), ten
     passes in three kernels, which inductor does not join (pytorch/torchtitan issue 15).
     """
-    if run.model.positions != "rotary":
+    if run.shape.positions != "rotary":
         return Operator()
     elements = run.rows * (run.query_width + run.kv_width)
     if run.fusion.complex_rotary:
@@ -140,7 +140,7 @@ def _copied_queries(run: Execution) -> Operator:
     """
     if not run.fusion.query_copies or run.kv_heads in (1, run.heads):
         return Operator()
-    keys = run.kv_width if run.model.qk_norm != "none" else 0
+    keys = run.kv_width if run.shape.qk_norm != "none" else 0
     elements, name = float(run.rows * (run.query_width + keys)), "query copies"
     moved, launches = 2 * elements * run.width, 1 + (keys > 0)
     kernel = MemoryBound(name=name, bytes=moved, strided=elements, launches=launches)

@@ -12,8 +12,8 @@ CORE = "attention core"
 
 def core(run: Execution) -> Operator:
     """softmax(Q K' / sqrt(d)) V; keeps Q, K, V and what its kernels need besides."""
-    kernels = standard_core(run) if run.model.attention == "standard" else flash_core(run)
-    return with_sinks(run, kernels) if run.model.sinks else kernels
+    kernels = standard_core(run) if run.shape.attention == "standard" else flash_core(run)
+    return with_sinks(run, kernels) if run.shape.sinks else kernels
 
 
 def cores(run: Execution) -> tuple[Operator, ...]:
@@ -44,7 +44,7 @@ def standard_core(run: Execution) -> Operator:
     Keeps the softmax output (2 a s^2 b bytes in half precision), the dropout mask (a s^2 b) and
     its output (2 a s^2 b): the 5 a s^2 b of Korthikanti et al. 2022, section 4.1.
     """
-    model, width = run.model, run.width
+    model, width = run.shape, run.width
     scores = run.microbatch * run.heads * run.seq * run.keys
     dropped = scores * MASK + scores * width if model.dropout else 0
     return Operator(
@@ -76,7 +76,7 @@ def _biased(run: Execution, scores: int, suffix: str = "") -> tuple[Item, ...]:
     """Scores and the biases of relative positions: both read and one written; backward the
     gradients of the scores are added to those that later layers left for the biases (transformers,
     modeling_t5.py, T5Attention.forward: `scores += position_bias`). Other sequences have none."""
-    if run.model.positions != "relative" or run.memory:
+    if run.shape.positions != "relative" or run.memory:
         return ()
     return (MemoryBound(name=f"position bias{suffix}", bytes=float(3 * scores * run.width)),)
 
@@ -101,7 +101,7 @@ def _softmax_passes(run: Execution, *, backward: bool) -> tuple[int, int]:
     if run.fusion.masked_softmax and run.width == 2:
         return (20, 5) if backward else (18, 5)
     if run.fusion.added_mask:
-        where = run.model.causal
+        where = run.shape.causal
         return (5 + 4 * where, 2 + 2 * where) if backward else (6 + 2 * where, 3 + where)
     return (7, 3) if backward else (6, 3)
 
@@ -118,19 +118,19 @@ def _fused_softmax(run: Execution) -> bool:
 
 
 def _dropout(run: Execution, elements: int, name: str, *, drawn: int = 0) -> tuple[Item, ...]:
-    if not run.model.dropout:
+    if not run.shape.dropout:
         return ()
     moved = float(elements * (2 * run.width + MASK))
     return (MemoryBound(name=name, bytes=moved, randoms=float(drawn)),)
 
 
 def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
-    seq, keys, head, width = run.seq, run.keys, run.model.head, run.width
+    seq, keys, head, width = run.seq, run.keys, run.shape.head, run.width
     passes, launches = _softmax_passes(run, backward=True)
     return (
         MemoryBound(name="merge heads grad", bytes=2.0 * run.rows * run.output_width * width),
-        _product(run, "attention over values dgrad", seq, keys, run.model.value_head),
-        _product(run, "values grad", keys, run.model.value_head, seq),
+        _product(run, "attention over values dgrad", seq, keys, run.shape.value_head),
+        _product(run, "values grad", keys, run.shape.value_head, seq),
         *_dropout(run, scores, "attention dropout grad"),
         MemoryBound(
             name="softmax grad",
@@ -202,7 +202,7 @@ def flash_core(run: Execution) -> Operator:
         input_gradient=(
             *own,
             *context_parallel.backward(run),
-            *(() if run.fusion.compiled or run.model.latent else (join,)),
+            *(() if run.fusion.compiled or run.shape.latent else (join,)),
         ),
         inputs=inputs_saved(run),
         saved=inputs_saved(run) + statistics + output,

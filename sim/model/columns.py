@@ -113,7 +113,8 @@ def _published(row: Mapping[str, Any]) -> Transformer | None:
     name = row.get("model")
     if blank(name) or not catalog.has("models", str(name)):
         return None
-    return load(str(name))
+    model = load(str(name))
+    return model if isinstance(model, Transformer) else None
 
 
 def _agreeing(

@@ -68,7 +68,7 @@ def _gathers_once(run: Execution) -> bool:
 
 def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
     """The kernels of the rank that sets the pace."""
-    model, sharding = run.model, run.sharding
+    model, sharding = run.shape, run.sharding
     ring, whole = sharding.ring, model.seq
     own = whole // ring
     if run.memory:
@@ -90,7 +90,7 @@ def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
 
 def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) -> Attention:
     """A single kernel, to which pieces of a sequence are sequences."""
-    model, ulysses, pieces = run.model, run.sharding.ulysses, run.model.pieces
+    model, ulysses, pieces = run.shape, run.sharding.ulysses, run.shape.pieces
     return Attention(
         name="attention grad" if backward else "attention",
         batch=run.microbatch * pieces,
@@ -113,7 +113,7 @@ def _merged(run: Execution) -> Items:
     difference, a product and a difference, with five small kernels of log-sum-exps; the last rank,
     all of whose merges are of whole shares, sets the pace."""
     times = run.sharding.ring - 1
-    whole = run.sharding.way == "all-gather" or not run.model.causal or run.model.window
+    whole = run.sharding.way == "all-gather" or not run.shape.causal or run.shape.window
     if times == 0 or whole:
         return ()
     outputs = run.rows * run.output_width

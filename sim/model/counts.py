@@ -15,12 +15,12 @@ from sim.model.fusion import Fusion
 from sim.model.groups import EXPERTS
 from sim.model.kernels import Attention, Gemm, Item
 from sim.model.kinds import FOLDER, specialised
+from sim.model.model import Model
 from sim.model.operators import kernels_of
-from sim.model.transformer import Transformer
 
 
 @remembered(FOLDER)
-def parameters(model: Transformer) -> int:
+def parameters(model: Model) -> int:
     """The published count, a tied embedding once.
 
     >>> from sim.model.reading import load
@@ -31,7 +31,7 @@ def parameters(model: Transformer) -> int:
 
 
 @remembered(FOLDER)
-def active_parameters(model: Transformer) -> int:
+def active_parameters(model: Model) -> int:
     """Parameters that one token meets: those of the experts that it goes to, and all others.
 
     >>> from sim.model.reading import load
@@ -48,7 +48,7 @@ def active_parameters(model: Transformer) -> int:
     return round(active)
 
 
-def model_flops(model: Transformer, batch: int, *, frozen: bool = False) -> float:
+def model_flops(model: Model, batch: int, *, frozen: bool = False) -> float:
     """Matrix-multiplication FLOPs of one step of `batch` sequences, forward and backward.
 
     3 x those of the forward pass, attention in full also when causal (PaLM, arXiv 2204.02311,
@@ -78,14 +78,14 @@ def full_flops(items: tuple[Item, ...]) -> float:
     return total
 
 
-def weights(model: Transformer, kind: str) -> float:
+def weights(model: Model, kind: str) -> float:
     """Elements of the matrices that the tokens of a block are multiplied by."""
     run = whole(model, 1)
     gemms = [kernel for kernel in kernels_of(block(kind, run).forward) if isinstance(kernel, Gemm)]
     return float(sum(gemm.n * gemm.k for gemm in gemms if gemm.batch == 1))
 
 
-def whole(model: Transformer, batch: int) -> Execution:
+def whole(model: Model, batch: int) -> Execution:
     """The model on one rank that holds all of it."""
     return Execution(
         model=model,

@@ -22,22 +22,22 @@ def decoded(run: Execution) -> Execution:
     if run.sharding.cp > 1:
         what = f"cp = {run.sharding.cp}: attention to an encoder is not known divided"
         raise InputError("plan", what, "set cp = 1")
-    return replace(run, model=replace(run.model, seq=run.model.decoder_seq))
+    return replace(run, model=replace(run.shape, seq=run.shape.decoder_seq))
 
 
 def cross_attention(run: Execution) -> tuple[Operator, ...]:
     """Queries of the decoder's tokens, keys and values of the encoder's, core and projection out;
     `run` has the encoder's sequences."""
     own = decoded(run)
-    model = replace(own.model, qk_norm="none")
+    model = replace(own.shape, qk_norm="none")
     across = replace(own, memory=run.model.seq, model=model)
     queries = column_linear(
-        own, "cross q", (own.query_width,), bias=own.model.biased("qkv"), normed=True
+        own, "cross q", (own.query_width,), bias=own.shape.biased("qkv"), normed=True
     )
     core = attention_core.core(across)
     reads = (queries.name, "cross kv")
     output = row_linear(
-        own, "cross output", own.output_width, bias=own.model.biased("attention output")
+        own, "cross output", own.output_width, bias=own.shape.biased("attention output")
     )
     return (queries, _keys(run), replace(core, name="cross core", reads=reads), output)
 
@@ -47,7 +47,7 @@ def _keys(run: Execution) -> Operator:
     it; its gradients are added up layer by layer."""
     widths = (run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
-    keys = column_linear(run, "cross kv", packed, bias=run.model.biased("qkv"))
+    keys = column_linear(run, "cross kv", packed, bias=run.shape.biased("qkv"))
     added = MemoryBound(
         name="memory grad sum", bytes=float(3 * run.local * run.model.hidden * run.width)
     )

@@ -1,17 +1,20 @@
 """How one rank executes a layer: its share of the model and the sizes that follow."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sim.config.errors import InputError
 from sim.model.fusion import Context, Fusion
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import BYTES, Precision
 from sim.model.lora import Lora
+from sim.model.model import Model
 from sim.model.precision import Product, Recipe
 from sim.model.stash import Stash
-from sim.model.transformer import Transformer
 from sim.program.routed import Dispatcher
+
+if TYPE_CHECKING:
+    from sim.model.transformer import Transformer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class Sharding:
         """Ranks that share keys and values."""
         return self.cp // self.ulysses
 
-    def check(self, model: Transformer) -> None:
+    def check(self, model: Model) -> None:
         """Raise `InputError` unless the model's sizes divide."""
         sizes = {"heads": model.heads, "ffn": model.ffn}
         for key, size in sizes.items():
@@ -76,11 +79,7 @@ class Sharding:
         if self.ring > 1 and self.balanced and model.seq % (2 * self.ring):
             what = f"seq = {model.seq} gives no two shares to each of {self.ring} ranks"
             raise InputError("plan", what, "lower cp")
-        if self.cp > 1 and model.attention == "standard":
-            raise InputError("plan", "cp > 1 needs flash attention", 'set attention = "flash"')
-        if self.cp > 1 and model.pieces > 1:
-            what = f"cp = {self.cp}: attention in pieces is not known divided along the sequence"
-            raise InputError("plan", what, "set cp = 1")
+        model.check_context(self.cp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ class Execution:
     compute the slots of their capacity that no token fills.
     """
 
-    model: Transformer
+    model: Model
     microbatch: int
     sharding: Sharding
     precision: Precision
@@ -122,6 +121,11 @@ class Execution:
 
     def __post_init__(self) -> None:
         self.sharding.check(self.model)
+
+    @property
+    def shape(self) -> "Transformer":
+        """The model of blocks that only transformers have."""
+        return cast("Transformer", self.model)
 
     @property
     def width(self) -> int:
@@ -229,21 +233,21 @@ class Execution:
 
     @property
     def query_width(self) -> int:
-        return self.heads * self.model.head
+        return self.heads * self.shape.head
 
     @property
     def kv_width(self) -> int:
         """Columns of this rank's keys."""
-        return self.kv_heads * self.model.head
+        return self.kv_heads * self.shape.head
 
     @property
     def value_width(self) -> int:
-        return self.kv_heads * self.model.value_head
+        return self.kv_heads * self.shape.value_head
 
     @property
     def output_width(self) -> int:
         """Columns of what attention gives to its output projection."""
-        return self.heads * self.model.value_head
+        return self.heads * self.shape.value_head
 
     @property
     def keys(self) -> int:

@@ -17,13 +17,13 @@ def operators(run: Execution, name: str = "ffn", *, normed: bool = False) -> tup
 def widen(run: Execution, name: str, *, normed: bool = False) -> Operator:
     """hidden -> ffn; with a gated activation twice, for the gate and what it gates."""
     outputs: tuple[int, ...] = (run.ffn,)
-    if run.model.gated_mlp:
+    if run.shape.gated_mlp:
         outputs = (2 * run.ffn,) if run.fusion.packed_projections else (run.ffn, run.ffn)
     linear = column_linear(
         run,
         f"{name} in",
         outputs,
-        bias=run.model.biased("ffn"),
+        bias=run.shape.biased("ffn"),
         bias_later=run.fused("bias_gelu"),
         normed=normed,
     )
@@ -32,12 +32,12 @@ def widen(run: Execution, name: str, *, normed: bool = False) -> Operator:
 
 
 def narrow(run: Execution, name: str) -> Operator:
-    return row_linear(run, f"{name} out", run.ffn, bias=run.model.biased("ffn"))
+    return row_linear(run, f"{name} out", run.ffn, bias=run.shape.biased("ffn"))
 
 
 def activation(run: Execution, elements: float) -> Operator:
     """The activation between both products, on so many elements of its result."""
-    return swiglu(run, elements) if run.model.gated_mlp else gelu(run, elements)
+    return swiglu(run, elements) if run.shape.gated_mlp else gelu(run, elements)
 
 
 def gelu(run: Execution, elements: float) -> Operator:
@@ -49,7 +49,7 @@ def gelu(run: Execution, elements: float) -> Operator:
     NewGELUActivation).
     """
     size = float(elements * run.width)
-    composed = run.model.family in run.fusion.composed_gelu and not run.fusion.compiled
+    composed = run.shape.family in run.fusion.composed_gelu and not run.fusion.compiled
     passes, launches, further = ((18, 28), (8, 11), 3 * size) if composed else ((2, 3), (1, 1), 0.0)
     forward, backward = (
         MemoryBound(name=name, bytes=count * size, launches=often)
@@ -107,7 +107,7 @@ def _clamp(run: Execution, elements: float) -> Operator:
     Halves of a row have gaps between them. A
     host waits while the activation's offset is copied to the device: `torch.tensor(linear_offset)`.
     """
-    if not run.model.glu_limit or run.fused("clamp"):
+    if not run.shape.glu_limit or run.fused("clamp"):
         return Operator()
     width = run.width
     one, two = (width + 1) + (1 + 2 * width), 2 * (width + 1) + 3 + (1 + 2 * width)

@@ -14,7 +14,7 @@ from sim.config.errors import InputError
 from sim.config.plugins import modules, remembered
 from sim.config.schema import nearest, validate
 from sim.model.execution import Execution
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 
 FOLDER = "sim.model.blocks"
 
@@ -34,7 +34,6 @@ _SHARED = (
         "notes",
     ),
 )
-_OF_A_LAYER = tuple(field.name for field in fields(Transformer) if field.name not in _SHARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ def is_layer(kind: str) -> bool:
     return bool(getattr(kinds().get(kind), "LAYER", True))
 
 
-def check_layers(model: Transformer) -> None:
+def check_layers(model: Model) -> None:
     """Raise `InputError` where layers are of no known kind, or entries are wrong or of no use."""
     where = _where(model)
     layers = dict.fromkeys(name.partition(":")[0] for name in model.kinds)
@@ -87,7 +86,7 @@ def specialised(kind: str, run: Execution) -> tuple[ModuleType, Execution]:
     return module, replace(run, model=model, block=settings, layer=int(number) if number else None)
 
 
-def settings_of(model: Transformer) -> Iterator[Any]:
+def settings_of(model: Model) -> Iterator[Any]:
     """The settings of each kind of a model's blocks, None where a kind has none."""
     for name in dict.fromkeys(model.row):
         _, _, settings = _variant(name, model)
@@ -95,7 +94,7 @@ def settings_of(model: Transformer) -> Iterator[Any]:
 
 
 @remembered(FOLDER)
-def _variant(name: str, model: Transformer) -> tuple[ModuleType, Transformer, Any]:
+def _variant(name: str, model: Model) -> tuple[ModuleType, Model, Any]:
     """The module of a block, the model as its layers see it, and the settings of its kind."""
     name = name.partition(":")[0]
     entry = model.entry(name)
@@ -103,17 +102,19 @@ def _variant(name: str, model: Transformer) -> tuple[ModuleType, Transformer, An
     settings = getattr(module, "SETTINGS", None)
     own, of_entry = _names(settings), _names(Entry)
     for key in entry:
-        if key not in (known := (*own, *of_entry, *_OF_A_LAYER)):
+        if key not in (known := (*own, *of_entry, *_of_a_layer(model))):
             raise InputError(where, f"unknown key {key!r}", nearest(key, known))
     validate({key: entry[key] for key in entry if key in of_entry}, Entry, where)
     if settings:
         settings = validate({key: entry[key] for key in entry if key in own}, settings, where)
     if shape := {key: entry[key] for key in entry if key not in own + of_entry}:
-        values = {
-            key: own for key in _names(Transformer) if (own := getattr(model, key)) is not None
-        }
-        model = validate(values | shape, Transformer, where)
+        values = {key: value for key in _names(model) if (value := getattr(model, key)) is not None}
+        model = validate(values | shape, type(model), where)
     return module, model, settings
+
+
+def _of_a_layer(model: Model) -> tuple[str, ...]:
+    return tuple(name for name in _names(model) if name not in _SHARED)
 
 
 def _names(shape: Any) -> tuple[str, ...]:
@@ -127,5 +128,5 @@ def _module(kind: str) -> ModuleType:
     return known[kind]
 
 
-def _where(model: Transformer) -> str:
+def _where(model: Model) -> str:
     return f"model {model.name}".rstrip()

@@ -21,7 +21,7 @@ UP = "mla_up_proj"  # what Megatron-LM calls the up-projections and the rotation
 
 def project_in(run: Execution) -> tuple[Operator, ...]:
     """From the hidden state to the Q, K and V that the core takes."""
-    latent, model = run.model.latent, run.model
+    latent, model = run.shape.latent, run.shape
     if latent is None:
         raise ValueError("not a model of latent attention")
     nope = model.head - latent.rotary
@@ -75,7 +75,7 @@ def rotate(run: Execution, latent: Latent) -> Operator:
     place, another reads the up-projection's keys and values and writes K and V. Otherwise ten
     passes over what is rotated (`attention.rotate`), and a copy of Q, of K and of V.
     """
-    model, rows, rotary = run.model, run.rows, latent.rotary
+    model, rows, rotary = run.shape, run.rows, latent.rotary
     up = rows * run.heads * (model.head - rotary + model.value_head)
     made = rows * (run.kv_width + run.value_width)
     rotated = rows * run.heads * rotary

@@ -1,12 +1,41 @@
 """The questions that are asked of every model, whatever its layers are of."""
 
-from typing import ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self, cast
+
+from sim.config.calls import Named
+from sim.model.numerics import Numerics
+
+MOST_LAYERS = 10_000  # a hundred times what has been trained
+FORM = 'write it like "3 dense, 58 experts"'
 
 
-class Model:
-    """A row of blocks; a transformer answers as said here unless it says otherwise."""
+class Model(metaclass=Named):
+    """A row of blocks, each of a kind (`sim.model.blocks`).
+
+    Each source (a transformer, a network) states these facts; ranks divide the sizes, which are 1
+    where a source has none. `pattern` names the layers' kinds in turns, `blocks` the settings of a
+    kind. A source answers the questions below where its answer is not that of a transformer.
+    """
 
     __slots__ = ()
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocab: int
+    seq: int
+    decoder_seq: int
+    tied_embeddings: bool
+    pattern: str
+    blocks: Mapping[str, Mapping[str, Any]]
+    numerics: Numerics
+    notes: tuple[str, ...]
+    latent: Any  # multi-head latent attention, where layers have it
 
     alike: ClassVar[bool] = True  # layers of a kind cost the same, and hand on the same bytes
     divided: ClassVar[bool] = True  # ranks may share a layer's weights, or a sequence
@@ -25,6 +54,23 @@ class Model:
         """Bytes of the model's result for one sample, in numbers of `width` bytes."""
         raise NotImplementedError
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of a sequence that are trained on: an encoder's and a decoder's."""
+        return self.seq + self.decoder_seq
+
+    def check_context(self, cp: int) -> None:
+        """Raise `InputError` unless `cp` ranks can divide its attention along the sequence."""
+
+    @property
+    def tensors_of_a_layer(self) -> int:
+        """Parameter tensors: weights and biases, or gains and shifts."""
+        return 2
+
+    def unfused(self) -> Self:
+        """The model as a stack without fused attention runs it. Raises `ValueError`."""
+        return self
+
     def pulled(self, batch: int) -> Self:
         """The part of the model that a worker holds while servers keep its weights, for a `batch`
         of samples."""
@@ -35,3 +81,67 @@ class Model:
 
     def check(self, precision: str, device: str) -> None:
         """Raise `InputError` where the layers cannot run in a precision, or on a device."""
+
+    def changed(self, **facts: Any) -> Self:
+        """The model with other facts. Raises `ValueError` where they contradict."""
+        return cast(Self, replace(cast(Any, self), **facts))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(cls) if cls is Model else handler(source)
+
+    def check_length(self) -> None:
+        """Raise `ValueError` where there are more of them than can be simulated."""
+        if self.layers > MOST_LAYERS:
+            what = f"layers = {self.layers:,} is more than can be simulated"
+            raise ValueError(f"{what}; use at most {MOST_LAYERS:,}")
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The kinds of all blocks in order."""
+        return self.kinds
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layer, with its number where those of a kind differ (`numbered`).
+
+        >>> from dataclasses import replace
+        >>> from sim.model.reading import load
+        >>> mixed = {"own": {"kind": "dense", "numbered": True}}
+        >>> replace(load("gpt2-124m"), layers=5, pattern="2 dense, own", blocks=mixed).kinds
+        ('dense', 'dense', 'own:2', 'dense', 'dense')
+        """
+        turns = [(name, self.entry(name).get("numbered")) for name in period(self.pattern)]
+        each = (turns[layer % len(turns)] for layer in range(self.layers))
+        return tuple(f"{name}:{i}" if numbered else name for i, (name, numbered) in enumerate(each))
+
+    def entry(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The keys of `blocks.NAME` laid over those of the entry that its `kind` names, if any.
+
+        Raises `ValueError` for a kind that is no text, or where they name one another in a circle.
+        """
+        own = dict(self.blocks.get(name, {}))
+        kind = own.get("kind", name)
+        if not isinstance(kind, str):
+            raise ValueError(f"blocks.{name}: kind = {kind!r} is no text; name a kind of layer")
+        if kind == name or kind not in self.blocks:
+            return own | {"kind": kind}
+        if kind in above:
+            raise ValueError(f"blocks.{name}: kind = {kind!r} leads back to itself; name a kind")
+        return self.entry(kind, (*above, name)) | {k: v for k, v in own.items() if k != "kind"}
+
+
+def period(pattern: str) -> tuple[str, ...]:
+    """The kinds that a pattern repeats, e.g. "5 sliding, dense". Raises `ValueError`."""
+    kinds: list[str] = []
+    for part in pattern.split(","):
+        match part.split():
+            case [kind]:
+                kinds.append(kind)
+            case [count, kind] if count.isdigit() and 0 < int(count) <= MOST_LAYERS:
+                kinds += [kind] * int(count)
+            case _:
+                raise ValueError(f'pattern = "{pattern}"; {FORM}')
+    return tuple(kinds)

@@ -1,11 +1,12 @@
 """Models that are no transformers: a row of unlike layers, with nothing before or behind them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 from sim.config.errors import InputError
-from sim.model.transformer import Transformer
+from sim.model.model import Model
+from sim.model.numerics import Numerics
 
 
 class Layers(Protocol):
@@ -42,25 +43,37 @@ class Layers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network(Transformer):
+class Network(Model):
     """A row of layers as the engine takes it: a sequence is one sample (an image), of one token.
 
     A layer hands one tensor to the next, whatever branches there are between them.
     """
 
+    name: str = ""
+    layers: int
+    pattern: str
+    blocks: Mapping[str, Mapping[str, Any]] = field(hash=False)
+    notes: tuple[str, ...] = ()
+    source: Layers = field(hash=False)
+
     hidden: int = 1
     heads: int = 1
+    kv_heads: int = 1
     ffn: int = 1
     vocab: int = 1
     seq: int = 1
+    decoder_seq: int = 0
     tied_embeddings: bool = False
-    dropout: bool = False
-    source: Layers = field(hash=False)
+    latent: None = None
+    numerics: Numerics = field(default_factory=Numerics, compare=False)
 
     alike: ClassVar[bool] = False
     divided: ClassVar[bool] = False
     unit: ClassVar[str] = "sample"
     clipped: ClassVar[bool] = False  # pytorch/examples, imagenet/main.py
+
+    def __post_init__(self) -> None:
+        self.check_length()
 
     @property
     def inputs(self) -> float:  # type: ignore[override]
@@ -90,15 +103,6 @@ class Network(Transformer):
     def check(self, precision: str, device: str) -> None:
         self.source.check(precision, device)
 
-    @property
-    def row(self) -> tuple[str, ...]:
-        return self.kinds
-
-    @property
-    def tensors_of_a_layer(self) -> int:
-        """Weights and biases, or gains and shifts."""
-        return 2
-
 
 def network(source: Layers, name: str) -> Network:
     """The model that has these layers."""
@@ -111,7 +115,7 @@ def network(source: Layers, name: str) -> Network:
     )
 
 
-def own_layer(model: Transformer, layer: int | None, kind: str) -> tuple[Any, Any]:
+def own_layer(model: Model, layer: int | None, kind: str) -> tuple[Any, Any]:
     """A layer of a network, and what it comes from. Raises `InputError` for a transformer."""
     if not isinstance(model, Network) or layer is None:
         what = f"layers of kind {kind!r} belong to no transformer"

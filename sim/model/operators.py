@@ -163,12 +163,12 @@ def normalise(
     cast, gain. `Fusion.fp32_norms` has two other ways. `residual` adds the residual stream's
     gradient to dx.
     """
-    columns, hooks = width or run.model.hidden, run.model.norm_gains
+    columns, hooks = width or run.shape.hidden, run.shape.norm_gains
     elements, width, stream = rows * columns, run.width, run.stream_width
-    fused = run.fused("norm") or run.model.normalisation == "layernorm"
+    fused = run.fused("norm") or run.shape.normalisation == "layernorm"
     (ahead, launches), (back, more) = _norm_traffic(run, fused=fused)
-    name = name.replace("norm", "rms norm") if run.model.normalisation == "rmsnorm" else name
-    serial = run.fusion.serial_gains and run.model.normalisation == "layernorm" and hooks > 0
+    name = name.replace("norm", "rms norm") if run.shape.normalisation == "rmsnorm" else name
+    serial = run.fusion.serial_gains and run.shape.normalisation == "layernorm" and hooks > 0
     gains = 2 * width * elements if serial else 0
     moved = float(back * elements - gains)
     kernels = [MemoryBound(name=f"{name} grad", bytes=moved, launches=more + hooks - serial)]
@@ -221,7 +221,7 @@ def dropout_add(run: Execution, name: str, rows: int) -> Operator:
 
     Fused: reads the linear's output and the residual, writes sum and mask. Backward masks dy.
     """
-    model, elements, width = run.model, rows * run.model.hidden, run.width
+    model, elements, width = run.shape, rows * run.model.hidden, run.width
     stream, mask = run.stream_width, elements * MASK if model.dropout else 0
     bias = model.bias and not run.fusion.bias_in_gemm
     passes = 1 + (0 if run.fused("bias_dropout_add") else 2 * (bias + model.dropout))

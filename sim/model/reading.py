@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.model.network import network
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 
+_TRANSFORMER = "sim.model.transformer:Transformer"
 _SOURCES = {  # loaded where a model is of them
     "convolutional": "sim.model.convolution:Convolutional",
     "profiled": "sim.model.profiled:Profiled",
@@ -19,30 +18,32 @@ _SOURCES = {  # loaded where a model is of them
 }
 
 
-def model_of(document: dict[str, Any], place: str) -> Transformer:
+def model_of(document: dict[str, Any], place: str) -> Model:
     """A transformer, or the network that the document's `kind` says. Raises `InputError`."""
-    home = _SOURCES.get(str(document.get("kind")))
-    if home is None:
-        return catalog.validate(document, Transformer, place)
-    module, _, name = home.partition(":")
-    source = catalog.validate(document, getattr(import_module(module), name), place)
-    try:
-        return network(source, document.get("name", ""))
-    except ValueError as error:
-        raise InputError.of(place, error) from None
+    kind = str(document.get("kind"))
+    module, _, name = _SOURCES.get(kind, _TRANSFORMER).partition(":")
+    source: Any = catalog.validate(document, getattr(import_module(module), name), place)
+    if kind in _SOURCES:
+        network = import_module("sim.model.network").network
+        try:
+            source = network(source, document.get("name", ""))
+        except ValueError as error:
+            raise InputError.of(place, error) from None
+    model: Model = source
+    return model
 
 
-def load(name: str, *, where: str = "command line") -> Transformer:
+def load(name: str, *, where: str = "command line") -> Model:
     """The model that `models/NAME.toml` describes. Raises `InputError`."""
     path = catalog.find("models", name, where=where)
     return model_of(document(path), catalog.place(path))
 
 
-def settled(model: Transformer, keys: Iterable[str]) -> Transformer:
+def settled(model: Model, keys: Iterable[str]) -> Model:
     """Without its notes on keys (`model.seq`) that have been set since."""
     own = {f"model.{key}" for key in keys}
     open_ = [note for note in model.notes if not (asked := _asked(note)) or asked - own]
-    return replace(model, notes=tuple(open_))
+    return model.changed(notes=tuple(open_))
 
 
 def _asked(note: str) -> set[str]:

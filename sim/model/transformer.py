@@ -1,12 +1,12 @@
 """A transformer as published: its shape and the kinds of its layers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, Self
 
-from sim.config.calls import Named
+from sim.config.errors import InputError
 from sim.config.schema import Short
-from sim.model.model import Model
+from sim.model.model import FORM, Model, period
 from sim.model.numerics import Numerics
 
 Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they resemble
@@ -17,13 +17,12 @@ Linears = Literal["qkv", "attention output", "ffn", "logits"]
 QkNorm = Literal["none", "rmsnorm", "whole", "l2"]
 
 DECODER = "decoder"  # the kind of a layer that looks at an encoder's result
-MOST_LAYERS, _MOST_MTP = 10_000, 100  # a hundred times what has been trained
-_FORM = 'write it like "3 dense, 58 experts"'
+_MOST_MTP = 100  # a hundred times what has been trained
 
 
 def _written(pattern: Any) -> Any:
     if isinstance(pattern, list):
-        raise ValueError(f"{pattern} is a list; {_FORM}")
+        raise ValueError(f"{pattern} is a list; {FORM}")
     return pattern
 
 
@@ -42,7 +41,7 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transformer(Model, metaclass=Named):
+class Transformer(Model):
     """The content of `models/NAME.toml`: a decoder, an encoder such as BERT, or an encoder whose
     result a decoder looks at, such as T5: sequences of `seq` tokens go through the layers in front
     of the first "decoder" of `pattern`, those of `decoder_seq` tokens through the others.
@@ -133,7 +132,7 @@ class Transformer(Model, metaclass=Named):
             raise ValueError(f"kv_heads = {self.kv_heads} does not divide heads = {self.heads}")
         self._check_attention()
         self._check_decoder()
-        for name in (*_period(self.pattern), *self.blocks):
+        for name in (*period(self.pattern), *self.blocks):
             self.entry(name)
         if self.mtp and self.predictions:
             raise ValueError("mtp predicts further tokens, predictions masked ones; choose one")
@@ -158,10 +157,10 @@ class Transformer(Model, metaclass=Named):
         ):
             if getattr(self, key) < 0:
                 raise ValueError(f"{key} = {getattr(self, key)} must not be negative")
-        for key, most in (("layers", MOST_LAYERS), ("mtp", _MOST_MTP)):
-            if getattr(self, key) > most:
-                what = f"{key} = {getattr(self, key):,} is more than can be simulated"
-                raise ValueError(f"{what}; use at most {most:,}")
+        self.check_length()
+        if self.mtp > _MOST_MTP:
+            what = f"mtp = {self.mtp:,} is more than can be simulated"
+            raise ValueError(f"{what}; use at most {_MOST_MTP:,}")
 
     def _check_attention(self) -> None:
         if self.window and self.chunk:
@@ -187,7 +186,7 @@ class Transformer(Model, metaclass=Named):
         if self.positions == "relative" and self.attention != "standard":
             what = 'positions = "relative" are added to scores'
             raise ValueError(f'{what}; set attention = "standard", which stores them')
-        if (DECODER in _period(self.pattern)) != (self.decoder_seq > 0):
+        if (DECODER in period(self.pattern)) != (self.decoder_seq > 0):
             what = f"decoder_seq = {self.decoder_seq} and pattern = {self.pattern!r}"
             raise ValueError(f"{what}; give layers of kind decoder the tokens of their sequences")
         if self.decoder_seq and DECODER not in self.kinds:
@@ -205,10 +204,15 @@ class Transformer(Model, metaclass=Named):
         """Its logits."""
         return (self.predictions or self.seq) * self.vocab * width
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of a sequence that are trained on: an encoder's and a decoder's."""
-        return self.seq + self.decoder_seq
+    def check_context(self, cp: int) -> None:
+        if cp > 1 and self.attention == "standard":
+            raise InputError("plan", "cp > 1 needs flash attention", 'set attention = "flash"')
+        if cp > 1 and self.pieces > 1:
+            what = f"cp = {cp}: attention in pieces is not known divided along the sequence"
+            raise InputError("plan", what, "set cp = 1")
+
+    def unfused(self) -> Self:
+        return replace(self, attention="standard")
 
     @property
     def pieces(self) -> int:
@@ -247,35 +251,6 @@ class Transformer(Model, metaclass=Named):
         return (rows + self.token_types) * self.hidden
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer, with its number where those of a kind differ (`numbered`).
-
-        >>> from dataclasses import replace
-        >>> from sim.model.reading import load
-        >>> mixed = {"own": {"kind": "dense", "numbered": True}}
-        >>> replace(load("gpt2-124m"), layers=5, pattern="2 dense, own", blocks=mixed).kinds
-        ('dense', 'dense', 'own:2', 'dense', 'dense')
-        """
-        period = [(name, self.entry(name).get("numbered")) for name in _period(self.pattern)]
-        each = (period[layer % len(period)] for layer in range(self.layers))
-        return tuple(f"{name}:{i}" if numbered else name for i, (name, numbered) in enumerate(each))
-
-    def entry(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The keys of `blocks.NAME` laid over those of the entry that its `kind` names, if any.
-
-        Raises `ValueError` for a kind that is no text, or where they name one another in a circle.
-        """
-        own = dict(self.blocks.get(name, {}))
-        kind = own.get("kind", name)
-        if not isinstance(kind, str):
-            raise ValueError(f"blocks.{name}: kind = {kind!r} is no text; name a kind of layer")
-        if kind == name or kind not in self.blocks:
-            return own | {"kind": kind}
-        if kind in above:
-            raise ValueError(f"blocks.{name}: kind = {kind!r} leads back to itself; name a kind")
-        return self.entry(kind, (*above, name)) | {k: v for k, v in own.items() if k != "kind"}
-
-    @property
     def tensors_of_a_layer(self) -> int:
         """Parameter tensors: linear layers and two norms, each with its bias where there is one."""
         return (6 + self.gated_mlp) * (2 if self.bias else 1)
@@ -288,17 +263,3 @@ class Transformer(Model, metaclass=Named):
             first = kinds.index(DECODER)
             return ("embedding", *kinds[:first], "decoder_input", *kinds[first:], "head")
         return ("embedding", *kinds, *("mtp_input", kinds[-1], "mtp_head") * self.mtp, "head")
-
-
-def _period(pattern: str) -> tuple[str, ...]:
-    """The kinds that a pattern repeats, e.g. "5 sliding, dense". Raises `ValueError`."""
-    period: list[str] = []
-    for part in pattern.split(","):
-        match part.split():
-            case [kind]:
-                period.append(kind)
-            case [count, kind] if count.isdigit() and 0 < int(count) <= MOST_LAYERS:
-                period += [kind] * int(count)
-            case _:
-                raise ValueError(f'pattern = "{pattern}"; {_FORM}')
-    return tuple(period)

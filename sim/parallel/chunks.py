@@ -9,7 +9,7 @@ from sim.hardware.stack import Stack
 from sim.model import counts
 from sim.model.block import block
 from sim.model.kinds import FOLDER, is_layer
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 from sim.parallel.chunk import Chunk
 from sim.parallel.job import Job
 from sim.parallel.layer_split import LAYERS, Balance, Split, explicit, split
@@ -19,7 +19,7 @@ from sim.program.operations import Segment
 
 
 def chunks_of(
-    model: Transformer, stack: Stack, plan: Plan, device: Device
+    model: Model, stack: Stack, plan: Plan, device: Device
 ) -> tuple[tuple[Chunk, ...], ...]:
     """Per stage its chunks. Raises `InputError` where the layers cannot be spread so."""
     if plan.pp == 1:
@@ -39,13 +39,13 @@ def chunks_of(
     return tuple(tuple(cut[piece] for piece in own) for own in plan.pieces)
 
 
-def balanced(model: Transformer, stack: Stack, stages: int, chunks: int) -> Split:
+def balanced(model: Model, stack: Stack, stages: int, chunks: int) -> Split:
     """The layers of each chunk that make the costliest one as cheap as can be, embedding and head
     counted in. Raises `InputError` where the layers cannot be spread so."""
     return _layers(model, stack, stages, chunks, "cost")
 
 
-def _seconds(model: Transformer, stack: Stack, plan: Plan, device: Device) -> tuple[float, ...]:
+def _seconds(model: Model, stack: Stack, plan: Plan, device: Device) -> tuple[float, ...]:
     """What each layer takes of the device, forward and back, for a microbatch of this plan."""
     alone = replace(plan, pp=1, interleave=1, schedule="1f1b")
     chunks = ((Chunk(model.row),),)
@@ -59,7 +59,7 @@ def _seconds(model: Transformer, stack: Stack, plan: Plan, device: Device) -> tu
 
 
 def _layers(
-    model: Transformer, stack: Stack, stages: int, chunks: int, balance: Balance | Split
+    model: Model, stack: Stack, stages: int, chunks: int, balance: Balance | Split
 ) -> Split:
     head, embedding, costs = _costs_in_layers(model, stack.balance)
     return split(
@@ -86,7 +86,7 @@ def _chunk(plan: Plan, kinds: tuple[str, ...], before: int) -> Chunk:
     return Chunk(kinds, recomputed_layers(plan, kinds, before))
 
 
-def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[int, ...]:
+def _balance(model: Model, stack: Stack, plan: Plan) -> Balance | tuple[int, ...]:
     """The plan's own word, else the stack's way, else an even split where there is one."""
     layers, pieces = model.layers, plan.cuts
     if plan.layers is not None:
@@ -104,7 +104,7 @@ def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[in
 
 
 @remembered(FOLDER)
-def _costs_in_layers(model: Transformer, balance: str) -> tuple[float, float, tuple[float, ...]]:
+def _costs_in_layers(model: Model, balance: str) -> tuple[float, float, tuple[float, ...]]:
     """Matrix multiplications behind the layers, of the embedding, and of each layer, in (mean)
     layers.
 

@@ -8,7 +8,7 @@ from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.model.fusion import Context
 from sim.model.kernels import Precision
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 from sim.parallel.axis import dividing
 from sim.parallel.plan import WHOLE, Plan
 from sim.program.routed import Dispatcher
@@ -18,7 +18,7 @@ from sim.program.routed import Dispatcher
 class EffectivePlan:
     """A plan of a model, and the stack and device that it is for."""
 
-    model: Transformer
+    model: Model
     plan: Plan
     stack: Stack
     device: Device

@@ -9,7 +9,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.model import optimizers
 from sim.model.block import check_adapters, check_graphs, check_rule
 from sim.model.experts.settings import layers_of
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 from sim.parallel.axis import dividing
 from sim.parallel.deferred import check_deferred
 from sim.parallel.host_memory import host_memory
@@ -21,7 +21,7 @@ from sim.parallel.versions import check_versions
 
 
 def check_sizes(
-    model: Transformer, stack: stacks.Stack, topology: Topology, plan: Plan, where: str
+    model: Model, stack: stacks.Stack, topology: Topology, plan: Plan, where: str
 ) -> None:
     """Refuse a plan that the model, the stack or the cluster has no place for. Raises
     `InputError`."""
@@ -59,7 +59,7 @@ def _check_graphs(job: Job, where: str) -> None:
     check_graphs(scopes, job.model.kinds, job.execution, where=where)
 
 
-def _check_experts(model: Transformer, plan: Plan, where: str) -> None:
+def _check_experts(model: Model, plan: Plan, where: str) -> None:
     """Refuse what only experts need in a model without any."""
     if model.tables:
         model.check_tables(plan.ep, plan.data_parallel, where)
@@ -90,7 +90,7 @@ def _check_shared(shared: bool, plan: Plan, where: str) -> None:
         raise InputError(where, what, "set overlap_experts = false, or leave overlap_shared out")
 
 
-def _check_network(model: Transformer, plan: Plan, topology: Topology, where: str) -> None:
+def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> None:
     """Refuse what only a transformer's layers can, and what only convolutions can."""
     if plan.stash is not None and not model.feature_maps:
         what = "stash is how convolutional networks keep feature maps, which this model has none of"

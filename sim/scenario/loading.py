@@ -9,7 +9,7 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import reading
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import changed
 
@@ -25,7 +25,7 @@ def load_document(
     return changed(read, changes, place), place
 
 
-def load_model(scenario: BaseScenario) -> Transformer:
+def load_model(scenario: BaseScenario) -> Model:
     """The model of a scenario with its changes."""
     changes = scenario.changes("model")
     if not isinstance(scenario.model, str):

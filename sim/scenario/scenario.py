@@ -9,6 +9,7 @@ from sim.config.checked import Checked
 from sim.config.units import BytesPerSecond
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
+from sim.model.model import Model
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.scenario.settings import changes_of
@@ -67,7 +68,7 @@ class BaseScenario(Checked):
 
     name: str = "scenario"
     description: str = ""
-    model: str | Transformer = ""
+    model: str | Transformer | Model = ""  # a table is a transformer
     topology: str | Topology
     stack: str | Stack = ""
     gpus: Annotated[int, Gt(0)] | None = None
@@ -103,7 +104,7 @@ class Scenario(BaseScenario):
 
     kind: ClassVar[str] = "sim.simulate"
 
-    model: str | Transformer
+    model: str | Transformer | Model
     stack: str | Stack = "megatron-core"
     plan: Plan
 
@@ -132,6 +133,6 @@ def plan_columns(plan: Plan) -> dict[str, Any]:
     return {f"plan.{key}": value for key, value in asdict(plan).items()}
 
 
-def name_of(given: str | Transformer | Stack | Topology) -> str:
+def name_of(given: str | Model | Stack | Topology) -> str:
     """What a file, or what it stands for, is called."""
     return given if isinstance(given, str) else given.name

@@ -11,7 +11,7 @@ from sim.engine.ordering import ordered
 from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
 from sim.model.kinds import check_layers
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 from sim.parallel.axis import axes
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
@@ -67,7 +67,7 @@ class PlanSetup:
 
     def same_as(self, other: "PlanSetup") -> bool:
         """Whether the two are one job on one machine, whatever it and its model are called."""
-        jobs = (replace(one.job, model=replace(one.job.model, name="")) for one in (self, other))
+        jobs = (replace(one.job, model=one.job.model.changed(name="")) for one in (self, other))
         return self.machine == other.machine and next(jobs) == next(jobs)
 
 
@@ -89,7 +89,7 @@ def from_scenario(scenario: Scenario) -> PlanSetup:
 def assemble(
     name: str,
     *,
-    model: Transformer,
+    model: Model,
     stack: stacks.Stack,
     topology: Topology,
     plan: Plan,
@@ -106,7 +106,10 @@ def assemble(
     plan = replace(plan, offload=offload)
     check_sizes(model, stack, topology, plan, where)
     if not stack.attention:
-        model = _with_scores(model, where)
+        try:
+            model = model.unfused()
+        except ValueError as error:
+            raise InputError.of(where, error, "the stack has no fused attention: ") from None
     job = Job(
         model=model,
         plan=plan,
@@ -119,11 +122,3 @@ def assemble(
     check_job(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)
     return PlanSetup(name=name, job=ordered(job, on), machine=on)
-
-
-def _with_scores(model: Transformer, where: str) -> Transformer:
-    """The model as a stack without fused attention runs it."""
-    try:
-        return replace(model, attention="standard")
-    except ValueError as error:
-        raise InputError.of(where, error, "the stack has no fused attention: ") from None

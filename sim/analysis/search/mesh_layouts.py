@@ -1,6 +1,5 @@
 """One mesh of a space: its layouts as candidates, what they have in common worked out once."""
 
-from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -39,7 +38,7 @@ class MeshLayouts:
         self._machine = Machine(topology, backends.load(topology.backend))
         self.capacity = topology.device.usable_memory
         model, attends = space.model, space.stack.attention
-        self._model = model if attends else replace(model, attention="standard")
+        self._model = model if attends else model.unfused()
         chosen = list(layouts.passes(space, sizes))
         self._passes = [plan for plan in chosen if self._suits(plan)]
         self.unsuited = len(chosen) - len(self._passes)

@@ -9,14 +9,14 @@ from sim.analysis.search.space import Space, space
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.interface.frameworks.jobs import emitted, searched
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 from sim.parallel.plan import Plan
 
 Values = Iterable[str] | Mapping[str, Iterable[object]]
 
 
 def plan(
-    model: str | Transformer,
+    model: str | Model,
     topology: str | Topology,
     *,
     global_batch: int,

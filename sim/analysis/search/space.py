@@ -11,7 +11,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model import reading
 from sim.model.kernels import Precision
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Space:
     """A job and a machine, `named` like the model; `only` and `without` are values of choices by
     the names of `sim.analysis.search.choices`, as they are written in a plan."""
 
-    model: Transformer
+    model: Model
     topology: Topology
     stack: Stack
     global_batch: int
@@ -34,7 +34,7 @@ class Space:
 
 
 def space(
-    model: str | Transformer,
+    model: str | Model,
     topology: str | Topology,
     *,
     gpus: int | None = None,

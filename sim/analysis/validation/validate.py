@@ -231,7 +231,7 @@ def _configuration(record: Mapping[str, Any], setup: PlanSetup) -> dict[str, Any
     return {
         "model": named
         if isinstance(named, str)
-        else f"{model.family} {model.layers}x{model.hidden}",
+        else f"{job.execution.shape.family} {model.layers}x{model.hidden}",
         "cluster": str(record["cluster"]),
         "software": str(record["software"]),
         "gpus": topology.gpus,

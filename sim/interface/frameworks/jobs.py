@@ -13,6 +13,7 @@ from sim.interface.frameworks.documents import tables
 from sim.interface.frameworks.framework import Base, Framework
 from sim.interface.frameworks.megatron import recipes
 from sim.interface.frameworks.megatron import table as megatron
+from sim.model.model import Model
 from sim.model.numerics import Numerics
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
@@ -108,7 +109,7 @@ class _Read(dict[str, Any]):
         return super().get(key, default)
 
 
-def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[str, list[str]]:
+def emitted(name: str, model: Model, plan: Plan, like: str = "") -> tuple[str, list[str]]:
     """What a framework is told of a model, whose file is `like`, and of a plan whose `dp` is known;
     and what no argument says of either. "toml" is the table of a scenario.
 
@@ -118,11 +119,12 @@ def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[
         return plan_table(plan), []
     framework = framework_of(name)
     keys = _Read({"model.kinds": model.kinds, "ranks": plan.data_parallel})
-    keys.update({f"model.{one.name}": getattr(model, one.name) for one in fields(Transformer)})
+    keys.update({f"model.{one.name}": getattr(model, one.name, one.default)
+                 for one in fields(Transformer)})  # fmt: skip
     keys.update({f"plan.{one.name}": getattr(plan, one.name) for one in fields(Plan)})
     keys.update({f"{_NUMERICS}.{one.name}": getattr(model.numerics, one.name)
                  for one in fields(Numerics)})  # fmt: skip
-    keys["model.biases"] = [*model.biases]
+    keys["model.biases"] = [*keys["model.biases"]]
     keys["model.like"] = like
     keys["stack.overlap_gradients"] = plan.data_parallel > 1
     keys["stack.overlap_gather"] = plan.data_parallel > 1 and plan.zero > 0
@@ -136,7 +138,7 @@ def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[
         unsaid += _unsaid("model", model, plain, keys)
         plain = {one.name: None for one in fields(Numerics)} | {"rope_scaling": {}}
         unsaid += _unsaid(_NUMERICS, model.numerics, plain, keys)
-        if model.positions == "rotary" and model.numerics.rope_theta is None:
+        if keys["model.positions"] == "rotary" and model.numerics.rope_theta is None:
             unsaid.append("rope_theta, which the model's file does not give")
     elif framework.needs and framework.needs not in words:
         unsaid.insert(0, f"the model, {like or model.name}: write its part by hand")
@@ -159,13 +161,13 @@ _DERIVED = (
 
 
 def _unsaid(
-    table: str, given: Plan | Transformer | Numerics, usual: Mapping[str, Any], keys: _Read
+    table: str, given: Plan | Model | Numerics, usual: Mapping[str, Any], keys: _Read
 ) -> list[str]:
     """What nobody read of the values that are not as usual."""
     return [
         f"{name} = {getattr(given, name)}"
         for name, value in usual.items()
-        if f"{table}.{name}" not in keys.read and getattr(given, name) != value
+        if f"{table}.{name}" not in keys.read and getattr(given, name, value) != value
     ]
 
 

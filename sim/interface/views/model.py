@@ -11,7 +11,7 @@ from sim.model import reading
 from sim.model.block import block
 from sim.model.counts import active_parameters, model_flops, parameters, whole
 from sim.model.kinds import specialised
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 from sim.results.formatting import Cells, count, large
 
 _WIDTH = 2  # bytes of a half-precision key, value or activation
@@ -30,7 +30,7 @@ def is_model(name: str) -> bool:
     return "layers" in content or "kind" in content
 
 
-def view(model: Transformer, name: str) -> Document:
+def view(model: Model, name: str) -> Document:
     """Shape, parameters by part, model FLOPs of a token, and bytes that it leaves.
 
     >>> from sim.model.reading import load
@@ -50,7 +50,7 @@ def view(model: Transformer, name: str) -> Document:
     return document(f"{name}: {_shape(model)}", table(rows), *notes)
 
 
-def _shape(model: Transformer) -> str:
+def _shape(model: Model) -> str:
     if not model.alike:
         return f"{model.layers} layers ({', '.join(dict.fromkeys(_plain(model.kinds)))})"
     fewer = f", {model.kv_heads:,} of keys" if model.kv_heads != model.heads else ""
@@ -63,7 +63,7 @@ def _plain(kinds: Iterable[str]) -> Iterator[str]:
     return (kind.partition(":")[0] for kind in kinds)
 
 
-def _parameters(model: Transformer) -> Iterator[Cells]:
+def _parameters(model: Model) -> Iterator[Cells]:
     whole_count, active = parameters(model), active_parameters(model)
     yield "parameters", large(whole_count), f"{large(active)} a token" * (active != whole_count)
     run, row = whole(model, 1), Counter(model.row)
@@ -74,7 +74,7 @@ def _parameters(model: Transformer) -> Iterator[Cells]:
             yield f"  {kind}", large(each), f"in each of {often}" * (often > 1)
 
 
-def _traffic(model: Transformer) -> Iterator[Cells]:
+def _traffic(model: Model) -> Iterator[Cells]:
     flops = model_flops(model, 1) / model.tokens
     of = f"a {model.unit}"
     length = f", in sequences of {model.seq:,}" * (model.seq > 1)

@@ -19,7 +19,7 @@ from sim.jobs.sharing.setup import KEEP_SPANS, SharingSetup
 from sim.jobs.sharing.worker_step import free, worker_step
 from sim.jobs.sharing.workload import Workload
 from sim.model.counts import parameters
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 from sim.parallel.axis import axes
 from sim.parallel.plan import Plan
 from sim.program.operations import Collective
@@ -119,7 +119,7 @@ class WorkerSteps:
         self._collective_time = _collective_time(scenario.sharing, machine)
 
     @cached_property
-    def model(self) -> Transformer:
+    def model(self) -> Model:
         """The scenario's, which names one."""
         return load_model(self.scenario)
 

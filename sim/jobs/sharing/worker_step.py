@@ -10,7 +10,7 @@ from sim.jobs.sharing.workload import TimedLayer, Workload
 from sim.model.block import Block
 from sim.model.counts import parameters
 from sim.model.kernels import BYTES
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 from sim.parallel.chunk import Chunk
 from sim.parallel.job import Job
 from sim.parallel.memory import memory
@@ -27,7 +27,7 @@ def free(collective: Collective) -> float:
 
 
 def worker_step(
-    model: Transformer,
+    model: Model,
     batch: int,
     plan: Sharing,
     stack: Stack,

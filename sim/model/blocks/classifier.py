@@ -15,7 +15,7 @@ LAYER = False
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
-    run = replace(run, recipe=None, model=replace(run.model, biases=("logits",)))
+    run = replace(run, recipe=None, model=replace(run.shape, biases=("logits",)))
     norm = normalise(run, "final norm", run.local, residual=False)
     rows = run.microbatch
     return (norm, gathered(run, rows), logits(run, rows), cross_entropy(run, rows))

@@ -12,7 +12,7 @@ from sim.model.operators import Operator, normalise, scoped
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
     own = decoded(run)
-    own = replace(own, model=replace(own.model, causal=True, decoder_seq=0, pattern="dense"))
+    own = replace(own, model=replace(own.shape, causal=True, decoder_seq=0, pattern="dense"))
     return (
         *attention_part(own),
         *scoped(

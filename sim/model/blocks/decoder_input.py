@@ -16,7 +16,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
     own = decoded(run)
     positions = embedding.positions(own)
-    if own.model.positions == "learned":  # the encoder's, too
+    if own.shape.positions == "learned":  # the encoder's, too
         positions = replace(positions, parameters=0.0)
     return (
         normalise(run, "encoder norm", run.local, residual=False),

@@ -15,7 +15,7 @@ from sim.model.operators import Operator, belonging, dropout_add, normalise, sco
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
-    return _post_norm(run) if run.model.post_norm else _pre_norm(run)
+    return _post_norm(run) if run.shape.post_norm else _pre_norm(run)
 
 
 def _pre_norm(run: Execution) -> tuple[Operator, ...]:
@@ -27,8 +27,8 @@ def attention_part(run: Execution) -> tuple[Operator, ...]:
     return scoped(
         "attn",
         (
-            *before(run, "attention", into="" if run.model.latent else "qkv"),
-            *forked(run, attention.operators(run, normed=run.model.pre_norm)),
+            *before(run, "attention", into="" if run.shape.latent else "qkv"),
+            *forked(run, attention.operators(run, normed=run.shape.pre_norm)),
             *joined(run, "attention"),
         ),
     )
@@ -40,7 +40,7 @@ def feed_forward_part(run: Execution) -> tuple[Operator, ...]:
         "mlp",
         (
             *before(run, "ffn", into="ffn in"),
-            *forked(run, belonging("mlp", feed_forward.operators(run, normed=run.model.pre_norm))),
+            *forked(run, belonging("mlp", feed_forward.operators(run, normed=run.shape.pre_norm))),
             *joined(run, "ffn"),
         ),
     )
@@ -49,13 +49,13 @@ def feed_forward_part(run: Execution) -> tuple[Operator, ...]:
 def before(run: Execution, part: str, into: str = "") -> tuple[Operator, ...]:
     """The norm in front of a part of the layer, if it has one."""
     norm = normalise(run, f"{part} norm", run.local, into=into)
-    return (norm,) if run.model.pre_norm else ()
+    return (norm,) if run.shape.pre_norm else ()
 
 
 def forked(run: Execution, operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
     """A part of the layer; where no norm does so, its first operator adds the residual stream's
     gradient to its own."""
-    if run.model.pre_norm or run.fusion.compiled:
+    if run.shape.pre_norm or run.fusion.compiled:
         return operators
     first, *rest = operators
     size = float(run.local * run.model.hidden * (run.width + 2 * run.stream_width))
@@ -66,7 +66,7 @@ def forked(run: Execution, operators: tuple[Operator, ...]) -> tuple[Operator, .
 def joined(run: Execution, part: str) -> tuple[Operator, ...]:
     """A part's result, normalised where the model says so, and added to the residual stream."""
     norm = normalise(run, f"{part} output norm", run.local, residual=False)
-    own = (norm,) if run.model.output_norms else ()
+    own = (norm,) if run.shape.output_norms else ()
     return (*own, dropout_add(run, f"{part} residual", run.local))
 
 

@@ -26,7 +26,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     return (
         look_up(run),
         positions(run),
-        *((norm,) if run.model.post_norm else ()),
+        *((norm,) if run.shape.post_norm else ()),
         dropped(run),
     )
 
@@ -79,7 +79,7 @@ def _always_accumulate(run: Execution, weights: int) -> tuple[Item, ...]:
 
 def positions(run: Execution) -> Operator:
     """A learned vector for each position, and for each type of token."""
-    model, width = run.model, run.width
+    model, width = run.shape, run.width
     if model.positions == "relative":
         return _relative(run)
     if not model.position_parameters:
@@ -113,7 +113,7 @@ def _relative(run: Execution) -> Operator:
     `position_bias + causal_mask`).
     """
     pairs, size = run.seq * run.seq, run.seq * run.seq * run.heads * run.width
-    kept, table = run.microbatch * size, run.model.position_buckets * run.heads
+    kept, table = run.microbatch * size, run.shape.position_buckets * run.heads
     ahead = float(2 * 12 * 8 * pairs + 4 * size + 2 * kept)
     return Operator(
         name="position bias",
@@ -128,13 +128,13 @@ def _relative(run: Execution) -> Operator:
         saved=float(kept),
         made=float(kept),
         parameters=float(table),
-        matrices=(Matrix(run.model.position_buckets, run.heads, hidden=False),),
+        matrices=(Matrix(run.shape.position_buckets, run.heads, hidden=False),),
     )
 
 
 def dropped(run: Execution) -> Operator:
     """Dropout of the embedded tokens."""
-    if not run.model.dropout:
+    if not run.shape.dropout:
         return Operator()
     size = run.local * run.model.hidden
     moved = float(size * (2 * run.width + MASK))

@@ -24,7 +24,7 @@ LOGITS = "logits"
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
     run = replace(decoded(run), recipe=None)  # no recipe casts the output layer
-    model, rows = run.model, run.rows
+    model, rows = run.shape, run.rows
     norm = normalise(run, "final norm", run.local, residual=False)
     before = [] if model.post_norm else [norm]
     if model.predictions:
@@ -104,7 +104,7 @@ def logits(run: Execution, rows: int) -> Operator:
     A tied matrix counts in the embedding, unless this rank holds a copy of its own.
     """
     hidden, vocab = run.model.hidden, run.vocab
-    biased = bool(run.model.predictions) or run.model.biased("logits")
+    biased = bool(run.shape.predictions) or run.shape.biased("logits")
     # A tied matrix's gradient is accumulated behind the embedding.
     own = replace(run, later=0.0, bucketed=0.0) if joins_gradients(run) else run
     linear = Linear(run=own, name="logits", rows=rows, inputs=hidden, outputs=(vocab,), bias=biased)
@@ -157,7 +157,7 @@ def cross_entropy(run: Execution, rows: int) -> Operator:
         ahead = logits * (metrics.SOFTMAX * width + 3 * copy)
         back = logits * ((1 + metrics.SOFTMAX_GRAD) * width + 3 * copy)
         kept, alive, launches = logits * width, max(alive, 2 * width), (3, 4)
-    if run.fusion.shifted_logits and run.model.causal:
+    if run.fusion.shifted_logits and run.shape.causal:
         ahead, back = ahead + 2 * logits * run.width, back + 3 * logits * run.width
         launches = (launches[0] + 1, launches[1] + 2)
     return Operator(

@@ -190,7 +190,6 @@ def _perceptron(
     run: Execution, name: str, widths: tuple[int, ...], *, last: bool = False
 ) -> Iterator[Operator]:
     """Linear layers with biases, each behind it a ReLU, or at the very end the loss."""
-    run = replace(run, model=replace(run.model, bias=True))
     for number, (inputs, outputs) in enumerate(pairwise(widths)):
         own = f"{name} {number}" if len(widths) > 2 else name
         linear = Linear(

@@ -13,7 +13,7 @@ from sim.model.operators import Items, Operator, belonging, kernels_of
 
 def widen(layer: Layer) -> Operator:
     """hidden -> ffn of each expert, twice if gated."""
-    width = layer.own.ffn // layer.etp * (2 if layer.run.model.gated_mlp else 1)
+    width = layer.own.ffn // layer.etp * (2 if layer.run.shape.gated_mlp else 1)
     low = layer.narrowed("dispatch") < 1.0
     product = _product(layer, "expert in", layer.run.model.hidden, width, low=("input",) * low)
     kept = cached(layer.run, "expert in", layer.rows * width)
@@ -27,7 +27,7 @@ def widen(layer: Layer) -> Operator:
 def _adds(layer: Layer, *ways: str) -> bool:
     """Whether a product needs no kernels for its bias, as it does where it adds it in one of
     these ways."""
-    return not layer.run.model.bias or _fuses(layer) or layer.run.fusion.expert_bias in ways
+    return not layer.run.shape.bias or _fuses(layer) or layer.run.fusion.expert_bias in ways
 
 
 def _gate_bias(layer: Layer, elements: float) -> tuple[MemoryBound, ...]:
@@ -96,7 +96,7 @@ def _product(
         inputs=inputs,
         outputs=(outputs,),
         groups=layer.experts,
-        bias=run.model.bias and bias,
+        bias=run.shape.bias and bias,
         low=low,
         ready=("grad" if name == "expert in" else "input",) * _fuses(layer),
     )
@@ -110,7 +110,7 @@ def _product(
         saved_for_weights=layer.most * inputs * run.kept_width,
         handed=layer.most * outputs * run.handed_width,
         transient=full.transient,
-        parameters=float(even.weights + (layer.experts * outputs if run.model.bias else 0)),
+        parameters=float(even.weights + (layer.experts * outputs if run.shape.bias else 0)),
         matrices=even.matrices,
         group=run.low(EXPERTS),
     )
@@ -124,7 +124,7 @@ def _awaited(layer: Layer, own: Items, fullest: Items) -> Items:
 
 def activate(layer: Layer) -> Operator:
     """The activation between both products, times the router's weight of each row."""
-    sizes = replace(layer.run.model, ffn=layer.own.ffn)
+    sizes = replace(layer.run.shape, ffn=layer.own.ffn)
     run, width = replace(layer.run, model=sizes), layer.own.ffn / layer.etp
     even, full = (feed_forward.activation(run, rows * width) for rows in (layer.rows, layer.most))
     awaited = replace(
@@ -142,7 +142,7 @@ def _fuses(layer: Layer) -> bool:
     """Whether products run what is between them."""
     run = layer.run
     blocks = run.recipe is not None and run.recipe.scaled_by_tensor_cores
-    return run.fusion.epilogues and blocks and run.model.gated_mlp and layer.etp == 1
+    return run.fusion.epilogues and blocks and run.shape.gated_mlp and layer.etp == 1
 
 
 def _kernels(items: Items) -> tuple[Kernel, ...]:

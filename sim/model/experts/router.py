@@ -25,7 +25,7 @@ def router(layer: Layer) -> Operator:
         rows=layer.tokens,
         inputs=run.model.hidden,
         outputs=(own.experts,),
-        bias=run.model.bias,
+        bias=run.shape.bias,
     )
     back = _router_gradients(layer, linear)
     launches = _FUSED_ROUTER_LAUNCHES if run.fused("router") else _ROUTER_LAUNCHES
@@ -41,7 +41,7 @@ def router(layer: Layer) -> Operator:
         saved_for_weights=0.0 if own.shared_width else size,
         made=4.0 * scores,
         handed=4.0 * scores,
-        parameters=float(linear.weights + own.experts * run.model.bias),
+        parameters=float(linear.weights + own.experts * run.shape.bias),
         matrices=linear.matrices,
     )
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from sim.model.experts.routing import Routing
 from sim.model.kinds import settings_of
-from sim.model.transformer import Transformer
+from sim.model.model import Model
 
 _MOST_EXPERTS = 100_000  # fifty times GShard's
 
@@ -62,6 +62,6 @@ class Experts:
         return self.shared_ffn or self.shared * self.ffn
 
 
-def layers_of(model: Transformer) -> list[Experts]:
+def layers_of(model: Model) -> list[Experts]:
     """The experts of a model's layers, for each kind of layer that has any."""
     return [own for own in settings_of(model) if isinstance(own, Experts)]

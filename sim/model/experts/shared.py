@@ -12,7 +12,7 @@ def shared(layer: Layer) -> tuple[Operator, ...]:
     """Experts that all tokens take: a feed-forward block, divided as that of dense layers."""
     if not (width := layer.own.shared_width):
         return ()
-    model = replace(layer.run.model, ffn=width)
+    model = replace(layer.run.shape, ffn=width)
     first, *others = feed_forward.operators(replace(layer.run, model=model), "shared expert")
     gate = (_shared_gate(layer),) if layer.own.shared_gate else ()
     return belonging("shared_experts", (*gate, replace(first, beside="router"), *others))

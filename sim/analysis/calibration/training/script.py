@@ -7,6 +7,7 @@ from sim.analysis.calibration.timing.calls.attention import BACKENDS
 from sim.analysis.calibration.timing.calls.tensors import DTYPES
 from sim.config.errors import InputError
 from sim.model.checkpointing import MODES
+from sim.model.transformer import Transformer
 from sim.parallel.job import Job
 from sim.parallel.memory import memory
 from sim.parallel.step import training_step
@@ -44,7 +45,7 @@ def script_of(job: Job, name: str, device: str, *, steps: int = 20) -> str:
 
 def _facts(job: Job, device: str) -> dict[str, Any]:
     """What the template asks of a job."""
-    plan, model, stack = job.plan, job.model, job.stack
+    plan, model, stack = job.plan, job.execution.shape, job.stack
     ranks, sharded = plan.data_parallel, plan.zero == 3 and plan.data_parallel > 1
     optimizer, options = _OPTIMIZERS[plan.optimizer]
     fused = f"fused={stack.fused_optimizer}"
@@ -92,6 +93,16 @@ def _check_memory(job: Job, name: str) -> None:
 
 def _check_model(job: Job, name: str) -> None:
     model = job.model
+    foreign = _foreign(job.execution.shape) if model.alike else []
+    if model.blocks or set(model.kinds) != {"dense"}:
+        foreign.append(f"pattern = {model.pattern!r}")
+    if foreign:
+        what = f"a module with {', '.join(foreign)} is not built"
+        raise InputError(f"{name}, model", what, "GPT, Llama and BERT families are")
+
+
+def _foreign(model: Transformer) -> list[str]:
+    """The facts of a model that no module has."""
     foreign = [key for key in _UNBUILT if getattr(model, key) not in (0, "none", None)]
     if model.norm_weights is not None:
         foreign.append(f"norm_weights = {model.norm_weights}")
@@ -99,11 +110,7 @@ def _check_model(job: Job, name: str) -> None:
         foreign.append(f"positions = {model.positions!r}")
     if model.value_head != model.head:
         foreign.append("value_head")
-    if model.blocks or set(model.kinds) != {"dense"}:
-        foreign.append(f"pattern = {model.pattern!r}")
-    if foreign:
-        what = f"a module with {', '.join(foreign)} is not built"
-        raise InputError(f"{name}, model", what, "GPT, Llama and BERT families are")
+    return foreign
 
 
 def _check_plan(job: Job, name: str, device: str) -> None:
