@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any, cast
 
-from sim.config import catalog
+from sim.config import catalog, gate
 from sim.config.errors import InputError
 from sim.model.reading import load
 from sim.model.transformer import AttentionKernel, Family, Latent, Transformer
@@ -62,9 +62,11 @@ def from_columns(row: Mapping[str, Any]) -> Transformer:
             model = _agreeing(published, shape, experts)
         else:
             model = _described(family, shape, experts, row)
-        model = _in_front(model, row.get("dense_layers"))
-        model = _routed(model, row.get("routing"))
-        return replace(_dropping(model, row.get("moe_tokens")), name=where)
+        model = _in_front(model, row)
+        if "experts" in model.blocks:  # the columns of routing say nothing of dense layers
+            model = _routed(model, row.get("routing"))
+            model = _dropping(model, row.get("moe_tokens"))
+        return replace(model, name=where)
     except ValueError as error:
         raise InputError.of(where, error) from None
 
@@ -79,14 +81,14 @@ def masked_predictions(seq: int) -> int:
 
 def _shape(row: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a model's shape that the columns give."""
-    shape: dict[str, Any] = {key: int(float(row[key])) for key in _SIZES}
+    shape: dict[str, Any] = {key: whole(row, key) for key in _SIZES}
     shape |= {key: true(row[key]) for key in ("gated_mlp", "tied_embeddings")}
     shape["attention"] = _attention(row.get("attention"))
-    shape["mtp"] = 0 if blank(row.get("mtp")) else int(float(row["mtp"]))
+    shape["mtp"] = 0 if blank(row.get("mtp")) else whole(row, "mtp")
     if not blank(row.get("head_dim")):
-        shape["head"] = int(float(row["head_dim"]))
+        shape["head"] = whole(row, "head_dim")
     if not blank(row.get("documents")):
-        shape["documents"] = int(float(row["documents"]))
+        shape["documents"] = whole(row, "documents")
     return shape | _latent(row.get("mla"))
 
 
@@ -106,7 +108,7 @@ def _experts(row: Mapping[str, Any]) -> dict[str, int]:
     if blank(row.get("experts")):
         return {}
     given = {column: key for column, key in _EXPERTS.items() if not blank(row.get(column))}
-    return {key: int(float(row[column])) for column, key in given.items()}
+    return {key: whole(row, column) for column, key in given.items()}
 
 
 def _published(row: Mapping[str, Any]) -> Transformer | None:
@@ -142,16 +144,19 @@ def _described(
     traits = dict(_FAMILIES[family])
     if family == "bert":
         traits["predictions"] = masked_predictions(int(shape["seq"]))
+    if family == "moe" and not experts:
+        raise ValueError("family = moe without experts; fill in experts, top_k and expert_ffn")
     if experts:
         traits |= {"pattern": "experts", "blocks": {"experts": experts}}
     return Transformer(family=cast(Family, family), **traits, **shape)
 
 
-def _in_front(model: Transformer, cell: Any) -> Transformer:
+def _in_front(model: Transformer, row: Mapping[str, Any]) -> Transformer:
     """The model with as many dense layers in front of its others as a row says."""
-    dense = 0 if blank(cell) else int(float(cell))
-    leading = len(list(takewhile("dense".__eq__, model.kinds)))
-    if blank(cell) or dense == leading:
+    if blank(row.get("dense_layers")):
+        return model
+    dense = whole(row, "dense_layers")
+    if dense == len(list(takewhile("dense".__eq__, model.kinds))):
         return model
     if not 0 <= dense < model.layers:
         what = f"dense_layers = {dense} of {model.layers} layers leaves none with experts"
@@ -195,6 +200,18 @@ def true(value: Any) -> bool:
     if text not in ("true", "false"):
         raise ValueError(f"{value!r} is neither true nor false; write either")
     return text == "true"
+
+
+def whole(row: Mapping[str, Any], column: str) -> int:
+    """The number of a cell that counts something. Raises `ValueError` for anything else."""
+    try:
+        number = float(row[column])
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if gate.fault_of(number) or number < 0 or not number.is_integer():
+        what = f"{column} = {gate.shown(row[column])} is not a whole number"
+        raise ValueError(f"{what}; correct the cell")
+    return int(number)
 
 
 def blank(value: Any) -> bool:

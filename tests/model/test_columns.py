@@ -45,7 +45,8 @@ def test_numbers_as_pandas_reads_them_are_accepted() -> None:
         ({"family": "resnet"}, "unknown family 'resnet'"),
         ({"heads": "33", "kv_heads": "33"}, "does not divide hidden"),
         ({"kv_heads": "5"}, "does not divide heads"),
-        ({"layers": "two"}, "could not convert"),
+        ({"layers": "two"}, "layers = .two. is not a whole number"),
+        ({"family": "moe"}, "family = moe without experts; fill in experts"),
     ],
 )
 def test_a_row_that_cannot_be_modelled_is_named(change: dict[str, str], words: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.validation import coverage as coverages
 from sim.analysis.validation import errors, rows, shipped
+from sim.analysis.validation.settings import NO_SETTINGS
 from sim.analysis.validation.validate import ValidatedTable
 from sim.analysis.validation.validate import validate as validated
 from sim.results.answer import Answer, Inputs
@@ -47,6 +48,7 @@ class Validation(Answer):
 def validate(
     *tables: str | os.PathLike[str],
     settings: Settings = (),
+    stack_of: Mapping[str, str] = NO_SETTINGS,
     at_most: int | None = None,
     jobs: int | None = None,
     coverage: bool = False,
@@ -55,17 +57,18 @@ def validate(
     """Simulate every row of tables, or `at_most` so many of each, evenly spread.
 
     A table is a name of `measurements/` or the path of a CSV; all of `measurements/` without any.
-    `settings` hold for every row; `coverage` holds intervals against rows that are kept out of
-    them. Raises `InputError`.
+    `settings` hold for every row; `stack_of` gives software a stack to run by; `coverage` holds
+    intervals against rows that are kept out of them. Raises `InputError`.
 
     >>> validate("zero_bubble", at_most=1, jobs=1).summaries[0]["rows"]
     1
     """
     changes = settings_of(settings)
     paths = [shipped.table(os.fspath(one)) for one in tables] or shipped.tables()
-    found = validated(paths, settings=changes, at_most=at_most, jobs=jobs)
+    found = validated(paths, settings=changes, stack_of=stack_of, at_most=at_most, jobs=jobs)
+    mapped = {f"software.{name}": stack for name, stack in stack_of.items()}
     return Validation(
-        inputs=Inputs(change=changes),
+        inputs=Inputs(change={**changes, **mapped}),
         tables=tuple(found),
         covered=tuple(coverages.coverage(found)) if coverage else (),
         quiet=quiet,

@@ -5,7 +5,7 @@ The columns are those of the tables' README: model shape, layout, software, clus
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -21,7 +21,7 @@ from sim.config.schema import nearest
 from sim.hardware import stack as stacks
 from sim.hardware.stack import Stack
 from sim.model.checkpointing import MODES, SELECTIVE
-from sim.model.columns import blank, from_columns, true
+from sim.model.columns import blank, from_columns, true, whole
 from sim.model.transformer import Transformer
 from sim.parallel.plan import WHOLE, Plan
 from sim.scenario.setup import PlanSetup, assemble
@@ -56,6 +56,7 @@ _SCHEDULES: Mapping[str, Mapping[str, Any]] = {
 _OPTIONAL = ("context", "moments", "tp_comm_overlap")
 _ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
+_MAY_BE_ZERO = ("zero", "offload_layers", *_SHARDED)
 # NeMo's and Megatron-Bridge's performance recipes: peft.target_modules = ["linear_qkv"], dim = 16.
 _LORA = {"rank": 16, "modules": ["linear_qkv"]}
 # Tables without the column say it in a note: MLPerf's adapters are those of its rules, beside both
@@ -72,6 +73,18 @@ _RECIPES = {
 }
 
 
+# Software without a description, by a word of its name: whose code or compiler it shares.
+_LINEAGE = {
+    "paxml": "maxtext",  # GSPMD on XLA, as are T5X and Alpa (google/paxml, README)
+    "t5x": "maxtext",
+    "alpa": "maxtext",
+    "neox": "megatron-deepspeed",  # EleutherAI/gpt-neox, README: Megatron with DeepSpeed
+    "yalm": "megatron-deepspeed",
+    "metaseq": "llm-foundry-fsdp",  # facebookresearch/metaseq: fairscale's FSDP
+    "olmo": "torchtitan-compile",  # allenai/OLMo-core: FSDP2 and torch.compile
+    "llama": "megatron-core",  # Dubey et al. 2024, section 3.3: 4D parallelism, interleaved 1F1B
+    "megatron": "megatron-core",
+}
 _OFFLOADED = re.compile(r"(?:(\d+) % )?(optimizer|parameter|activations)(?:, overlapped copies)?")
 
 
@@ -130,16 +143,17 @@ def number(row: Mapping[str, Any], column: str) -> float | None:
 
 def count(row: Mapping[str, Any], column: str) -> int:
     """A cell that counts something. Raises `InputError` for anything but a whole number."""
-    value = row.get(column)
     if column in _ONE_IF_EMPTY and empty(row, column):
         return 1
     if empty(row, column):
         raise InputError(str(row["id"]), f"the table does not print {column}", "fill it in")
-    figure = _float(value)
-    if not figure.is_integer():
-        what = f"{column} = {gate.shown(value)} is not a whole number"
-        raise InputError(str(row["id"]), what, "correct the cell")
-    return int(figure)
+    try:
+        figure = whole(row, column)
+    except ValueError as error:
+        raise InputError.of(str(row["id"]), error) from None
+    if not figure and column not in _MAY_BE_ZERO:
+        raise InputError(str(row["id"]), f"{column} = 0 counts nothing", "correct the cell")
+    return figure
 
 
 def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) -> PlanSetup:
@@ -148,7 +162,7 @@ def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) 
     Raises `InputError` with the reason where it has none.
     """
     where = str(row["id"])
-    stack = stacks.load(str(row["software"]), where=where)
+    stack = _stack(str(row["software"]), where)
     row = {**row, **_scripted(row, stack)}
     if settings:
         stack = changed_stack(str(row["software"]), _precision(row)["precision"], settings, where)
@@ -163,6 +177,32 @@ def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) 
             where, model=model, stack=stack, topology=topology, plan=_plan(choice, model, settings)
         ),
     )
+
+
+def _stack(software: str, where: str) -> Stack:
+    """A row's stack. Raises `InputError` that offers the nearest by lineage for one without."""
+    own = next((own for word, own in _LINEAGE.items() if word in software.lower()), "")
+    if own and not catalog.has("topologies/stacks", software):
+        what = f"no stack named {software!r}; the nearest by lineage is {own}"
+        raise InputError(where, what, f"--stack-of '{software}={own}' runs its rows so")
+    return stacks.load(software, where=where)
+
+
+def run_by(
+    tables: Sequence[list[dict[str, Any]]], stack_of: Mapping[str, str]
+) -> list[list[dict[str, Any]]]:
+    """The tables with other stacks for software that `stack_of` names. Raises `InputError` for
+    software that no row names, and for an unknown stack."""
+    named = {str(row["software"]) for rows in tables for row in rows}
+    for software, own in stack_of.items():
+        catalog.find("topologies/stacks", own, where="--stack-of")
+        if software not in named:
+            what = f"no row has software = {software!r}"
+            raise InputError("--stack-of", what, nearest(software, sorted(named)))
+    return [
+        [row | {"software": stack_of.get(str(row["software"]), row["software"])} for row in rows]
+        for rows in tables
+    ]
 
 
 def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
@@ -209,8 +249,8 @@ def _defers(row: Mapping[str, Any]) -> bool:
     """Whether the vocabulary's weight gradients of all microbatches wait, as scripts allow; where
     only those of the last ones do, none are taken to."""
     microbatches = row["global_batch"] // (row["microbatch"] * row["dp"])
-    limit = row.get("wgrad_deferral_limit")
-    return limit is not None and not blank(limit) and microbatches <= limit
+    limit = number(row, "wgrad_deferral_limit")
+    return limit is not None and microbatches <= limit
 
 
 def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:

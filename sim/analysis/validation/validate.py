@@ -12,7 +12,7 @@ from typing import Any
 
 from sim.analysis.sweeps import executors
 from sim.analysis.validation.settings import NO_SETTINGS, check
-from sim.analysis.validation.table import JOB, REQUIRED, number, records, setup_of
+from sim.analysis.validation.table import JOB, REQUIRED, number, records, run_by, setup_of
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.stopping import so_far
@@ -101,24 +101,28 @@ def validate(
     paths: Iterable[Path],
     *,
     settings: Mapping[str, Any] = NO_SETTINGS,
+    stack_of: Mapping[str, str] = NO_SETTINGS,
     at_most: int | None = None,
     jobs: int | None = None,
 ) -> list[ValidatedTable]:
     """Simulate every row of every table, or `at_most` so many of each, evenly spread, with
-    `settings` by dotted key. Raises `InputError` for a table that cannot be read, or a setting
-    that no row takes."""
-    return validate_each(paths, [settings], at_most=at_most, jobs=jobs)[0]
+    `settings` by dotted key, and software by the stacks of `stack_of`. Raises `InputError` for a
+    table that cannot be read, a setting that no row takes, or software that no row names."""
+    return validate_each(paths, [settings], stack_of=stack_of, at_most=at_most, jobs=jobs)[0]
 
 
 def validate_each(
     paths: Iterable[Path],
     variants: Sequence[Mapping[str, Any]],
     *,
+    stack_of: Mapping[str, str] = NO_SETTINGS,
     at_most: int | None = None,
     jobs: int | None = None,
 ) -> list[list[ValidatedTable]]:
     """The tables with each variant of settings; what one does not change is simulated once."""
-    measured = [(path.stem, _spread(records(path), at_most)) for path in paths]
+    paths = list(paths)
+    tables = run_by([records(path) for path in paths], stack_of)
+    measured = [(path.stem, _spread(own, at_most)) for path, own in zip(paths, tables, strict=True)]
     rows = [row for _, own in measured for row in own]
     for settings in variants:
         check(settings, rows, all_used=len(variants) == 1)

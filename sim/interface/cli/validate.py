@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sim.config.errors import InputError
 from sim.interface.cli import options
 from sim.interface.cli.files import Form, answers, output, wrote
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 @click.option("--coverage", is_flag=True, help="Count kept-out rows within their intervals.")
 @click.option("--ablation", is_flag=True, help="Switch each mechanism off in turn.")
 @click.option("--at-most", type=options.COUNT, help="Rows of a table, evenly spread.")
+@click.option(
+    "--stack-of", multiple=True, metavar="SOFTWARE=STACK", help="Run rows of software by a stack."
+)
 @options.SETTINGS
 @options.JOBS
 @options.LIMIT
@@ -40,6 +44,7 @@ def validate(
     coverage: bool,
     ablation: bool,
     at_most: int | None,
+    stack_of: tuple[str, ...],
     settings: tuple[str, ...],
     jobs: int | None,
     form: Form,
@@ -57,7 +62,13 @@ def validate(
         _ablate(tables, at_most, jobs, form)
         return
     answer = validated(
-        *tables, settings=settings, at_most=at_most, jobs=jobs, coverage=coverage, quiet=quiet
+        *tables,
+        settings=settings,
+        stack_of=dict(_pair(text) for text in stack_of),
+        at_most=at_most,
+        jobs=jobs,
+        coverage=coverage,
+        quiet=quiet,
     )
     if page is not None:
         _write_pages(answer.tables, page)
@@ -67,6 +78,13 @@ def validate(
             write(answer.tables, path)
             wrote(path)
     form.show(answer)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    software, found, stack = text.rpartition("=")
+    if not found:
+        raise InputError("--stack-of", f"{text!r} names no stack", "write SOFTWARE=STACK")
+    return software, stack
 
 
 def _write_pages(runs: "Sequence[ValidatedTable]", folder: Path) -> None:

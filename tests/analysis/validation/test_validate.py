@@ -180,3 +180,41 @@ def test_a_stack_that_prints_what_is_reserved_is_compared_with_that(tmp_path):
         for kind in ("peak", "reserved")
     )
     assert peak == reserved
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("dense_layers", "inf"),
+        ("dp", 0),
+        ("slices", 0),
+        ("mtp", 1.5),
+        ("wgrad_deferral_limit", "x"),
+    ],
+)
+def test_a_row_that_cannot_be_read_has_a_reason_and_leaves_the_others(tmp_path, column, cell):
+    (validated,) = validate([table(tmp_path, {"id": "bad", column: cell, "pp": 2}, {})], jobs=1)
+    bad, good = validated.rows
+    assert column in bad.reason
+    assert good.reason == ""
+
+
+def test_columns_of_experts_say_nothing_of_a_dense_model(tmp_path):
+    columns = {"routing": "uniform", "moe_tokens": "drop"}
+    (validated,) = validate([table(tmp_path, {"id": "filled", **columns}, {})], jobs=1)
+    filled, empty = validated.rows
+    assert filled.predicted == empty.predicted is not None
+
+
+def test_software_that_nobody_described_runs_by_the_stack_that_is_offered(tmp_path):
+    path = table(tmp_path, {"software": "llama3"}, {"software": "paxml"})
+    (validated,) = validate([path], jobs=1)
+    assert "--stack-of 'llama3=megatron-core'" in validated.rows[0].reason
+    assert "--stack-of 'paxml=maxtext'" in validated.rows[1].reason
+    (validated,) = validate([path], stack_of={"llama3": "megatron-core"}, jobs=1)
+    assert [run.predicted is not None for run in validated.rows] == [True, False]
+    assert validated.rows[0].configuration["software"] == "megatron-core"
+    with pytest.raises(InputError, match="no row has software = 'llama'; did you mean 'llama3'"):
+        validate([path], stack_of={"llama": "megatron-core"})
+    with pytest.raises(InputError, match="no stack named 'megatron-cor'"):
+        validate([path], stack_of={"llama3": "megatron-cor"})
