@@ -1,7 +1,7 @@
 """What NCCL's cost model knows of GPUs and networks: the content of topologies/backends/nccl.toml.
 
 A constant belongs to a GPU generation or to a kind of network, never to a cluster, a group or a
-size. They were fitted on published nccl-tests by `sim.analysis.calibration.fitting.published_nccl`.
+size. They were fitted on published nccl-tests by `benchmarks.published_nccl`.
 """
 
 from collections.abc import Mapping

@@ -5,8 +5,8 @@ from statistics import median
 
 import pytest
 
+from benchmarks.published_kernels import errors
 from sim.analysis.calibration.fitting.gemm import fitted
-from sim.analysis.calibration.fitting.published_kernels import errors
 from sim.hardware import device as devices
 from sim.hardware.device import Device
 from sim.hardware.kernels.gemm import gemm_time

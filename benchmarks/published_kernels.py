@@ -1,6 +1,6 @@
 """Fit a device's `[gemm]` table to published efficiencies, and print the errors.
 
-    python -m sim.analysis.calibration.fitting.published_kernels DEVICE efficiency.json [--fit]
+    python -m benchmarks.published_kernels DEVICE efficiency.json [--fit]
 
 The file is a SimuMax system file. Every other product is fitted; the printed errors are those of
 the products between them, and of attention, which is not fitted.
@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median_high
 
+from benchmarks.simumax import read
 from sim.analysis.calibration.fitting.gemm import FITTED, fitted
-from sim.analysis.calibration.fitting.simumax import read
 from sim.hardware import device as devices
 from sim.hardware.device import Device
 from sim.hardware.kernels.measurements import Measurement
@@ -28,9 +28,7 @@ def errors(device: Device, measurements: Sequence[Measurement]) -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the errors by kind of kernel and, with --fit, the fitted constants."""
-    parser = ArgumentParser(
-        prog="python -m sim.analysis.calibration.fitting.published_kernels", description=__doc__
-    )
+    parser = ArgumentParser(prog="python -m benchmarks.published_kernels", description=__doc__)
     parser.add_argument("device", help="a name in topologies/devices")
     parser.add_argument("efficiency", type=Path)
     parser.add_argument("--fit", action="store_true", help="fit before the errors are printed")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sim.analysis.calibration.fitting.published_kernels import main
-from sim.analysis.calibration.fitting.simumax import read
+from benchmarks.published_kernels import main
+from benchmarks.simumax import read
 from sim.config.errors import InputError
 from sim.model.kernels import Attention, Gemm
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.nccl_tables import H100, read
+from benchmarks.published_nccl import STEPS, main, table_errors
 from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective, alternate
 from sim.analysis.calibration.fitting.nccl import (
     FitStep,
@@ -14,8 +16,6 @@ from sim.analysis.calibration.fitting.nccl import (
     predicted,
     predictor,
 )
-from sim.analysis.calibration.fitting.nccl_tables import H100, read
-from sim.analysis.calibration.fitting.published_nccl import STEPS, main, table_errors
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries.nccl_constants import NcclConstants
 from sim.config import catalog

@@ -1,6 +1,6 @@
 """Fit the constants of topologies/backends/nccl.toml to published nccl-tests, and print the errors.
 
-    python -m sim.analysis.calibration.fitting.published_nccl TABLE.csv TABLE.csv --fit
+    python -m benchmarks.published_nccl TABLE.csv TABLE.csv --fit
 
 Every other size of each table is fitted, the sizes between them are kept out; the printed errors
 are of those alone, if a table has any. The steps follow the hardware: first what one node shows of
@@ -14,6 +14,7 @@ from math import nan
 from pathlib import Path
 from statistics import median
 
+from benchmarks.nccl_tables import read
 from sim.analysis.calibration.fitting.constants import LARGE, Predict, get
 from sim.analysis.calibration.fitting.measured_collectives import (
     MeasuredCollective,
@@ -21,7 +22,6 @@ from sim.analysis.calibration.fitting.measured_collectives import (
     tables,
 )
 from sim.analysis.calibration.fitting.nccl import HOPS, RING, FitStep, fitted, predictor
-from sim.analysis.calibration.fitting.nccl_tables import read
 from sim.collectives.libraries.nccl_constants import NcclConstants
 from sim.config import catalog
 
@@ -107,9 +107,7 @@ def _table_error(table: str, predict: Predict, rows: list[MeasuredCollective]) -
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the errors by table and, with --fit, the fitted constants."""
-    parser = ArgumentParser(
-        prog="python -m sim.analysis.calibration.fitting.published_nccl", description=__doc__
-    )
+    parser = ArgumentParser(prog="python -m benchmarks.published_nccl", description=__doc__)
     parser.add_argument("nccl_tests", type=Path)
     parser.add_argument("node_all_reduce", type=Path)
     parser.add_argument("--fit", action="store_true", help="fit before the errors are printed")
