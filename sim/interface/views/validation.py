@@ -49,8 +49,10 @@ def view(answer: Validation) -> Document:
     )
 
 
-def _rows(validated: ValidatedTable) -> Section:
+def _rows(validated: ValidatedTable) -> Section | None:
     rows = [_row(run) for run in validated.rows if run.predicted is not None]
+    if not rows:
+        return None
     return section(validated.name, table(rows, ("row", "measured", "predicted", "error", "")))
 
 
