@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sim.config.errors import InputError
-from sim.config.gate import refuse_depth
+from sim.config.gate import refuse_unsound
 from sim.config.reads import exists, listed, packaged_root, remembered, text
 from sim.config.schema import meant, validate
 
@@ -178,7 +178,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         reason = f"is not valid {path.suffix.removeprefix('.').upper()}: {error}"
         raise InputError(place(path), reason, "correct that line") from None
-    refuse_depth(found, place(path))
+    refuse_unsound(found, place(path))
     return found
 
 

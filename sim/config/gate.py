@@ -1,4 +1,4 @@
-"""The gate for values from outside: which numbers, and how deep a nesting, can mean anything.
+"""The gate for values from outside: which numbers, texts and nestings can mean anything.
 
 Numbers are finite and, where they are not zero, between `LEAST` and `MOST` in size: no number of a
 file lies beyond in SI units (the FLOP of a month on 100,000 GPUs are some 1e26), and a product of
@@ -6,7 +6,8 @@ eleven of them still fits a double.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
@@ -14,6 +15,7 @@ from sim.config.errors import InputError
 
 LEAST, MOST = 1e-27, 1e27
 DEEP = 32  # tables and lists within one another; the deepest of our own files has six
+_STEERING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
 _SHOWN = 60  # characters of a value that a message quotes
 
 
@@ -45,20 +47,25 @@ def number_in(text: str) -> float:
     return value
 
 
-def refuse_depth(document: Any, where: str) -> None:
-    """Refuse tables and lists nested more than `DEEP`. Raises `InputError`."""
-    level = [document]
-    for _ in range(DEEP):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, Mapping | list)
-            for inner in (one.values() if isinstance(one, Mapping) else one)
-            if isinstance(inner, Mapping | list)
-        ]
+def refuse_unsound(document: Any, where: str) -> None:
+    """Refuse tables and lists nested more than `DEEP`, and texts that could steer a terminal.
+    Raises `InputError`."""
+    level = [[document]]
+    for _ in range(DEEP + 1):
+        inner = [value for table in level for value in _inner(table)]
+        for text in inner:
+            if isinstance(text, str) and _STEERING.search(text):
+                what = f"has control characters in {text[:_SHOWN]!a}"
+                raise InputError(where, what, "leave them out")
+        level = [value for value in inner if isinstance(value, Mapping | list)]
         if not level:
             return
     raise InputError(where, f"is nested more than {DEEP} deep", "write it flatter")
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    """The keys and values of a table, the entries of a list."""
+    return (*value.keys(), *value.values()) if isinstance(value, Mapping) else value
 
 
 def shown(value: Any) -> str:

@@ -69,10 +69,10 @@ def content(path: Path, *, where: str = "", most: int = MOST) -> bytes:
 
 
 def text(path: Path, *, where: str = "", errors: str = "strict", most: int = MOST) -> str:
-    """The same as text, with the ends of lines that Python has. Raises `InputError` for what is not
-    UTF-8, too."""
+    """The same as text, with the ends of lines that Python has and no byte order mark. Raises
+    `InputError` for what is not UTF-8, too."""
     try:
-        found = content(path, where=where, most=most).decode("utf-8", errors)
+        found = content(path, where=where, most=most).decode("utf-8-sig", errors)
     except UnicodeDecodeError:
         raise InputError(where or str(path), "is not UTF-8 text", "save it as UTF-8") from None
     return found.replace("\r\n", "\n").replace("\r", "\n")

@@ -31,7 +31,7 @@ def settings_of(settings: Settings, price: str | None = None) -> dict[str, Any]:
     settings = [settings] if isinstance(settings, str) else settings
     pairs = [*(settings.items() if isinstance(settings, Mapping) else map(setting, settings))]
     for key, value in pairs:
-        gate.refuse_depth(value, f"setting {gate.shown(key)}")
+        gate.refuse_unsound(value, f"setting {gate.shown(key)}")
     return dict(pairs if price is None else [*pairs, ("topology.price.hour", price)])
 
 

@@ -121,8 +121,11 @@ def _of_pass(own: ComputeClass, device: Floats) -> Floats:
     seconds = own.duration
     host = seconds.host * np.eye(len(KINDS))[_HOST]
     lead = seconds.lead - seconds.device
-    # What stands between the host's wait and the end is work like the rest of the pass.
-    wait = device * ((seconds.wait - seconds.device) / seconds.device if seconds.waits else 0.0)
+    # What stands between the host's wait and the end is work like the rest of the pass, or the
+    # host's where nothing runs on the device.
+    beyond = seconds.wait - seconds.device if seconds.waits else 0.0
+    work = device / seconds.device if seconds.device else np.eye(len(KINDS))[_HOST]
+    wait = beyond * work
     if seconds.host > seconds.device > 0.0:
         left = max(seconds.lead - seconds.host, 0.0) / seconds.device
         launches = host * min(seconds.lead / seconds.host, 1.0)

@@ -51,3 +51,15 @@ def test_the_same_seed_draws_the_same_times() -> None:
     assert len(first) == 5
     assert (first == again).all()
     assert (first != other).any()
+
+
+def test_a_pass_that_computes_nothing_but_waits_is_the_host_s() -> None:
+    """Experts of a last stage whose tokens all wait: device seconds of 0."""
+    plan = {"global_batch": 64, "ep": 8, "pp": 2, "schedule": "zb-v"}
+    scenario = kind.described(
+        {"name": "waits", "model": "gpt-oss-20b", "topology": "dgx-h100-ndr", "gpus": 64,
+         "plan": plan, "straggler": [{"rank": 5, "factor": 1.2}]}
+    )  # fmt: skip
+    setup = from_scenario(scenario)
+    exact = Sigmas(gemm=0.0, attention=0.0, stream=0.0, collective=0.0, host=0.0)
+    assert np.isfinite(drawn(setup, exact, 2)).all()

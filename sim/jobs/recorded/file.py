@@ -5,20 +5,22 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields
+from math import prod
 from pathlib import Path
 from typing import Any
-from unicodedata import category
 
 from sim.config import gate, reads
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 from sim.config.schema import validate
 from sim.jobs.recorded.execution_trace import recording_of
-from sim.jobs.recorded.recording import PARTS, Allocation, Recording
+from sim.jobs.recorded.kernels import kernel_of
+from sim.jobs.recorded.recording import PARTS, Allocation, Operator, Recording
 from sim.jobs.recorded.trace_nodes import is_trace
 
 SUFFIXES = (".json", ".gz")
 _REMEDY = "record it again with `sim capture`"
+_LARGEST = 1 << 50  # elements of a tensor
 _SHOWN = 40  # characters of a text that is refused
 
 
@@ -69,7 +71,9 @@ def read(path: Path) -> tuple[Recording, ...]:
     except (ValueError, RecursionError):
         raise InputError(where, "is not JSON", _REMEDY) from None
     if is_trace(document):
-        return (_printable(recording_of(document, where), where),)
+        recording = recording_of(document, where)
+        gate.refuse_unsound([recording.script, *recording.lines, *recording.notes], where)
+        return (recording,)
     stages = document.get("stages", [document]) if isinstance(document, dict) else []
     if not isinstance(stages, list) or not stages:
         raise InputError(where, "is no recording of a training step", _REMEDY)
@@ -83,20 +87,25 @@ def read(path: Path) -> tuple[Recording, ...]:
 def _one(document: Any, where: str) -> Recording:
     if not isinstance(document, dict) or "events" not in document:
         raise InputError(where, "is no recording of a training step", _REMEDY)
-    gate.refuse_depth(document, where)
+    gate.refuse_unsound(document, where)
     rows = document.pop("memory", [])
     recording = validate(document, Recording, where)
-    return _with_memory(_printable(recording, where), rows, where)
+    for number, operator in enumerate(recording.operators):
+        _check_operands(operator, f"{where}, operator {number}")
+    return _with_memory(recording, rows, where)
 
 
-def _printable(recording: Recording, where: str) -> Recording:
-    """The recording, if no text that results and pages show can steer a terminal. Arguments may
-    have several lines."""
-    arguments = (argument.translate({9: " ", 10: " "}) for argument in recording.arguments)
-    for text in (recording.script, *arguments, *recording.lines, *recording.notes):
-        if any(category(letter) == "Cc" for letter in text):
-            raise InputError(where, f"has control characters in {text[:_SHOWN]!a}", _REMEDY)
-    return recording
+def _check_operands(operator: Operator, where: str) -> None:
+    """Refuse an operator that has no kernel by its operands, or larger ones than a device holds."""
+    try:
+        kernel_of(operator)
+    except (IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError):
+        what = f"{operator.name[:_SHOWN]!a} has not the operands that it takes"
+        raise InputError(where, what, _REMEDY) from None
+    if any(prod(tensor.shape) >= _LARGEST for tensor in (*operator.inputs, *operator.outputs)):
+        raise InputError(
+            where, f"{operator.name[:_SHOWN]!a} has a tensor beyond any memory", _REMEDY
+        )
 
 
 def _unpacked(data: bytes, where: str) -> bytes:

@@ -25,6 +25,7 @@ from sim.jobs.recorded.trace_nodes import is_trace
 from sim.jobs.traces.operation_times import OperationTime, of_samples
 
 _REMEDY = "give a whole trace of PyTorch's profiler"
+_LARGEST = 1 << 40  # of a dimension
 _MOST = 1 << 62  # of ranks, elements, numbers of calls
 _COUNTS = (
     *("In msg nelems", "Out msg nelems", "Group size", "correlation", "stream", "wait_on_stream"),
@@ -132,7 +133,41 @@ def _fault_of(event: Any) -> str:
         return "has a time that is no number"
     if event.get("cat") == "kernel" and event.get("dur", -1) < 0:
         return f"{gate.shown(event['name'])} is a kernel of no known duration"
+    for table, names in ((event, ("cat", "pid", "tid")), (args, ("External id",))):
+        if name := next((n for n in names if isinstance(table.get(n), list | dict)), ""):
+            return f"{name} = {gate.shown(table[name])} is no name or number"
+    for name, known in (("Input type", _is_word), ("Input Dims", _is_shape)):
+        given = args.get(name) or []
+        if not isinstance(given, list) or not all(map(known, given)):
+            return f"{name} = {gate.shown(given)} is no list of operands"
     return _fault(args, _COUNTS)
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_shape(value: Any) -> bool:
+    """Whether it is the shape of a tensor, or the shapes of a list of tensors; empty for others."""
+    return value == "" or (
+        isinstance(value, list)
+        and all(_is_shape(n) if isinstance(n, list) else _is_size(n) for n in value)
+    )
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def _elements(shape: Any) -> int:
+    """Elements of a tensor, or of a list of tensors.
+
+    >>> _elements([2, 3]), _elements([[2, 3], [4]]), _elements([])
+    (6, 10, 1)
+    """
+    if any(isinstance(size, list) for size in shape):
+        return sum(map(_elements, shape))
+    return prod(shape)
 
 
 def _fault(table: Mapping[str, Any], counts: Iterable[str]) -> str:
@@ -279,7 +314,8 @@ def gloo_of(event: Event, ranks: int) -> dict[str, Any] | None:
         return None
     dtype, width = _dtype((args.get("Input type") or [""])[0])
     parts = ranks if kind == "all_gather" else 1
-    size = float(parts * width * sum(map(prod, args.get("Input Dims") or ())))
+    elements = min(sum(map(_elements, args.get("Input Dims") or ())), _MOST)
+    size = float(parts * width * elements)
     return {"operation": kind, "ranks": ranks, "bytes": size, "dtype": dtype}
 
 

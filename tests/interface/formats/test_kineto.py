@@ -106,3 +106,32 @@ def test_a_real_trace_of_two_gloo_ranks_is_read(tmp_path: Path) -> None:
         assert (reduced.bytes, reduced.ranks, reduced.samples) == (4000, 2, 3)
         assert (gathered.bytes, gathered.dtype) == (8000, "fp32")
         assert "aten::matmul" in {one.name for one in read(tmp_path / f"{rank}.json")}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"pid": ["a"]}, r"event 0: pid = \["),
+        ({"tid": {}}, r"event 0: tid = \{\}"),
+        ({"cat": []}, "event 0: cat ="),
+        ({"args": {"External id": [1]}}, "External id ="),
+        ({"args": {"Input type": 5}}, "Input type = 5 is no list of operands"),
+        ({"args": {"Input Dims": [["a"]]}}, "Input Dims ="),
+        ({"args": {"Input Dims": [[1 << 50]]}}, "Input Dims ="),
+    ],
+)
+def test_an_event_of_another_form_is_refused_with_its_number(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [{**kernel("a", 1.0), **change}]}))
+    with pytest.raises(InputError, match=said):
+        read(path)
+
+
+def test_shapes_of_lists_of_tensors_are_those_of_all(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "gloo:all_reduce", "ts": 0.0, "dur": 5.0}
+    args = {"Input type": ["float"], "Input Dims": [[[2, 3], [4]]]}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [{**event, "args": args}]}))
+    assert [reading.bytes for reading in read(path) if reading.operation == "all_reduce"] == [40.0]

@@ -221,6 +221,10 @@ def test_outputs_of_a_run_are_written(tmp_path: Path, output: str) -> None:
     assert out.stat().st_size > 100
 
 
+FLAT = {"dtype": "bfloat16", "width": 2.0, "shape": []}
+HUGE = {**FLAT, "shape": [1 << 62]}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -238,7 +242,10 @@ def test_outputs_of_a_run_are_written(tmp_path: Path, output: str) -> None:
         ({"stages": [{}, {}]}, "stage 0: is no recording"),
         ({"extra": 1}, "unknown key 'extra'"),
         ({"lines": ["train.py:3\x1b[2J"]}, r"has control characters in 'train.py:3\x1b[2J'"),
-        ({"script": "a\nb.py"}, r"has control characters in 'a\nb.py'"),
+        ({"script": "a\x07b.py"}, r"has control characters in 'a\x07b.py'"),
+        ({"operators": [{"name": "aten.mm", "inputs": [FLAT, FLAT]}]}, "has not the operands"),
+        ({"operators": [{"name": "aten._foreach_mul", "flags": {"lists": []}}]}, "has not the"),
+        ({"operators": [{"name": "aten.mul", "inputs": [HUGE]}]}, "a tensor beyond any memory"),
         ({"notes": ["\x9b31m"]}, r"has control characters in '\x9b31m'"),
     ],
 )
