@@ -50,7 +50,7 @@ def number_in(text: str) -> float:
 def refuse_unsound(document: Any, where: str) -> None:
     """Refuse tables and lists nested more than `DEEP`, and texts that could steer a terminal.
     Raises `InputError`."""
-    level = [[document]]
+    level: list[Any] = [[document]]
     for _ in range(DEEP + 1):
         inner = [value for table in level for value in _inner(table)]
         for text in inner:
