@@ -11,25 +11,32 @@ from sim.config.plugins import modules
 from sim.config.schema import nearest
 from sim.program.selection import AUTO, AlgorithmRule
 
+_FOLDER = "sim.collectives.algorithms"
+
 
 def selectable() -> dict[str, ModuleType]:
     """The algorithms that state what both levels of a cluster carry, by name."""
-    folder = modules("sim.collectives.algorithms")
-    return {name: own for name, own in folder.items() if hasattr(own, "steps")}
+    return {name: own for name, own in modules(_FOLDER).items() if hasattr(own, "steps")}
+
+
+def _named(name: str) -> ModuleType | None:
+    algorithm = modules(_FOLDER).get(name)
+    return algorithm if hasattr(algorithm, "steps") else None
 
 
 def check(rules: Iterable[AlgorithmRule], where: str) -> None:
     """Raise `InputError` for names that nothing has, and kinds that an algorithm does not offer."""
-    known = selectable()
     for rule in rules:
         kinds = [kind_named(kind, where) for kind in rule.kinds]
         for name in rule.use:
-            if name != AUTO and name not in known:
+            if name == AUTO:
+                continue
+            if (algorithm := _named(name)) is None:
                 what = f"no algorithm named {name!r}"
-                raise InputError(where, what, nearest(name, [*known, AUTO]))
+                raise InputError(where, what, nearest(name, [*selectable(), AUTO]))
             for kind in kinds:
-                if name != AUTO and kind not in offered(known[name]):
-                    can = ", ".join(offered(known[name]))
+                if kind not in offered(algorithm):
+                    can = ", ".join(offered(algorithm))
                     raise InputError(where, f"{name} has no {kind}", f"it has {can}")
 
 
@@ -43,7 +50,7 @@ def chosen(rules: Iterable[AlgorithmRule], kind: CollectiveKind, size: float) ->
     for rule in rules:
         if size <= rule.up_to and (not rule.kinds or kind in map(_kind, rule.kinds)):
             return tuple(
-                name for name in rule.use if name == AUTO or kind in offered(selectable()[name])
+                name for name in rule.use if name == AUTO or kind in offered(modules(_FOLDER)[name])
             )
     return ()
 
@@ -54,7 +61,7 @@ def _kind(name: str) -> CollectiveKind:
 
 def on_levels(name: str, kind: CollectiveKind, shape: GroupShape) -> tuple[LevelLoads, LevelSteps]:
     """Loads and steps of an algorithm on both levels. Raises `InputError` for other groups."""
-    algorithm = selectable()[name]
+    algorithm = modules(_FOLDER)[name]
     try:
         return algorithm.loads(kind, shape), algorithm.steps(kind, shape)
     except ValueError as error:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import ParamSpec, TypeVar, cast
@@ -70,17 +72,32 @@ def remembered(package: str) -> Callable[[Callable[Args, Answer]], Callable[Args
     return decorate
 
 
+def naming(package: str, text: str) -> Iterator[ModuleType]:
+    """The modules of a package whose source has a text in quotes; the others are not imported.
+
+    >>> [module.__name__ for module in naming("sim.parallel.schedules", "gpipe")]
+    ['sim.parallel.schedules.flush']
+    """
+    folder = modules(package)
+    for name in folder:
+        spec = find_spec(f"{package}.{name}")
+        source = Path(spec.origin).read_text() if spec and spec.origin else text
+        if f'"{text}"' in source:
+            yield folder[name]
+
+
 def dataclasses(package: str, tag: str) -> tuple[type, ...]:
     """The dataclasses of a package's modules that have a `tag` of their own, such as a shape.
 
     >>> [kind.__name__ for kind in dataclasses("sim.hardware.cluster.fabrics", "fabric")]
     ['FullMesh', 'NvLinkMesh', 'NvSwitch', 'Pcie', 'NvLinkRing', 'TorusFabric']
     """
-    return _dataclasses(tuple(modules(package).values()), tag)
+    return tagged(tuple(modules(package).values()), tag)
 
 
 @cache
-def _dataclasses(folder: tuple[ModuleType, ...], tag: str) -> tuple[type, ...]:
+def tagged(folder: tuple[ModuleType, ...], tag: str) -> tuple[type, ...]:
+    """The dataclasses of some modules that have a tag of their own."""
     return tuple(
         member
         for module in folder

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt
 
-from sim.config import gate
+from sim.config import gate, plugins
 from sim.config.errors import InputError
 from sim.config.units import Unit
 
@@ -27,15 +27,16 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 class Tagged:
     """Marks a field whose dataclass depends on one key of its table, as on method = "gossip".
 
-    `classes` gives the dataclasses to choose from: the one whose field `tag` has the key's value as
-    its default. A table without the key is a `default` one. The keys of an `inline` dataclass stand
-    in the table around it: [[sharing.straggler]] holds its own keys and those of its law.
+    `classes` gives the dataclasses to choose from, or is the package whose modules have them: the
+    one whose field `tag` has the key's value as its default. A table without the key is a `default`
+    one. The keys of an `inline` dataclass stand in the table around it: [[sharing.straggler]] holds
+    its own keys and those of its law.
     """
 
     def __init__(
         self,
         tag: str,
-        classes: Callable[[], Iterable[Any]],
+        classes: Callable[[], Iterable[Any]] | str,
         *,
         inline: bool = False,
         default: str = "",
@@ -45,11 +46,27 @@ class Tagged:
     @property
     def choices(self) -> dict[str, Any]:
         """The dataclasses by the value that chooses them."""
-        return {kind.__dataclass_fields__[self.tag].default: kind for kind in self.classes()}
+        given = self.classes
+        return self._by_value(
+            plugins.dataclasses(given, self.tag) if isinstance(given, str) else given()
+        )
+
+    def _by_value(self, classes: Iterable[Any]) -> dict[str, Any]:
+        return {kind.__dataclass_fields__[self.tag].default: kind for kind in classes}
+
+    def _near(self, value: str) -> dict[str, Any]:
+        """Choices of the modules that name a value, without the other modules of the package."""
+        if not isinstance(self.classes, str):
+            return {}
+        found = tuple(plugins.naming(self.classes, value))
+        return self._by_value(plugins.tagged(found, self.tag))
 
     def chosen(self, table: Mapping[str, Any], where: str) -> Any:
         """The dataclass of a table. Raises `InputError` where the key chooses none."""
-        value, choices = table.get(self.tag, self.default), self.choices
+        value = table.get(self.tag, self.default)
+        if isinstance(value, str) and value in (near := self._near(value)):
+            return near[value]
+        choices = self.choices
         if isinstance(value, str) and value in choices:
             return choices[value]
         if not value:

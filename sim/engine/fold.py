@@ -11,10 +11,7 @@ import numpy as np
 
 from sim.engine.communicators import NOBODY, Communicators, communicators, scopes_of
 from sim.engine.folded import FoldedProgram, RoleProgram
-from sim.engine.lockstep_groups import teams
-from sim.engine.lowering import Lowering
 from sim.engine.machine import Machine
-from sim.engine.outline import outlines
 from sim.engine.replicas import Representatives, representatives
 from sim.engine.symmetry import Edges, equitable_partition, renumbered
 from sim.engine.timeline import Role
@@ -44,6 +41,10 @@ class Folding:
     ) -> FoldedProgram:
         """The folded program; kernels of a role take `slower` times as long. Roles that meet within
         a computation do so step by step, or `together` as teams."""
+        from sim.engine.lockstep_groups import teams
+        from sim.engine.lowering import Lowering
+        from sim.engine.outline import outlines
+
         desk = self.desk.anew() if together else self.desk  # teams have transfers of their own
         lowered: dict[int, Lowering] = {}
         for role, index in self.roles:

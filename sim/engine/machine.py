@@ -7,12 +7,10 @@ from functools import cached_property
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.libraries.backend import Backend
-from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.measured_network import HEALTHY, NetworkState, state_of
 from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
 from sim.engine.cable_routes import check_orders, orders
-from sim.hardware.cluster.fabrics.torus import TorusFabric
 from sim.hardware.cluster.topology import Topology
 from sim.program.measured_bandwidth import MeasuredBandwidth
 from sim.program.routed import Routed
@@ -115,7 +113,7 @@ class Machine:
             port_bandwidth=port,
             mesh=node.mesh(slots) if node and spread else (),
             torus=node.torus(used) if node else (),
-            cores=node.cores if isinstance(node, TorusFabric) else 1,
+            cores=getattr(node, "cores", 1),  # of a torus
             cable_bandwidth=node.nvlink_bandwidth(slots) if node and spread else 0.0,
             nics_per_node=nics,
             nic_bandwidth=network.bandwidth if network else 0.0,
@@ -129,10 +127,8 @@ class Machine:
     @cached_property
     def returned(self) -> float:
         """Bytes on the way back for each byte of a message: TCP's acknowledgements, under Gloo."""
-        backend, network = self.backend, self.topology.network
-        if not isinstance(backend, Gloo) or network is None:
-            return 0.0
-        return backend.returned(network.efficiency)
+        network, returned = self.topology.network, getattr(self.backend, "returned", None)
+        return float(returned(network.efficiency)) if network and returned else 0.0
 
     @property
     def healthy(self) -> "Machine":

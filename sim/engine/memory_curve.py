@@ -12,7 +12,6 @@ from sim.program.memory import NOTHING
 from sim.program.memory_levels import Floats, Levels, levels
 from sim.program.operations import Operation
 from sim.program.program import Program
-from sim.program.unrolled import operations
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +50,8 @@ def memory_curve(
     program: Program, record: Record, stage: int, fragmented: float = 0.0
 ) -> MemoryCurve:
     """The curve of the lowest rank of a stage whose allocator has lost so many bytes."""
+    from sim.program.unrolled import operations
+
     role = next(role for role in record.roles if role.stage == stage)
     spans = [span for span in record.timeline.spans if span.role == role.index]
     allocating = [

@@ -6,17 +6,20 @@ plain order; what passes and messages of that program take, and what they keep, 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
 from sim.engine.maxplus.play import FoldedMachine, durations
 from sim.engine.maxplus.routine import HOST, READY
 from sim.parallel import schedule as schedules
-from sim.parallel.bubble_filling import Costs, Rows
 from sim.parallel.job import Job
 from sim.parallel.step import training_step
 from sim.program.actions import Kind, Occasion
 from sim.program.program import Program
+
+if TYPE_CHECKING:
+    from sim.parallel.bubble_filling import Costs, Rows
 
 _ACTIVATIONS = "activations"
 
@@ -43,11 +46,13 @@ def fixed_orders(job: Job) -> Iterator[tuple[str, Program]]:
             yield name, training_step(job, schedules.schedule(name, stages, count))
 
 
-def costs_of(program: Program, machine: Machine, memory: float) -> Costs:
+def costs_of(program: Program, machine: Machine, memory: float) -> "Costs":
     """What the passes of a program take, with a limit of `memory` times what 1F1B keeps: on every
     stage as many microbatches as there are stages, of the stage that keeps most
     (sail-sg/zero-bubble-pipeline-parallelism, zb_schedules.py: `zero_bubble_max_pending_backward`).
     """
+    from sim.parallel.bubble_filling import Costs
+
     estimate = FoldedMachine(Folding(program, machine)).estimate(program)
     times, stages = durations([estimate]), program.schedule.stages
     seconds = {
@@ -60,7 +65,7 @@ def costs_of(program: Program, machine: Machine, memory: float) -> Costs:
         for occasion, routine in own.routines.items()
     }
 
-    def rows(kind: Kind, values: Mapping[tuple[int, Occasion], float]) -> Rows:
+    def rows(kind: Kind, values: Mapping[tuple[int, Occasion], float]) -> "Rows":
         return _rows(program, lambda stage, chunk: _usual(values, stage, chunk, kind))
 
     kept, freed = rows("F", bytes_of), rows("W", bytes_of)
@@ -77,7 +82,7 @@ def costs_of(program: Program, machine: Machine, memory: float) -> Costs:
     )
 
 
-def _rows(program: Program, value: Callable[[int, int], float]) -> Rows:
+def _rows(program: Program, value: Callable[[int, int], float]) -> "Rows":
     schedule = program.schedule
     return tuple(
         tuple(value(stage, chunk) for chunk in range(schedule.chunks))

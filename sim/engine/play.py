@@ -4,13 +4,11 @@ from typing import Literal, get_args
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
-from sim.engine import clock
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
 from sim.engine.maxplus import play as maxplus
 from sim.engine.maxplus.contention import contends
 from sim.engine.maxplus.writing import Writer
-from sim.engine.meetings import DisturbedError
 from sim.engine.record import Record
 from sim.program.program import Program
 
@@ -39,7 +37,7 @@ def play(
 
 def _played(program: Program, folding: Folding, engine: Engine) -> Record:
     if engine == "clock":
-        return clock.play(folding.folded(), because="asked for")
+        return _clocked(folding, "asked for")
     record = None if (obstacle := _obstacle(program, folding)) else _replayed(program, folding)
     if record is not None:
         return record
@@ -47,10 +45,19 @@ def _played(program: Program, folding: Folding, engine: Engine) -> Record:
     if engine == "replay":
         remedy = "take --engine auto or clock"
         raise InputError("engine", f"this step cannot be replayed: {obstacle}", remedy)
+    return _clocked(folding, obstacle, together=True)
+
+
+def _clocked(folding: Folding, because: str, *, together: bool = False) -> Record:
+    """The record of the clock, which most steps do without; groups that meet within a computation
+    are tried `together` first."""
+    from sim.engine import clock
+    from sim.engine.meetings import DisturbedError
+
     try:
-        return clock.play(folding.folded(together=True), because=obstacle)
+        return clock.play(folding.folded(together=together), because=because)
     except DisturbedError:
-        return clock.play(folding.folded(), because=obstacle)
+        return clock.play(folding.folded(), because=because)
 
 
 def _obstacle(program: Program, folding: Folding) -> str:
@@ -65,6 +72,6 @@ def _replayed(program: Program, folding: Folding) -> Record | None:
     """The record of a step in which no transfers share a link."""
     estimate = maxplus.FoldedMachine(folding).estimate(program)
     if estimate.grid.deadlocks:
-        return clock.play(folding.folded(), because="passes wait for one another")  # says which
+        return _clocked(folding, "passes wait for one another")  # says which
     writer = Writer(maxplus.play([estimate]), estimate)
     return None if contends(writer) else writer.record(folding)

@@ -4,7 +4,7 @@ from collections import Counter
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,14 @@ from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Sco
 from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
 from sim.engine.interference import Losses, losses
 from sim.engine.machine import Machine
-from sim.engine.outline import Named
 from sim.hardware.cluster.topology import Link
 from sim.hardware.device import Device
 from sim.program.causes import STRAGGLERS
 from sim.program.operations import Call, Collective, Send
 from sim.program.routed import Routed
+
+if TYPE_CHECKING:
+    from sim.engine.outline import Named
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class TransferDesk:
         """Where a communicator's loads stand."""
         return slice(int(self._bounds[g]), int(self._bounds[g + 1]))
 
-    def transfer(self, g: int, own: Named, stage: int) -> int:
+    def transfer(self, g: int, own: "Named", stage: int) -> int:
         """The number of the transfer that this call of a communicator's member takes part in."""
         call, _, name = own
         key = self._class_of[g], name
@@ -259,7 +261,7 @@ class Desk:
         """How long collectives of this rank take with their links to themselves."""
         return OwnLinks(self, stage)
 
-    def transfer(self, own: Named, stage: int) -> int | None:
+    def transfer(self, own: "Named", stage: int) -> int | None:
         """The transfer's number, or None where the rank would only talk to itself."""
         g = self._group_of(own.scope)
         return None if g == NOBODY else self.desk.transfer(g, own, stage)

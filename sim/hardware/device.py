@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
 
@@ -11,11 +11,12 @@ from sim.config import catalog
 from sim.config.calls import Named
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
-from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.attention import AttentionRates
 from sim.hardware.kernels.gemm import GemmRates
 from sim.hardware.kernels.memory_bound import INTEGER_LANES, MemoryBoundRates
-from sim.hardware.kernels.profile import Profile
+
+if TYPE_CHECKING:
+    from sim.hardware.kernels.profile import Profile
 
 Generation = Literal[
     "volta", "ampere", "ada", "hopper", "blackwell", "cdna3", "cdna4", "cpu", "tpu"
@@ -95,9 +96,13 @@ class Device(metaclass=Named):
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
-    def measured(self) -> Profile | None:
+    def measured(self) -> "Profile | None":
         """The profile that it names, as its files were when this device was made."""
-        return profiles.load(self.profile, where=self.name) if self.profile else None
+        if not self.profile:
+            return None
+        from sim.hardware.kernels import profile as profiles
+
+        return profiles.load(self.profile, where=self.name)
 
     @property
     def transposes_operands(self) -> bool:
@@ -167,5 +172,5 @@ def interned(device: Device) -> Device:
 
 
 @lru_cache(maxsize=32)
-def _interned(device: Device, measured: Profile | None) -> Device:
+def _interned(device: Device, measured: "Profile | None") -> Device:
     return device

@@ -11,9 +11,7 @@ from sim.model.operators import MASK, Items, Operator, tensor_collective
 
 
 def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
-    """The operators themselves where everything is trained."""
-    if run.lora is None:
-        return operators
+    """The operators with those of the adapters that a run has."""
     return [part for one in operators for part in (_frozen(one), *_adapter(one, run))]
 
 

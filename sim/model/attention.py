@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from sim.config.errors import InputError
-from sim.model import latent_attention
 from sim.model.attention_core import cores, inputs_saved
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
@@ -15,6 +14,8 @@ def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
     """Projection in, arrangement, norms, rotation, core and projection out; right behind a norm
     where `normed`."""
     if run.shape.latent:
+        from sim.model import latent_attention
+
         return (*latent_attention.project_in(run), *cores(run), project_out(run))
     before = [one for one in (project_in(run, normed=normed), arrange(run)) if one.name]
     norms = normalise_heads(run, before[-1].name)

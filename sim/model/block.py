@@ -11,17 +11,14 @@ from typing import Literal, NamedTuple
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
-from sim.model.adapters import fine_tuned
 from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
 from sim.model.execution import Execution
-from sim.model.experts.overlap import beside_tokens
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import GRAPH, GRAPH_END, Item
 from sim.model.kinds import is_layer, specialised
 from sim.model.lora import Lora, module_of
 from sim.model.operators import Items, Matrix, Operator
 from sim.model.recompute import recomputed
-from sim.model.redistribution import redistributed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,7 +126,11 @@ def _row(
     operators: Sequence[Operator], items: list[Items], run: Execution, *, backward: bool = False
 ) -> Items:
     """The items of operators one after the other, in forward order or backward."""
-    rows = beside_tokens(operators, items) if run.overlaps_shared else items
+    rows: Sequence[Items] = items
+    if run.overlaps_shared:
+        from sim.model.experts.overlap import beside_tokens
+
+        rows = beside_tokens(operators, items)
     parts = list(zip((operator.scope for operator in operators), rows, strict=True))
     return _launched(reversed(parts) if backward else parts, run.graphs)
 
@@ -189,7 +190,15 @@ def _operators(kind: str, run: Execution) -> list[Operator]:
     if not (run.fusion.compiled_ends or is_layer(kind)):
         run = replace(run, fusion=replace(run.fusion, compiled=False))
     operators = [operator for operator in module.operators(run) if operator != Operator()]
-    return fine_tuned(list(redistributed(operators, run)), run)
+    if run.fusion.redistributes and run.sharding.sequence_parallel:
+        from sim.model.redistribution import redistributed
+
+        operators = list(redistributed(operators, run))
+    if run.lora is not None:
+        from sim.model.adapters import fine_tuned
+
+        operators = fine_tuned(operators, run)
+    return operators
 
 
 def _matrices(operators: Iterable[Operator]) -> dict[ParameterGroup, tuple[Matrix, ...]]:

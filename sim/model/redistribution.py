@@ -23,11 +23,8 @@ _COPY = "shares in order"
 
 
 def redistributed(operators: Iterable[Operator], run: Execution) -> Iterator[Operator]:
-    """The operators as they are where the stack `redistributes`: copies beside what gathers and
-    scatters, and gathers that are operators, which run again where a rule says so."""
-    if not (run.fusion.redistributes and run.sharding.sequence_parallel):
-        yield from operators
-        return
+    """The operators where the stack `redistributes`: copies beside what gathers and scatters, and
+    gathers that are operators, which run again where a rule says so."""
     for operator in operators:
         own = operator if run.fusion.overlap_tensor else _ordered(operator, run)
         yield from (own,) if own.before_weights is None else _parted(own, run)

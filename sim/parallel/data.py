@@ -14,7 +14,6 @@ from itertools import zip_longest
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import MemoryBound
-from sim.parallel import compressed
 from sim.parallel.job import Job, host_time
 from sim.parallel.piece import Piece, joined
 from sim.parallel.replicas import gradient_axes, near_axes, replica_axes, state_axes
@@ -75,6 +74,8 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
         blocks = [piece.block for piece in bucket]
         work = whole.work
         if job.plan.gradients is not None:
+            from sim.parallel import compressed
+
             work = Work(name=work.name, items=(work, *compressed.encoding(job, blocks)))
         elif copies := bucketed(job, blocks):
             work = Work(name=work.name, items=(work, *copies))
@@ -127,6 +128,8 @@ def summed(
 ) -> list[Operation]:
     """The operations that sum the gradients of these blocks, encoded where the plan says so."""
     if job.plan.gradients is not None:
+        from sim.parallel import compressed
+
         return list(compressed.summed(job, blocks, name, after=after, stream=stream))
     parameters = added(*(block.parameters for block in blocks))
     return reduced(job, parameters, name, after=after, stream=stream)

@@ -11,13 +11,15 @@ entry's `bubble` is the share of a step in which p equal stages wait for one ano
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING, cast
 
 from sim.config.errors import InputError
-from sim.config.plugins import modules, remembered
+from sim.config.plugins import modules, naming, remembered
 from sim.config.schema import nearest
-from sim.parallel import schedule_file
-from sim.parallel.bubble_filling import Costs
 from sim.program.schedule import Places, Schedule
+
+if TYPE_CHECKING:
+    from sim.parallel.bubble_filling import Costs
 
 _FOLDER = "sim.parallel.schedules"
 _FILLED = 4  # microbatches for each stage within which a pipeline has come to repeat itself
@@ -50,7 +52,7 @@ class Entry:
     least: Callable[[int], int] = lambda stages: 1
     bubble: Callable[[int, int, int], float] | None = None
     splits_backward: bool = False
-    searched: Callable[[Costs, int], Schedule] | None = None
+    searched: "Callable[[Costs, int], Schedule] | None" = None
     versions: Callable[[int, int, int], int] | None = None
     usual: bool = True
 
@@ -97,13 +99,17 @@ def table() -> Mapping[str, Entry]:
     return {entry.name: entry for family in families for entry in family.SCHEDULES}
 
 
+@remembered(_FOLDER)
 def entry(name: str) -> Entry:
     """The schedule of that name. Raises `InputError` for a name that is not in the table."""
-    known = table()
-    if name not in known:
-        what = f"no schedule named {name!r}"
-        raise InputError("plan, schedule", what, nearest(name, sorted(known)))
-    return known[name]
+    for family in naming(_FOLDER, name):
+        for known in family.SCHEDULES:
+            if known.name == name:
+                return cast(Entry, known)
+    if name in table():
+        return table()[name]
+    what = f"no schedule named {name!r}"
+    raise InputError("plan, schedule", what, nearest(name, sorted(table())))
 
 
 def listed(name: str) -> Entry | None:
@@ -111,7 +117,7 @@ def listed(name: str) -> Entry | None:
     return None if is_file(name) else entry(name)
 
 
-def searched(name: str) -> Callable[[Costs, int], Schedule] | None:
+def searched(name: str) -> "Callable[[Costs, int], Schedule] | None":
     """What looks for the order of a schedule, if it depends on times."""
     own = listed(name)
     return own.searched if own else None
@@ -129,7 +135,8 @@ def is_file(name: str) -> bool:
 def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Schedule:
     """The schedule of a name or file. Raises `InputError` for an unknown name or unsuitable sizes.
 
-    >>> print(schedule_file.to_text(schedule("1f1b", stages=2, microbatches=2)))
+    >>> from sim.parallel.schedule_file import to_text
+    >>> print(to_text(schedule("1f1b", stages=2, microbatches=2)))
     0F0,0F1,0B0,0B1
     1F0,1B0,1F1,1B1
     """
@@ -137,6 +144,8 @@ def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
         if count < 1:
             raise InputError("plan", f"{key} = {count}", f"set {key} >= 1")
     if is_file(name):
+        from sim.parallel import schedule_file
+
         return schedule_file.load(name, stages, microbatches)
     entry(name).check(stages, microbatches, chunks)
     return made(name, stages, microbatches, chunks)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from sim.parallel import compressed, data
+from sim.parallel import data
 from sim.parallel.collective_debug_checks import held_up
 from sim.parallel.deferred import finished
 from sim.parallel.job import Job, host_time
@@ -120,6 +120,8 @@ def _opening(job: Job) -> Compute | None:
 def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
     """Gradients summed, embedding tied, norm taken, weights updated and shared."""
     plan, stack = job.plan, job.stack
+    if plan.gradients is not None:
+        from sim.parallel import compressed
     parameters = job.parameters(job.chunks[stage])
     done: list[Operation] = []
     blocks = [block for chunk in job.chunks[stage] for block in job.blocks(chunk)]

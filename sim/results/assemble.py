@@ -7,7 +7,6 @@ from typing import Any
 from sim.collectives.libraries import profile as fabrics
 from sim.config.units import human_bytes
 from sim.engine.accounts import Account, bubble_fraction, critical_role
-from sim.engine.critical_path import critical_path
 from sim.engine.link_loads import link_loads
 from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.overlapped_communication import hidden
@@ -15,9 +14,8 @@ from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.hardware.cluster.price import per_million
 from sim.hardware.cluster.topology import Topology
-from sim.hardware.kernels import profile as profiles
 from sim.model.counts import active_parameters, model_flops, parameters
-from sim.model.experts.layer import dropped
+from sim.model.experts.settings import layers_of
 from sim.model.kernels import BYTES, Attention, Gemm, Precision
 from sim.parallel.axis import dividing
 from sim.parallel.host_memory import host_memory
@@ -27,7 +25,6 @@ from sim.parallel.stage_kernels import stage_kernels
 from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.answer import Inputs, said_of
-from sim.results.memory_advice import remedies
 from sim.results.result import Result
 from sim.scenario.setup import PlanSetup
 from sim.uncertainty.campaign import Campaign
@@ -78,7 +75,7 @@ def report(
         warnings=(*_warnings(setup, worst), *sources.warnings),
         device_time=sources.shares,
         straggler_seconds=step - healthy.step_time if healthy else 0.0,
-        dropped=dropped(job.execution),
+        dropped=_dropped(job),
         gains={name: seconds / step - 1.0 for name, seconds in (others or {}).items()},
         staleness=tuple(n - 1 for stage in range(plan.pp) if (n := plan.versions(stage))),
         plan=plan,
@@ -89,7 +86,7 @@ def report(
         capacity=job.device.usable_memory,
         host_memory=host_memory(job, topology),
         fits=(fits := worst.fits(job.device.usable_memory)),
-        remedies=() if fits else Deferred(partial(remedies, setup)),
+        remedies=() if fits else Deferred(partial(_remedies, setup)),
     )
 
 
@@ -224,6 +221,8 @@ def critical_rows(record: Record) -> list[dict[str, Any]]:
     """Seconds of a step on its critical path by stage and cause, the most first. A run whose steps
     overlap has its whole path in proportion to a step, one that does not drain what more of them
     add."""
+    from sim.engine.critical_path import critical_path
+
     path = dict(critical_path(record))
     if record.base is not None:
         for key, seconds in critical_path(record.base).items():
@@ -234,6 +233,21 @@ def critical_rows(record: Record) -> list[dict[str, Any]]:
         {"stage": stage, "cause": cause, "seconds": seconds * each}
         for (stage, cause), seconds in rows
     ]
+
+
+def _dropped(job: Job) -> float:
+    """The share of tokens that their experts have no room for."""
+    if not layers_of(job.model):
+        return 0.0
+    from sim.model.experts.layer import dropped
+
+    return dropped(job.execution)
+
+
+def _remedies(setup: PlanSetup) -> Sequence[str]:
+    from sim.results.memory_advice import remedies
+
+    return remedies(setup)
 
 
 def _curves(program: Program, record: Record, taken: Sequence[Memory]) -> list[MemoryCurve]:
@@ -253,6 +267,8 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
         yield from measured.doubts
     fabric = fabrics.find(setup.machine.topology.backend)
     for one in fabric.residuals if fabric else ():
+        from sim.hardware.kernels import profile as profiles
+
         if one.p95 > profiles.BUSY:
             yield profiles.busy(setup.machine.topology.backend, one.name, one.p95)
     if not worst.fits(topology.device.usable_memory):

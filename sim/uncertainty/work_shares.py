@@ -5,18 +5,20 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import log1p, sqrt
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from sim.collectives.libraries import profile as fabrics
 from sim.config.reads import remembered
-from sim.engine.critical_path import critical_path
 from sim.engine.record import Record
 from sim.hardware.device import Device
-from sim.hardware.kernels import profile as profiles
 from sim.parallel.job import Job
 from sim.program.causes import HOST
 from sim.program.operations import Compute, Segment
 from sim.program.program import Program
 from sim.uncertainty.intervals import Sigmas
+
+if TYPE_CHECKING:
+    from sim.hardware.kernels.profile import KernelResidual
 
 Seconds = defaultdict[str, float]
 Residuals = list[tuple[str, float]]
@@ -33,6 +35,8 @@ def work_shares(program: Program, record: Record) -> dict[str, float]:
     Each is d log(step time) / d log(times of that class): its share of the critical path, on which
     seconds of compute are split as the kernels of their stage are.
     """
+    from sim.engine.critical_path import critical_path
+
     seconds: Seconds = defaultdict(float)
     for (stage, cause), spent in critical_path(record).items():
         for kind, share in mix(program, stage, cause).items():
@@ -91,9 +95,7 @@ def profiled(job: Job, backend: str = "nccl", *, share: float = 1.0) -> Sigmas |
 
 
 def _of_device(device: Device, share: float) -> Residuals:
-    if not device.profile:
-        return []
-    residuals = profiles.load(device.profile, where=device.name).origin.residuals
+    residuals = device.measured.origin.residuals if device.measured else ()
     return [
         (one.kind, share * _off(one, one.shapes) + (1.0 - share) * getattr(Sigmas(), one.kind))
         for one in residuals
@@ -106,7 +108,7 @@ def _of_fabric(backend: str) -> Residuals:
     return [(one.kind, _off(one, one.readings)) for one in measured.residuals] if measured else []
 
 
-def _off(seen: profiles.KernelResidual | fabrics.CollectiveResidual, count: int) -> float:
+def _off(seen: "KernelResidual | fabrics.CollectiveResidual", count: int) -> float:
     """How far `count` predictions were off, drawn to the usual where they are few.
 
     A bias is part of it, because predictions are not moved by it.

@@ -9,19 +9,18 @@
 ('nvls_tree', 'simple')
 """
 
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries import profile
-from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
 from sim.collectives.libraries.nccl_constants import NcclConstants
-from sim.collectives.libraries.xla import Xla
 from sim.config import catalog
 from sim.config.reads import remembered
 
-_OTHERS: dict[str, type[Gloo] | type[Xla]] = {"gloo": Gloo, "xla": Xla}
+_OTHERS = {"gloo": "Gloo", "xla": "Xla"}  # modules, loaded where they are named, and classes
 
 
 class Backend(Protocol):
@@ -51,5 +50,7 @@ def _load(path: Path | None, name: str, where: str) -> Backend:
         place = f"{catalog.place(path)}, constants"
     library = data.pop("library", "nccl")
     if library in _OTHERS:
-        return catalog.validate(data, _OTHERS[library], place)
+        module = import_module(f"sim.collectives.libraries.{library}")
+        backend: Backend = catalog.validate(data, getattr(module, _OTHERS[library]), place)
+        return backend
     return Nccl(catalog.validate(data, NcclConstants, place))

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from sim.config.plugins import dataclasses
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
 from sim.hardware.cluster.link import Link, Route
@@ -93,8 +92,4 @@ class ClusterNetwork:
         return self.latency
 
 
-def _shapes() -> tuple[type, ...]:
-    return dataclasses("sim.hardware.cluster.networks", "shape")
-
-
-AnyNetwork = Annotated[ClusterNetwork, Tagged("shape", _shapes)]
+AnyNetwork = Annotated[ClusterNetwork, Tagged("shape", "sim.hardware.cluster.networks")]

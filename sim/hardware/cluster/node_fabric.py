@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from sim.config.plugins import dataclasses
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
 from sim.program.selection import AlgorithmChoice
@@ -85,8 +84,4 @@ class NodeFabric:
         raise ValueError(f"{self.title} has no cable from slot {a} to slot {b}")
 
 
-def _fabrics() -> tuple[type, ...]:
-    return dataclasses("sim.hardware.cluster.fabrics", "fabric")
-
-
-AnyNodeFabric = Annotated[NodeFabric, Tagged("fabric", _fabrics)]
+AnyNodeFabric = Annotated[NodeFabric, Tagged("fabric", "sim.hardware.cluster.fabrics")]

@@ -22,7 +22,6 @@ from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.placement import Placement
 from sim.hardware.cluster.route import route
 from sim.hardware.device import Device, interned
-from sim.hardware.kernels import profile as profiles
 
 __all__ = ["Degraded", "Link", "Topology", "link_name", "load"]
 
@@ -219,6 +218,8 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
     place = catalog.place(path, changed=bool(overrides))
     profile = overrides.get("device.profile", data.get("profile", ""))
     if profile:
+        from sim.hardware.kernels import profile as profiles
+
         measured = profiles.load(profile, where=place)
         _check_same(measured.origin.device, path.stem, profile)
         data = profiles.rated(data, measured)

@@ -9,11 +9,11 @@ from sim.hardware.device import Device
 from sim.hardware.kernels.attention import AttentionRates, attention_time
 from sim.hardware.kernels.gemm import gemm_time
 from sim.hardware.kernels.memory_bound import integer_rate, memory_bound_time
-from sim.hardware.kernels.profile import Profile
 from sim.model.kernels import Attention, Gemm, Kernel, Timed
 
 if TYPE_CHECKING:
     from sim.hardware.kernels.calibrated import Calibrated, ProfiledTime
+    from sim.hardware.kernels.profile import Profile
 
 
 def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> float:
@@ -53,14 +53,14 @@ def kernel_times(device: Device) -> "KernelTimes":
 
 
 @lru_cache(maxsize=32)
-def _kernel_times(device: Device, profile: Profile | None) -> "KernelTimes":
+def _kernel_times(device: Device, profile: "Profile | None") -> "KernelTimes":
     return KernelTimes(device, profile)
 
 
 class KernelTimes:
     """The times of one device's kernels, each computed once."""
 
-    def __init__(self, device: Device, profile: Profile | None) -> None:
+    def __init__(self, device: Device, profile: "Profile | None") -> None:
         self.device, self.profile = device, profile
         self.bandwidth = device.memory_bandwidth * device.stream.bandwidth
         self.integers = integer_rate(device.sms, device.clock, device.lanes)
@@ -82,7 +82,7 @@ class KernelTimes:
         return KernelTime(measured.seconds, "profile", measured.outside)
 
     def _measured(
-        self, profile: Profile, kernel: Kernel, attention: tuple[str, ...]
+        self, profile: "Profile", kernel: Kernel, attention: tuple[str, ...]
     ) -> "ProfiledTime | None":
         if attention not in self._calibrated:
             from sim.hardware.kernels.calibrated import Calibrated  # numpy
