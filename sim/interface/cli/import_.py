@@ -7,7 +7,7 @@ import click
 
 from sim.config import reads
 from sim.config.errors import InputError
-from sim.interface.cli.files import wrote
+from sim.interface.cli.files import named, wrote
 from sim.interface.cli.options import COUNT, examples
 from sim.interface.frameworks.names import NAMES
 
@@ -36,7 +36,9 @@ _MOST = 1 << 20  # bytes of what starts a job
     "--model", help="Of models/ or a config.json, where the framework does not say what it is."
 )
 @click.option("--gpus", type=COUNT, help="How many; as the file says otherwise.")
+@click.option("--line", type=COUNT, help="The command of a script that starts several.")
 @click.option("--name", help="Of the files; that of the file otherwise.")
+@click.option("--force", is_flag=True, help="Write over files that are there.")
 def import_(
     framework: str,
     source: str,
@@ -44,7 +46,9 @@ def import_(
     topology: str,
     model: str | None,
     gpus: int | None,
+    line: int | None,
     name: str | None,
+    force: bool,
 ) -> None:
     """Read how a FRAMEWORK starts a job, as a scenario.
 
@@ -56,6 +60,7 @@ def import_(
     arguments that it does not know.
     """
     from sim.config import catalog
+    from sim.interface.frameworks.command_line import at_line
     from sim.interface.frameworks.jobs import framework_of, imported
 
     if more:
@@ -68,18 +73,20 @@ def import_(
     catalog.find("topologies", topology, where="--topology")
     text, stem = _text(source)
     try:
+        text = at_line(text, line) if line else text
         job, name = imported(framework, text, gpus or 0), name or stem
     except InputError as error:
         where = error.where if stem == _UNNAMED else f"{source}, {error.where}"
         raise InputError(where, error.what, error.remedy) from None
     own = _model(job, framework, model)
-    named = own["like"] if own.keys() == {"like"} else name
-    if named == name:
-        _write("models", name, own)
-    scenario: dict[str, Any] = {"model": named, "topology": topology, "stack": job.stack}
+    called = own["like"] if own.keys() == {"like"} else name
+    files = {named("models", name, force=force): own} if called == name else {}
+    scenario: dict[str, Any] = {"model": called, "topology": topology, "stack": job.stack}
     scenario |= {"gpus": job.gpus} if job.gpus else {}
     changes = {"change": {"stack": job.changes}} if job.changes else {}
-    _write("scenarios", name, scenario | {"plan": job.plan} | changes)
+    files[named("scenarios", name, force=force)] = scenario | {"plan": job.plan} | changes
+    for path, content in files.items():
+        _write(path, content)
     _say(job, name)
     click.echo(f"sim run {name}")
 
@@ -97,12 +104,11 @@ def _model(job: "Imported", framework: str, model: str | None) -> dict[str, Any]
     return ({"like": like} if like else {}) | {k: v for k, v in job.model.items() if k != "like"}
 
 
-def _write(folder: str, name: str, content: dict[str, Any]) -> None:
+def _write(path: Path, content: dict[str, Any]) -> None:
     import tomli_w
 
     from sim.config.files import atomic_write
 
-    path = Path(folder) / f"{name}.toml"
     path.parent.mkdir(exist_ok=True)
     with atomic_write(path) as part:
         part.write_text(tomli_w.dumps(content))

@@ -2,14 +2,13 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from sim.config.errors import InputError
 from sim.interface.cli import options
-from sim.interface.cli.files import wrote
+from sim.interface.cli.files import named, wrote
 from sim.results.formatting import several
 
 _QUESTIONS = {
@@ -74,11 +73,7 @@ def init(name: str, stack: str, force: bool, **given: Any) -> None:
     It is scenarios/NAME.toml, with a first plan that fits if a change or two of the plainest make
     one. What no option says is asked for.
     """
-    path = Path("scenarios") / f"{name}.toml"
-    if Path(name).name != name or name.endswith(".toml"):
-        raise InputError("sim init", f"{name!r} is no plain name", "give one such as my-job")
-    if path.exists() and not force:
-        raise InputError(str(path), "is there already", "take another name, or --force")
+    path = named("scenarios", name, force=force)
     job = {"stack": stack, **_asked(given)}
     written = _page(name, job)
     from sim.config.files import atomic_write

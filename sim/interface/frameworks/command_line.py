@@ -2,83 +2,86 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from sim.config.errors import InputError
+from sim.interface.frameworks import shell
+from sim.interface.frameworks.shell import Command
 
-_ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(?!\()(.*)$", re.M)
-_USED = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
-_ENDS = (";", "&", "&&", "|", "||")  # of a command
-_DEEP = 20  # variables within variables
+# A program that trains: by itself, or behind what starts it on many ranks.
+_PROGRAM = re.compile(r".*\.py|(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|srun|mpirun)")
+_SAYS = re.compile(r"--[a-zA-Z]|(\+{1,2}|~)?\w+(\.\w+)+=")  # an argument, a change of a recipe
+# Variables that hold arguments, wherever they stand.
+_ARGUMENTS = re.compile(r"\$\{?\w*(arg|opt|flag|extra|param|override)", re.I)
 
 
 def parsed(text: str) -> dict[str, tuple[str, ...]]:
     """The words behind each `--argument` of a text, the last one where it is given twice.
 
     Variables of the script are put in; one that it never sets stays as it is, so that it is named
-    where a number is needed. Raises `InputError` where quotes do not close.
+    where a number is needed. Raises `InputError` for what cannot be evaluated (`shell.commands`).
 
     >>> parsed("TP=8; torchrun x.py --tensor-model-parallel-size ${TP} --bf16 --lr=1e-4")
     {'tensor-model-parallel-size': ('8',), 'bf16': (), 'lr': ('1e-4',)}
     """
     found: dict[str, list[str]] = {}
-    for words in commands(text):
-        _gather(words, found)
-    return {name: tuple(values) for name, values in found.items()}
-
-
-def commands(text: str) -> list[list[str]]:
-    """The words of each line of a script, what it sets put in. Raises `InputError` where quotes do
-    not close."""
-    joined = text.replace("\\\n", " ")
-    variables = _variables(joined)
-    try:
-        return [_words(line) for line in _expanded(joined, variables).splitlines()]
-    except ValueError as error:
-        raise InputError("arguments", str(error).lower(), "close the quotes") from None
-
-
-def _gather(words: Iterable[str], found: dict[str, list[str]]) -> None:
-    """Put the arguments of a line, each with the words behind it, to those found."""
     name = ""
-    for word in words:
+    for word in words(text):
         if re.match(r"--[a-zA-Z]", word):
             name, equals, value = word[2:].partition("=")
             name = name.replace("_", "-")
             found[name] = [value] if equals else []
-        elif name and word not in _ENDS:
+        elif name:
+            _refuse_arguments(word, bool(found[name]))
             found[name].append(word)
         else:
-            name = ""
+            _refuse_arguments(word, False)
+    return {name: tuple(values) for name, values in found.items()}
 
 
-def _words(text: str) -> list[str]:
-    """Words as a shell has them, without comments; those in parentheses, of arrays, too."""
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|")
-    lexer.whitespace_split, lexer.commenters = True, "#"
-    words = (word if word.startswith("([") else word.strip("()") for word in lexer)
-    return [word for word in words if word]
+def words(text: str) -> list[str]:
+    """The words of arguments alone, or of the command of a script that starts a program.
+
+    Raises `InputError` where quotes do not close, a script is none, or starts several.
+    """
+    if text.lstrip().startswith("-"):
+        try:
+            return shlex.split(text.replace("\\\n", " "), comments=True)
+        except ValueError as error:
+            raise InputError("arguments", str(error).lower(), "close the quotes") from None
+    found = _programs(text)
+    if len({one.words for one in found}) > 1:
+        lines = " and ".join(str(one.line) for one in found[:2])
+        what = f"lines {lines} both start a program"
+        raise InputError("script", what, "--line says which of them")
+    return [*found[0].words] if found else []
 
 
-def _variables(text: str) -> dict[str, str]:
-    """What a script sets; NAME=${NAME:-1} is 1 where the surroundings do not say otherwise."""
-    found = {}
-    for name, value in _ASSIGNED.findall(re.sub(r";\s", "\n", text)):
-        own = re.sub(rf"\$\{{{name}:?-([^}}]*)\}}", r"\1", value.partition(" #")[0])
-        found[name] = own.strip().strip("\"'")
-    return found
+def at_line(text: str, line: int) -> str:
+    """The command of a script that begins in a line, alone. Raises `InputError` for none."""
+    found = _programs(text)
+    for own in found:
+        if own.line == line:
+            return shlex.join(own.words)
+    lines = ", ".join(str(own.line) for own in found) or "none"
+    raise InputError("--line", f"no program starts in line {line}", f"programs start in {lines}")
 
 
-def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[3]
-        return variables.get(name, match[2] if match[2] is not None else match[0])
+def _programs(text: str) -> list[Command]:
+    """The commands that have arguments; of these such as train, if any do."""
+    given = [one for one in shell.commands(text) if any(map(_says, one.words))]
+    return [one for one in given if any(map(_PROGRAM.fullmatch, one.words))] or given
 
-    for _ in range(_DEEP):
-        if (after := _USED.sub(value, text)) == text:
-            break
-        text = after
-    return text
+
+def _says(word: str) -> bool:
+    """Whether a word is an argument, or may hold some."""
+    return bool(_SAYS.match(word) or (shell.unsure(word) and _ARGUMENTS.match(word)))
+
+
+def _refuse_arguments(word: str, has_value: bool) -> None:
+    """Refuse a value that nobody knows where it may be arguments. Raises `InputError`."""
+    if shell.unsure(word) and word[0] in "$`" and (has_value or _ARGUMENTS.match(word)):
+        raise InputError("script", f"{word} is not known", "write what it stands for")
 
 
 def written(arguments: Mapping[str, tuple[str, ...]]) -> str:

@@ -1,18 +1,20 @@
 """A job in the words of a framework: read into the tables of a scenario, and written from them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from math import prod
 from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.config.silent import is_silent
 from sim.interface.frameworks import deepspeed, nanotron, torchtitan
-from sim.interface.frameworks.arguments import Given, read, told, write
+from sim.interface.frameworks.arguments import Entry, Flag, Given, read, told, write
 from sim.interface.frameworks.documents import tables
 from sim.interface.frameworks.framework import Base, Framework
 from sim.interface.frameworks.megatron import recipes
 from sim.interface.frameworks.megatron import table as megatron
+from sim.interface.frameworks.shell import unsure
 from sim.model.model import Model
 from sim.model.numerics import Numerics
 from sim.model.transformer import Transformer
@@ -55,6 +57,7 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     """
     framework = framework_of(name)
     given, table = framework.parse(text), framework.table
+    _refuse_unsure(table, given)
     known = {one for entry in table for one in entry.arguments}
     rest = [one for one in given if one not in known.union(framework.assumed)]
     silent = [one for one in rest if is_silent(one, framework.silent)]
@@ -64,7 +67,8 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
         if not base.called:
             what = f"argument {framework.needs} is missing"
             raise InputError(name, what, "give all that the job is started with")
-    keys = framework.completed(read(table, given), gpus or _gpus(given))
+    gpus = gpus or _gpus(given)
+    keys = framework.completed(read(table, given), gpus)
     own = tables(keys)
     return Imported(
         model={"like": base.like, **own.get("model", {})} if base.like else own.get("model", {}),
@@ -73,7 +77,7 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
         changes=own.get("stack", {}),
         unknown=tuple(one for one in rest if one not in silent and given[one] != ("false",)),
         silent=len(silent),
-        gpus=gpus or own.get("gpus", 0) or _gpus(given),
+        gpus=gpus or own.get("gpus", 0),
         called=base.called,
         notes=base.notes,
     )
@@ -87,10 +91,24 @@ def framework_of(name: str) -> Framework:
 
 
 def _gpus(given: Given) -> int:
-    """As many as torchrun starts."""
-    counts = [given.get(name, ("",))[:1] for name in ("nnodes", "nproc-per-node")]
-    nodes, each = (int(one[0]) if one and one[0].isdigit() else 0 for one in counts)
-    return max(nodes, 1) * each
+    """As many as torchrun starts; 0 where nothing starts it. Raises `InputError`."""
+    if "nproc-per-node" not in given:
+        return 0
+    counts = {name: given.get(name, ("1",))[:1] for name in ("nnodes", "nproc-per-node")}
+    for name, words in counts.items():
+        if not words or not words[0].isdecimal():
+            what = f"{' '.join(words) or 'nothing'} is no number"
+            raise InputError(f"argument {name}", what, "--gpus says how many GPUs there are")
+    return prod(int(words[0]) for words in counts.values())
+
+
+def _refuse_unsure(table: Iterable[Entry], given: Given) -> None:
+    """Refuse values that nobody knows behind an argument that has none: they may be arguments."""
+    for entry in table:
+        for name in entry.arguments if isinstance(entry, Flag) else ():
+            if unknown := [word for word in given.get(name, ()) if unsure(word)]:
+                what = f"{unknown[0]} is not known"
+                raise InputError(f"argument {name}", what, "write what it stands for")
 
 
 class _Read(dict[str, Any]):

@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from sim.interface.frameworks.command_line import commands
+from sim.interface.frameworks.command_line import words
 from sim.interface.frameworks.documents import Words
 
 _CHANGE = re.compile(r"^(?:\+{1,2}|~)?(\w+(?:\.\w+)+|mixed_precision)=(.*)$", re.S)
@@ -20,18 +20,23 @@ def assigned(text: str) -> Words:
     {'recipe': ('llama3_8b',), 'model.recompute_modules': ('mlp', 'moe'), 'train.lr': ('1e-4',)}
     """
     found: Words = {}
-    for words in commands(text):
-        option = ""
-        for word in words:
-            if match := _CHANGE.match(word):
-                found |= {match[1]: _values(match[2])}
-                option = ""
-            elif word.startswith("--"):
-                option, equals, value = word[2:].replace("_", "-").partition("=")
-                found[option] = (value,) if equals else ()
-            elif option:
-                found[option] = (*found[option], word)
-    return {key: words for key, words in found.items() if words != ("null",)}
+    option = ""
+    for word in _words(text):
+        if match := _CHANGE.match(word):
+            found |= {match[1]: _values(match[2])}
+            option = ""
+        elif word.startswith("--"):
+            option, equals, value = word[2:].replace("_", "-").partition("=")
+            found[option] = (value,) if equals else ()
+        elif option:
+            found[option] = (*found[option], word)
+    return {key: values for key, values in found.items() if values != ("null",)}
+
+
+def _words(text: str) -> list[str]:
+    """Changes alone are the arguments of some program."""
+    alone = _CHANGE.match(text.lstrip()) and "\n" not in text.replace("\\\n", " ").strip()
+    return words(f"--run {text}" if alone else text)[bool(alone) :]
 
 
 def _values(text: str) -> tuple[str, ...]:

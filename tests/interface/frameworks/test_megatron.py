@@ -175,8 +175,8 @@ def test_no_argument_is_known_twice_or_both_known_and_silent() -> None:
 
 
 def test_words_behind_an_argument_end_with_its_command() -> None:
-    assert parsed("x --a 1 2 && y --b=3\nz --c")["a"] == ("1", "2")
-    assert parsed("A=$B; B=5; x --a $A ${C:-7} $D")["a"] == ("5", "7", "$D")
+    assert parsed("x --a 1 2 && y 3; z")["a"] == ("1", "2")
+    assert parsed("B=5; A=$B; x --a $A ${C:-7} '$D'")["a"] == ("5", "7", "$D")
 
 
 def test_a_layout_is_a_table_of_a_scenario() -> None:
