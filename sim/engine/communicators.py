@@ -78,6 +78,15 @@ def scopes_of(program: Program) -> dict[Scope, set[str]]:
     return scopes
 
 
+def scopes_beside(program: Program) -> frozenset[Scope]:
+    """The scopes whose transfers run beside computations, on streams of their own."""
+    return frozenset(
+        scope_of(call, program.stages.index(own))
+        for own in dict.fromkeys(program.stages)
+        for call in own.calls_beside
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Communicators:
     """All groups of ranks that talk to each other, numbered.

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from sim.engine.communicators import NOBODY, Communicators, communicators, scopes_of
+from sim.engine.communicators import (
+    NOBODY,
+    Communicators,
+    communicators,
+    scopes_beside,
+    scopes_of,
+)
 from sim.engine.folded import FoldedProgram, RoleProgram
 from sim.engine.machine import Machine
 from sim.engine.replicas import Representatives, representatives
@@ -33,7 +39,7 @@ class Folding:
         ranks = representatives(program.mesh, machine, unfold=unfold)
         groups = communicators(scopes_of(program), ranks, machine.topology)
         classes = _classes(machine, ranks, groups, unfold)
-        self.desk = TransferDesk(machine, groups, classes)
+        self.desk = TransferDesk(machine, groups, classes, scopes_beside(program))
         self.roles = _roles(program, machine, ranks, classes)
 
     def folded(

@@ -45,9 +45,16 @@ class Volume(NamedTuple):
 
 
 class TransferDesk:
-    """Turns the calls of ranks into transfers, each class of equal calls into one."""
+    """Turns the calls of ranks into transfers, each class of equal calls into one. Transfers of the
+    scopes `beside` run while ranks compute."""
 
-    def __init__(self, machine: Machine, groups: Communicators, classes: Classes) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        groups: Communicators,
+        classes: Classes,
+        beside: frozenset[Scope] = frozenset(),
+    ) -> None:
         self.machine, self.groups, self.classes = machine, groups, classes
         self.transfers: list[Transfer] = []
         self._numbers: dict[tuple[int, str], int] = {}
@@ -56,6 +63,12 @@ class TransferDesk:
         self._roles: dict[int, tuple[int, ...]] = {}
         self._rivals: dict[int, bool] = {}
         self._class_of: list[int] = classes.groups.tolist()
+        self._beside = {
+            number
+            for place, scope in enumerate(groups.scopes)
+            if scope in beside
+            for number in classes.groups[_members(groups.group[place])].tolist()
+        }
         self._first_group: list[int] = _first(classes.groups).tolist()
         self._first_link = _first(classes.links)
         self._bounds = np.searchsorted(groups.loads.group, np.arange(len(groups.shape) + 1))
@@ -111,8 +124,11 @@ class TransferDesk:
         return len(self.roles(g))
 
     def has_rivals(self, g: int) -> bool:
-        """Whether other traffic than that of its class uses the links of communicator g."""
+        """Whether other traffic than that of computations of its class uses the links of
+        communicator g: transfers of the class beside them do, too."""
         number = self._class_of[g]
+        if number in self._beside:
+            return True
         if number not in self._rivals:
             loads = self.groups.loads
             links = loads.link[self._rows(self._first_group[number])]
@@ -233,6 +249,11 @@ class TransferDesk:
 def _first(classes: Indices) -> Indices:
     """The first member of each class."""
     return np.unique(classes, return_index=True)[1]
+
+
+def _members(groups: Indices) -> Indices:
+    """The communicators among the numbers of a scope, each once."""
+    return np.unique(groups[groups != NOBODY])
 
 
 class Desk:

@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.program.actions import Occasion
-from sim.program.operations import Call, Collective, Compute, Copy
+from sim.program.operations import (
+    COMPUTE_STREAM,
+    Call,
+    Collective,
+    Communicate,
+    Compute,
+    Copy,
+)
 from sim.program.routine import Routine
 
 # Axes, and stages where they are restricted; or the links of a copy.
@@ -46,6 +53,16 @@ class Stage:
     def calls_inside(self) -> tuple[Call, ...]:
         """Those inside computations."""
         return _distinct(routine.calls_inside for routine in self.all_routines)
+
+    @cached_property
+    def calls_beside(self) -> tuple[Call, ...]:
+        """Those of transfers on streams of their own."""
+        return _distinct(
+            operation.calls
+            for routine in self.all_routines
+            for operation in routine.operations
+            if isinstance(operation, Communicate) and operation.stream != COMPUTE_STREAM
+        )
 
     @cached_property
     def calls_of_passes(self) -> tuple[Call, ...]:

@@ -16,6 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import tomli_w
 
 from sim import run
@@ -27,6 +28,9 @@ from sim.analysis.sweeps.sweep import sweep
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.units import human_seconds
+from sim.engine.play import play
+from sim.engine.rates import amounts
+from sim.engine.record import Record
 from sim.engine.replay_contention import TOLERANCE, InexactError
 from sim.hardware.cluster import topology as topologies
 from sim.interface.cli.files import DOES_NOT_FIT
@@ -41,6 +45,7 @@ from tests.engine.precision import LOST
 SAME = 1e-9  # relative; of two ways to the same number
 SLOWER = 2e-3  # relative; what rounding to tiles, and libraries that choose otherwise, may cost
 STEPS = ("dense", "experts", "offload")
+_WINDOWS = 40  # of a link that are looked at
 # Methods in which all wait for all, so that what is faster is never later (Graham 1969 has the
 # anomalies of the others).
 _IN_STEP = ("all_reduce", "data_parallel", "local_sgd")
@@ -458,6 +463,71 @@ def _planned_memory(job: Job, chance: random.Random) -> str:
     return _same(result.memory_per_gpu["total"], candidate.memory)
 
 
+def over_capacity(record: Record) -> str:
+    """A link and a window of a record in which more bytes are sent, from begin to end, than the
+    link can carry; empty where there is none."""
+    program = record.program()
+    _, traffic = amounts(record.tracks, program)
+    for number, sent in traffic.items():
+        link = program.links[number]
+        begin, end, size = np.array(sent).T
+        order = np.argsort(end)
+        begin, end, size = begin[order], end[order], size[order]
+        for since in np.unique(begin)[:: max(len(begin) // _WINDOWS, 1)]:
+            inside = begin >= since - 1e-12
+            carried = np.cumsum(size[inside])
+            room = link.capacity * (end[inside] - since)
+            worst = int(np.argmax(carried - room * (1.0 + SAME))) if inside.any() else 0
+            if inside.any() and carried[worst] > room[worst] * (1.0 + 1e-6) + 1.0:
+                until = end[inside][worst]
+                return (
+                    f"{link.name}: {carried[worst]:.6g} B from {since:.6g} to {until:.6g} s, "
+                    f"room for {room[worst]:.6g}"
+                )
+    return ""
+
+
+def _capacity(job: Job, chance: random.Random) -> str:
+    """No link carries more than it can, at any time."""
+    setup = from_scenario(load(job.write()))
+    return over_capacity(play(setup.program, setup.machine, engine="clock"))
+
+
+def _model_flops(job: Job, chance: random.Random) -> str:
+    """Model FLOPs are of the model and its tokens, whatever the step does besides."""
+    usual: Any = run(load(job.write()))
+    changed = chance.choice(({"plan.recompute": "full"}, {"plan.zero": 1}, {"plan.microbatch": 1}))
+    other: Any = run(load(job.write(), changed))
+    flops = [own.mfu * own.step_time for own in (usual, other)]
+    return "" if usual.dropped or other.dropped else _same(*flops)
+
+
+def _no_network(job: Job, chance: random.Random) -> str:
+    """Without latency and with endless bandwidth nothing is waited for between nodes."""
+    usual = job.time()
+    fast = {"network.bandwidth": "1e15 B/s", "network.latency": "0 s"}
+    return _not_longer(usual, job.time(fast), "with an endless network")
+
+
+def _slow_link(job: Job, chance: random.Random) -> str:
+    """A slow link takes no less than a sound one, and next to nothing where it is next to sound."""
+    usual: Any = run(load(job.write()))
+    nodes = usual.setup.machine.topology.nodes
+    link = f"node{chance.randrange(nodes)}.nic0"
+    sick = job.document.get("straggler", [])
+    if any(own.get("link") == link for own in sick):
+        return ""
+    slow, near = (
+        {"straggler": [*sick, {"link": link, "factor": factor}]}
+        for factor in (chance.choice((1.5, 4.0)), 1.0 + 1e-9)
+    )
+    if said := _not_longer(job.time(slow), usual.step_time, f"{link} sound"):
+        return said
+    found = job.time(near)
+    same = abs(found - usual.step_time) <= 1e-6 * usual.step_time
+    return "" if same else f"{usual.step_time!r} with all sound, {found!r} with {link} all but so"
+
+
 ALL, SHARED = PARTS, ("shared",)
 LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
     "the clock equals the replay": (STEPS, _clock_equals_replay),
@@ -474,6 +544,10 @@ LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
     "causes add up": (ALL, _adds_up),
     "rates are of the whole": (ALL, _tokens),
     "the expected time is in its interval": (STEPS, _likely),
+    "no link carries more than it can": (STEPS, _capacity),
+    "model FLOPs are of model and tokens": (STEPS, _model_flops),
+    "an endless network is not slower": (STEPS, _no_network),
+    "with a slow link the same work takes no less": (STEPS, _slow_link),
     "twice the network is not slower": (ALL, _faster("network.bandwidth", "B/s", 2.0)),
     "half the latency is not slower": (ALL, _faster("network.latency", "s", 0.5)),
     "twice the links of a node are not slower": (STEPS, _faster("node.bandwidth", "B/s", 2.0)),
