@@ -12,6 +12,7 @@ from sim.parallel.offload import FROM_HOST, host_update, shares_out
 from sim.parallel.pipeline_p2p import sent_bytes
 from sim.parallel.replicas import shards, state_axes
 from sim.parallel.routines import Ends, ends_of, routine
+from sim.parallel.schedule import listed
 from sim.parallel.weight_update import gathered_copies, optimizer
 from sim.program.actions import Occasion
 from sim.program.causes import DATA, EMBEDDING
@@ -56,14 +57,18 @@ def _apart(job: Job, splits_backward: bool) -> bool:
 
 
 def _exchange(job: Job, schedule: Schedule) -> Exchange:
-    """As the stack does it. Batched exchanges are for neighbours that take turns, as they do with
-    one chunk a stage and whole backward passes. Split ones have a runtime of their own, which waits
-    for what a pass needs and for nothing else (sail-sg/zero-bubble-pipeline-parallelism,
+    """As the schedule says, or else as the stack does it. Batched exchanges are for neighbours that
+    take turns, as they do with one chunk a stage and whole backward passes. Split ones have a
+    runtime of their own, which waits for what a pass needs and for nothing else
+    (sail-sg/zero-bubble-pipeline-parallelism,
     megatron/core/pipeline_parallel/zerobubble/runtime.py, `schedule_f`), and so have pipelines that
     do not drain (msr-fiddle/pipedream, runtime/communication.py: threads that send and receive).
     """
     style, sync = job.stack.pipeline_exchange, job.stack.exchange_sync
-    if style == "batched" and (schedule.splits_backward or schedule.steps > 1):
+    own = listed(job.plan.pipeline)
+    if own is not None and own.exchange is not None:
+        style, sync = own.exchange, sync and own.exchange == "batched"
+    elif style == "batched" and (schedule.splits_backward or schedule.steps > 1):
         style, sync = "overlapped", False
     elif style == "batched" and schedule.chunks > 1:
         style = "async-send"

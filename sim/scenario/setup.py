@@ -52,14 +52,14 @@ class PlanSetup:
         """The GPUs in use and the plan that they are laid out by."""
         return {"gpus": self.machine.topology.gpus, **plan_columns(self.job.plan)}
 
-    def replanned(self, plan: Plan) -> "PlanSetup":
-        """The job with another plan on the same machine, slow ranks included. Raises `InputError`
-        where the plan cannot run."""
+    def replanned(self, plan: Plan, stack: stacks.Stack | None = None) -> "PlanSetup":
+        """The job with another plan, or by another stack, on the same machine, slow ranks included.
+        Raises `InputError` where the plan cannot run."""
         job = self.job
         other = assemble(
             self.name,
             model=job.model,
-            stack=job.stack,
+            stack=stack or job.stack,
             topology=self.machine.topology,
             plan=plan,
         )

@@ -2,6 +2,7 @@
 
 import pytest
 
+import sim
 from sim.results.result import Result
 from tests.adding.conftest import Add
 from tests.adding.walk import planned, played
@@ -50,3 +51,22 @@ def test_a_schedule_is_searched(add: Add) -> None:
     add("sim.parallel.schedules", "ahead", SOURCE)
     best = planned("--only", "schedule=ahead", "--only", "pp=4")
     assert {layout["plan"]["schedule"] for layout in best} == {"ahead"}
+
+
+def test_a_schedule_states_how_it_exchanges(add: Add) -> None:
+    """Megatron's batched exchange waits for both neighbours behind every pass, which an order with
+    passes ahead cannot use; explain names an exchange that blocks."""
+    add("sim.parallel.schedules", "ahead", SOURCE)
+    says = SOURCE.replace('"ahead"', '"free"').replace("eager)", 'eager, exchange="overlapped")')
+    add("sim.parallel.schedules", "free", says)
+    settings = {"plan.pp": 4, "plan.tp": 8, "plan.global_batch": 32, "plan.dp": 1}
+    job = {"stack": "megatron-lm-2022", "gpus": 32, **settings}
+    blocked, free = (
+        sim.run("megatron-39b", {**job, "plan.schedule": name}) for name in ("ahead", "free")
+    )
+    assert free.step_time < 0.9 * blocked.step_time
+    found = sim.explain("megatron-39b", {**job, "plan.schedule": "ahead"}).changes
+    (named,) = [one for one in found if one.choice == "stack.pipeline_exchange"]
+    assert named.step_time == pytest.approx(free.step_time)
+    free_of_it = sim.explain("megatron-39b", {**job, "plan.schedule": "free"}).changes
+    assert "stack.pipeline_exchange" not in {one.choice for one in free_of_it}

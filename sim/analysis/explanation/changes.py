@@ -1,8 +1,9 @@
 """What one change of the plan would do: every choice of the search, one at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from sim.analysis.search.choices.choice import Choice, written
 from sim.analysis.search.choices.mesh import sizes
@@ -32,14 +33,15 @@ class Change:
 
 
 def changes(setup: PlanSetup, result: Result) -> list[Change]:
-    """Changes that fit into memory and make the step shorter (or make it fit), the best first."""
-    plan, space = setup.job.plan, _space(setup)
-    tried = list(_neighbours(space, plan))
-    made = so_far((named, _made(setup, other)) for *named, other in tried)
+    """Changes of the plan, and of an exchange between stages that blocks them, that fit into memory
+    and make the step shorter (or make it fit), the best first."""
+    space = _space(setup)
+    tried = [*_neighbours(setup, space), *_exchanges(setup)]
+    made = so_far((other, _made(other.setup)) for other in tried)
     found = [
-        Change(choice=choice, before=before, after=after, result=other)
-        for (choice, before, after), other in counted(made, total=len(tried), unit="plan")
-        if other is not None and other.fits
+        Change(choice=own.choice, before=own.before, after=own.after, result=then)
+        for own, then in counted(made, total=len(tried), unit="plan")
+        if then is not None and then.fits
     ]
     shorter = [one for one in found if one.step_time < result.step_time or not result.fits]
     return sorted(shorter, key=lambda one: one.step_time)
@@ -56,10 +58,19 @@ def _space(setup: PlanSetup) -> Space:
     )
 
 
-def _neighbours(space: Space, plan: Plan) -> Iterator[tuple[str, str, str, Plan]]:
+class _Other(NamedTuple):
+    """Another setup: the choice that it differs in, what that was, and what it is."""
+
+    choice: str
+    before: str
+    after: str
+    setup: Callable[[], PlanSetup]
+
+
+def _neighbours(setup: PlanSetup, space: Space) -> Iterator[_Other]:
     for choice in choices():
-        for before, after, other in _others(choice, space, plan):
-            yield choice.name, before, after, other
+        for before, after, plan in _others(choice, space, setup.job.plan):
+            yield _Other(choice.name, before, after, partial(setup.replanned, plan))
 
 
 def _others(choice: Choice, space: Space, plan: Plan) -> Iterator[tuple[str, str, Plan]]:
@@ -91,9 +102,18 @@ def _next(values: list[Any], now: Any) -> list[Any]:
     return [*below[-1:], *above[:1]]
 
 
-def _made(setup: PlanSetup, plan: Plan) -> Result | None:
-    """Its step with this plan; None where that cannot run."""
+def _exchanges(setup: PlanSetup) -> Iterator[_Other]:
+    """Stages that do not wait for the messages between them, where they do: a stack's choice."""
+    job, now = setup.job, setup.program.exchange.style
+    if job.plan.pp > 1 and now == "batched":
+        stack = replace(job.stack, pipeline_exchange="overlapped", exchange_sync=False)
+        made = partial(setup.replanned, job.plan, stack)
+        yield _Other("stack.pipeline_exchange", now, "overlapped", made)
+
+
+def _made(other: Callable[[], PlanSetup]) -> Result | None:
+    """The step of another setup; None where that cannot run."""
     try:
-        return answer(setup.replanned(plan))
+        return answer(other())
     except InputError:
         return None
