@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from sim.config.errors import InputError
+from sim.config.errors import FitError, InputError
 from sim.config.progress import waited
 from sim.config.reads import recorded
 from sim.interface.page import SUFFIXES as REPORTS
@@ -103,7 +103,12 @@ def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Comm
         @wraps(command)
         @recorded()  # a report shows what was read
         def asked(as_json: bool, picture: Path | None, report: Path | None, **given: Any) -> None:
-            command(form=Form(as_json=as_json, picture=picture, report=report), **given)
+            try:
+                command(form=Form(as_json=as_json, picture=picture, report=report), **given)
+            except FitError as error:
+                if as_json:
+                    click.echo(json.dumps({"fits": False, "reason": str(error)}))
+                raise
 
         for option in reversed(options):
             asked = option(asked)

@@ -213,6 +213,7 @@ class _Script:
         """Run the branch whose condition holds; where that is not sure, all that it may be, after
         which values that differ are unknown."""
         before, ends = dict(self.variables), list[dict[str, Value]]()
+        self.spend(node, 16 * len(before))
         for holds, body in branches:
             if holds is False:
                 continue
