@@ -1,5 +1,7 @@
 """What does not fit into memory ends with a code of its own, whichever command says so."""
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -40,3 +42,11 @@ def test_a_search_that_finds_nothing_is_a_line_and_the_code() -> None:
     assert refused.exit_code == DOES_NOT_FIT
     assert "none of 4 layouts fits in memory" in refused.stderr
     assert refused.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_json_is_an_object_where_nothing_fits_too() -> None:
+    words = ["plan", "llama3-70b", "dgx-h100-ndr", "--gpus", "8", "--global-batch", "8", "--json"]
+    result = CliRunner().invoke(main, [*words, "--only", "zero=0"])
+    assert result.exit_code == 3
+    answer = json.loads(result.stdout)
+    assert (answer["fits"], "fits in memory" in answer["reason"]) == (False, True)
