@@ -1,96 +1,172 @@
-"""Weighted max-min fair rates that are mended where something changes, not found anew.
+"""Weighted max-min fair rates: the solver of all traffic, which mends them where something changes.
 
 A link that is full has a level: the rate of the flows that it holds back. A flow's rate is the
-lowest of its own limit and the levels of its links, and the level x of a link solves
-sum_g size_g load_g min(x, what its other links allow g) = capacity. Rates for which that holds
+lowest of its limit and the levels of its links, and the level x of a link solves
+sum_s load_s demand_s(min(x, level of the other links of s)) = capacity. Rates for which that holds
 everywhere are the max-min fair ones (Bertsekas and Gallager, Data Networks, section 6.5.2): each
 flow has a full link on which none is faster. So a change is followed from link to link, the lowest
 level first, until nothing moves any more (Charny, Clark and Jain 1995, "Congestion control with
 explicit rate indication"; Ros-Giralt et al. 2021 call it the bottleneck structure).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import inf
+from operator import attrgetter
 
 _SAME = 1e-13  # of a level
-_MOST = 50  # looks at each link before all is found anew
+_MOST = 1000  # looks at each link before the search is given up
 
-Loads = Sequence[tuple[int, float]]
+Loads = tuple[tuple[int, float], ...]
+
+
+class Share:
+    """`size` equal flows, each at `fair` B/s, which is at most `limit`. A byte of a flow puts
+    `load` bytes on each link of `loads`. Shares are settled by `order`."""
+
+    __slots__ = ("fair", "limit", "loads", "order", "size")
+
+    def __init__(self, loads: Loads, order: int, limit: float = inf) -> None:
+        self.loads, self.order, self.limit = loads, order, limit
+        self.fair, self.size = 0.0, 0
+
+    def demand(self, level: float) -> tuple[float, float]:
+        """(a, b): just below this level (B/s) its flows together take a + b level."""
+        return 0.0, self.size
 
 
 class FairShares:
-    """Groups of equal flows. Group g loads links with `loads[g]` bytes for a byte of each of its
-    flows, which have `own[g]` B/s at most. Links carry `capacity` B/s."""
+    """Links that carry `capacity` B/s each, and the shares that load each link."""
 
-    def __init__(
-        self, loads: Sequence[Loads], own: Sequence[float], capacity: Sequence[float]
-    ) -> None:
-        self.own, self.capacity = own, capacity
-        self._loads = loads
-        self.rate = list(own)
+    def __init__(self, capacity: Sequence[float]) -> None:
+        self.capacity = list(capacity)
+        self.on: list[dict[Share, float]] = [{} for _ in capacity]
         self._level = [inf] * len(capacity)
-        self._on: list[dict[int, float]] = [{} for _ in capacity]  # load of the flows of a group
-        self._others = [  # for each link of a group, those besides it
-            {link: [other for other, _ in mine if other != link] for link, _ in mine}
-            for mine in loads
-        ]
+        self._dirty: set[int] = set()
+        self._changed: set[Share] = set()
 
-    def settle(self, sizes: Iterable[tuple[int, int]]) -> set[int]:
-        """Some groups have so many flows now; returns those whose rate has changed."""
-        dirty: set[int] = set()
-        changed: set[int] = set()
-        for group, size in sizes:
-            if size:
-                self._limit(group, changed)
-            for link, load in self._loads[group]:
-                dirty.add(link)
-                if size:
-                    self._on[link][group] = size * load
-                else:
-                    self._on[link].pop(group, None)
-        level, left = self._level, _MOST * len(self.capacity)
+    def add_link(self, capacity: float) -> int:
+        """One more link; returns its number."""
+        self.capacity.append(capacity)
+        self.on.append({})
+        self._level.append(inf)
+        return len(self.capacity) - 1
+
+    def change(self, link: int, capacity: float) -> None:
+        """From the next settling on the link carries `capacity` B/s."""
+        self.capacity[link] = capacity
+        self._dirty.add(link)
+
+    def resize(self, share: Share, size: int) -> bool:
+        """A share has so many flows from now on; returns whether rates are to be settled anew. The
+        rate of a share that has its links to itself is known at once."""
+        share.size = size
+        if not size:
+            return self._leave(share)
+        alone = True
+        for link, load in share.loads:
+            on = self.on[link]
+            on[share] = load
+            alone = alone and len(on) == 1
+        if not alone:
+            self._dirty.update([link for link, _ in share.loads])
+        elif share.loads:
+            self._alone(share)
+        self._limit(share)
+        return not alone
+
+    def _alone(self, share: Share) -> None:
+        narrowest, _ = min(share.loads, key=lambda item: self.capacity[item[0]] / item[1])
+        for link, _ in share.loads:
+            self._dirty.discard(link)
+            if link != narrowest:
+                self._level[link] = inf
+        self._level[narrowest] = self._full_at(narrowest)
+
+    def _leave(self, share: Share) -> bool:
+        self._changed.discard(share)
+        for link, _ in share.loads:
+            on = self.on[link]
+            on.pop(share, None)
+            if not on:
+                self._level[link] = inf
+                self._dirty.discard(link)
+            elif self._level[link] < inf:
+                self._dirty.add(link)
+        return bool(self._dirty)
+
+    def alone(self, loads: Loads) -> float:
+        """The rate (B/s) of a flow that has its links to itself."""
+        return min([self.capacity[link] / load for link, load in loads])
+
+    def settle(self) -> list[Share]:
+        """Settle all rates; returns the shares whose rate may have changed, in their order."""
+        dirty, level = self._dirty, self._level
+        left = _MOST * len(self.capacity)
         while dirty:
             left -= 1
             if not left:
                 raise RuntimeError("fair shares do not settle")
             link = min(dirty, key=level.__getitem__) if len(dirty) > 1 else next(iter(dirty))
             dirty.remove(link)
-            new = self._full_at(link)
-            old, level[link] = level[link], new
+            new, old = self._full_at(link), level[link]
             if new == old or abs(new - old) <= _SAME * min(new, old):
                 continue
-            for group in self._on[link]:
-                if self._limit(group, changed):
-                    dirty.update(self._others[group][link])
+            level[link] = new
+            for share in self.on[link]:
+                if self._limit(share):
+                    dirty.update([other for other, _ in share.loads if other != link])
+        changed = sorted(self._changed, key=attrgetter("order"))
+        self._changed.clear()
         return changed
 
-    def _limit(self, group: int, changed: set[int]) -> bool:
-        """Give a group the rate that its links allow now; says whether it is another."""
-        rate = self.own[group]
-        for link, _ in self._loads[group]:
-            if self._level[link] < rate:
-                rate = self._level[link]
-        if rate == self.rate[group]:
+    def _limit(self, share: Share) -> bool:
+        """Give a share the rate that its links allow now; returns whether it has changed."""
+        level, rate = self._level, share.limit
+        for link, _ in share.loads:
+            if level[link] < rate:
+                rate = level[link]
+        if rate == share.fair:
             return False
-        self.rate[group] = rate
-        changed.add(group)
+        share.fair = rate
+        self._changed.add(share)
         return True
 
     def _full_at(self, link: int) -> float:
-        """The level at which a link is full, as other links are now; infinite where it is not."""
-        level, own, on = self._level, self.own, self._on[link]
-        total, left = sum(on.values()), self.capacity[link]
-        limits = []
-        for group, load in on.items():
-            limit = own[group]
-            for other in self._others[group][link]:
-                if level[other] < limit:
-                    limit = level[other]
-            limits.append((limit, load))
-        limits.sort()
-        for limit, load in limits:
-            if left <= limit * total:
-                return left / total
-            left -= limit * load
-            total -= load
-        return inf
+        """The level at which a link is full, as other links are now; infinite where it is not.
+
+        Newton's steps: demand is concave in the level, so all steps but the first lead up.
+        """
+        capacity, x = self.capacity[link], self._level[link]
+        limits = [
+            (self._without(share, link), load, share) for share, load in self.on[link].items()
+        ]
+        up = x == inf
+        if up:
+            x = 0.0
+        while True:
+            fixed = free = 0.0
+            for limit, load, share in limits:
+                if limit < x:
+                    own, flows = share.demand(limit)
+                    fixed += load * (own + flows * limit)
+                else:
+                    own, flows = share.demand(x)
+                    fixed += load * own
+                    free += load * flows
+            if free:
+                new = max((capacity - fixed) / free, 0.0)
+                if new == x or (up and new < x):
+                    return new
+                x, up = new, True
+            elif up or fixed <= capacity:
+                return inf
+            else:
+                x, up = 0.0, True
+
+    def _without(self, share: Share, link: int) -> float:
+        """The rate that its limit and its other links allow a share."""
+        level, limit = self._level, share.limit
+        for other, _ in share.loads:
+            if level[other] < limit and other != link:
+                limit = level[other]
+        return limit

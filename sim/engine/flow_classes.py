@@ -10,18 +10,19 @@ groups that it touches, and the classes whose limits the level passes.
 `tests/engine/test_flow_classes.py` holds it to `Network`, the reference, to 1e-9.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
+from operator import attrgetter
 from typing import Any
 
 import simpy
 from simpy.events import Event
 
 from sim.engine.events import at_the_end_of_the_instant, carried, then
-from sim.engine.filling import Arrived, Loads
-from sim.engine.flow_group_levels import levels
+from sim.engine.fair_shares import FairShares, Loads
 from sim.engine.flow_groups import ClassedFlow, FlowClass, FlowGroup, Way
+from sim.engine.network import Arrived
 
 _EPSILON = 1e-12
 _FEW = 16
@@ -35,11 +36,10 @@ class FlowClassNetwork:
 
     def __init__(self, env: simpy.Environment, capacities: Sequence[float] = ()) -> None:
         self.env = env
-        self.capacities = list(capacities)
+        self.shares = FairShares(capacities)
         self._ways: dict[Loads, Way] = {}
-        self._ways_on: list[dict[Way, None]] = [{} for _ in self.capacities]
+        self._ways_on: list[dict[Way, None]] = [{} for _ in capacities]
         self._groups: dict[Loads, FlowGroup] = {}
-        self._groups_on: list[dict[FlowGroup, float]] = [{} for _ in self.capacities]
         self._classes: dict[Key, FlowClass] = {}
         self._moved: dict[int, ClassedFlow] = {}
         self._touched: dict[FlowGroup, None] = {}
@@ -63,16 +63,14 @@ class FlowClassNetwork:
 
     def change(self, link: int, capacity: float) -> None:
         """From now on the link carries `capacity` B/s."""
-        self.capacities[link] = capacity
+        self.shares.change(link, capacity)
         for way in self._ways_on[link]:
             self._move_few(way)
-        self._touched.update(dict.fromkeys(self._groups_on[link]))
-        if self._touched:
-            self._settle_later()
+        self._settle_later()
 
     def carried(self) -> list[float]:
         """Bytes that have come over each link so far."""
-        sizes = [0.0] * len(self.capacities)
+        sizes = [0.0] * len(self._ways_on)
         for way in self._ways.values():
             left = sum(flow.left(self.env.now) for flow in way.flows.values())
             for link, load in way.loads:
@@ -81,10 +79,8 @@ class FlowClassNetwork:
 
     def add_link(self, capacity: float) -> int:
         """One more link; returns its number."""
-        self.capacities.append(capacity)
         self._ways_on.append({})
-        self._groups_on.append({})
-        return len(self.capacities) - 1
+        return self.shares.add_link(capacity)
 
     def _move(self, flow: ClassedFlow) -> None:
         """The flow's links are shared differently from now on, so its class may be another."""
@@ -121,7 +117,9 @@ class FlowClassNetwork:
             del changed[flow_class], self._classes[flow_class.group.loads, flow_class.limit]
             flow_class.group.close(flow_class)
         for group in [group for group in touched if not group.size]:
-            self._close(group, touched)
+            del touched[group], self._groups[group.loads]
+            group.alarm += 1
+            self.shares.resize(group, 0)
         self._share(touched, changed)
 
     def _classify(self, flow: ClassedFlow) -> None:
@@ -156,59 +154,34 @@ class FlowClassNetwork:
             if flows > _FEW or len(self._ways_on[link]) > 1:
                 shared.append(item)
             else:
-                limit = min(limit, self.capacities[link] / (load * flows))
+                limit = min(limit, self.shares.capacity[link] / (load * flows))
         return tuple(shared), limit
 
     def _group(self, loads: Loads) -> FlowGroup:
         group = self._groups.get(loads)
         if group is None:
             group = self._groups[loads] = FlowGroup(loads, next(self._orders), self.env.now)
-            for link, load in loads:
-                self._groups_on[link][group] = load
         return group
 
-    def _close(self, group: FlowGroup, touched: dict[FlowGroup, None]) -> None:
-        """Forget a group without flows; the groups on its links get what it had."""
-        touched.pop(group, None)
-        group.alarm += 1
-        del self._groups[group.loads]
-        for link, _ in group.loads:
-            del self._groups_on[link][group]
-        for link, _ in group.loads:
-            if self._groups_on[link]:
-                touched.setdefault(next(iter(self._groups_on[link])))
-
     def _share(self, touched: dict[FlowGroup, None], changed: dict[FlowClass, None]) -> None:
-        """New levels for all groups that the touched ones share links with, near and far."""
-        part, now = self._connected(touched), self.env.now
-        new = levels(part, self.capacities)
-        settled = dict.fromkeys(touched)
-        for group in sorted(part, key=lambda group: group.order):
-            level = new[group]
-            moved = abs(level - group.level) > _EPSILON * level or group.cut != group.settled
-            if group in touched or moved:
-                changed.update(dict.fromkeys(group.settle(level, now)))
-                settled[group] = None
-        for flow_class in sorted(changed, key=lambda flow_class: flow_class.order):
+        """Fair rates for the touched groups, and for all others that they move."""
+        now = self.env.now
+        for group in touched:
+            self.shares.resize(group, group.size)
+        for share in self.shares.settle():
+            assert isinstance(share, FlowGroup)
+            if abs(share.fair - share.level) > _EPSILON * share.fair:
+                touched[share] = None
+        settled = sorted(touched, key=attrgetter("order"))
+        for group in settled:
+            changed.update(dict.fromkeys(group.settle(now)))
+        for flow_class in sorted(changed, key=attrgetter("order")):
             if flow_class.capped:
                 self._await_class(flow_class)
             else:
                 flow_class.group.expect(flow_class)
-        for group in sorted(settled, key=lambda group: group.order):
+        for group in settled:
             self._await_group(group)
-
-    def _connected(self, touched: Iterable[FlowGroup]) -> dict[FlowGroup, None]:
-        part = dict.fromkeys(touched)
-        frontier, visited = list(part), set()
-        while frontier:
-            for link, _ in frontier.pop().loads:
-                on = self._groups_on[link]
-                if len(on) > 1 and link not in visited:
-                    visited.add(link)
-                    new = [group for group in on if group not in part]
-                    part.update(dict.fromkeys(new))
-                    frontier += new
-        return part
 
     def _await_class(self, flow_class: FlowClass) -> None:
         """Wake up when the first flow of a class ends that its own links limit."""

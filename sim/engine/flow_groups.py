@@ -11,7 +11,8 @@ from heapq import heappop, heappush
 from sys import float_info
 from typing import Any
 
-from sim.engine.filling import Arrived, Loads
+from sim.engine.fair_shares import Loads, Share
+from sim.engine.network import Arrived
 
 UNBOUNDED = float_info.max
 """The level of flows that no shared link holds back."""
@@ -87,11 +88,11 @@ class FlowClass:
         self.alarm += 1
 
 
-class FlowGroup:
+class FlowGroup(Share):
     """Classes of flows that load shared links alike, in the order of their limits.
 
-    The first `cut` of them need `fixed` B/s at their limits, the others have `free` flows. Levels
-    are tried by moving the cut (`move`); until one is settled, `settled` is where it was.
+    At `level` the first `cut` of them need `fixed` B/s at their limits, the others have `free`
+    flows.
     """
 
     __slots__ = (
@@ -102,18 +103,15 @@ class FlowGroup:
         "fixed",
         "free",
         "level",
-        "loads",
-        "order",
         "queue",
-        "settled",
         "since",
-        "size",
     )
 
     def __init__(self, loads: Loads, order: int, now: float) -> None:
-        self.loads, self.order, self.since = loads, order, now
+        super().__init__(loads, order, UNBOUNDED)
+        self.since = now
         self.classes: list[tuple[float, int, FlowClass]] = []
-        self.cut = self.settled = self.size = self.free = self.alarm = 0
+        self.cut = self.free = self.alarm = 0
         self.fixed = self.clock = self.level = 0.0
         self.queue: list[tuple[float, int, int, FlowClass]] = []
 
@@ -128,7 +126,6 @@ class FlowGroup:
         opened = FlowClass(self, limit, order, now)
         insort(self.classes, (limit, order, opened))
         self.cut += opened.capped
-        self.settled = self.cut
         return opened
 
     def close(self, closed: FlowClass) -> None:
@@ -136,7 +133,6 @@ class FlowGroup:
         closed.alarm += 1
         del self.classes[bisect_left(self.classes, (closed.limit, closed.order))]
         self.cut -= closed.capped
-        self.settled = self.cut
         if not self.cut:
             self.fixed = 0.0  # and no rounding is left behind
 
@@ -150,37 +146,38 @@ class FlowGroup:
         flow_class.size += more
         self.size += more
 
-    def taken(self, level: float) -> float:
-        """B/s of all its flows at a level to which the cut has been moved."""
-        return self.fixed + self.free * level if self.free else self.fixed
+    def demand(self, level: float) -> tuple[float, float]:
+        cut, fixed, free, classes = self.cut, self.fixed, self.free, self.classes
+        while cut < len(classes) and classes[cut][0] < level:
+            limit, _, passed = classes[cut]
+            cut, fixed, free = cut + 1, fixed + passed.size * limit, free - passed.size
+        while cut and classes[cut - 1][0] >= level:
+            limit, _, passed = classes[cut - 1]
+            cut, fixed, free = cut - 1, fixed - passed.size * limit, free + passed.size
+        return (fixed if cut else 0.0), free
 
-    def move(self, level: float, *, back: bool = True) -> bool:
-        """Move the cut to where a level has it; says whether it was elsewhere. `back`: also to
-        where fewer are at their limits."""
-        before, classes = self.cut, self.classes
+    def settle(self, now: float) -> list[FlowClass]:
+        """From now on its fair rate is the level; returns the classes whose limits hold now,
+        though they did not before, or no longer."""
+        level, classes, before = self.fair, self.classes, self.cut
         while self.cut < len(classes) and classes[self.cut][0] <= level:
             self._pass(classes[self.cut][2], 1)
-        while back and self.cut and classes[self.cut - 1][0] > level:
+        while self.cut and classes[self.cut - 1][0] > level:
             self._pass(classes[self.cut - 1][2], -1)
         if not self.cut:
-            self.fixed = 0.0
-        return self.cut != before
+            self.fixed = 0.0  # and no rounding is left behind
+        self.clock, self.since = self.reading(now), now
+        self.level = level
+        switched = classes[min(self.cut, before) : max(self.cut, before)]
+        for _, _, flow_class in switched:
+            flow_class.switch(now)
+        return [flow_class for _, _, flow_class in switched]
 
     def _pass(self, flow_class: FlowClass, way: int) -> None:
+        more = way * flow_class.size
         self.cut += way
-        self.fixed += way * flow_class.size * flow_class.limit
-        self.free -= way * flow_class.size
-
-    def settle(self, level: float, now: float) -> list[FlowClass]:
-        """From now on this is the level; returns the classes whose own limits hold now, though
-        they did not before, or no longer."""
-        between = slice(min(self.cut, self.settled), max(self.cut, self.settled))
-        switched = [flow_class for _, _, flow_class in self.classes[between]]
-        self.clock, self.since = self.reading(now), now
-        self.level, self.settled = level, self.cut
-        for flow_class in switched:
-            flow_class.switch(now)
-        return switched
+        self.fixed += more * flow_class.limit
+        self.free -= more
 
     def expect(self, flow_class: FlowClass) -> None:
         """Put the next end of a class that its group holds back into the queue."""

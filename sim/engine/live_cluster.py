@@ -15,7 +15,7 @@ import simpy
 from simpy.events import AllOf, Event
 
 from sim.engine.events import at_the_end_of_the_instant, then
-from sim.engine.filling import Loads
+from sim.engine.fair_shares import Loads
 from sim.engine.flow_classes import FlowClassNetwork
 from sim.engine.machine import Machine
 from sim.engine.routes import Endpoint, LinkLoads, Regions, Routes, name_of

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from sim.config.progress import polled
-from sim.engine.fair_shares import FairShares
+from sim.engine.fair_shares import FairShares, Share
 from sim.engine.message_graph import Floats, MessageGraph, Run
 
 _AT_ONCE = 1e-12  # of a message: what ends within it ends together
@@ -77,11 +77,11 @@ class FlowPlay:
         rows, group = np.unique(key, axis=0, return_inverse=True)
         self._group: list[int] = group.ravel().tolist()
         pairs = [zip(row[:width], row[width:-1], strict=True) for row in rows.tolist()]
-        self._shares = FairShares(
-            loads=[[(int(link), load) for link, load in own if link >= 0] for own in pairs],
-            own=rows[:, -1].tolist(),
-            capacity=graph.capacity[shared].tolist(),
-        )
+        self._shares = FairShares(graph.capacity[shared].tolist())
+        self._share_of = [
+            Share(tuple((int(link), load) for link, load in pair if link >= 0), number, limit)
+            for number, (pair, limit) in enumerate(zip(pairs, rows[:, -1].tolist(), strict=True))
+        ]
         self._clock, self._rate = np.zeros(len(rows)), np.minimum(rows[:, -1], _FAST)
         self._head = np.full(len(rows), np.inf)
         self._queues: list[list[tuple[float, int]]] = [[] for _ in rows]
@@ -112,10 +112,11 @@ class FlowPlay:
             self._flow(heappop(self._waiting)[1])
         if not self.record and lowest < min(self._at) < self._first[-1]:
             self._repeat(min(self._at))
-        sizes = [(group, len(self._queues[group])) for group in self._touched]
+        for group in self._touched:
+            self._shares.resize(self._share_of[group], len(self._queues[group]))
         self._touched.clear()
-        for group in self._shares.settle(sizes):
-            self._rate[group] = self._shares.rate[group]
+        for share in self._shares.settle():
+            self._rate[share.order] = share.fair
         return True
 
     def _flow(self, hop: int) -> None:

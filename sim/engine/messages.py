@@ -11,7 +11,7 @@ from sim.collectives.schedule import CollectiveSchedule
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.engine.events import Clock, carried, then
-from sim.engine.filling import Loads
+from sim.engine.fair_shares import Loads
 from sim.engine.message_flows import FlowPlay
 from sim.engine.message_graph import Floats, folded, message_graph
 from sim.engine.message_replay import replay

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.events import Clock
-from sim.engine.filling import Flow, fair_rates
+from sim.engine.fair_shares import FairShares, Share
 from sim.engine.network import Network
 
 
@@ -28,6 +28,16 @@ def arrivals(capacities, flows):
     return [ends[number] for number in range(len(flows))]
 
 
+def fair_rates(all_loads, capacities):
+    """The rates of flows (B/s) that all begin at once."""
+    shares = FairShares(capacities)
+    flows = [Share(loads, order) for order, loads in enumerate(all_loads)]
+    for flow in flows:
+        shares.resize(flow, 1)
+    shares.settle()
+    return [flow.fair for flow in flows]
+
+
 def test_a_flow_alone_has_the_narrowest_link_to_itself():
     assert arrivals([10.0, 2.0], [(0.0, 6.0, ((0, 1.0), (1, 1.0)))]) == [3.0]
 
@@ -48,11 +58,7 @@ def test_weights_count_how_often_a_link_is_crossed():
 
 def test_what_one_link_leaves_over_goes_to_the_others():
     shared, own = ((0, 1.0), (1, 1.0)), ((1, 1.0),)
-    rates = fair_rates(
-        {1: Flow(None, None, 1.0, shared, 1, 0.0), 2: Flow(None, None, 1.0, own, 2, 0.0)},
-        [1.0, 10.0],
-    )
-    assert rates == {1: 1.0, 2: 9.0}
+    assert fair_rates([shared, own], [1.0, 10.0]) == [1.0, 9.0]
 
 
 links = st.integers(0, 4)
@@ -62,14 +68,13 @@ loads = st.dictionaries(links, st.floats(0.1, 4.0), min_size=1).map(lambda d: tu
 @given(st.lists(loads, min_size=1, max_size=12))
 def test_every_flow_is_held_back_by_a_full_link_on_which_none_is_faster(all_loads):
     capacities = [1.0, 2.0, 3.0, 5.0, 8.0]
-    flows = {i: Flow(None, None, 1.0, loads, i, 0.0) for i, loads in enumerate(all_loads)}
-    rates = fair_rates(flows, capacities)
-    loads = {i: dict(flow.loads) for i, flow in flows.items()}
+    rates = fair_rates(all_loads, capacities)
+    loads = {i: dict(on) for i, on in enumerate(all_loads)}
     used = [sum(rates[i] * on.get(link, 0.0) for i, on in loads.items()) for link in range(5)]
     assert all(u <= c * (1 + 1e-9) for u, c in zip(used, capacities, strict=True))
-    for i, flow in flows.items():
-        full = [link for link, _ in flow.loads if used[link] >= capacities[link] * (1 - 1e-9)]
-        others = [max(rates[j] for j, f in flows.items() if link in dict(f.loads)) for link in full]
+    for i, on in loads.items():
+        full = [link for link in on if used[link] >= capacities[link] * (1 - 1e-9)]
+        others = [max(rates[j] for j, other in loads.items() if link in other) for link in full]
         assert any(rates[i] >= other * (1 - 1e-9) for other in others)
 
 
@@ -94,9 +99,10 @@ class Checked(Network):
 
     def _settle(self, event):
         super()._settle(event)
-        flows = {s: flow for on_link in self._on_link for s, flow in on_link.items()}
-        for serial, rate in fair_rates(flows, self.capacities).items():
-            assert flows[serial].rate == pytest.approx(rate, rel=1e-6)
+        flows = {flow: None for on_link in self.shares.on for flow in on_link}
+        anew = fair_rates([flow.loads for flow in flows], self.shares.capacity)
+        for flow, rate in zip(flows, anew, strict=True):
+            assert flow.rate == pytest.approx(rate, rel=1e-9)
 
 
 @given(
