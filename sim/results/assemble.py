@@ -278,6 +278,13 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
             f"tp = {plan.tp} spans nodes of {topology.gpus_per_node} GPUs: "
             "tensor parallelism over the network is slow"
         )
+    sizes = [chunk.layers for chunks in setup.job.chunks for chunk in chunks]
+    inner = sorted(set(sizes[1:-1]))  # ends may have one layer less
+    if plan.interleave > 1 and plan.layers is None and len(inner) > 1:
+        yield (
+            f"{len(sizes)} chunks of {inner[0]} to {inner[-1]} layers: most frameworks interleave "
+            "equal chunks alone, unless plan.layers says how many each has"
+        )
     if plan.pipeline != plan.schedule and plan.pp > 1:
         yield "interleave > 1: the interleaved schedule was taken"
     if plan.zero and plan.degree(dividing("batch", "sequence")) == 1:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from sim.config.units import human_bytes
+from sim.config.units import human_bytes, human_seconds
 from sim.engine.timeline import Role
 from sim.jobs.sharing.learning.task import accuracy
 from sim.jobs.sharing.memory import Holder, holders
 from sim.jobs.sharing.outcome import Outcome
+from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.setup import SharingSetup
 from sim.jobs.sharing.update_record import CurvePoint, setback
 from sim.jobs.sharing.worker import Worker
@@ -88,6 +89,7 @@ def outcome(
             *_too_small(held),
             *_far_servers(setup, pool, rows),
             *_warnings(pool),
+            *_unstruck(setup.plan, end),
             *_unstable(record.curve),
         ),
     )
@@ -236,6 +238,17 @@ def _roles(pool: WorkerPool) -> list[Role]:
         )
         for worker in pool.workers
     ]
+
+
+def _unstruck(plan: Sharing, end: float) -> Iterator[str]:
+    """Faults that come after the end."""
+    for fault in plan.fault:
+        if fault.at > end:
+            who = f"rank {fault.rank}" if fault.server is None else f"server {fault.server}"
+            yield (
+                f"the fault of {who} at {human_seconds(fault.at)} never comes: the run is over "
+                f"after {human_seconds(end)}"
+            )
 
 
 def _warnings(pool: WorkerPool) -> Iterator[str]:

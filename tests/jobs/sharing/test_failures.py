@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+import sim
 from sim.config.errors import InputError
 from sim.jobs.sharing.tables import Fault, Recovery
 from tests.jobs.sharing.pools import JITTER, QUADRATIC, RATE, SIZE, STEP, outcome, trained
@@ -168,3 +169,9 @@ def test_a_replica_stands_in_as_soon_as_the_failure_is_known_and_loses_nothing()
 def test_a_server_that_cannot_fail_so_is_refused(method, options, said):
     with pytest.raises(InputError, match=said):
         outcome(method, **options)
+
+
+def test_a_fault_behind_the_end_is_told() -> None:
+    fault = {"rank": 1, "at": "900 s"}
+    found = sim.run("ps-async", {"sharing.steps": 5, "sharing.fault": [fault]})
+    assert any("the fault of rank 1 at 900 s never comes" in own for own in found.warnings)
