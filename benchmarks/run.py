@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agreement, clock, cold, figures, history, peers, replay, study
+from benchmarks import agreement, clock, cold, columns, figures, history, peers, study
 
 HERE = Path(__file__).parent
 Measure = Callable[[], Any]
@@ -25,8 +25,8 @@ PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Figure]]]] = {
     "cold": (cold.measure, cold.rows),
     "clock": (clock.measure, clock.rows),
     "scaling": (clock.scaling, clock.scaling_rows),
-    "replay": (replay.measure, replay.rows),
-    "samples": (replay.sampling, replay.sampling_rows),
+    "replay": (columns.measure, columns.rows),
+    "samples": (columns.sampling, columns.sampling_rows),
     "agreement": (agreement.measure, agreement.rows),
     "study": (study.measure, study.rows),
     "peers": (peers.measure, peers.rows),
@@ -34,7 +34,7 @@ PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Figure]]]] = {
 RATIOS: dict[str, Callable[[Any], dict[str, float]]] = {
     "cold": cold.ratios,
     "clock": clock.ratios,
-    "replay": replay.ratios,
+    "replay": columns.ratios,
     "peers": peers.ratios,
 }
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
-from sim.engine.maxplus.play import FoldedMachine, durations
-from sim.engine.maxplus.routine import HOST, READY
+from sim.engine.replay.play import FoldedMachine, durations
+from sim.engine.replay.routine import HOST, READY
 from sim.parallel import schedule as schedules
 from sim.parallel.job import Job
 from sim.parallel.step import training_step

@@ -6,10 +6,10 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
-from sim.engine.maxplus import play as maxplus
-from sim.engine.maxplus.contention import contends
-from sim.engine.maxplus.writing import Writer
 from sim.engine.record import Record
+from sim.engine.replay import play as replay
+from sim.engine.replay.contention import contends
+from sim.engine.replay.writing import Writer
 from sim.program.program import Program
 
 Engine = Literal["auto", "clock", "replay"]
@@ -65,13 +65,13 @@ def _obstacle(program: Program, folding: Folding) -> str:
     stages = [role.stage for role, _ in folding.roles]
     if stages != list(range(len(program.stages))):
         return "ranks of a stage differ"
-    return maxplus.unmodelled(program)
+    return replay.unmodelled(program)
 
 
 def _replayed(program: Program, folding: Folding) -> Record | None:
     """The record of a step in which no transfers share a link."""
-    estimate = maxplus.FoldedMachine(folding).estimate(program)
+    estimate = replay.FoldedMachine(folding).estimate(program)
     if estimate.grid.deadlocks:
         return _clocked(folding, "passes wait for one another")  # says which
-    writer = Writer(maxplus.play([estimate]), estimate)
+    writer = Writer(replay.play([estimate]), estimate)
     return None if contends(writer) else writer.record(folding)

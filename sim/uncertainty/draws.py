@@ -1,4 +1,4 @@
-"""Step times drawn: each class of work wrong by a factor of its own, all draws in one replay.
+"""Step times drawn: each class of work has a factor of its own, each draw is a column.
 
 The factors are lognormal with the sigmas of `sim.uncertainty.intervals.Sigmas` (a profile's
 residuals where there is one). Every draw is a column of durations: what a pass computes is split
@@ -17,12 +17,12 @@ from itertools import chain
 import numpy as np
 
 from sim.config.errors import InputError
+from sim.engine.columns.contention import clocked_contention
+from sim.engine.columns.program import ColumnProgram
+from sim.engine.columns.shape import ComputeClass, Shape, TransferClass
+from sim.engine.columns.weights import Floats
 from sim.engine.fold import fold
 from sim.engine.machine import Machine
-from sim.engine.replay import Replay
-from sim.engine.replay_contention import clocked_contention
-from sim.engine.replay_shape import ComputeClass, Shape, TransferClass
-from sim.engine.replay_weights import Floats
 from sim.program.program import Program
 from sim.scenario.setup import PlanSetup
 from sim.uncertainty.intervals import Sigmas
@@ -36,16 +36,16 @@ _HOST = KINDS.index("host")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Durations [parameters] of a replay and what each class has of them [parameters, classes]."""
+    """Durations [parameters] of a program and what each class has of them [parameters, classes]."""
 
-    replay: Replay
+    columns: ColumnProgram
     kinds: tuple[str, ...]
     by_kind: Floats
 
     def times(self, factors: Floats) -> Floats:
         """Step times (s) of columns whose classes take so many times as long [classes, columns]."""
-        own = self.replay.parameters[:, None]
-        return self.replay.times(own + self.by_kind @ (factors - 1.0))
+        own = self.columns.parameters[:, None]
+        return self.columns.times(own + self.by_kind @ (factors - 1.0))
 
 
 def bandwidth(cause: str) -> str:
@@ -68,13 +68,13 @@ def by_cause(transfer: TransferClass) -> tuple[str, str]:
 
 def split(machine: Machine, program: Program, of_transfer: OfTransfer = as_collectives) -> Split:
     """A program's step, compiled, in `KINDS` and the classes `of_transfer` names. Transfers that
-    share links are slowed as on the clock. Raises `InputError` where a replay does not hold."""
+    share links are slowed as on the clock. Raises `InputError` where columns do not hold."""
     folded = fold(program, machine)
     contention = clocked_contention(folded)
-    replay = Replay(folded, factors=contention.factors, longer=contention.longer)
-    named = [of_transfer(own) for own in replay.shape.transfers]
+    columns = ColumnProgram(folded, factors=contention.factors, longer=contention.longer)
+    named = [of_transfer(own) for own in columns.shape.transfers]
     kinds = tuple(dict.fromkeys([*KINDS, *chain.from_iterable(named)]))
-    return Split(replay, kinds, _by_kind(replay.shape, program, kinds, named))
+    return Split(columns, kinds, _by_kind(columns.shape, program, kinds, named))
 
 
 def drawn(setup: PlanSetup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> Floats:

@@ -28,10 +28,10 @@ from sim.analysis.sweeps.sweep import sweep
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.units import human_seconds
+from sim.engine.columns.contention import TOLERANCE, InexactError
 from sim.engine.play import play
 from sim.engine.rates import amounts
 from sim.engine.record import Record
-from sim.engine.replay_contention import TOLERANCE, InexactError
 from sim.hardware.cluster import topology as topologies
 from sim.interface.cli.files import DOES_NOT_FIT
 from sim.kind import load

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from sim.config.errors import InputError
 from sim.engine import clock
 from sim.engine.accounts import Account, accounts
+from sim.engine.columns.contention import clocked_contention
 from sim.engine.fold import fold
 from sim.engine.folded import ComputeStep
 from sim.engine.machine import Machine
 from sim.engine.play import play
 from sim.engine.record import Record
-from sim.engine.replay_contention import clocked_contention
 from sim.engine.timeline import Span
 from sim.hardware import stack as stacks
 from sim.hardware.stack import Stack

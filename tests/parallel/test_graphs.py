@@ -6,9 +6,9 @@ import pytest
 
 from sim import kind
 from sim.config.errors import InputError
+from sim.engine.columns.program import ColumnProgram
 from sim.engine.fold import Folding
 from sim.engine.play import play
-from sim.engine.replay import Replay
 from sim.model.operators import kernels_of
 from sim.parallel.step import training_step
 from sim.program.operations import Segment
@@ -105,7 +105,7 @@ def test_replay_knows_that_a_host_reads() -> None:
     job = setup(**SLOW, **{"device.interference": 0.0})
     folding = Folding(training_step(job.job), job.machine)
     clock = play(training_step(job.job), job.machine, engine="clock")
-    assert Replay(folding.folded()).time() == pytest.approx(clock.end, rel=1e-9)
+    assert ColumnProgram(folding.folded()).time() == pytest.approx(clock.end, rel=1e-9)
 
 
 def test_a_host_that_takes_twice_as_long_doubles_what_launches_bind() -> None:

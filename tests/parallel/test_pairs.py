@@ -6,8 +6,8 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.engine.fold import Folding
-from sim.engine.maxplus.play import FoldedMachine
 from sim.engine.play import play
+from sim.engine.replay.play import FoldedMachine
 from sim.kind import load
 from sim.model.kernels import Attention, Gemm, Kernel
 from sim.model.operators import kernels_of

@@ -1,4 +1,4 @@
-"""Every replica of a job as a column of one replay, each stage with a slowdown of its own."""
+"""Every replica of a job as a column of one program, each stage with a slowdown of its own."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from sim.analysis.samples.rank_slowdowns import Floats, RankPlacement
 from sim.config.errors import InputError
+from sim.engine.columns.contention import clocked_contention, clocked_times, errors, spread
+from sim.engine.columns.nearby import Nearby
+from sim.engine.columns.program import ColumnProgram
 from sim.engine.fold import Folding
 from sim.engine.folded import FoldedProgram
-from sim.engine.replay import Replay
-from sim.engine.replay_contention import clocked_contention, clocked_times, errors, spread
-from sim.engine.replay_nearby import Nearby
 from sim.parallel.axis import dividing
 from sim.parallel.mesh import axis_of
 from sim.parallel.step import training_step
@@ -31,16 +31,16 @@ _TEST = 0.1  # the slowdown by which sensitivity is asked
 
 
 class ReplicaColumns:
-    """One replay that holds every replica of a job as a column."""
+    """One program that holds every replica of a job as a column."""
 
     def __init__(
-        self, setup: PlanSetup, folding: Folding, replay: Replay, *, contended: bool
+        self, setup: PlanSetup, folding: Folding, columns: ColumnProgram, *, contended: bool
     ) -> None:
-        self.setup, self.folding, self.replay = setup, folding, replay
+        self.setup, self.folding, self.columns = setup, folding, columns
         self.contended = contended
         self.placement = RankPlacement.of(setup.job.plan.mesh, setup.machine.topology)
         self.replicas, self.stages = self.placement.ranks.shape[:2]
-        shape = replay.shape
+        shape = columns.shape
         classes = shape.computations
         self._stage = np.array([shape.program.roles[own.role].role.stage for own in classes])
         self._at = np.array([shape.compute_parameter(k) for k in range(len(classes))])
@@ -49,9 +49,9 @@ class ReplicaColumns:
             for own in classes
         ]
         self._kernels = np.array([sum(s for _, s in own.parts) for own in classes]) - moved
-        self.healthy = replay.time()
+        self.healthy = columns.time()
         moves = zip(self._at.tolist(), self._stage.tolist(), self._kernels.tolist(), strict=True)
-        self._near = Nearby(replay, {at: (stage, seconds) for at, stage, seconds in moves})
+        self._near = Nearby(columns, {at: (stage, seconds) for at, stage, seconds in moves})
 
     @classmethod
     def of(cls, setup: PlanSetup) -> "ReplicaColumns":
@@ -63,24 +63,24 @@ class ReplicaColumns:
             raise InputError(f"{setup.name}, --samples", what, "leave the slow link out")
         folded = folding.folded()
         contention = clocked_contention(folded)
-        replay = Replay(
+        columns = ColumnProgram(
             folded,
             factors=contention.factors,
             longer=contention.longer,
             joint=_joint(program, folded),
         )
-        return cls(setup, folding, replay, contended=bool(contention))
+        return cls(setup, folding, columns, contended=bool(contention))
 
     def contended_like(self, groups: Floats) -> "ReplicaColumns":
         """The same with the mean contention of replicas with these slowdowns [runs, stages]."""
         runs = [clocked_contention(self._slowed(slowdowns)) for slowdowns in groups]
-        replay = Replay(
-            self.replay.shape.program,
+        columns = ColumnProgram(
+            self.columns.shape.program,
             factors=_mean([run.factors for run in runs], usual=1.0),
             longer=_mean([run.longer for run in runs], usual=0.0),
-            joint=self.replay.joint,
+            joint=self.columns.joint,
         )
-        return ReplicaColumns(self.setup, self.folding, replay, contended=True)
+        return ReplicaColumns(self.setup, self.folding, columns, contended=True)
 
     def _slowed(self, slowdowns: Floats) -> FoldedProgram:
         """What one replica runs whose stages have these factors."""
@@ -89,7 +89,7 @@ class ReplicaColumns:
     def durations(self, groups: Floats) -> Floats:
         """Durations [parameters, columns] of pipelines whose stages have these factors
         [columns, stages]."""
-        durations: Floats = np.repeat(self.replay.parameters[:, None], len(groups), axis=1)
+        durations: Floats = np.repeat(self.columns.parameters[:, None], len(groups), axis=1)
         durations[self._at] += self._kernels[:, None] * (groups.T[self._stage] - 1.0)
         return durations
 
@@ -109,7 +109,7 @@ class ReplicaColumns:
 
     def pipelines(self, groups: Floats) -> Floats:
         """The step times of single replicas [columns, stages]."""
-        return self.replay.times(self.durations(groups))
+        return self.columns.times(self.durations(groups))
 
     def clock_check(self, samples: int) -> "ClockCheck":
         """Hold replicas spread over so many samples to the clock, in processes beside this one."""

@@ -23,7 +23,7 @@ from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import metered, waited
 from sim.config.stopping import so_far
-from sim.engine.replay_contention import SAMPLES, InexactError
+from sim.engine.columns.contention import SAMPLES, InexactError
 from sim.parallel.memory import fullest, memories
 from sim.parallel.step import training_step
 from sim.results.assemble import inputs_of, too_big

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from sim.engine.costs import Costs
-from sim.engine.maxplus.play import FoldedMachine
+from sim.engine.replay.play import FoldedMachine
 from sim.engine.transfers import Desk
 from sim.parallel import schedule as schedules
 from sim.parallel.chunk import Chunk

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
-from sim.engine.maxplus.pipeline import Floats
-from sim.engine.maxplus.play import Estimate, FoldedMachine, closing_of, durations, pipeline_of
-from sim.engine.maxplus.steady import Repeating, repeating
 from sim.engine.play import play
+from sim.engine.replay.pipeline import Floats
+from sim.engine.replay.play import Estimate, FoldedMachine, closing_of, durations, pipeline_of
+from sim.engine.replay.steady import Repeating, repeating
 from sim.parallel import schedule as schedules
 from sim.parallel.job import Job
 from sim.parallel.step import training_step

@@ -12,8 +12,8 @@ from sim.collectives.libraries import backend as backends
 from sim.config.checked import replaced
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
-from sim.engine.maxplus.play import FoldedMachine
 from sim.engine.ordering import ordered
+from sim.engine.replay.play import FoldedMachine
 from sim.parallel.chunks import chunks_of
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job

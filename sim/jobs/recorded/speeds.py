@@ -8,9 +8,9 @@ import numpy as np
 
 from sim.config.progress import counted
 from sim.engine import clock
+from sim.engine.columns.weights import Floats
 from sim.engine.fold import fold
 from sim.engine.folded import FoldedProgram, Traffic
-from sim.engine.replay_weights import Floats
 from sim.jobs.recorded.setup import Recorded
 from sim.program.causes import HOST
 from sim.uncertainty.draws import LATENCY, Split, bandwidth, by_cause, split

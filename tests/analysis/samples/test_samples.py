@@ -234,6 +234,6 @@ def test_contention_unlike_the_healthy_steps_is_taken_from_slowed_runs(monkeypat
     usual = samples(busy, 5)
     assert usual.contended
     assert usual.worst_error > 0.0
-    monkeypatch.setattr("sim.engine.replay_contention.TOLERANCE", usual.worst_error / 1e3)
+    monkeypatch.setattr("sim.engine.columns.contention.TOLERANCE", usual.worst_error / 1e3)
     with pytest.raises(InputError, match="off by"):
         samples(busy, 5)

@@ -10,10 +10,10 @@ import numpy as np
 from sim.engine.costs import Costs
 from sim.engine.fold import Folding
 from sim.engine.folded import Traffic
-from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
-from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
-from sim.engine.maxplus.routine import COMPUTED_2, RoutineMap, routine_map
-from sim.engine.maxplus.step_tail import Closing, StageMoments, StepTail, stage_closing
+from sim.engine.replay.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
+from sim.engine.replay.pipeline import Durations, Floats, Pipeline
+from sim.engine.replay.routine import COMPUTED_2, RoutineMap, routine_map
+from sim.engine.replay.step_tail import Closing, StageMoments, StepTail, stage_closing
 from sim.program.durations import Duration
 from sim.program.operations import (
     COMPUTE_STREAM,

@@ -1,9 +1,9 @@
-"""Replay: a folded program as a graph of (max, +) instead of a clock, for thousands of columns.
+"""A folded program as a graph of (max, +) instead of a clock, for thousands of columns.
 
 A static program in which no two transfers share a link at the same time is a graph of maxima and
 sums; its step time equals the clock's to 1e-9. The graph is compiled once a shape (what waits for
 what) and kept; durations are columns. Where transfers do share links, the clock says by how much
-each is slowed (`sim.engine.replay_contention`), and replay is then an approximation.
+each is slowed (`sim.engine.columns.contention`), and columns are then an approximation.
 """
 
 from collections import OrderedDict
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from sim.engine.columns.graph import Graph, Level, graph_of
+from sim.engine.columns.shape import Shape, shape_of
+from sim.engine.columns.weights import Floats
 from sim.engine.folded import FoldedProgram
-from sim.engine.replay_graph import Graph, Level, graph_of
-from sim.engine.replay_shape import Shape, shape_of
-from sim.engine.replay_weights import Floats
 
 _MARGIN = 2.0  # a graph holds for durations between a half and the double of those it was made for
 _KEPT = 64  # graphs
@@ -39,9 +39,9 @@ class Compiled:
         return bool(np.all(parameters >= low) and np.all(parameters <= high))
 
 
-class Replay:
+class ColumnProgram:
     """A program compiled. `factors` are how many times as long contended transfers take, `longer`
-    by how much disturbed computations are prolonged (`sim.engine.replay_shape.shape_of`).
+    by how much disturbed computations are prolonged (`sim.engine.columns.shape.shape_of`).
 
     `joint` are transfers at which the columns of one group meet, see `times`.
     """

@@ -1,17 +1,17 @@
-"""Columns near a reference: the same step times as replay's, but for single precision."""
+"""Columns near a reference: the same step times as of the whole graph, but for single precision."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.engine.replay import Replay
-from sim.engine.replay_nearby import Nearby
+from sim.engine.columns.nearby import Nearby
+from sim.engine.columns.program import ColumnProgram
 from tests.engine.precision import LOST
 from tests.engine.random_programs import random_program
 
 
-def moved(replay: Replay, spread: float, seed: int, columns: int = 12):
+def moved(replay: ColumnProgram, spread: float, seed: int, columns: int = 12):
     """Every parameter along one of four coordinates, by its own size; columns of coordinates."""
     moves = {p: (p % 4, float(own)) for p, own in enumerate(replay.parameters)}
     coordinates = np.random.default_rng(seed).uniform(-spread, spread, (4, columns))
@@ -22,7 +22,7 @@ def moved(replay: Replay, spread: float, seed: int, columns: int = 12):
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**9), spread=st.sampled_from((0.001, 0.05, 0.8)))
 def test_columns_are_replays_to_a_millionth_of_what_they_differ_by(seed, spread):
-    replay = Replay(random_program(seed))
+    replay = ColumnProgram(random_program(seed))
     moves, coordinates, full = moved(replay, spread, seed)
     near, exact = Nearby(replay, moves).times(coordinates), replay.times(full)
     most = float(np.abs(replay.parameters).sum())
@@ -33,20 +33,20 @@ def test_columns_are_replays_to_a_millionth_of_what_they_differ_by(seed, spread)
 @given(seed=st.integers(0, 10**9))
 def test_replicas_meet_as_they_do_in_replay(seed):
     program = random_program(seed, shared=False)
-    replay = Replay(program, joint=frozenset(range(0, len(program.transfers), 3)))
+    replay = ColumnProgram(program, joint=frozenset(range(0, len(program.transfers), 3)))
     moves, coordinates, full = moved(replay, 0.1, seed)
     near = Nearby(replay, moves).times(coordinates, group=3)
     assert near == pytest.approx(replay.times(full, group=3), rel=1e-6)
 
 
 def test_no_deviation_is_the_reference_itself():
-    replay = Replay(random_program(7))
+    replay = ColumnProgram(random_program(7))
     moves, coordinates, _ = moved(replay, 0.1, 7)
     assert Nearby(replay, moves).times(0.0 * coordinates).tolist() == [replay.time()] * 12
 
 
 def test_deviations_too_large_for_the_graph_get_another_one():
-    replay = Replay(random_program(11))
+    replay = ColumnProgram(random_program(11))
     near = Nearby(replay, {p: (0, float(own)) for p, own in enumerate(replay.parameters)})
     assert near.times(np.array([[0.0, 9.0]])) == pytest.approx(
         [replay.time(), 10.0 * replay.time()], rel=1e-6

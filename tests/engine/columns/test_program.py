@@ -1,4 +1,4 @@
-"""Replay is the clock without a clock: equal to 1e-9 wherever no two transfers contend."""
+"""Columns take the steps of the clock: equal to 1e-9 wherever no two transfers contend."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.engine.clock import play
+from sim.engine.columns.contention import clocked_contention, clocked_times, errors
+from sim.engine.columns.program import ColumnProgram
+from sim.engine.columns.shape import Shape
+from sim.engine.columns.weights import Floats
 from sim.engine.costs import Cost
 from sim.engine.fold import fold
 from sim.engine.folded import (
@@ -22,10 +26,6 @@ from sim.engine.folded import (
     Step,
     Transfer,
 )
-from sim.engine.replay import Replay
-from sim.engine.replay_contention import clocked_contention, clocked_times, errors
-from sim.engine.replay_shape import Shape
-from sim.engine.replay_weights import Floats
 from sim.engine.timeline import Role
 from sim.program.causes import COMPUTE
 from sim.program.durations import Duration
@@ -78,23 +78,23 @@ def work(index: int, device: float, *, host: float = 0.0, sync: bool = False) ->
 
 
 def test_computations_in_a_row_add_up():
-    assert Replay(alone(work(0, 1.0), work(1, 2.0))).time() == 3.0
+    assert ColumnProgram(alone(work(0, 1.0), work(1, 2.0))).time() == 3.0
 
 
 def test_a_slow_host_is_what_a_chain_of_short_computations_waits_for():
     steps = [work(i, 0.5, host=2.0) for i in range(3)]
-    assert Replay(alone(*steps)).time() == 2.0 + 2.0 + 2.0 + 0.5
+    assert ColumnProgram(alone(*steps)).time() == 2.0 + 2.0 + 2.0 + 0.5
 
 
 def test_a_synchronised_host_launches_nothing_ahead():
-    assert Replay(alone(work(0, 3.0, sync=True), work(1, 1.0, host=1.0))).time() == 5.0
-    assert Replay(alone(work(0, 3.0), work(1, 1.0, host=1.0))).time() == 4.0
+    assert ColumnProgram(alone(work(0, 3.0, sync=True), work(1, 1.0, host=1.0))).time() == 5.0
+    assert ColumnProgram(alone(work(0, 3.0), work(1, 1.0, host=1.0))).time() == 4.0
 
 
 def test_ranks_that_wait_for_each_other_are_refused():
     program = alone(CommunicateStep(0, "never", (0,)), transfers=(transfer("T", arity=2),))
     with pytest.raises(InputError, match="wait for each other"):
-        Replay(program).time()
+        ColumnProgram(program).time()
 
 
 # --- The clock is the reference -------------------------------------------------------------------
@@ -105,14 +105,14 @@ def test_ranks_that_wait_for_each_other_are_refused():
 def test_replay_equals_the_clock_on_random_plans(plan):
     program = folded(plan)
     assume(not clocked_contention(program))
-    assert Replay(program).time() == pytest.approx(play(program).end, **EXACT)
+    assert ColumnProgram(program).time() == pytest.approx(play(program).end, **EXACT)
 
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 10**9), roles=st.integers(1, 5), steps=st.integers(1, 60))
 def test_replay_equals_the_clock_on_random_programs(seed, roles, steps):
     program = random_program(seed, roles=roles, steps=steps)
-    assert Replay(program).time() == pytest.approx(play(program).end, **EXACT)
+    assert ColumnProgram(program).time() == pytest.approx(play(program).end, **EXACT)
 
 
 @settings(max_examples=60, deadline=None)
@@ -122,10 +122,10 @@ def test_the_factors_of_a_clocked_run_give_its_time_back(seed):
     assert as_clocked(program).time() == pytest.approx(play(program).end, **EXACT)
 
 
-def as_clocked(program: FoldedProgram) -> Replay:
+def as_clocked(program: FoldedProgram) -> ColumnProgram:
     """A replay in which traffic contends as one run of the clock found."""
     contention = clocked_contention(program)
-    return Replay(program, factors=contention.factors, longer=contention.longer)
+    return ColumnProgram(program, factors=contention.factors, longer=contention.longer)
 
 
 @settings(max_examples=60, deadline=None)
@@ -142,7 +142,7 @@ def test_a_clocked_run_ends_with_its_last_span(seed):
 @given(seed=st.integers(0, 10**9), spread=st.sampled_from((0.01, 0.3, 2.0)))
 def test_a_column_is_the_clock_with_its_durations(seed, spread):
     program = random_program(seed)
-    replay = Replay(program)
+    replay = ColumnProgram(program)
     noise = np.random.default_rng(seed).lognormal(0.0, spread, (len(replay.parameters), 5))
     columns = replay.parameters[:, None] * noise
     for time, column in zip(replay.times(columns), columns.T, strict=True):
@@ -150,7 +150,7 @@ def test_a_column_is_the_clock_with_its_durations(seed, spread):
         assert time == pytest.approx(play(with_durations(replay, column)).end, **EXACT)
 
 
-def with_durations(replay: Replay, column: Floats) -> FoldedProgram:
+def with_durations(replay: ColumnProgram, column: Floats) -> FoldedProgram:
     """The program of a replay with the durations of a column."""
     shape, program = replay.shape, replay.shape.program
     roles = tuple(
@@ -191,19 +191,19 @@ def resized(transfer: Transfer, durations: Sequence[float]) -> Transfer:
 
 
 def test_chunks_of_columns_change_nothing():
-    replay = Replay(random_program(3))
+    replay = ColumnProgram(random_program(3))
     columns = replay.parameters[:, None] * np.linspace(0.7, 1.4, 700)
     assert replay.times(columns)[600:].tolist() == replay.times(columns[:, 600:]).tolist()
 
 
 def test_all_durations_doubled_double_the_step():
-    replay = Replay(folded(dict(pp=4, microbatches=8, style="overlapped")))
+    replay = ColumnProgram(folded(dict(pp=4, microbatches=8, style="overlapped")))
     assert replay.time(2.0 * replay.parameters) == pytest.approx(2.0 * replay.time())
 
 
 def test_programs_of_one_shape_share_a_graph():
     plan = dict(pp=4, microbatches=8, style="overlapped")
-    usual, slower = (Replay(folded(dict(plan, forward=f))) for f in (1e-3, 1.3e-3))
+    usual, slower = (ColumnProgram(folded(dict(plan, forward=f))) for f in (1e-3, 1.3e-3))
     assert usual.compiled is slower.compiled
     assert usual.time() < slower.time()
 
@@ -212,13 +212,13 @@ def test_durations_far_from_the_first_ones_still_agree_with_the_clock():
     plan = dict(pp=4, microbatches=8, style="overlapped", boundary=1e4)
     for forward in (1e-3, 1e-1, 1e-5):
         program = folded(dict(plan, forward=forward))
-        assert Replay(program).time() == pytest.approx(play(program).end, **EXACT)
+        assert ColumnProgram(program).time() == pytest.approx(play(program).end, **EXACT)
 
 
 def test_replicas_meet_at_joint_transfers():
     shared = transfer("T", latency=1.0)
     steps = work(0, 2.0), CommunicateStep(1, "gradients", (0,)), work(2, 3.0)
-    replay = Replay(alone(*steps, transfers=(shared,)), joint=frozenset((0,)))
+    replay = ColumnProgram(alone(*steps, transfers=(shared,)), joint=frozenset((0,)))
     columns = replay.parameters[:, None] * np.ones(4)
     first = replay.shape.compute_parameter(replay.shape.class_of_computation[0, 0])
     columns[first] = [2.0, 5.0, 1.0, 1.0]
@@ -236,7 +236,7 @@ def test_contention_is_said_and_taken_from_the_clock():
     assert clocked_contention(program)
     replay = as_clocked(program)
     assert replay.time() == pytest.approx(play(program).end, **EXACT)
-    assert Replay(program).time() < replay.time()
+    assert ColumnProgram(program).time() < replay.time()
 
 
 def off(boundary: float, spread: float, count: int) -> tuple[float, float]:

@@ -16,9 +16,9 @@ import numpy as np
 from benchmarks.figures import Figure, best, least_cpu
 from sim.engine import play as engines
 from sim.engine.clock import play
+from sim.engine.columns.contention import clocked_contention
+from sim.engine.columns.program import ColumnProgram
 from sim.engine.fold import fold
-from sim.engine.replay import Replay
-from sim.engine.replay_contention import clocked_contention
 from sim.kind import load
 from sim.parallel.step import training_step
 from sim.scenario.setup import from_scenario
@@ -31,7 +31,7 @@ def speed(columns: int = 4096) -> dict[str, float]:
     setup = from_scenario(load(NAME))
     program = fold(training_step(setup.job), setup.machine)
     contention = clocked_contention(program)
-    replay = Replay(program, factors=contention.factors, longer=contention.longer)
+    replay = ColumnProgram(program, factors=contention.factors, longer=contention.longer)
     compiling = best(replay.time, repeat=1)
     noise = np.random.default_rng(0).lognormal(0.0, 0.02, (len(replay.parameters), columns))
     many = replay.parameters[:, None] * noise
@@ -74,7 +74,7 @@ def agreement(wanted: int = 500) -> dict[str, float]:
             continue
         compared += 1
         clocked = play(program).end
-        worst = max(worst, abs(Replay(program).time() / clocked - 1.0))
+        worst = max(worst, abs(ColumnProgram(program).time() / clocked - 1.0))
         record = engines.play(step, cluster)
         if record.engine == "replay":
             steps += 1

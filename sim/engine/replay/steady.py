@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Indices
-from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
+from sim.engine.replay.grid import END, FIRST_SIDE, HOST_FREE, Indices
+from sim.engine.replay.pipeline import Durations, Floats, Pipeline
 from sim.program.actions import Action
 from sim.program.schedule import Actions, Order, Schedule
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sim.engine.costs import Costs, Parts
 from sim.engine.folded import Traffic
-from sim.engine.maxplus.pipeline import Floats
+from sim.engine.replay.pipeline import Floats
 from sim.engine.transfers import Desk
 from sim.program.operations import (
     COMPUTE_STREAM,

@@ -1,4 +1,4 @@
-"""Replay of columns near one: only what differs from it is propagated, in single precision.
+"""Columns near a reference: only what differs from it is propagated, in single precision.
 
 A node is the maximum of terms (node, weight). Let each term lie `slack` below its node in the
 reference column; then deviations d from that column obey
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.replay import Compiled, Replay
-from sim.engine.replay_graph import Level
-from sim.engine.replay_weights import Floats, Sum, Table
+from sim.engine.columns.graph import Level
+from sim.engine.columns.program import ColumnProgram, Compiled
+from sim.engine.columns.weights import Floats, Sum, Table
 
 Singles = NDArray[np.float32]
 Moves = Mapping[int, tuple[int, float]]  # parameter -> the coordinate that moves it, and how far
@@ -40,19 +40,19 @@ class _Step:
 
 
 class Nearby:
-    """A replay around its own durations, along some coordinates.
+    """A program around its own durations, along some coordinates.
 
-    Parameter p of a column is the replay's own + coordinate x coefficient, as `moves` has it; the
+    Parameter p of a column is the program's own + coordinate x coefficient, as `moves` has it; the
     others stay. A coordinate is one number a column.
     """
 
-    def __init__(self, replay: Replay, moves: Moves) -> None:
-        self.replay, self.moves = replay, moves
-        self._prepare(replay.compiled)
+    def __init__(self, columns: ColumnProgram, moves: Moves) -> None:
+        self.columns, self.moves = columns, moves
+        self._prepare(columns.compiled)
 
     def times(self, coordinates: Floats, *, group: int = 1) -> Floats:
-        """The step times (s) of columns [coordinates, columns]; `group` as in `Replay.times`."""
-        compiled = self.replay.compiled_for(self._bounds(coordinates))
+        """Step times (s) of columns [coordinates, columns]; `group` as in `ColumnProgram.times`."""
+        compiled = self.columns.compiled_for(self._bounds(coordinates))
         if compiled is not self._compiled:
             self._prepare(compiled)
         near = coordinates.astype(np.float32)
@@ -65,7 +65,7 @@ class Nearby:
 
     def _bounds(self, coordinates: Floats) -> Floats:
         """Two columns of parameters between which all columns lie."""
-        found: Floats = np.repeat(self.replay.parameters[:, None], 2, axis=1)
+        found: Floats = np.repeat(self.columns.parameters[:, None], 2, axis=1)
         extremes = np.stack([coordinates.min(axis=1), coordinates.max(axis=1)], axis=1)
         for parameter, (coordinate, coefficient) in self.moves.items():
             found[parameter] += coefficient * extremes[coordinate]
@@ -74,8 +74,8 @@ class Nearby:
     # --- The reference --------------------------------------------------------------------------
 
     def _prepare(self, compiled: Compiled) -> None:
-        graph, own = compiled.graph, self.replay.parameters
-        rows, values = graph.table.values(own), self.replay.values(compiled)
+        graph, own = compiled.graph, self.columns.parameters
+        rows, values = graph.table.values(own), self.columns.values(compiled)
         self._compiled, self._last = compiled, graph.end
         self._table, place = _moved(graph.table, self.moves)
         self._steps = [_step(level, values, rows, place) for level in graph.levels]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sim.engine import play as engines
 from sim.engine.fold import Folding
-from sim.engine.maxplus.play import Estimate, FoldedMachine, play
+from sim.engine.replay.play import Estimate, FoldedMachine, play
 from sim.parallel.schedule import table
 from sim.program.program import Program
 from tests.engine.programs import machine, training, undisturbed

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
-from sim.engine.maxplus.play import Estimate, FoldedMachine, durations, pipeline_of
-from sim.engine.maxplus.steady import Repeating, repeating
+from sim.engine.replay.play import Estimate, FoldedMachine, durations, pipeline_of
+from sim.engine.replay.steady import Repeating, repeating
 from sim.parallel.schedule import made, table
 from sim.program.actions import Action
 from sim.program.schedule import Order

@@ -7,7 +7,7 @@ import pytest
 
 from sim.engine.costs import Costs
 from sim.engine.fold import Folding
-from sim.engine.maxplus.routine import (
+from sim.engine.replay.routine import (
     BROUGHT,
     COMPUTED,
     COMPUTED_2,

@@ -4,9 +4,9 @@ import pytest
 
 from sim.engine.fold import Folding
 from sim.engine.folded import LinkClass, Traffic
-from sim.engine.maxplus.contention import contends, shares
-from sim.engine.maxplus.play import FoldedMachine, play
-from sim.engine.maxplus.writing import Writer
+from sim.engine.replay.contention import contends, shares
+from sim.engine.replay.play import FoldedMachine, play
+from sim.engine.replay.writing import Writer
 from tests.engine.programs import machine, training
 
 LINKS = (LinkClass("narrow", 1, 1.0), LinkClass("wide", 1, 4.0), LinkClass("idle", 1, 1.0))

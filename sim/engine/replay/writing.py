@@ -10,7 +10,8 @@ import numpy as np
 from sim.engine.costs import Parts
 from sim.engine.fold import Folding
 from sim.engine.folded import Traffic
-from sim.engine.maxplus.grid import (
+from sim.engine.record import Record
+from sim.engine.replay.grid import (
     ARRIVAL,
     END,
     FIRST_SIDE,
@@ -19,9 +20,8 @@ from sim.engine.maxplus.grid import (
     Grid,
     Indices,
 )
-from sim.engine.maxplus.play import Estimate, Played
-from sim.engine.maxplus.routine import Form, PlayedOperation
-from sim.engine.record import Record
+from sim.engine.replay.play import Estimate, Played
+from sim.engine.replay.routine import Form, PlayedOperation
 from sim.engine.tracks import COMMUNICATION, Floats, Track
 from sim.program.causes import PIPELINE, Cause
 from sim.program.exchange import message_stream

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.errors import InputError
+from sim.engine.columns.shape import Shape
+from sim.engine.columns.weights import NOTHING, Floats, Table, Weights
 from sim.engine.folded import CommunicateStep, ComputeStep, Step
-from sim.engine.replay_shape import Shape
-from sim.engine.replay_weights import NOTHING, Floats, Table, Weights
 from sim.program.operations import COMPUTE_STREAM
 
 Term = tuple[int, int]  # node, row of its weight

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.engine.maxplus.grid import grid_of
+from sim.engine.replay.grid import grid_of
 from sim.parallel.schedule import schedule, table
 
 STYLES = ["batched", "async-send", "overlapped"]

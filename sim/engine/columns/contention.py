@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from sim.config.errors import InputError
 from sim.engine.clock import end_of, perform
+from sim.engine.columns.weights import Floats
 from sim.engine.folded import ComputeStep, FoldedProgram
-from sim.engine.replay_weights import Floats
 
 _ROUNDING = 1e-12  # of the step: what sums of times are off by
 SAMPLES, TOLERANCE = 20, 0.01

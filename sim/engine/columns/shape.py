@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sim.config.errors import InputError
+from sim.engine.columns.weights import Floats
 from sim.engine.critical_path import joins
 from sim.engine.folded import ComputeStep, FoldedProgram, Step
-from sim.engine.replay_weights import Floats
 from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.operations import COMPUTE_STREAM
