@@ -5,14 +5,15 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
-from IPython.core.inputtransformer2 import TransformerManager
-from jupyter_client import AsyncKernelManager
-from nbclient import NotebookClient
 
 from tests.test_readme import parts
+
+if TYPE_CHECKING:  # they take seconds to load, which collecting the tests would
+    from jupyter_client import AsyncKernelManager
+    from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = ("async_against_sync", "how_stale", "which_graph", "compression")
@@ -33,16 +34,16 @@ LONG = {"calibrate_a_node", "choosing_a_layout", "compression", "cost_and_goodpu
 per_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def code_cells(notebook: "NotebookNode") -> "list[NotebookNode]":
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def said(notebook: nbformat.NotebookNode) -> str:
+def said(notebook: "NotebookNode") -> str:
     """What the last cell prints."""
     return "".join(output.get("text", "") for output in code_cells(notebook)[-1].outputs)
 
 
-def shown(notebook: nbformat.NotebookNode) -> list[set[str]]:
+def shown(notebook: "NotebookNode") -> list[set[str]]:
     """Per cell, the kinds of output."""
     return [
         {kind for output in cell.outputs for kind in output.get("data", {"error": ""})}
@@ -51,8 +52,10 @@ def shown(notebook: nbformat.NotebookNode) -> list[set[str]]:
 
 
 @pytest.fixture(scope="module")
-def kernel() -> Iterator[AsyncKernelManager]:
+def kernel() -> "Iterator[AsyncKernelManager]":
     """One kernel for all notebooks, so that what they import is loaded once."""
+    from jupyter_client import AsyncKernelManager
+
     manager = AsyncKernelManager(kernel_name="python3")
     paths = os.pathsep.join((str(ROOT / "notebooks"), str(ROOT)))  # their studies, and sim
     asyncio.run(manager.start_kernel(env={**os.environ, "PYTHONPATH": paths}))
@@ -66,10 +69,13 @@ def kernel() -> Iterator[AsyncKernelManager]:
     ids=lambda path: path.stem,
 )
 def test_a_notebook_runs_and_shows_what_is_stored(
-    path: Path, tmp_path: Path, kernel: AsyncKernelManager
+    path: Path, tmp_path: Path, kernel: "AsyncKernelManager"
 ) -> None:
     if path.stem in NEEDS_TORCH:
         pytest.importorskip("torch", reason=f"{path.name} runs torch")
+    import nbformat
+    from nbclient import NotebookClient
+
     stored = nbformat.read(path, as_version=4)
     fresh = nbformat.read(path, as_version=4)
     begin = nbformat.v4.new_code_cell(f"%reset -f\n%cd -q {tmp_path}")
@@ -85,6 +91,9 @@ def test_a_notebook_runs_and_shows_what_is_stored(
 
 @per_notebook
 def test_a_notebook_defines_nothing_of_its_own(path: Path) -> None:
+    import nbformat
+    from IPython.core.inputtransformer2 import TransformerManager
+
     for cell in code_cells(nbformat.read(path, as_version=4)):
         source = TransformerManager().transform_cell(cell.source)  # magics as calls
         kinds = {type(node) for node in ast.walk(ast.parse(source))}
