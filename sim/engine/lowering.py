@@ -13,7 +13,7 @@ from sim.engine.communicators import scope_of
 from sim.engine.costs import Cost, Costs
 from sim.engine.folded import CommunicateStep, ComputeStep, Item, Loads, Step, Traffic
 from sim.engine.outline import Computation, Cut, Entry, Meeting, Named
-from sim.engine.transfers import Desk
+from sim.engine.transfers import RankTransfers
 from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.memory import added
@@ -32,7 +32,7 @@ class Lowering:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: RankTransfers,
         stage: int,
         slowdown: float,
         *,

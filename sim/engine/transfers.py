@@ -104,9 +104,9 @@ class TransferDesk:
             on_link[link, group] = before[0] + port, before[1] + nic
         return on_link
 
-    def at(self, index: int) -> "Desk":
+    def at(self, index: int) -> "RankTransfers":
         """The desk as the rank at this place sees it."""
-        return Desk(self, index)
+        return RankTransfers(self, index)
 
     def group_at(self, index: int, scope: Scope) -> int:
         """The communicator of a scope that this rank is a member of, or `NOBODY`."""
@@ -256,7 +256,7 @@ def _members(groups: Indices) -> Indices:
     return np.unique(groups[groups != NOBODY])
 
 
-class Desk:
+class RankTransfers:
     """What one rank asks of the transfer desk."""
 
     def __init__(self, desk: TransferDesk, index: int) -> None:
@@ -332,7 +332,7 @@ NO_TRAFFIC = Traffic(0.0, 0.0, ())
 class OwnLinks:
     """The links of one rank, as `sim.engine.costs` asks for them."""
 
-    desk: Desk
+    desk: RankTransfers
     stage: int
 
     def seconds(self, call: Collective) -> float:

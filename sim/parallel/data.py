@@ -149,7 +149,7 @@ def reduced(
     What follows the reduce-scatter runs beside the next one (`all_reduce_stream` of FSDP2,
     `_all_reduce_stream` of FSDP1), unless all of it blocks the compute stream.
     """
-    rounds = job.known.once(
+    rounds = job.known.memo(
         ("sums", job.key, *parameters.items()), lambda: tuple(_rounds(job, parameters))
     )
     done: list[Operation] = []
@@ -203,7 +203,7 @@ def weights_gathered(
 ) -> tuple[Collective, ...]:
     """The collectives that bring a rank what others hold or have updated of these parameters;
     `near` ranks hold all of it among them."""
-    return job.known.once(
+    return job.known.memo(
         ("gathers", job.key, near, *parameters.items()),
         lambda: tuple(_gathers(job, parameters, near)),
     )

@@ -46,7 +46,7 @@ class Job(EffectivePlan):
 
     def block(self, kind: str, again: Again = ALONE) -> Block:
         """What a block of this kind does on one rank of this job."""
-        return self.known.once(
+        return self.known.memo(
             ("block", kind, again, self.workload),
             lambda: block(kind, self.execution, self.rule, again),
         )
@@ -97,7 +97,7 @@ class Job(EffectivePlan):
     def recipe(self) -> Recipe | None:
         """That of linear layers, none at 16 bits and more. Raises `InputError`."""
         plan = self.plan
-        found = self.known.once(
+        found = self.known.memo(
             ("recipe", plan.precision, repr(plan.recipe)),
             lambda: self.stack.recipe(plan.precision, plan.recipe, where="plan, recipe"),
         )
@@ -202,7 +202,7 @@ class Job(EffectivePlan):
         """Parameters that one rank holds of some chunks, by group."""
         own = tuple(chunks)
         key = "parameters", self.workload, own
-        return self.known.once(
+        return self.known.memo(
             key,
             lambda: added(
                 *(
@@ -215,7 +215,7 @@ class Job(EffectivePlan):
     def matrices(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
         """The weight matrices that one rank holds of some chunks, by group."""
         own = tuple(chunks)
-        return self.known.once(("matrices", self.workload, own), lambda: self._matrices(own))
+        return self.known.memo(("matrices", self.workload, own), lambda: self._matrices(own))
 
     def _matrices(self, chunks: tuple[Chunk, ...]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
         found: dict[ParameterGroup, tuple[Matrix, ...]] = {}
@@ -232,7 +232,7 @@ class Job(EffectivePlan):
 
     def work(self, kind: str, action: Kind, again: Again = ALONE) -> Work:
         """What a pass (or half of one) executes of a block of this kind."""
-        return self.known.once(
+        return self.known.memo(
             ("work", kind, action, again, self.workload),
             lambda: Work(name=kind, items=self._items(kind, action, again)),
         )

@@ -13,7 +13,7 @@ class Known:
     def __init__(self) -> None:
         self._answers: dict[Key, Any] = {}
 
-    def once(self, key: Key, make: Callable[[], Made]) -> Made:
+    def memo(self, key: Key, make: Callable[[], Made]) -> Made:
         """What `make` gives, made once for each key; keys begin with what they are for."""
         if key not in self._answers:
             self._answers[key] = make()
@@ -22,4 +22,4 @@ class Known:
 
     def number(self, key: Key) -> int:
         """A number for each key."""
-        return self.once(("number", *key), lambda: len(self._answers))
+        return self.memo(("number", *key), lambda: len(self._answers))

@@ -69,7 +69,7 @@ def memories(job: Job, program: Program) -> list[Memory]:
 def state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...] = ()) -> State:
     """The state of a parameter group of some chunks, by default of all stages together."""
     chunks = chunks or sum(job.chunks, ())
-    return job.known.once(("state", job.key, group, chunks), lambda: _state_of(job, group, chunks))
+    return job.known.memo(("state", job.key, group, chunks), lambda: _state_of(job, group, chunks))
 
 
 def _state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...]) -> State:
@@ -246,7 +246,7 @@ def _before_gradients(job: Job, chunk: Chunk, sends: bool) -> Mapping[Kind, Memo
             for kind in KINDS
         }
 
-    return job.known.once(("before gradients", job.workload, chunk, sends), passes)
+    return job.known.memo(("before gradients", job.workload, chunk, sends), passes)
 
 
 def _left_by(block: Block, kind: Kind) -> float:
@@ -320,7 +320,7 @@ def _launches(item: Item) -> int:
 def fragmented(job: Job) -> list[float]:
     """Per stage the bytes that its allocator has reserved but cannot use."""
     return [
-        job.known.once(("fragmented", job.key, chunks), partial(_fragmented, job, stage))
+        job.known.memo(("fragmented", job.key, chunks), partial(_fragmented, job, stage))
         for stage, chunks in enumerate(job.chunks)
     ]
 

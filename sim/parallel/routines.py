@@ -47,7 +47,7 @@ def routine(job: Job, stage: int, ends: tuple[Ends, ...], occasion: Occasion) ->
 
 def _passes(job: Job, stage: int, ends: tuple[Ends, ...], number: int) -> "_ChunkPasses":
     chunk, own = job.chunks[stage][number], ends[number]
-    return job.known.once(("passes", job.key, chunk, own), lambda: _ChunkPasses(job, chunk, own))
+    return job.known.memo(("passes", job.key, chunk, own), lambda: _ChunkPasses(job, chunk, own))
 
 
 def _sends_tokens(*routines: Routine) -> bool:
@@ -95,7 +95,7 @@ class _ChunkPasses:
             return self.on(Occasion(own, 0, occasion.first))
         key = "turns", self.key, own, occasion.first, other.key, partner
         taken = self._taken_beside(other, partner) if own == "F" else self._grown(occasion)
-        return self.job.known.once(key, lambda: _turns(own, alone, beside, taken))
+        return self.job.known.memo(key, lambda: _turns(own, alone, beside, taken))
 
     def _taken_beside(self, other: "_ChunkPasses", partner: Kind) -> MemoryUse:
         """Memory of a forward pass and of the one beside it, layer by layer: what one keeps takes

@@ -82,7 +82,7 @@ def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
     for stage, chunks in enumerate(job.chunks):
         occasions, ends = schedule.actions[stage].occasions, ends_of(schedule, stage)
         held = chunks, job.copies[stage], job.plan.versions(stage)
-        yield job.known.once(
+        yield job.known.memo(
             ("stage", job.key, *held, alone, ends, occasions),
             partial(_stage, job, stage, ends, occasions, alone, drains),
         )
@@ -97,7 +97,7 @@ def _stage(
     drains: bool,
 ) -> Stage:
     opening = _opening(job)
-    closing = job.known.once(
+    closing = job.known.memo(
         ("closing", job.key, job.chunks[stage], job.copies[stage], alone),
         lambda: _closing(job, stage, alone=alone),
     )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sim.engine.costs import Costs
 from sim.engine.replay.play import FoldedMachine
-from sim.engine.transfers import Desk
+from sim.engine.transfers import RankTransfers
 from sim.parallel import schedule as schedules
 from sim.parallel.chunk import Chunk
 from sim.parallel.job import Job
@@ -98,7 +98,7 @@ class StreamBounds:
 
     def __init__(self, machines: Callable[[Program], FoldedMachine]) -> None:
         self._machines = machines
-        self._known: dict[tuple[int, ...], tuple[Routine, Desk, Mapping[str, float]]] = {}
+        self._known: dict[tuple[int, ...], tuple[Routine, RankTransfers, Mapping[str, float]]] = {}
 
     def seconds(self, program: Program, microbatches: int) -> float:
         """A lower bound of the step time of this program, and of longer ones like it; what only
@@ -117,7 +117,7 @@ class StreamBounds:
             longest = max(longest, *added(*middle["F"], least).values(), 0.0)
         return longest * max(microbatches // len(program.schedule.ways) - 2, 0)
 
-    def _streams(self, routine: Routine, desk: Desk, stage: int) -> Mapping[str, float]:
+    def _streams(self, routine: Routine, desk: RankTransfers, stage: int) -> Mapping[str, float]:
         """The seconds of a routine's communication on each stream."""
         key = id(routine), id(desk), stage
         if key not in self._known:

@@ -97,7 +97,7 @@ class MeshLayouts:
         if key not in self._stays:
             job = self._job(plan)
             stages = (
-                self._known.once(
+                self._known.memo(
                     ("stays", job.key, chunks, plan.versions(stage)), partial(_resident, job, stage)
                 )
                 for stage, chunks in enumerate(job.chunks)
@@ -127,7 +127,7 @@ class MeshLayouts:
             plan=plan if offload == plan.offload else replaced(plan, offload=offload),
             stack=space.stack,
             device=device,
-            chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan, device)),
+            chunks=self._known.memo(key, lambda: chunks_of(self._model, space.stack, plan, device)),
             checks=space.topology.checks,
             node=space.topology.gpus_per_node,
             known=self._known,
@@ -145,7 +145,7 @@ class MeshLayouts:
 
     def _memory(self, job: Job, program: Program) -> float:
         """The bytes that the fullest stage needs, with what the allocator cannot give back."""
-        return self._known.once(
+        return self._known.memo(
             ("memory", program.schedule, program.stages),
             lambda: float((peaks(program) + fragmented(job)).max()),
         )

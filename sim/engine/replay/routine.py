@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.costs import Costs, Parts
-from sim.engine.transfers import Desk
+from sim.engine.transfers import RankTransfers
 from sim.program.operations import (
     INPUT,
     Collective,
@@ -75,7 +75,7 @@ class RoutineMap:
 
 
 def routine_map(
-    routine: Routine, costs: Costs, desk: Desk, stage: int, streams: Sequence[str]
+    routine: Routine, costs: Costs, desk: RankTransfers, stage: int, streams: Sequence[str]
 ) -> RoutineMap:
     """Play a routine with forms; `streams` are the side streams of the whole program."""
     player = _Player(costs, desk, stage, streams)
@@ -87,7 +87,9 @@ def routine_map(
 class _Player:
     """The law of `sim.engine.role_process`, for one routine by itself."""
 
-    def __init__(self, costs: Costs, desk: Desk, stage: int, streams: Sequence[str]) -> None:
+    def __init__(
+        self, costs: Costs, desk: RankTransfers, stage: int, streams: Sequence[str]
+    ) -> None:
         self.costs, self.desk, self.stage = costs, desk, stage
         self.size = FIRST_STREAM + len(streams)
         self.free = {name: self._input(FIRST_STREAM + n) for n, name in enumerate(streams)}

@@ -13,7 +13,7 @@ import numpy as np
 from sim.engine.costs import Costs, Parts
 from sim.engine.folded import Traffic
 from sim.engine.replay.pipeline import Floats
-from sim.engine.transfers import Desk
+from sim.engine.transfers import RankTransfers
 from sim.program.operations import (
     COMPUTE_STREAM,
     Collective,
@@ -62,7 +62,7 @@ class StepTail:
 
 
 def stage_closing(
-    closing: Routine, stage: int, desk: Desk, costs: Costs, stage_of: Sequence[int]
+    closing: Routine, stage: int, desk: RankTransfers, costs: Costs, stage_of: Sequence[int]
 ) -> StepTail:
     """The closing operations of a stage; `stage_of` tells the stages of roles."""
     steps = []
