@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import waited
 from sim.engine.accounts import Account, accounts, blame_stragglers
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sim.uncertainty.draws import Split
 
 SCENARIO, ANSWER = Scenario, Result
+_OF_PASS, _HELD = 1e-4, 2.5e3  # s and bytes of each pass of each rank that is played by itself
 
 
 def set_up(scenario: Scenario, *, task: Any = None, brief: bool = False) -> PlanSetup:
@@ -52,6 +54,8 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
     no transfers share a link; "auto" takes it there, and the result says so (`Result.engine`).
     Raises `InputError`.
     """
+    if unfold:
+        _refuse_many_ranks(setup)
     began = time.perf_counter()
     with garbage_left():
         program = training_step(setup.job)
@@ -69,6 +73,14 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
         return report(
             setup, program, record, spent, wall_seconds=wall, healthy=healthy, others=others
         )
+
+
+def _refuse_many_ranks(setup: PlanSetup) -> None:
+    """Refuse more ranks, each by itself, than there is time or memory for. Raises `InputError`."""
+    ranks, plan = setup.machine.topology.gpus, setup.job.plan
+    passes = ranks * 2 * plan.interleave * plan.microbatches
+    limit.refuse_long("--unfold", f"{ranks:,} ranks", passes * _OF_PASS)
+    limit.refuse_large("--unfold", f"{ranks:,} ranks", passes * _HELD)
 
 
 def pace(setup: PlanSetup) -> Pace:

@@ -156,3 +156,8 @@ def test_a_slower_switch_inside_the_node_is_felt():
 def test_a_plan_that_cannot_be_meant_is_refused(settings, complaint):
     with pytest.raises(InputError, match=complaint):
         run(small(**settings))
+
+
+def test_ranks_by_themselves_say_how_long_they_take() -> None:
+    with pytest.raises(InputError, match=r"16,384 ranks would take .*ask for less"):
+        run("llama3-405b-16k", unfold=True)

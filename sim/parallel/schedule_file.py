@@ -28,7 +28,7 @@ class Cell(NamedTuple):
 _ACTION = re.compile(
     r"(\d{1,9})(F|B|I|W|UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)(\d{0,9})"
 )
-_PAIR = re.compile(r"\(([^)]*)\)OVERLAP_F_B")
+_PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
 
 
 def to_text(schedule: Schedule) -> str:

@@ -1,5 +1,6 @@
 """Schedules written as PyTorch writes them: read back, and refused where they cannot run."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,10 @@ def test_passes_that_wait_for_one_anothers_messages_are_refused_by_every_engine(
     }  # fmt: skip
     with pytest.raises(InputError, match=r"stage 0 waits forever at 'B0\.0'"):
         run(described(document), engine=engine)
+
+
+def test_parentheses_that_never_close_are_refused_at_once() -> None:
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="is not an action"):
+        from_text("(" * 80_000)
+    assert time.monotonic() - begun < 2.0

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,8 @@ def points(
         counts = ", ".join(f"{axis.key} {len(axis.values)}" for axis in axes)
         raise InputError("--zip", f"unequal numbers of values ({counts})", "give each as many")
     values = [axis.values for axis in axes]
+    side = min(lengths, default=1) if zipped else prod(map(len, values))
+    _refuse_many(len(rows) * side, "sim sweep")
     grid: Iterable[tuple[Any, ...]] = (
         zip(*values, strict=True) if zipped and axes else product(*values)
     )

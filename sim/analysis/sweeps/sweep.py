@@ -18,7 +18,7 @@ from sim.analysis.sweeps import executors, fingerprint
 from sim.analysis.sweeps.points import Point
 from sim.analysis.sweeps.store import Store
 from sim.analysis.sweeps.table import WALL, Row, table
-from sim.config import reads
+from sim.config import limit, reads
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.stopping import so_far
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_OF_POINT = 0.01  # s, of the quickest
 _TRIED = 64  # points of a value, until one of them is no mistake
 
 Answer = tuple[str, str, reads.Reads]  # a task's key, its row, what was read
@@ -63,6 +64,7 @@ def sweep(
     table counts stored rows that were computed again because the disk has spoiled them. Raises
     `InputError` for keys that do not exist and values of the wrong kind, before any work.
     """
+    limit.refuse_long("sim sweep", f"{len(points):,} points", len(points) * _OF_POINT)
     asked = [{**(always or {}), **point} for point in points]
     check(scenario, asked, always or {})
     keys = [fingerprint.key(scenario, point, (samples,)) for point in asked]
