@@ -1,5 +1,6 @@
 """The main job: published steps, accounts, stragglers, laws."""
 
+from contextvars import copy_context
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim import run
-from sim.config import catalog
+from sim.config import catalog, limit
 from sim.config.errors import InputError
 from sim.kind import load
 from sim.scenario.scenario import Scenario, Straggler
@@ -159,5 +160,9 @@ def test_a_plan_that_cannot_be_meant_is_refused(settings, complaint):
 
 
 def test_ranks_by_themselves_say_how_long_they_take() -> None:
-    with pytest.raises(InputError, match=r"16,384 ranks would take .*ask for less"):
+    def within_ten_seconds() -> None:
+        limit.allow(10.0)
         run("llama3-405b-16k", unfold=True)
+
+    with pytest.raises(InputError, match=r"16,384 ranks would take .*ask for less"):
+        copy_context().run(within_ten_seconds)
