@@ -39,6 +39,8 @@ RINGS = {
         ["analysis.comparison"],
         ["interface.formats", "interface.frameworks"],
         ["analysis.calibration"],
+        ["analysis.program_version"],
+        ["analysis.executors"],
         ["analysis.sweeps"],
         ["analysis.search"],
         ["analysis.explanation"],

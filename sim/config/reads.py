@@ -98,7 +98,7 @@ def recorded() -> Iterator[Reads]:
         yield seen
     finally:
         _reads.reset(token)
-        _add(seen)
+        rest_on(seen)
 
 
 def so_far() -> list[str]:
@@ -119,7 +119,7 @@ def remembered(most: int) -> Callable[[Callable[Args, Answer]], Callable[Args, A
             key = (args, tuple(kwargs.items()))
             known = kept.get(key)
             if known is not None and holds(known[0]):
-                _add(known[0])
+                rest_on(known[0])
                 return known[1]
             with recorded() as seen:
                 answer = function(*args, **kwargs)
@@ -190,11 +190,12 @@ def _names(folder: Path) -> list[str]:
 
 
 def _note(look: Look, path: Path, found: str) -> str:
-    _add({(look, name_of(path)): found})
+    rest_on({(look, name_of(path)): found})
     return found
 
 
-def _add(seen: Reads) -> None:
+def rest_on(seen: Reads) -> None:
+    """Count this among what was looked at: an answer from memory rests on it."""
     reads = _reads.get()
     if reads is not None:
         reads.update(seen)

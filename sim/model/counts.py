@@ -48,6 +48,7 @@ def active_parameters(model: Model) -> int:
     return round(active)
 
 
+@remembered(FOLDER)
 def model_flops(model: Model, batch: int, *, frozen: bool = False) -> float:
     """Matrix-multiplication FLOPs of one step of `batch` sequences, forward and backward.
 

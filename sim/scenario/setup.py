@@ -15,6 +15,7 @@ from sim.model.model import Model
 from sim.parallel.axis import axes
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
+from sim.parallel.known import known_of
 from sim.parallel.offloading import with_checkpoints
 from sim.parallel.plan import Plan
 from sim.parallel.resolved import resolved
@@ -118,6 +119,7 @@ def assemble(
         chunks=chunks_of(model, stack, plan, topology.device),
         checks=topology.checks,
         node=topology.gpus_per_node,
+        known=known_of(model, stack, topology.device, topology.device.measured),
     )
     check_job(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)

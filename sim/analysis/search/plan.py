@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from sim.analysis.executors import Jobs
 from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.choices.named import parsed
 from sim.analysis.search.search import BEST, WITHIN, search
@@ -27,7 +28,7 @@ def plan(
     only: Values = (),
     without: Values = (),
     within: float = WITHIN,
-    jobs: int | None = None,
+    jobs: Jobs = None,
     price: str | None = None,
     framework: str = "",
     best: int = BEST,
@@ -36,10 +37,11 @@ def plan(
 
     `global_batch` are the sequences of a step, `seq` their tokens, if not the model's. Only these
     values of choices are searched, or these are left out: texts as `sim plan --only` takes them
-    ("zero=1,3"), or a mapping. Layouts may take `within` times as long as the best; `price` is a
-    GPU's rent such as "2 USD/h" instead of the topology's. For a `framework` what it can be told is
-    searched, unless `only` says otherwise. The `best` so many are played in full. Raises
-    `InputError`, `FitError` where no layout fits into memory.
+    ("zero=1,3"), or a mapping. Layouts may take `within` times as long as the best; `jobs` are
+    processes, or the address of a Dask scheduler; `price` is a GPU's rent such as "2 USD/h" instead
+    of the topology's. For a `framework` what it can be told is searched, unless `only` says
+    otherwise. The `best` so many are played in full. Raises `InputError`, `FitError`
+    where no layout fits into memory.
     """
     where = space(
         model,

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from sim.analysis import executors
 from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.families import Family, bounded, evaluated_layouts, families
 from sim.analysis.search.layouts import Pruned, meshes
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
-from sim.analysis.sweeps import executors
 from sim.config.errors import FitError, InputError
 from sim.config.progress import counted, metered, part, whole
 from sim.model.kinds import check_layers
@@ -32,16 +32,16 @@ _WAVE = 2  # families that are looked at first
 
 @whole("layouts")
 def search(
-    space: Space, *, jobs: int | None = None, best: int = BEST, within: float = WITHIN
+    space: Space, *, jobs: executors.Jobs = None, best: int = BEST, within: float = WITHIN
 ) -> SearchResult:
     """The layouts of a space that take at most `within` times as long as the best when nothing
     contends, and the `best` of these played in full. Raises `InputError` where none divides and
     fits."""
     with garbage_left():
-        return _search(space, jobs or executors.cores(), best, within)
+        return _search(space, jobs, best, within)
 
 
-def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
+def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> SearchResult:
     began = time.perf_counter()
     check_layers(space.model)
     pruned, evaluated = Pruned(), list[Layout]()
@@ -56,7 +56,7 @@ def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     ):
         for wave in _waves(some):
             tasks = [(family, standings) for family in wave]
-            for found, left_out in executors.here(evaluated_layouts, tasks, jobs=jobs):
+            for found, left_out in executors.answers(evaluated_layouts, tasks, jobs=jobs):
                 evaluated += found
                 pruned.add(left_out)
                 more(1)
@@ -101,9 +101,9 @@ def _stoppable() -> Iterator[_Stoppable]:
         own.stopped = True
 
 
-def _most_promising_first(families: Sequence[Family], jobs: int) -> list[Family]:
+def _most_promising_first(families: Sequence[Family], jobs: executors.Jobs) -> list[Family]:
     """Families in the order of the shortest bounds of their layouts."""
-    found = executors.here(bounded, families, jobs=jobs)
+    found = executors.answers(bounded, families, jobs=jobs)
     bounds = dict(counted(found, total=len(families), unit="family"))
     return sorted(families, key=lambda family: (bounds[family.number], family.number))
 
@@ -117,11 +117,11 @@ def _waves(families: Sequence[Family]) -> Iterator[Sequence[Family]]:
         first, size = first + size, 2 * size
 
 
-def _play(space: Space, ranked: list[Layout], best: int, jobs: int) -> None:
+def _play(space: Space, ranked: list[Layout], best: int, jobs: executors.Jobs) -> None:
     """Play the best layouts in full: as long as contention puts them behind others, these too."""
     while asked := [(space, number, layout) for number, layout in enumerate(ranked[:best])
                     if layout.result is None]:  # fmt: skip
-        results = executors.here(_result, asked, jobs=jobs)
+        results = executors.answers(_result, asked, jobs=jobs)
         for number, result in counted(results, total=len(asked), unit="layout played"):
             ranked[number] = replace(ranked[number], result=result)
         ranked.sort(key=_rank)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim import kind
+from sim.analysis.executors import Jobs
 from sim.analysis.sweeps import points, table
 from sim.analysis.sweeps.sweep import sweep as swept
 from sim.config.errors import InputError
@@ -69,8 +70,7 @@ def sweep(
     csv: str | PathLike[str] | None = None,
     samples: int | None = None,
     store: str | PathLike[str] | None = None,
-    jobs: int | None = None,
-    cluster: str | None = None,
+    jobs: Jobs = None,
     price: str | None = None,
     settings: Settings = (),
 ) -> Sweep:
@@ -78,7 +78,8 @@ def sweep(
 
     `vary` are texts as `sim sweep --vary` takes them ("plan.tp=1,2,4"), or a mapping of keys to
     values; `zipped` takes values side by side. `csv` has a point a row. `samples` steps with
-    stragglers are drawn at each. `store` is the SQLite file that keeps results, if any. `settings`
+    stragglers are drawn at each. `store` is the SQLite file that keeps results, if any. `jobs` are
+    processes, or the address of a Dask scheduler. `settings`
     hold at every point, and so does the `price` of a GPU. Raises `InputError`.
 
     >>> sweep("gpt2-one-gpu", {"plan.microbatch": [1, 2]}, jobs=1).points
@@ -102,7 +103,6 @@ def sweep(
         samples=samples or 0,
         store=None if store is None else Path(store),
         jobs=jobs,
-        cluster=cluster,
     )
     return Sweep(
         scenario=job if isinstance(job, str) else job.name,

@@ -1,22 +1,15 @@
 """Under what a stored answer is found: the question and the program that answered it."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from json import dumps
-from pathlib import Path
 from typing import Any
 
-import sim
+from sim.analysis.program_version import program_version
 from sim.analysis.sweeps.points import Point
 from sim.config.errors import InputError
 from sim.config.reads import joined
 from sim.scenario.scenario import BaseScenario
-
-# Packages that numbers come from; the last two train the models of shared updates.
-_COMPUTES = ("numpy", "simpy", "torch", "scikit-learn")
 
 
 def key(scenario: str | BaseScenario, point: Point, extra: tuple[Any, ...] = ()) -> str:
@@ -47,36 +40,3 @@ def _told(value: Any) -> Any:
         return value.tolist()
     what = f"a {type(value).__name__} cannot be told apart from another"
     raise InputError("sim sweep", what, "describe the scenario by files, or by objects of sim")
-
-
-def program_version() -> str:
-    """A hash of the package's source, of modules added to it, and of what it computes with."""
-    added = {
-        name: file
-        for name, module in list(sys.modules.items())
-        if name.startswith("sim.") and (file := getattr(module, "__file__", None))
-        if not file.startswith(str(_ROOT))
-    }
-    own = _own_version()
-    return joined([own, *(_source(name, Path(added[name])) for name in sorted(added))])
-
-
-_ROOT = Path(sim.__file__).parent
-
-
-@cache
-def _own_version() -> str:
-    files = sorted(_ROOT.rglob("*.py"))
-    texts = [_source(str(path.relative_to(_ROOT)), path) for path in files]
-    return joined([*texts, *map(_version, _COMPUTES)])
-
-
-def _source(name: str, path: Path) -> str:
-    return f"{name}\n{path.read_text(encoding='utf-8')}"
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim import kind
+from sim.analysis import executors
 from sim.analysis.samples.samples import drawn
-from sim.analysis.sweeps import executors, fingerprint
+from sim.analysis.sweeps import fingerprint
 from sim.analysis.sweeps.points import Point
 from sim.analysis.sweeps.store import Store
 from sim.analysis.sweeps.table import WALL, Row, table
@@ -51,15 +52,14 @@ def sweep(
     always: Point | None = None,
     samples: int = 0,
     store: Path | None = None,
-    jobs: int | None = None,
-    cluster: str | None = None,
+    jobs: executors.Jobs = None,
 ) -> "pd.DataFrame":
     """Simulate a scenario at every point, with what holds `always`; a table in the order of the
     points.
 
     Invalid points stay in the table with `valid` false and a `reason`. `store` keeps results, so
     that an interrupted sweep continues and a repeated one answers at once; `jobs` processes (one a
-    core) or the Dask scheduler at `cluster` do the work; with `samples` so many steps with
+    core), or the Dask scheduler at this address, do the work; with `samples` so many steps with
     stragglers are drawn at every point (`analysis.samples`). The attribute `damaged` of the
     table counts stored rows that were computed again because the disk has spoiled them. Raises
     `InputError` for keys that do not exist and values of the wrong kind, before any work.
@@ -74,11 +74,11 @@ def sweep(
     ]
     damaged = 0
     if store is None:
-        rows = _computed(tasks, {}, None, jobs, cluster)
+        rows = _computed(tasks, {}, None, jobs)
     else:
         with Store(store) as results:
             stored = {key: text for key in keys if (text := results.get(key)) is not None}
-            rows = _computed(tasks, stored, results, jobs, cluster)
+            rows = _computed(tasks, stored, results, jobs)
             damaged = results.damaged
     found = [
         (point, json.loads(rows[task.key]))
@@ -140,13 +140,12 @@ def _computed(
     tasks: Sequence[SweepTask],
     rows: dict[str, str],
     store: Store | None,
-    jobs: int | None,
-    cluster: str | None,
+    jobs: executors.Jobs,
 ) -> dict[str, str]:
     """The rows of all tasks by key; each new row is stored at once."""
     missing = list({task.key: task for task in tasks if task.key not in rows}.values())
     total = len(missing) + len(rows)
-    fresh = so_far(_new_rows(missing, jobs, cluster))
+    fresh = so_far(_new_rows(missing, jobs))
     for key, text, seen in counted(fresh, total=total, unit="point", done=len(rows)):
         rows[key] = text
         if store is not None:
@@ -154,29 +153,20 @@ def _computed(
     return rows
 
 
-def _new_rows(
-    tasks: Sequence[SweepTask], jobs: int | None, cluster: str | None
-) -> Iterator[Answer]:
+def _new_rows(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answer]:
+    """Rows as they are found. Refuses those of workers that read other files."""
     if not tasks:
-        return iter(())
-    if cluster is None:
-        remedy = "run it again; what is stored stays valid"
-        return _expected(tasks, executors.here(answer, tasks, jobs=jobs), "sim sweep", remedy)
-    answers = executors.cluster(answer, tasks, address=cluster)
-    return _expected(tasks, answers, f"--cluster {cluster}", "install the same everywhere")
-
-
-def _expected(
-    tasks: Sequence[SweepTask], answers: Iterator[Answer], where: str, remedy: str
-) -> Iterator[Answer]:
-    """Refuse answers of workers that run other code, whose keys differ, or read other files."""
+        return
     keys = {task.key for task in tasks}
     held: dict[tuple[tuple[str, str], str], bool] = {}
-    for key, text, seen in answers:
+    for key, text, seen in executors.answers(answer, tasks, jobs):
         held |= {one: reads.holds(dict([one])) for one in seen.items() if one not in held}
         if key not in keys or not all(held[one] for one in seen.items()):
             what = "a worker found another program or other models, topologies or scenarios"
-            raise InputError(where, what, remedy)
+            remedy = "run it again; what is stored stays valid"
+            if isinstance(jobs, str):
+                remedy = "install the same everywhere"
+            raise InputError("sim sweep", what, remedy)
         yield key, text, seen
 
 

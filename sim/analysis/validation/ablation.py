@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sim.analysis.executors import Jobs
 from sim.analysis.validation.errors import summary
 from sim.analysis.validation.shipped import FOLDER
 from sim.analysis.validation.validate import ValidatedTable, validate_each
@@ -48,7 +49,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
 
 
 def ablations(
-    paths: Sequence[Path], *, at_most: int | None = None, jobs: int | None = None
+    paths: Sequence[Path], *, at_most: int | None = None, jobs: Jobs = None
 ) -> list[Ablation]:
     """Every mechanism on every table in which a prediction moves without it."""
     named = mechanisms()

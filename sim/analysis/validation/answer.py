@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sim.analysis.executors import Jobs
 from sim.analysis.validation import coverage as coverages
 from sim.analysis.validation import errors, rows, shipped
 from sim.analysis.validation.settings import NO_SETTINGS
@@ -50,7 +51,7 @@ def validate(
     settings: Settings = (),
     stack_of: Mapping[str, str] = NO_SETTINGS,
     at_most: int | None = None,
-    jobs: int | None = None,
+    jobs: Jobs = None,
     coverage: bool = False,
     quiet: bool = False,
 ) -> Validation:

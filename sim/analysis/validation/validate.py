@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from sim.analysis.sweeps import executors
+from sim.analysis import executors
 from sim.analysis.validation.settings import NO_SETTINGS, check
 from sim.analysis.validation.table import JOB, REQUIRED, number, records, run_by, setup_of
 from sim.config.errors import InputError
@@ -103,7 +103,7 @@ def validate(
     settings: Mapping[str, Any] = NO_SETTINGS,
     stack_of: Mapping[str, str] = NO_SETTINGS,
     at_most: int | None = None,
-    jobs: int | None = None,
+    jobs: executors.Jobs = None,
 ) -> list[ValidatedTable]:
     """Simulate every row of every table, or `at_most` so many of each, evenly spread, with
     `settings` by dotted key, and software by the stacks of `stack_of`. Raises `InputError` for a
@@ -117,7 +117,7 @@ def validate_each(
     *,
     stack_of: Mapping[str, str] = NO_SETTINGS,
     at_most: int | None = None,
-    jobs: int | None = None,
+    jobs: executors.Jobs = None,
 ) -> list[list[ValidatedTable]]:
     """The tables with each variant of settings; what one does not change is simulated once."""
     paths = list(paths)
@@ -153,11 +153,11 @@ def _tables(
 
 
 def _predicted(
-    rows: Sequence[Mapping[str, Any]], variants: Sequence[Mapping[str, Any]], jobs: int | None
+    rows: Sequence[Mapping[str, Any]], variants: Sequence[Mapping[str, Any]], jobs: executors.Jobs
 ) -> dict[int, list[ValidatedRun]]:
     """Per place of a row its prediction with each variant."""
     work = partial(_of_task, variants)
-    answers = so_far(executors.here(work, _together(rows), jobs=jobs))
+    answers = so_far(executors.answers(work, _together(rows), jobs=jobs))
     return dict(counted(chain.from_iterable(answers), total=len(rows), unit="row"))
 
 

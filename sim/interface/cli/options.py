@@ -55,7 +55,26 @@ PROFILES = click.option(
 TASK = click.option(
     "--task", type=INPUT_FILE, metavar="FILE.py", help="What workers learn: Python of your own."
 )
-JOBS = click.option("--jobs", type=Count(most=1024), help="Processes; as many as cores otherwise.")
+
+
+Jobs = int | str | None  # processes, or the address of a Dask scheduler
+
+
+class _Jobs(Count):
+    """Processes, or the address of a Dask scheduler."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "N|ADDRESS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if "://" in str(value) else super().convert(value, param, ctx)
+
+
+JOBS = click.option(
+    "--jobs",
+    type=_Jobs(most=1024),
+    help="Processes, as many as cores otherwise; or a Dask scheduler: tcp://host:8786.",
+)
 
 
 class _Number(click.ParamType[float]):

@@ -60,7 +60,7 @@ def plan(
     only: tuple[str, ...],
     without: tuple[str, ...],
     within: float,
-    jobs: int | None,
+    jobs: options.Jobs,
     price: str | None,
     emit: str | None,
     form: Form,

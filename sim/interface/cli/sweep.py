@@ -30,7 +30,6 @@ from sim.interface.cli.files import Form, answers, output, wrote
 )
 @click.option("--samples", type=options.COUNT, help="Draw so many steps with stragglers.")
 @options.JOBS
-@click.option("--cluster", metavar="ADDRESS", help="Work on this Dask scheduler instead.")
 @click.option(
     "--store",
     type=options.INPUT_FILE,
@@ -50,8 +49,7 @@ def sweep(
     zipped: bool,
     rows: Path | None,
     samples: int | None,
-    jobs: int | None,
-    cluster: str | None,
+    jobs: options.Jobs,
     store: Path,
     forget: bool,
     out: Path | None,
@@ -76,7 +74,6 @@ def sweep(
         samples=samples,
         store=None if forget else store,
         jobs=jobs,
-        cluster=cluster,
         price=price,
         settings=settings,
     )

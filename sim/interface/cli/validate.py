@@ -46,7 +46,7 @@ def validate(
     at_most: int | None,
     stack_of: tuple[str, ...],
     settings: tuple[str, ...],
-    jobs: int | None,
+    jobs: options.Jobs,
     form: Form,
     quiet: bool,
 ) -> None:
@@ -105,7 +105,7 @@ def _write_pages(runs: "Sequence[ValidatedTable]", folder: Path) -> None:
             part.write_text(text, encoding="utf-8")
 
 
-def _ablate(tables: tuple[str, ...], at_most: int | None, jobs: int | None, form: Form) -> None:
+def _ablate(tables: tuple[str, ...], at_most: int | None, jobs: options.Jobs, form: Form) -> None:
     from sim.analysis.validation import ablation, shipped
     from sim.interface.document.terminal import text
     from sim.interface.views.validation import ablations

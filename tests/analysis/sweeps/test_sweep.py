@@ -21,7 +21,8 @@ from click.testing import CliRunner
 
 import sim
 from sim import run
-from sim.analysis.sweeps import executors, fingerprint, sweep, table
+from sim.analysis import executors
+from sim.analysis.sweeps import fingerprint, sweep, table
 from sim.analysis.sweeps.answer import Sweep
 from sim.analysis.sweeps.points import axis, points, rows
 from sim.analysis.sweeps.store import Store
@@ -266,7 +267,7 @@ def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies_at_work(folder
         killed_at: list[int] = []
         killer = threading.Thread(target=kill_later, args=(victim, "runs.db", killed_at))
         killer.start()
-        frame = sweep.sweep("job.toml", grid, cluster=address, store=folder / "runs.db")
+        frame = sweep.sweep("job.toml", grid, jobs=address, store=folder / "runs.db")
         killer.join()
     assert killed_at
     assert 0 < killed_at[0] < len(grid)
@@ -299,12 +300,12 @@ def test_a_dask_cluster_with_tls_answers_those_who_have_its_certificate(folder: 
     ):  # fmt: skip
         address = workers.scheduler_address
         assert address.startswith("tls://")
-        secured = sweep.sweep("job.toml", GRID, cluster=address)
+        secured = sweep.sweep("job.toml", GRID, jobs=address)
         with (
             dask.config.set(dict.fromkeys(keys)),
             pytest.raises(InputError, match="no cluster answers there"),
         ):
-            sweep.sweep("job.toml", GRID, cluster=address)
+            sweep.sweep("job.toml", GRID, jobs=address)
     assert answers(secured) == answers(swept())
 
 
@@ -318,10 +319,10 @@ def test_what_is_sent_to_a_cluster_names_only_what_the_package_defines(
         return map(work, tasks)
 
     monkeypatch.setattr(executors, "cluster", cluster)
-    sweep.sweep("job.toml", GRID[:1], cluster="tcp://host:8786")
+    sweep.sweep("job.toml", GRID[:1], jobs="tcp://host:8786")
     codes = [(code.name, found) for code, found, _ in pickletools.genops(sent[0])]
     named = {str(found) for name, found in codes if name == "GLOBAL"}
-    plain = {"copy_reg _reconstructor", "__builtin__ object"}  # how any object is written
+    plain = {"copy_reg _reconstructor", "__builtin__ object", "functools partial"}
     assert any(name.startswith("sim.analysis.sweeps") for name in named)
     assert {name for name in named if not name.startswith("sim.")} <= plain
 
@@ -369,7 +370,7 @@ def test_files_that_change_meanwhile_end_the_sweep_in_one_line(
         ["--csv=nowhere.csv"],
         ["--vary=plan.tp=1", "--out=table.doc"],
         ["--vary=plan.tp=1", "--store=job.toml"],
-        ["--vary=plan.tp=1", "--cluster=nonsense://x"],
+        ["--vary=plan.tp=1", "--jobs=nonsense://x"],
         [],
     ],
     ids=" ".join,

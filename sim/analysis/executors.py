@@ -1,4 +1,4 @@
-"""Where the work of a sweep runs: in this process, on all cores (joblib), on a Dask cluster."""
+"""Where work runs: in this process, on all cores (joblib), on a Dask cluster."""
 
 import os
 import signal
@@ -7,15 +7,17 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, TypeVar
 
+from sim.analysis.program_version import program_version
 from sim.config import limit, progress
 from sim.config.errors import InputError
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
+Jobs = int | str | None  # processes here, one a core without a number; or the address of a cluster
 
 
 def cores() -> int:
@@ -25,10 +27,29 @@ def cores() -> int:
     return int(cpu_count())
 
 
-def here(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], *, jobs: int | None = None
+def answers(
+    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: Jobs = None
 ) -> Iterator[Answer]:
-    """Answers in the order of completion, from `jobs` processes (default: one a core)."""
+    """Answers in the order of completion, from `jobs` processes or from a cluster's workers. Raises
+    `InputError` where dask is not installed, nothing answers at the address, or workers run another
+    program."""
+    if isinstance(jobs, str):
+        return cluster(partial(_as_here, program_version(), jobs, work), tasks, address=jobs)
+    return here(work, tasks, jobs)
+
+
+def _as_here(version: str, address: str, work: Callable[[Task], Answer], task: Task) -> Answer:
+    """The work of a task by the program that asks for it."""
+    if program_version() != version:
+        what = "a worker runs another version of sim, or of a package that it computes with"
+        raise InputError(f"--jobs {address}", what, "install the same everywhere")
+    return work(task)
+
+
+def here(
+    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int | None = None
+) -> Iterator[Answer]:
+    """Answers from processes of this machine."""
     jobs = min(jobs or cores(), max(len(tasks), 1))
     if jobs == 1:
         yield from map(work, tasks)
@@ -101,11 +122,8 @@ def _die_with(parent: int) -> None:
 def cluster(
     work: Callable[[Task], Answer], tasks: Sequence[Task], *, address: str
 ) -> Iterator[Answer]:
-    """The same from the workers of a Dask scheduler; the work of a dead worker is done again.
-
-    Raises `InputError` where dask is not installed or nothing answers at the address.
-    """
-    where = f"--cluster {address}"
+    """Answers from the workers of a Dask scheduler; the work of a dead worker is done again."""
+    where = f"--jobs {address}"
     try:
         dask: Any = import_module("distributed")
     except ImportError:

@@ -1,0 +1,51 @@
+"""Which program answers: its source, modules added to it, and what it computes with."""
+
+import sys
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import sim
+from sim.config.reads import joined
+
+# Packages that numbers come from; the last two train the models of shared updates.
+_COMPUTES = ("numpy", "simpy", "torch", "scikit-learn")
+
+
+def program_version() -> str:
+    """A hash of the package's source, of modules added to it, and of what it computes with."""
+    return _version_of(len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _version_of(loaded: int) -> str:
+    """The version of a program that has so many modules."""
+    added = {
+        name: file
+        for name, module in list(sys.modules.items())
+        if name.startswith("sim.") and (file := getattr(module, "__file__", None))
+        if not file.startswith(str(_ROOT))
+    }
+    own = _own_version()
+    return joined([own, *(_source(name, Path(added[name])) for name in sorted(added))])
+
+
+_ROOT = Path(sim.__file__).parent
+
+
+@cache
+def _own_version() -> str:
+    files = sorted(_ROOT.rglob("*.py"))
+    texts = [_source(str(path.relative_to(_ROOT)), path) for path in files]
+    return joined([*texts, *map(_version, _COMPUTES)])
+
+
+def _source(name: str, path: Path) -> str:
+    return f"{name}\n{path.read_text(encoding='utf-8')}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
