@@ -68,6 +68,7 @@ def test_a_bound_between_is_best_less_network_against_staler_weights() -> None:
     assert study.time(BOUND, "32") == float("inf")
 
 
+@pytest.mark.long
 def test_some_backup_workers_are_best_under_heavy_tails() -> None:
     """Chen et al. 2016: a few of 100 machines in reserve converge first."""
     study = staleness.backup_workers()
@@ -101,6 +102,7 @@ def test_one_worker_ten_times_as_slow_costs_pairs_little_and_all_reduce_all() ->
     assert study.time(REDUCE, STRAGGLER) > 5.0 * study.time(REDUCE, HEALTHY)
 
 
+@pytest.mark.long
 def test_a_low_rank_saves_bytes_and_time_and_a_very_low_one_costs_loss() -> None:
     """Vogels et al. 2019: time a batch and data sent grow with the rank, rank 1 learns
     less; the best is neither rank 1 nor the gradient itself."""

@@ -296,6 +296,7 @@ def test_a_search_that_is_stopped_before_it_knows_any_layout_has_none(
         search(small(), jobs=1)
 
 
+@pytest.mark.long
 def test_more_gpus_per_batch_are_never_slower() -> None:
     options = {"tp": ("1", "2"), "pp": ("1", "2"), "schedule": ("1f1b",)}
     half, whole = (
@@ -407,6 +408,7 @@ def test_offload_is_searched_where_it_is_asked_for() -> None:
     assert {layout.plan.offload.optimizer for layout in asked.best} == {1.0}
 
 
+@pytest.mark.long
 def test_weights_that_stay_are_searched_with_parameters_that_are_sharded() -> None:
     job = space("gpt2-774m", "dgx-a100-hdr", gpus=8, global_batch=16, only={"zero": ("3",)})
     found = search(job, jobs=1).layouts
@@ -449,6 +451,7 @@ def test_passes_in_pairs_are_evaluated_in_pairs() -> None:
     assert own.pairs == plan.passes().pairs != ()
 
 
+@pytest.mark.long
 def test_layouts_of_experts_are_searched_where_they_are_asked_for() -> None:
     """Experts divided over neighbours, both ways to reach them, passes that take turns."""
     only = {"tp": ("2",), "pp": ("4",), "ep": ("4",), "etp": ("1", "2"), "zero": ("1",),

@@ -290,6 +290,7 @@ def test_ways_to_share_have_a_page_with_what_they_learn(browser: Any, folder: Pa
     opened.close()
 
 
+@pytest.mark.long
 def test_the_page_of_sixteen_thousand_gpus_is_below_three_megabytes(folder: Path) -> None:
     assert written(folder, "llama3-405b-16k").stat().st_size < 3e6
 

@@ -98,7 +98,7 @@ def uncontended(method: str) -> Machine:
     return replace(machine, topology=replace(machine.topology, host=memory))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     variant=st.sampled_from(sorted(EVERY)),
     workers=st.integers(2, 7),

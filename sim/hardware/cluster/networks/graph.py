@@ -39,10 +39,11 @@ class CableGraph(NodeCables):
 
     def check(self, nodes: int, slots: int) -> None:
         super().check(nodes, slots)
-        if lost := set(range(self.vertices)) - paths.reachable(0, self.neighbours):
+        reached = paths.reachable(0, self.neighbours)
+        if len(reached) < self.vertices:
+            lost = next(vertex for vertex in range(self.vertices) if vertex not in reached)
             raise ValueError(
-                f"no path leads from node 0 to node {min(lost)} (gpu {min(lost) * slots}); "
-                "add a cable to it"
+                f"no path leads from node 0 to node {lost} (gpu {lost * slots}); add a cable to it"
             )
 
     @cached_property
