@@ -41,6 +41,7 @@ from sim.scenario.setup import from_scenario
 from tests.campaign.case import ALLOWED, called
 from tests.campaign.jobs import PARTS, Document, drawn
 from tests.engine.precision import LOST
+from tests.reference.second_opinion import differences, known
 
 SAME = 1e-9  # relative; of two ways to the same number
 SLOWER = 2e-3  # relative; what rounding to tiles, and libraries that choose otherwise, may cost
@@ -529,7 +530,16 @@ def _slow_link(job: Job, chance: random.Random) -> str:
 
 
 ALL, SHARED = PARTS, ("shared",)
+
+
+def _as_papers_say(job: Job, chance: random.Random) -> str:
+    """Parameters, FLOPs and bytes are those of the formulas that papers print."""
+    setup = from_scenario(load(job.write()))
+    return "; ".join(differences(setup).values()) if known(setup) else ""
+
+
 LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
+    "it computes and sends what papers say": (STEPS, _as_papers_say),
     "the clock equals the replay": (STEPS, _clock_equals_replay),
     "folded equals unfolded": (STEPS, _unfolded),
     "renaming changes nothing": (ALL, _renamed),
