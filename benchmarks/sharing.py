@@ -17,7 +17,7 @@ from benchmarks import published
 from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
-from sim.hardware.cluster.networks.switch import Switch
+from sim.hardware.cluster.networks.trees import Switch
 from sim.jobs.sharing.methods.gossip import Gossip
 from sim.jobs.sharing.methods.parameter_server import ParameterServer
 from sim.jobs.sharing.plan import Sharing

@@ -50,7 +50,7 @@ from sim.parallel.plan import Plan
 from sim.program.program import Program
 from sim.results.answer import JobAnswer
 from sim.results.by_line import ByLine
-from sim.results.pace import Pace
+from sim.results.likely import Pace
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
 from sim.scenario.settings import FILES, Settings, flat, head_of, put, settings_of, split_key
 from sim.scenario.setup import PlanSetup

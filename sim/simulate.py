@@ -22,12 +22,10 @@ from sim.engine.ordering import fixed_orders
 from sim.engine.play import Engine, play
 from sim.engine.record import Record
 from sim.model.kernels import Kernel
-from sim.parallel.stage_kernels import stage_kernels
+from sim.parallel.job import stage_kernels
 from sim.parallel.step import training_step
 from sim.results.assemble import report
-from sim.results.checkpoint_size import checkpoint_bytes
-from sim.results.likely import likely
-from sim.results.pace import Pace
+from sim.results.likely import Pace, checkpoint_bytes, likely
 from sim.results.result import Result
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import PlanSetup, from_scenario

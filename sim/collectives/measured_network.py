@@ -11,7 +11,7 @@ from statistics import median
 from sim.collectives.algorithms import direct, ring
 from sim.collectives.interconnect import CallCost
 from sim.collectives.schedule import CollectiveKind, offered
-from sim.program.measured_bandwidth import MeasuredBandwidth
+from sim.program.checks import MeasuredBandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,7 +90,7 @@ def dataclasses(package: str, tag: str) -> tuple[type, ...]:
     """The dataclasses of a package's modules that have a `tag` of their own, such as a shape.
 
     >>> [kind.__name__ for kind in dataclasses("sim.hardware.cluster.fabrics", "fabric")]
-    ['FullMesh', 'NvLinkMesh', 'NvSwitch', 'Pcie', 'NvLinkRing', 'TorusFabric']
+    ['FullMesh', 'NvLinkMesh', 'NvLinkRing', 'TorusFabric', 'NvSwitch', 'Pcie']
     """
     return tagged(tuple(modules(package).values()), tag)
 

@@ -47,9 +47,8 @@ class Tagged:
     def choices(self) -> dict[str, Any]:
         """The dataclasses by the value that chooses them."""
         given = self.classes
-        return self._by_value(
-            plugins.dataclasses(given, self.tag) if isinstance(given, str) else given()
-        )
+        classes = plugins.dataclasses(given, self.tag) if isinstance(given, str) else given()
+        return dict(sorted(self._by_value(classes).items()))
 
     def _by_value(self, classes: Iterable[Any]) -> dict[str, Any]:
         return {kind.__dataclass_fields__[self.tag].default: kind for kind in classes}

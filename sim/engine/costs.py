@@ -10,12 +10,38 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from sim.engine.interference import Losses
+from sim.hardware.device import Device
 from sim.program.causes import HOST, Cause
 from sim.program.durations import Duration
 from sim.program.memory import added
 from sim.program.operations import Collective, Segment, Work
 from sim.program.runs import runs
+
+Losses = Mapping[str, float]
+"""Shares of their pace that kernels lose, by class."""
+
+MOST = 0.5  # what a memory-bound kernel loses to one that wants all of the bandwidth too
+
+
+def losses(device: Device, *, ctas: int, moved: float) -> Losses:
+    """The losses of a device's kernels beside one that holds so many SMs and moves so many bytes a
+    second through memory; as a profile has measured them beside an all-reduce, where one has.
+
+    >>> from sim.hardware.device import load
+    >>> losses(load("a100-80gb-sxm"), ctas=27, moved=0.0)["gemm"]
+    0.25
+    """
+    held = max(ctas / device.sms, device.interference) if ctas else 0.0
+    shared = min(moved / (device.memory_bandwidth * device.stream.bandwidth), MOST)
+    own = {"gemm": held, "attention": held, "timed": held, "stream": shared}
+    return own | _measured(device) if ctas else own
+
+
+def _measured(device: Device) -> dict[str, float]:
+    found = device.measured.environment.overlaps if device.measured else ()
+    slow = {one.kernel: one.slowdown for one in found if one.beside == "all_reduce"}
+    return {kernel: 1.0 - 1.0 / max(factor, 1.0) for kernel, factor in slow.items()}
+
 
 Parts = Mapping[Cause, float]
 Kernels = Mapping[str, float]

@@ -12,7 +12,7 @@ from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
 from sim.engine.cable_routes import check_orders, orders
 from sim.hardware.cluster.topology import Topology
-from sim.program.measured_bandwidth import MeasuredBandwidth
+from sim.program.checks import MeasuredBandwidth
 from sim.program.routed import Routed
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from sim.collectives.interconnect import CallCost
 from sim.engine.cable_routes import number_of
 from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Scope, scope_of
+from sim.engine.costs import Losses, losses
 from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
-from sim.engine.interference import Losses, losses
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Link
 from sim.hardware.device import Device

@@ -1,7 +1,7 @@
 """A software stack: what it fuses, what it overlaps, what its host code costs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
@@ -10,8 +10,6 @@ from sim.config import catalog
 from sim.config.calls import Named
 from sim.config.errors import InputError
 from sim.config.units import Bytes, Seconds
-from sim.hardware.allocator import Allocator
-from sim.hardware.script import Script
 from sim.model import precision as recipes
 from sim.model.checkpointing import Checkpointing
 from sim.model.fusion import Context, Fusion, Gradients
@@ -19,6 +17,80 @@ from sim.model.kernels import Precision, weight_width
 from sim.model.precision import Recipe
 from sim.program.exchange import Style
 from sim.program.routed import Dispatcher
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocator:
+    """What a software stack allocates beside the tensors that autograd keeps.
+
+    `half_gradients`: gradients of the weights' precision stay beside their fp32 buffer, for good
+    under data parallelism (torch DDP's buckets), else until the backward pass has ended.
+    `gather_buffers`: persistent buffers of one layer input each, into which tensor-parallel ranks
+    gather. `gather_copies`: ZeRO-1 gathers the updated weights through flat copies.
+    `keeps_outputs`: a stage's output lives until its backward pass.
+    `run_ahead`: kernel launches that the host can be ahead of the device (CUDA's queue holds
+    1024); tensors that a communication stream reads are freed when the device is there (torch
+    `record_stream`), so those of all collectives in the queue are alive at once; 0 where
+    communication does not record streams. `lazy_state`: the optimizer's moments are created in
+    its first step, in blocks that activations left, which must be reserved anew in the second.
+    `flat_step`: the step copies all gradients into flat buffers, in the weights' precision, and its
+    share of them into fp32. No block that activations left is as large, so that torch, whose blocks
+    of different requests are never joined, reserves these beside them.
+    `reports`: whether the peak that the software prints is that of its tensors, or what torch has
+    `reserved` for them.
+    `workspace`: bytes of cuBLAS, for the thread of each direction (torch: 32 MiB on Hopper).
+    """
+
+    half_gradients: bool = False
+    gather_buffers: int = 0
+    gather_copies: bool = False
+    keeps_outputs: bool = False
+    run_ahead: int = 0
+    lazy_state: bool = True
+    flat_step: bool = False
+    reports: Literal["tensors", "reserved"] = "tensors"
+    workspace: Bytes = 2 * 32 * 2.0**20
+
+
+Count = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The settings of a script that comes with the software, by the columns of measured rows.
+
+    `vocab` is that of its tokenizer, `documents` the mean length of what its data set packs into a
+    sequence; `seq`, `microbatch`, `global_batch`, `ep`, `zero`, `no_sync`, `recompute`, `context`,
+    `moments`, `cuda_graph` and `tp_comm_overlap` are as in a plan, `recompute_modules` names what
+    `selective` runs again, `fp8_recipe` is its recipe of eight bits; `wgrad_deferral_limit` is for
+    how many microbatches the output layer's weight gradients wait; `routing` is the law by which a
+    benchmark's gate spreads tokens over experts.
+    """
+
+    vocab: Count | None = None
+    documents: Count | None = None
+    seq: Count | None = None
+    microbatch: Count | None = None
+    global_batch: Count | None = None
+    ep: Count | None = None
+    zero: Literal[0, 1, 2, 3] | None = None
+    no_sync: bool | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    recompute_modules: str | None = None
+    context: Context | None = None
+    cuda_graph: str | None = None
+    tp_comm_overlap: bool | None = None
+    wgrad_deferral_limit: Count | None = None
+    moments: str | None = None
+    fp8_recipe: str | Mapping[str, Any] | None = None
+    routing: Literal["balanced", "round-robin"] | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that it states."""
+        every = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {column: value for column, value in every.items() if value is not None}
+
 
 # What NVIDIA's own runs of TransformerEngine take (Megatron-Bridge, scripts/performance).
 _RECIPES = {"fp8": "current-scaling", "fp4": "nvfp4"}

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sim.model.execution import Execution
-from sim.model.groups import DENSE
+from sim.model.execution import DENSE, Execution
 from sim.model.kernels import MemoryBound
 from sim.model.linear import Linear
 from sim.model.operators import MASK, Items, Operator, tensor_collective

@@ -12,8 +12,7 @@ from typing import Literal, NamedTuple
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
-from sim.model.execution import Execution
-from sim.model.groups import ParameterGroup
+from sim.model.execution import Execution, ParameterGroup
 from sim.model.kernels import GRAPH, GRAPH_END, Item
 from sim.model.kinds import is_layer, specialised
 from sim.model.lora import Lora, module_of

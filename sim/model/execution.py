@@ -5,13 +5,35 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sim.config.errors import InputError
 from sim.model.fusion import Context, Fusion
-from sim.model.groups import ParameterGroup
 from sim.model.kernels import BYTES, Precision
 from sim.model.lora import Lora
 from sim.model.model import Model
 from sim.model.precision import Product, Recipe
 from sim.model.stash import Stash
 from sim.program.routed import Dispatcher
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterGroup:
+    """Parameters whose gradients are summed over the same ranks.
+
+    `split_by` names the axes along which ranks hold different parameters of this group; over all
+    other axes of a stage they are replicated, their gradients summed, and their states sharded by
+    ZeRO (`sim.parallel.replicas`). `low` ones are weights that a recipe (`sim.model.precision`) has
+    in its own format. Those not `trained` have no gradients and no states: frozen ones, and tables
+    whose rows the backward pass itself updates.
+    """
+
+    name: str
+    split_by: tuple[str, ...] = ("tp",)
+    low: bool = False
+    trained: bool = True
+
+
+DENSE = ParameterGroup("dense")
+EXPERTS = ParameterGroup("expert", split_by=("etp", "ep"))
+TABLES = ParameterGroup("tables", split_by=("etp", "ep"), trained=False)
+
 
 if TYPE_CHECKING:
     from sim.model.transformer import Transformer

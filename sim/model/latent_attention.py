@@ -8,8 +8,7 @@ than the hidden states. The rotary part of K comes from the down-projection, one
 
 from dataclasses import replace
 
-from sim.model.execution import Execution
-from sim.model.groups import DENSE
+from sim.model.execution import DENSE, Execution
 from sim.model.kernels import Item, MemoryBound
 from sim.model.linear import Linear
 from sim.model.operators import Operator, belonging, normalise, tensor_collective

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 from sim.config.errors import InputError
-from sim.model.model import Model
-from sim.model.numerics import Numerics
+from sim.model.model import Model, Numerics
 
 
 class Layers(Protocol):

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sim.model.execution import Execution
-from sim.model.groups import DENSE, ParameterGroup
+from sim.model.execution import DENSE, Execution, ParameterGroup
 from sim.model.kernels import Item, Kernel, MemoryBound, Overlap
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective, Kind

@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from sim.model.casts import transposed
-from sim.model.execution import Execution
-from sim.model.groups import DENSE
+from sim.model.execution import DENSE, Execution
 from sim.model.kernels import Item, Kernel, Overlap
 from sim.model.linear import Linear
 from sim.model.operators import Operator, tensor_collective

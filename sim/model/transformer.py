@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from sim.config.errors import InputError
 from sim.config.schema import Short
-from sim.model.model import FORM, Model, period
-from sim.model.numerics import Numerics
+from sim.model.model import FORM, Model, Numerics, period
 
 Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they resemble
 Positions = Literal["learned", "rotary", "relative", "alibi", "none"]

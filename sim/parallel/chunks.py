@@ -10,8 +10,7 @@ from sim.model import counts
 from sim.model.block import block
 from sim.model.kinds import FOLDER, is_layer
 from sim.model.model import Model
-from sim.parallel.chunk import Chunk
-from sim.parallel.job import Job
+from sim.parallel.job import Chunk, Job
 from sim.parallel.layer_split import LAYERS, Balance, Split, explicit, split
 from sim.parallel.plan import Plan
 from sim.parallel.recomputed_layers import recomputed_layers
@@ -122,3 +121,24 @@ def _costs_in_layers(model: Model, balance: str) -> tuple[float, float, tuple[fl
     layer = sum(costs) / model.layers
     behind = sum(own[kind] for kind in model.row[1 + model.layers :])
     return behind / layer, own["embedding"] / layer, tuple(cost / layer for cost in costs)
+
+
+def check_versions(job: Job, where: str) -> None:
+    """Raise `InputError` where a pipeline does not drain, but stages do not update their weights
+    alone and whole."""
+    plan = job.plan
+    if not plan.versions(0):
+        return
+    for found, what, remedy in (
+        (plan.zero > 0, f"shards of states (zero = {plan.zero})", "set zero = 0"),
+        (bool(plan.offload), "offload", "leave it out"),
+        (plan.overlap_experts, "passes in pairs (overlap_experts)", "leave it out"),
+        (
+            len(job.embedding_holders) > 1,
+            "a word embedding that stages share",
+            "set change.model.tied_embeddings = false",
+        ),
+    ):
+        if found:
+            what = f"schedule = {plan.schedule!r} updates every stage alone, without {what}"
+            raise InputError(where, what, f"{remedy}, or take a schedule that drains")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from sim.collectives.compression import Compression, SumKind
 from sim.model.block import Block
-from sim.model.groups import ParameterGroup
+from sim.model.execution import ParameterGroup
 from sim.model.kernels import MemoryBound
 from sim.parallel.job import Job
 from sim.parallel.replicas import gradient_axes

@@ -12,12 +12,11 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from sim.model.block import Block
-from sim.model.groups import ParameterGroup
+from sim.model.execution import ParameterGroup
 from sim.model.kernels import MemoryBound
 from sim.parallel.job import Job, host_time
-from sim.parallel.piece import Piece, joined
 from sim.parallel.replicas import gradient_axes, near_axes, replica_axes, state_axes
-from sim.parallel.segments import Items, segments
+from sim.parallel.segments import Items, Piece, joined, segments
 from sim.program.causes import DATA
 from sim.program.memory import NOTHING, MemoryUse, added
 from sim.program.operations import (

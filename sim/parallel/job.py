@@ -9,14 +9,12 @@ from sim.config.errors import InputError
 from sim.hardware.kernels.time import kernel_time
 from sim.model.block import ALONE, Again, Block, block
 from sim.model.checkpointing import Rule
-from sim.model.execution import Execution, Sharding
-from sim.model.groups import ParameterGroup
+from sim.model.execution import Execution, ParameterGroup, Sharding
 from sim.model.kernels import Item, Kernel
 from sim.model.kinds import is_layer
-from sim.model.operators import Matrix
+from sim.model.operators import Matrix, kernels_of
 from sim.model.precision import Recipe
 from sim.parallel.axis import dividing
-from sim.parallel.chunk import Chunk
 from sim.parallel.effective_plan import EffectivePlan
 from sim.parallel.known import Known
 from sim.parallel.segments import Items, blocked, segments
@@ -26,6 +24,24 @@ from sim.program.checks import Checks
 from sim.program.memory import added
 from sim.program.operations import Collective, Segment, Work
 from sim.program.schedule import Places, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A contiguous piece of the model: the kinds of its blocks in order, and how each takes part in
+    recomputation where not all do alike."""
+
+    kinds: tuple[str, ...]
+    again: tuple[Again, ...] = ()
+
+    @property
+    def layers(self) -> int:
+        return sum(is_layer(kind) for kind in self.kinds)
+
+    @property
+    def slots(self) -> tuple[tuple[str, Again], ...]:
+        """Kind and part in recomputation of each block."""
+        return tuple(zip(self.kinds, self.again or (ALONE,) * len(self.kinds), strict=True))
 
 
 @dataclass(frozen=True)
@@ -302,3 +318,13 @@ def host_time(seconds: float) -> Items:
     if seconds == 0.0:
         return ()
     return (Segment(name="host", cause=COMPUTE, device=0.0, host=seconds, lead=seconds),)
+
+
+def stage_kernels(job: Job, stage: int) -> Iterator[tuple[Kernel, int]]:
+    """Each kernel that a microbatch takes on a rank of a stage, forward, again and back, and in how
+    many equal blocks."""
+    slots = Counter(slot for chunk in job.chunks[stage] for slot in chunk.slots)
+    for slot, often in slots.items():
+        own = job.block(*slot)
+        for kernel in kernels_of((*own.forward, *own.recompute, *own.backward)):
+            yield kernel, often

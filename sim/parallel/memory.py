@@ -12,10 +12,9 @@ import numpy as np
 
 from sim.model import optimizers
 from sim.model.block import Block
-from sim.model.groups import ParameterGroup
+from sim.model.execution import ParameterGroup
 from sim.model.kernels import Item, Lag, Mark, Overlap
-from sim.parallel.chunk import Chunk
-from sim.parallel.job import Job
+from sim.parallel.job import Chunk, Job
 from sim.parallel.replicas import gradient_axes, shards
 from sim.parallel.state import State, frozen, state
 from sim.program.actions import KINDS, Kind, Occasion

@@ -7,7 +7,7 @@ tokens of its own.
 
 from functools import lru_cache
 
-from sim.model.groups import ParameterGroup
+from sim.model.execution import ParameterGroup
 from sim.parallel.axis import axes
 from sim.parallel.mesh import Layouts, axis_of
 from sim.parallel.plan import Plan
@@ -17,7 +17,7 @@ def gradient_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
     """The axes over which the gradients of a group are summed, those of one rank left out.
 
     >>> plan = Plan(global_batch=64, tp=2, dp=8, ep=4)
-    >>> from sim.model.groups import DENSE, EXPERTS
+    >>> from sim.model.execution import DENSE, EXPERTS
     >>> gradient_axes(plan, DENSE), gradient_axes(plan, EXPERTS)
     (('dp.1', 'dp.2'), ('dp.2',))
     """

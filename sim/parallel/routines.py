@@ -1,24 +1,56 @@
 """What passes run: one routine for each occasion on which a chunk is passed through."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
 
 from sim.parallel import data
-from sim.parallel.chunk import Chunk
-from sim.parallel.collective_debug_checks import held_up
 from sim.parallel.deferred import defers, without_gradients
-from sim.parallel.job import Job
+from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
 from sim.parallel.pairs import merged
-from sim.parallel.piece import Piece, joined
 from sim.parallel.pipeline_p2p import packed, unpacked
+from sim.parallel.segments import Piece, joined
 from sim.parallel.zero import by_units, sharded_pass, tells_first
 from sim.program.actions import Kind, Occasion
 from sim.program.memory import MemoryUse, added, in_a_row
-from sim.program.operations import INPUT, Collective, Compute, Work
+from sim.program.operations import INPUT, Collective, Communicate, Compute, Operation, Work
 from sim.program.routine import Routine
 from sim.program.schedule import Schedule
+
+
+def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    """The same operations; the host's seconds before a communication are put at the end of the
+    computation before it, or at the beginning of the first one."""
+    done: list[Operation] = []
+    early = 0.0
+    for operation in operations:
+        if isinstance(operation, Communicate):
+            seconds = sum(
+                job.checked(one) for one in operation.calls if isinstance(one, Collective)
+            )
+            last = max((n for n, one in enumerate(done) if isinstance(one, Compute)), default=None)
+            if last is None:
+                early += seconds
+            else:
+                done[last] = _longer(done[last], behind=seconds)
+        elif early:
+            operation, early = _longer(operation, before=early), 0.0
+        done.append(operation)
+    if early:
+        work = Work(name="checks", items=host_time(early))
+        done.insert(0, Compute(name="checks", work=work))
+    return tuple(done)
+
+
+def _longer(operation: Operation, *, before: float = 0.0, behind: float = 0.0) -> Operation:
+    if not (before or behind) or not isinstance(operation, Compute):
+        return operation
+    work = operation.work
+    items = (*host_time(before), *work.items, *host_time(behind))
+    return replace(operation, work=replace(work, items=items))
+
 
 _NAMES: dict[Kind, str] = {"F": "forward", "B": "backward", "I": "backward", "W": "weights"}
 

@@ -1,12 +1,14 @@
 """Kernels in a row become segments: device time, host time, and how far the host must lead."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from sim.model.block import Block
 from sim.model.kernels import GRAPH, READ, Attention, Gemm, Item, Kernel, Lag, Mark, Overlap
 from sim.program.causes import IMBALANCE, Cause
 from sim.program.durations import Duration
-from sim.program.operations import Collective, Segment
+from sim.program.memory import MemoryUse, in_a_row
+from sim.program.operations import Collective, Segment, Work
 
 KernelTime = Callable[[Kernel], float]
 
@@ -133,3 +135,28 @@ class _Row:
         flops = self.flops
         made = Segment(name=self.name, cause=self.cause, device=0.0, beside=beside, flops=flops)
         return (made.lasting(self.duration, self.kernels),)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """A block, the work of one pass through it, and its use of memory."""
+
+    block: Block
+    work: Work
+    memory: MemoryUse
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined:
+    """Pieces in a row as one operation."""
+
+    work: Work
+    memory: MemoryUse
+
+
+def joined(pieces: Sequence[Piece], *, name: str) -> Joined:
+    """The work and the use of memory of pieces in a row."""
+    return Joined(
+        Work(name=name, items=tuple(piece.work for piece in pieces)),
+        in_a_row(piece.memory for piece in pieces),
+    )

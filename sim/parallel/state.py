@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sim.hardware.allocator import Allocator
+from sim.hardware.stack import Allocator
 from sim.model.fusion import Gradients
 from sim.model.kernels import Precision, weight_width
 from sim.model.optimizer import gradient_width

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from sim.parallel import data
-from sim.parallel.collective_debug_checks import held_up
 from sim.parallel.deferred import finished
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.offload import FROM_HOST, host_update, shares_out
 from sim.parallel.pipeline_p2p import sent_bytes
 from sim.parallel.replicas import shards, state_axes
-from sim.parallel.routines import Ends, ends_of, routine
+from sim.parallel.routines import Ends, ends_of, held_up, routine
 from sim.parallel.schedule import listed
 from sim.parallel.weight_update import gathered_copies, optimizer
 from sim.program.actions import Occasion

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sim.model.block import Block
-from sim.model.groups import ParameterGroup
+from sim.model.execution import ParameterGroup
 from sim.parallel.job import Job
 from sim.parallel.replicas import shards, state_axes
 from sim.program.actions import Occasion

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import ceil
 
-from sim.model.groups import ParameterGroup
+from sim.model.execution import ParameterGroup
 from sim.model.kernels import READ, Item, Kernel, MemoryBound
 from sim.model.optimizer import optimizer_work, weight_casts
 from sim.model.optimizers import shares

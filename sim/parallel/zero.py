@@ -26,8 +26,7 @@ from sim.model.kinds import is_layer
 from sim.parallel import data
 from sim.parallel.job import Job
 from sim.parallel.offload import Activations, gradients_leave_early, gradients_out, share_in
-from sim.parallel.piece import Piece
-from sim.parallel.segments import Items, segments
+from sim.parallel.segments import Items, Piece, segments
 from sim.parallel.unsharded import (
     divided,
     gathered,

@@ -1,9 +1,24 @@
 """What a job's hosts compare before each collective, where torch was told to look for mistakes."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from sim.config.units import Seconds
-from sim.program.measured_bandwidth import MeasuredBandwidth
+from sim.config.units import Bytes, BytesPerSecond, Seconds
+
+Measurable = Literal["all_reduce", "all_gather", "reduce_scatter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBandwidth:
+    """What a collective of `size` bytes (as nccl-tests counts them) reached over `gpus` devices.
+
+    `bus_bandwidth` is nccl-tests' busbw: bytes that a ring sends over each of its links a second.
+    """
+
+    collective: Measurable
+    gpus: int
+    size: Bytes
+    bus_bandwidth: BytesPerSecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

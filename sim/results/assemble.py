@@ -18,10 +18,9 @@ from sim.model.counts import active_parameters, model_flops, parameters
 from sim.model.experts.settings import layers_of
 from sim.model.kernels import BYTES, Attention, Gemm, Precision
 from sim.parallel.axis import dividing
-from sim.parallel.host_memory import host_memory
-from sim.parallel.job import Job
+from sim.parallel.job import Job, stage_kernels
 from sim.parallel.memory import Memory, fullest, memories
-from sim.parallel.stage_kernels import stage_kernels
+from sim.parallel.offload import host_memory
 from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.answer import Inputs, said_of

@@ -2,9 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import expm1
+from math import expm1, inf
 
 from sim.config.units import human_seconds
+from sim.hardware.cluster.topology import Topology
+from sim.model.counts import parameters
+from sim.parallel.job import Job
+from sim.parallel.memory import state_of
+from sim.results.answer import Inputs
 from sim.results.formatting import percent
 from sim.results.result import Result
 
@@ -85,3 +90,38 @@ def compared(log_ratio: float, longer: str, shorter: str) -> str:
     if abs(share) < 5e-4:
         return "as simulated"
     return f"{percent(abs(share))} {longer if share > 0 else shorter} than simulated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """A step, or a mean update of workers that share them: its seconds and `tokens` (samples of a
+    model without sequences). `size` is that of a checkpoint (bytes), `replicas` how many ranks
+    train on data of their own, `sure` what measured runs say, if any. Where `fits` is
+    false the job would not run.
+
+    Of `alone` workers each may fail by itself: what stops one are faults of `gpus_of_one`, its own
+    and its servers', and it has to do `at_risk` seconds again, half a round of its own in the mean.
+    """
+
+    topology: Topology
+    seconds: float
+    tokens: float
+    size: float
+    replicas: int
+    inputs: Inputs
+    fits: bool
+    sure: Likely | None = None
+    alone: int = 1
+    gpus_of_one: int = 0
+    at_risk: float = inf
+
+
+def checkpoint_bytes(job: Job) -> float:
+    """Weights in working precision, their fp32 copy and the optimizer's moments, of all ranks."""
+    chunks = tuple(chunk for own in job.chunks for chunk in own)
+    groups = job.parameters(chunks)
+    kept = sum(n * state_of(job, group).moments for group, n in groups.items())
+    moments = kept / sum(groups.values())
+    width = job.stack.weight_bytes(job.plan.precision)
+    master = 4 if width < 4 and job.stack.master_weights else 0
+    return parameters(job.model) * float(width + master + moments)

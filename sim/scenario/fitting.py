@@ -11,13 +11,13 @@ from sim.model.block import check_adapters, check_graphs, check_rule
 from sim.model.experts.settings import layers_of
 from sim.model.model import Model
 from sim.parallel.axis import dividing
+from sim.parallel.chunks import check_versions
 from sim.parallel.deferred import check_deferred
-from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
+from sim.parallel.offload import host_memory
 from sim.parallel.plan import WHOLE, Plan
 from sim.parallel.recomputed_layers import check_method
 from sim.parallel.unused import check_used
-from sim.parallel.versions import check_versions
 
 
 def check_sizes(

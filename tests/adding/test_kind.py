@@ -27,7 +27,7 @@ from typing import ClassVar
 from sim.config.units import PositiveSeconds
 from sim.engine.timeline import Timeline
 from sim.results.answer import Inputs, JobAnswer
-from sim.results.pace import Pace
+from sim.results.likely import Pace
 from sim.scenario.loading import load_topology
 from sim.scenario.machine import machine
 from sim.scenario.scenario import BaseScenario

@@ -12,7 +12,7 @@ from sim.collectives.measured_network import HEALTHY, seconds_of
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
-from sim.program.measured_bandwidth import MeasuredBandwidth
+from sim.program.checks import MeasuredBandwidth
 
 SIZES = (2.0**24, 2.0**28, 2.0**32)
 GPUS = (16, 64, 512)

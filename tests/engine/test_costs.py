@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.costs import Cost, Costs
-from sim.engine.interference import Losses
+from sim.engine.costs import Cost, Costs, Losses
 from sim.program.causes import COMPUTE, RECOMPUTE, TENSOR
 from sim.program.durations import Duration
 from sim.program.operations import Beside, Collective, Segment, Work

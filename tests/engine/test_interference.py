@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sim import run
-from sim.engine.interference import MOST, losses
+from sim.engine.costs import MOST, losses
 from sim.hardware.device import load
 from sim.kind import load as load_scenario
 

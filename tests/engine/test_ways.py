@@ -14,10 +14,8 @@ from sim.engine.cable_routes import orders
 from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
 from sim.engine.routes import Endpoint, Routes
-from sim.hardware.cluster.networks.full_mesh import FullMesh
 from sim.hardware.cluster.networks.graph import CableGraph
-from sim.hardware.cluster.networks.ring import Ring
-from sim.hardware.cluster.networks.torus import Torus
+from sim.hardware.cluster.networks.grids import FullMesh, Ring, Torus
 from sim.hardware.cluster.topology import Topology, load
 from sim.parallel.plan import Plan
 from sim.scenario.scenario import Scenario

@@ -10,9 +10,9 @@ from sim.config.errors import InputError
 from sim.model import counts
 from sim.model import precision as recipes
 from sim.model.block import Block, block
+from sim.model.execution import DENSE, EXPERTS
 from sim.model.experts.routing import Routing, load_of, shares
 from sim.model.fusion import Fusion
-from sim.model.groups import DENSE, EXPERTS
 from sim.model.kernels import READ, Gemm, Item, Lag, MemoryBound
 from sim.model.operators import kernels_of
 from sim.model.transformer import Transformer

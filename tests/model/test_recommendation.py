@@ -15,9 +15,8 @@ from sim.jobs.sharing.methods.parameter_server import ParameterServer
 from sim.jobs.sharing.worker_step import worker_step
 from sim.model import counts
 from sim.model.block import Block, block
-from sim.model.execution import Execution, Sharding
+from sim.model.execution import TABLES, Execution, Sharding
 from sim.model.fusion import Fusion
-from sim.model.groups import TABLES
 from sim.model.kernels import Gemm, Kernel, Lag, MemoryBound, Overlap
 from sim.model.network import network
 from sim.model.operators import kernels_of

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
-from sim.model.groups import DENSE
+from sim.model.execution import DENSE
 from sim.model.transformer import Transformer
 from sim.parallel.data import buckets, reduced, weights_gathered
 from sim.parallel.job import Job
-from sim.parallel.piece import Piece
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import table
+from sim.parallel.segments import Piece
 from sim.parallel.step import training_step
 from sim.program.causes import DATA
 from sim.program.memory import NOTHING

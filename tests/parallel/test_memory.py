@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from sim.hardware import device as devices
 from sim.hardware import stack as stacks
-from sim.hardware.allocator import Allocator
-from sim.hardware.stack import Stack
+from sim.hardware.stack import Allocator, Stack
 from sim.model.block import ALONE, Again, Block
+from sim.model.execution import DENSE
 from sim.model.fusion import Fusion
-from sim.model.groups import DENSE
 from sim.model.kinds import is_layer
 from sim.model.reading import load
 from sim.model.transformer import Transformer

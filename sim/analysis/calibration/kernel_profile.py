@@ -1,16 +1,15 @@
 """`sim calibrate kernels`: from this machine's kernels to a profile of its device."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
 
-from sim.analysis.calibration.device_file import device_file
 from sim.analysis.calibration.fitting.device_profile import profiled
 from sim.analysis.calibration.fitting.host_table import host_table
 from sim.analysis.calibration.fitting.profile_file import write
-from sim.analysis.calibration.timing import allocator, process_group, torch_device
+from sim.analysis.calibration.timing import process_group, torch_device
 from sim.analysis.calibration.timing.calls.dispatch import call
 from sim.analysis.calibration.timing.clock import Call, clock_of
 from sim.analysis.calibration.timing.copies import copies
@@ -21,10 +20,42 @@ from sim.analysis.calibration.timing.kernels import quickest, time_kernels
 from sim.analysis.calibration.timing.launches import launches
 from sim.analysis.calibration.timing.provenance import provenance
 from sim.config import catalog
+from sim.config.errors import InputError
+from sim.hardware import device as devices
 from sim.hardware.kernels.environment import Environment
 from sim.hardware.kernels.measurements import read
 from sim.hardware.kernels.profile import Profile
 from sim.model.kernels import Kernel
+
+
+def device_file(device: str) -> str:
+    """The name of the file. Raises `InputError` if none fits."""
+    if device == "cpu":
+        return "cpu"
+    import torch
+
+    name, memory = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
+    files = [(file, devices.load(file).memory) for file in catalog.names("topologies/devices")]
+    nearest = nearest_file(name, float(memory), files)
+    if nearest is None:
+        what = f"no file in topologies/devices is of {name!r}"
+        raise InputError("--as", what, "write one (CONTRIBUTING.md, a device), or name one: --as")
+    return nearest
+
+
+def nearest_file(name: str, memory: float, files: Iterable[tuple[str, float]]) -> str | None:
+    """Of (file, memory) those whose first word is in the driver's name of the device; of these the
+    one whose memory is nearest.
+
+    >>> files = [("h100-80gb-sxm", 85e9), ("a100-40gb-sxm", 42e9), ("a100-80gb-sxm", 85e9)]
+    >>> nearest_file("NVIDIA A100-SXM4-80GB", 84.9e9, files)
+    'a100-80gb-sxm'
+    """
+    fitting = [
+        (abs(size - memory), file) for file, size in files if file.partition("-")[0] in name.lower()
+    ]
+    return min(fitting)[1] if fitting else None
+
 
 # Other work on a machine comes and goes; a GPU has no other users.
 PASSES = {("cpu", "quick"): 2, ("cpu", "full"): 2, ("cuda", "quick"): 1, ("cuda", "full"): 1}
@@ -99,7 +130,7 @@ def _on_rank(
             tqdm.write(message)
 
     if device == "cpu":
-        allocator.keep_freed()  # as in the training that `sim measure` times
+        torch_device.keep_freed()  # as in the training that `sim measure` times
     time_kernels(
         cases, clock_of(device), store=store, keep=rank == 0, passes=passes,
         progress=bar, note=note, make=_call_together, until=until,

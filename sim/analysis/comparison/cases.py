@@ -1,19 +1,20 @@
 """What is compared: scenarios, each with settings of its own, and results of before."""
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim import kind
-from sim.analysis.comparison import stored
+from sim.config import reads
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.stopping import so_far
-from sim.results.answer import JobAnswer
+from sim.results.answer import SCHEMA, JobAnswer
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import settings_of
 
@@ -95,7 +96,7 @@ def _read(
         if colon or settings:
             what = "a result of before takes no settings"
             raise InputError(text, what, "give the scenario that it is of")
-        return Path(head).stem, stored.read(Path(head)), first
+        return Path(head).stem, stored(Path(head)), first
     if not (head or first) or (colon and not changes) or "=" in head:
         raise InputError(f"compare {text!r}", "is nothing to compare", _GRAMMAR)
     given = [own.strip() for own in changes.split(";") if own.strip()]
@@ -131,3 +132,31 @@ def _told_apart(found: list[Case]) -> Iterator[Case]:
         seen[case.name] += 1
         again = count[case.name] > 1
         yield replace(case, name=f"{case.name} ({seen[case.name]})") if again else case
+
+
+_REMEDY = "write it with `sim run SCENARIO --json > result.json`"
+
+
+def stored(path: Path) -> JobAnswer:
+    """The answer in a file; it has no timeline. Raises `InputError`."""
+    written = reads.text(path)
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        raise InputError(str(path), "is no JSON", _REMEDY) from None
+    document: dict[str, Any] = found if isinstance(found, dict) else {}
+    if document.pop("schema", SCHEMA) != SCHEMA:
+        raise InputError(str(path), "is a result of another version", _REMEDY)
+    nearest = max(kind.answers(), key=lambda own: len(_needed(own) & document.keys()))
+    known = {one.name for one in fields(nearest)} - {"timeline"}
+    missing, unknown = sorted(_needed(nearest) - document.keys()), sorted(document.keys() - known)
+    if missing or unknown:
+        what = f"lacks {missing[0]!r}" if missing else f"has an unknown key {unknown[0]!r}"
+        raise InputError(str(path), f"is no result of this version: it {what}", _REMEDY)
+    return nearest.of_dict(document)
+
+
+def _needed(answer: Any) -> set[str]:
+    """The keys without which a document is no such answer."""
+    needed = {one.name for one in fields(answer) if one.default is one.default_factory is MISSING}
+    return needed - {"timeline"}

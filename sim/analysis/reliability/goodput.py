@@ -26,8 +26,7 @@ from sim.config.units import DAY
 from sim.engine.timeline import Deferred
 from sim.engine.training_run import CAUSES, Conduct, Fault, Ledger, simulate
 from sim.results.answer import Answer, Inputs
-from sim.results.likely import Likely
-from sim.results.pace import Pace
+from sim.results.likely import Likely, Pace
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
 from sim.variability.generators import generator

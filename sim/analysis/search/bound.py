@@ -18,8 +18,7 @@ from sim.engine.costs import Costs
 from sim.engine.replay.play import FoldedMachine
 from sim.engine.transfers import RankTransfers
 from sim.parallel import schedule as schedules
-from sim.parallel.chunk import Chunk
-from sim.parallel.job import Job
+from sim.parallel.job import Chunk, Job
 from sim.program.actions import Kind
 from sim.program.memory import added
 from sim.program.operations import Collective, Communicate, Work

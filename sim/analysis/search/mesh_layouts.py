@@ -14,16 +14,15 @@ from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.engine.ordering import ordered
 from sim.engine.replay.play import FoldedMachine
-from sim.parallel.chunks import chunks_of
-from sim.parallel.host_memory import host_memory
+from sim.parallel.chunks import check_versions, chunks_of
 from sim.parallel.job import Job
 from sim.parallel.known import Known
 from sim.parallel.memory import fragmented, least_of_passes, resident
+from sim.parallel.offload import host_memory
 from sim.parallel.offloading import with_checkpoints
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import searched
 from sim.parallel.step import training_step
-from sim.parallel.versions import check_versions
 from sim.program.memory_levels import Floats, peaks
 from sim.program.operations import Work
 from sim.program.program import Program

@@ -11,7 +11,7 @@ from sim.collectives.libraries import backend
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Topology
-from sim.program.measured_bandwidth import MeasuredBandwidth
+from sim.program.checks import MeasuredBandwidth
 
 
 def cluster_of(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.analysis.validation.clusters import cluster_of
-from sim.analysis.validation.pipeline_layout import layers_of
 from sim.analysis.validation.settings import NO_SETTINGS, changed_stack, of_plan
 from sim.analysis.validation.unprinted import UNKNOWN, settled
 from sim.config import catalog, gate, reads
@@ -28,6 +27,30 @@ from sim.scenario.setup import PlanSetup, assemble
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_REPEATED = re.compile(r"(?:\(([^()]*)\)|([EtmL|]))\*(\d+)")
+
+
+def layers_of(layout: str) -> tuple[int, ...]:
+    """The layers of each chunk, in the order of the model. Raises `ValueError`.
+
+    >>> layers_of("Et*2|(t*3|)*2tmL")
+    (2, 3, 3, 1)
+    """
+    text = layout.replace(" ", "").replace(",", "")
+    while (written := _REPEATED.sub(_written_out, text)) != text:
+        text = written
+    chunks = [chunk for chunk in text.split("|") if chunk]
+    if not re.fullmatch(r"Et*(\|t*)*m*L", text):
+        raise ValueError(f"pp_layout = {layout!r}; write it like 'Et*4|(t*4|)*14tmL'")
+    return tuple(chunk.count("t") for chunk in chunks)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    group, letter, times = match.groups()
+    return str(group if group is not None else letter) * int(times)
+
 
 REQUIRED = (
     "id", "cluster", "family", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq",

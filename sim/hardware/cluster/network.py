@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
 from sim.hardware.cluster.link import Link, Route
-from sim.program.measured_bandwidth import MeasuredBandwidth
+from sim.program.checks import MeasuredBandwidth
 from sim.program.selection import AlgorithmChoice
 
 NetworkKind = Literal[

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.hardware.kernels.curve import Curve
 from sim.hardware.kernels.gaussian import Field, Floats
 from sim.hardware.kernels.measurements import ANY, KernelClass, Measurement, variant
-from sim.hardware.kernels.profile import Profile
+from sim.hardware.kernels.profile import Curve, Profile
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 APART = 2.0  # octaves added to the distance of kernels of another variant or direction

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.hardware.kernels.smoothness import Smoothness
+from sim.hardware.kernels.profile import Smoothness
 
 Floats = NDArray[np.float64]
 

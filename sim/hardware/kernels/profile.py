@@ -8,6 +8,8 @@ it in a CSV (`sim.hardware.kernels.measurements`), and in another one what opera
 (`sim.hardware.kernels.dispatch`).
 """
 
+import math
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,11 +21,55 @@ from sim.config.errors import InputError
 from sim.config.reads import remembered
 from sim.config.schema import Signed
 from sim.hardware.kernels import dispatch
-from sim.hardware.kernels.curve import Curve
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown
 from sim.hardware.kernels.measurements import KernelClass, Measurement, class_of, read
-from sim.hardware.kernels.smoothness import Smoothness
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Measured (bytes, seconds), sizes rising.
+
+    Between two sizes it is linear in the logarithms of both. Below the smallest size the time
+    stays constant (a kernel's floor), above the largest the bandwidth does.
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    def __call__(self, size: float) -> float:
+        """Seconds of a kernel that moves so many bytes.
+
+        >>> curve = Curve(((1e3, 1e-6), (1e5, 1e-4)))
+        >>> round(curve(1e4), 9), curve(10.0), round(curve(1e6), 9)
+        (1e-05, 1e-06, 0.001)
+        """
+        (first, floor), (last, longest) = self.points[0], self.points[-1]
+        if size <= first:
+            return floor
+        if size >= last:
+            return longest * size / last
+        right = bisect_left([measured for measured, _ in self.points], size)
+        (b0, t0), (b1, t1) = self.points[right - 1], self.points[right]
+        return t0 * math.exp(math.log(t1 / t0) * math.log(size / b0) / math.log(b1 / b0))
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return self.points[0][0], self.points[-1][0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smoothness:
+    """`length` is the distance over which points correlate, in their units, `amplitude` the
+    standard deviation of the field, `noise` that of a measurement."""
+
+    length: float
+    amplitude: float
+    noise: float
+
+    def __post_init__(self) -> None:
+        if not min(self.length, self.amplitude, self.noise) > 0:
+            raise ValueError("length, amplitude and noise must be positive")
+
 
 FORMAT = 1
 BUSY = 1.0  # 95th percentile of residuals: every twentieth time is off by more than itself

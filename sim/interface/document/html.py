@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import Iterator
 from html import escape
 
-from sim.interface.document.columns import figure_columns
 from sim.interface.document.nodes import (
     Document,
     Figures,
@@ -15,6 +14,7 @@ from sim.interface.document.nodes import (
     Section,
     Sentence,
     Table,
+    figure_columns,
 )
 from sim.results.formatting import Cells
 

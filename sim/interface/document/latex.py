@@ -2,7 +2,6 @@ r"""A document as LaTeX, to be `\input` into a paper; tables want the package bo
 
 from collections.abc import Iterator
 
-from sim.interface.document.columns import figure_columns
 from sim.interface.document.nodes import (
     Document,
     Figures,
@@ -12,6 +11,7 @@ from sim.interface.document.nodes import (
     Section,
     Sentence,
     Table,
+    figure_columns,
 )
 from sim.results.formatting import Cells
 

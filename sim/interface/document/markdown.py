@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 
-from sim.interface.document.columns import figure_columns
 from sim.interface.document.nodes import (
     Document,
     Figures,
@@ -14,6 +13,7 @@ from sim.interface.document.nodes import (
     Section,
     Sentence,
     Table,
+    figure_columns,
 )
 from sim.results.formatting import Cells
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from sim.interface.document.columns import figure_columns
 from sim.interface.document.nodes import (
     Document,
     Figures,
@@ -13,6 +12,7 @@ from sim.interface.document.nodes import (
     Section,
     Sentence,
     Table,
+    figure_columns,
 )
 from sim.results.formatting import Cells, bar
 

@@ -15,8 +15,7 @@ from sim.interface.frameworks.framework import Base, Framework
 from sim.interface.frameworks.megatron import recipes
 from sim.interface.frameworks.megatron import table as megatron
 from sim.interface.frameworks.shell import unsure
-from sim.model.model import Model
-from sim.model.numerics import Numerics
+from sim.model.model import Model, Numerics
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 

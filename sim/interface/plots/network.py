@@ -12,7 +12,7 @@ from sim.hardware.cluster import grid as grids
 from sim.hardware.cluster.cabled import CabledNetwork
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.networks.dragonfly import Dragonfly
-from sim.hardware.cluster.networks.torus import Torus
+from sim.hardware.cluster.networks.grids import Torus
 from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
 from sim.interface.plots.node import (

@@ -15,8 +15,7 @@ from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS
 from sim.jobs.recorded.by_line import by_line, kernels
 from sim.jobs.recorded.setup import Recorded, RecordedScenario, from_scenario
 from sim.jobs.recorded.speeds import speeds
-from sim.results.likely import likely
-from sim.results.pace import Pace
+from sim.results.likely import Pace, likely
 from sim.results.result import Result
 from sim.scenario.settings import head_of
 from sim.simulate import refuse_task

@@ -1,10 +1,25 @@
 """A barrier: rounds that wait for every worker and then act on what all of them brought."""
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
 from sim.engine.live_cluster import Event, LiveCluster, Process
-from sim.jobs.sharing.exchange import Exchange
+
+
+class Exchange(Event):
+    """From `reached` to `complete` the others are waited for; before and after, bytes move.
+
+    A collective is complete when all have joined it, a message when it has been sent.
+    """
+
+    reached: float = -inf
+    complete: float = inf
+
+    def waiting(self, start: float, end: float) -> float:
+        """How much of the time between two moments is spent waiting for the others (s)."""
+        return max(0.0, min(end, self.complete) - max(start, self.reached))
+
 
 Action = Callable[[Any, dict[int, Any]], Process]
 

@@ -13,8 +13,7 @@ from sim.engine.play import play
 from sim.jobs.sharing.workload import TimedLayer, Workload
 from sim.model.counts import parameters
 from sim.model.kernels import BYTES
-from sim.parallel.chunk import Chunk
-from sim.parallel.job import Job
+from sim.parallel.job import Chunk, Job
 from sim.parallel.memory import fullest, memories
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step

@@ -21,7 +21,7 @@ from sim.jobs.sharing.run import run
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.jobs.sharing.server_placement import reserved_gpus
 from sim.jobs.sharing.setup import KEEP_SPANS, LACKS, SharingSetup
-from sim.results.pace import Pace
+from sim.results.likely import Pace
 from sim.scenario.scenario import BaseScenario
 
 __all__ = [

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from sim.engine.events import then
 from sim.engine.live_cluster import Event, Process
-from sim.jobs.sharing.barrier import Barrier
-from sim.jobs.sharing.exchange import Exchange
+from sim.jobs.sharing.barrier import Barrier, Exchange
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.jobs.sharing.workload import TimedLayer

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster
-from sim.jobs.sharing.exchange import Exchange
+from sim.jobs.sharing.barrier import Exchange
 
 Address = tuple[int, int, Any]
 """Source, target and what tells this message from others between them."""

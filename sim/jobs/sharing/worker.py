@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
-from sim.jobs.sharing.exchange import Exchange
+from sim.jobs.sharing.barrier import Exchange
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.learning.task import LearningTask, shapes
 from sim.jobs.sharing.workload import TimedLayer, Workload

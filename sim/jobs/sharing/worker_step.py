@@ -11,8 +11,7 @@ from sim.model.block import Block
 from sim.model.counts import parameters
 from sim.model.kernels import BYTES
 from sim.model.model import Model
-from sim.parallel.chunk import Chunk
-from sim.parallel.job import Job
+from sim.parallel.job import Chunk, Job
 from sim.parallel.memory import memory
 from sim.parallel.plan import Plan
 from sim.parallel.segments import Items

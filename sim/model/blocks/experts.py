@@ -1,12 +1,15 @@
 """The transformer layer with experts in place of the feed-forward block (Shazeer et al. 2017)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from sim.model import feed_forward
 from sim.model.blocks.dense import attention_part, before, forked, joined
 from sim.model.execution import Execution
-from sim.model.experts import dispatch, products, router, shared
+from sim.model.experts import dispatch, products, router
 from sim.model.experts.layer import Layer
 from sim.model.experts.settings import Experts
+from sim.model.kernels import MemoryBound
 from sim.model.operators import Operator, belonging, scoped
 
 SETTINGS = Experts
@@ -32,4 +35,31 @@ def _experts(layer: Layer) -> Iterator[Operator]:
     yield products.activate(layer)
     yield products.narrow(layer)
     yield dispatch.combine(layer)
-    yield from shared.shared(layer)
+    yield from shared(layer)
+
+
+def shared(layer: Layer) -> tuple[Operator, ...]:
+    """Experts that all tokens take: a feed-forward block, divided as that of dense layers."""
+    if not (width := layer.own.shared_width):
+        return ()
+    model = replace(layer.run.shape, ffn=width)
+    first, *others = feed_forward.operators(replace(layer.run, model=model), "shared expert")
+    gate = (_shared_gate(layer),) if layer.own.shared_gate else ()
+    return belonging("shared_experts", (*gate, replace(first, beside="router"), *others))
+
+
+def _shared_gate(layer: Layer) -> Operator:
+    """sigmoid(x w), one number a token, times what the shared experts give (transformers,
+    Qwen2MoeSparseMoeBlock): a pass over x, and two over what it scales."""
+    run = layer.run
+    size = float(layer.tokens * run.model.hidden * run.width)
+    return Operator(
+        name="shared gate",
+        forward=(MemoryBound(name="shared gate", bytes=3 * size, launches=3),),
+        input_gradient=(MemoryBound(name="shared gate grad", bytes=6 * size, launches=4),),
+        inputs=size,
+        saved=size,
+        made=size,
+        beside="router",
+        parameters=float(run.model.hidden),
+    )

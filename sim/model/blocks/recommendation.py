@@ -12,8 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil, log2
 
-from sim.model.execution import Execution
-from sim.model.groups import TABLES
+from sim.model.execution import TABLES, Execution
 from sim.model.kernels import Gemm, Item, Lag, MemoryBound, Overlap
 from sim.model.linear import Linear
 from sim.model.network import own_layer

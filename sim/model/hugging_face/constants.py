@@ -15,7 +15,7 @@ _NAMES = {
 
 
 def numerics(config: Config) -> Document:
-    """The keys of `sim.model.numerics` that a config has; those of rotary positions may stand in a
+    """The keys of `sim.model.model` that a config has; those of rotary positions may stand in a
     table of their own (`rope_parameters`, transformers 5)."""
     own = _table(config, "rope_parameters")
     content = {**config.content, **own}

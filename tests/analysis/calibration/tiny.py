@@ -5,8 +5,7 @@ from typing import Any
 
 from sim.hardware import device, stack
 from sim.model.transformer import Transformer
-from sim.parallel.chunk import Chunk
-from sim.parallel.job import Job
+from sim.parallel.job import Chunk, Job
 from sim.parallel.plan import Plan
 from sim.parallel.resolved import resolved
 

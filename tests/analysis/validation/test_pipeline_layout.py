@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.analysis.validation.pipeline_layout import layers_of
+from sim.analysis.validation.table import layers_of
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster.cabled import CabledNetwork
-from sim.hardware.cluster.fabrics.ring import NvLinkRing
+from sim.hardware.cluster.fabrics.cables import NvLinkRing
 from sim.hardware.cluster.host import HOST_LINKS
 from sim.hardware.cluster.link import Link, link_name
 from sim.hardware.cluster.network import ClusterNetwork
-from sim.hardware.cluster.networks.full_mesh import FullMesh
 from sim.hardware.cluster.networks.graph import CableGraph
-from sim.hardware.cluster.networks.ring import Ring
-from sim.hardware.cluster.networks.torus import Torus
+from sim.hardware.cluster.networks.grids import FullMesh, Ring, Torus
 from sim.hardware.cluster.topology import Topology, load
 
 NAMES = catalog.names("topologies")

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from sim.hardware.kernels.calibrated import Calibrated
-from sim.hardware.kernels.curve import Curve
 from sim.hardware.kernels.gaussian import Field, likeliest
 from sim.hardware.kernels.measurements import Measurement
-from sim.hardware.kernels.profile import Origin, Profile
-from sim.hardware.kernels.smoothness import Smoothness
+from sim.hardware.kernels.profile import Curve, Origin, Profile, Smoothness
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 SMOOTH = Smoothness(length=2.0, amplitude=0.3, noise=0.01)

@@ -14,8 +14,7 @@ from sim.hardware.kernels import measurements
 from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.calibrated import Calibrated
 from sim.hardware.kernels.measurements import Measurement
-from sim.hardware.kernels.profile import Origin, Profile
-from sim.hardware.kernels.smoothness import Smoothness
+from sim.hardware.kernels.profile import Origin, Profile, Smoothness
 from sim.hardware.kernels.time import kernel_time, sourced_time
 from sim.kind import described
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound

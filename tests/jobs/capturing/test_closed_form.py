@@ -9,7 +9,7 @@ import sim
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import RecordedScenario
-from sim.parallel.stage_kernels import stage_kernels
+from sim.parallel.job import stage_kernels
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
 from tests.jobs.capturing.llama import (

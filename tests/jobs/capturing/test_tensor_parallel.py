@@ -9,7 +9,7 @@ from sim.jobs.recorded.axes import axes_of
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Recording
 from sim.model.operators import kernels_of
-from sim.parallel.stage_kernels import stage_kernels
+from sim.parallel.job import stage_kernels
 from sim.program.operations import Collective
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario

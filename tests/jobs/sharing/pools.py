@@ -8,7 +8,7 @@ from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.hardware.cluster.host import Host
-from sim.hardware.cluster.networks.switch import Switch
+from sim.hardware.cluster.networks.trees import Switch
 from sim.jobs.sharing.kind import answer
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.plan import ServerBased, Sharing, methods

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import sim
 from notebooks.studies.nine_ways import nine_ways
-from sim.analysis.comparison import stored
+from sim.analysis.comparison.cases import stored
 from sim.analysis.samples.seeds import Seeds
 from sim.analysis.sweeps import table
 from sim.analysis.sweeps.answer import Sweep
@@ -219,7 +219,7 @@ def test_a_run_that_diverges_says_so(tmp_path: Path, recwarn: pytest.WarningsRec
     answer = json.loads(kept.read_text(), parse_constant=pytest.fail)
     assert answer["loss"] is None
     assert answer["diverged"] is True
-    again = stored.read(kept)
+    again = stored(kept)
     assert isinstance(again, Outcome)
     assert (again.diverged, str(again).count("diverged"), again.reached(1.0)) == (True, 1, None)
     several = CliRunner().invoke(main, ["run", *ask, "--samples", "2", "--json"]).stdout

@@ -10,7 +10,7 @@ from sim.analysis.reliability.failures import FailureCause, Failures, Recovery
 from sim.analysis.reliability.goodput import Goodput, of_pace
 from sim.config.units import DAY
 from sim.engine.training_run import Conduct, Fault, simulate
-from sim.results.pace import Pace
+from sim.results.likely import Pace
 from sim.variability.generators import generator
 
 GPU = FailureCause(name="gpu", count=400.0)

@@ -6,7 +6,7 @@ import pytest
 
 from sim import kind
 from sim.config.errors import InputError
-from sim.model.groups import DENSE, EXPERTS
+from sim.model.execution import DENSE, EXPERTS
 from sim.parallel.mesh import Mesh, layouts
 from sim.parallel.plan import Plan
 from sim.parallel.replicas import gradient_axes

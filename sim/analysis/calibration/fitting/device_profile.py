@@ -15,8 +15,7 @@ from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.environment import Environment
 from sim.hardware.kernels.gaussian import likeliest
 from sim.hardware.kernels.measurements import KernelClass, Measurement, class_of
-from sim.hardware.kernels.profile import KernelResidual, Origin, Profile
-from sim.hardware.kernels.smoothness import Smoothness
+from sim.hardware.kernels.profile import KernelResidual, Origin, Profile, Smoothness
 from sim.model.kernels import Kernel
 
 CLASSES: tuple[KernelClass, ...] = ("gemm", "attention", "stream")

@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 from weakref import ref
 
-from sim.analysis.calibration.timing import allocator
+from sim.analysis.calibration.timing import torch_device
 from sim.analysis.calibration.timing.provenance import machine
 from sim.analysis.calibration.timing.reference import reference_kernels, transfers
 from sim.analysis.calibration.training import phase_timer
@@ -96,7 +96,7 @@ class RealRun:
     def measured(self, script: Callable[[], object]) -> JobMeasurement:
         """Run a script until all steps have ended, or it has. Raises `InputError` in that case."""
         if self.device == "cpu":
-            allocator.keep_freed()
+            torch_device.keep_freed()
         self._protocol = self._steps()
         self._older = {id(kept): ref(kept) for kept in _of_type(self.torch.Tensor)}
         with self._watched():
