@@ -5,7 +5,9 @@ What an all-reduce can add up is reduced (PowerSGD's factors one after the other
 runs behind the backward pass of a bucket, decoding before the optimizer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from sim.collectives.compression import Compression, SumKind
 from sim.model.block import Block
@@ -25,9 +27,17 @@ def summed(
     calls = [list(_calls(job, group, blocks)) for group in _groups(job, blocks)]
     for number in range(max(map(len, calls), default=0)):
         own = name if number == 0 else f"{name} second factors"
-        now = tuple(row[number] for row in calls if number < len(row))
+        now = _together(row[number] for row in calls if number < len(row))
         yield Communicate(name=own, calls=now, after=after, stream=stream)
         after = (own,)
+
+
+def _together(calls: Iterable[Collective]) -> tuple[Collective, ...]:
+    """Equal collectives as one, such as those of weights of two formats."""
+    sizes: defaultdict[Collective, float] = defaultdict(float)
+    for call in calls:
+        sizes[replace(call, bytes=0.0)] += call.bytes
+    return tuple(replace(call, bytes=size) for call, size in sizes.items())
 
 
 def encoding(job: Job, blocks: Sequence[Block]) -> Items:

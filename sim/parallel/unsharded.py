@@ -82,6 +82,8 @@ def scattered(
     It is a copy of the gradients where they are joined or cast for it, else the gradients
     themselves; the reduction of the units `before` has ended by then.
     """
+    if job.plan.zero < 2:  # it reads the gradients where they are kept
+        return NOTHING
     gradients, width = trained(job, blocks) * _made_width(job), _input_width(job)
     ends = trained(job, before) * width + (trained(job, blocks) * width if last else 0.0)
     copy = trained(job, blocks) * width

@@ -2,11 +2,12 @@
 
 import random
 from collections.abc import Callable
-from typing import Any
 
-Document = dict[str, Any]
+from tests.campaign import features
 
-PARTS = ("dense", "experts", "offload", "shared")
+Document = features.Document
+
+PARTS = ("dense", "experts", "offload", "features", "shared")
 _STACKS = {"fp16": "megatron-lm-2022", "bf16": "megatron-core"}
 
 
@@ -178,5 +179,6 @@ _DRAWN: dict[str, Callable[[random.Random], Document]] = {
     "dense": _dense,
     "experts": _experts,
     "offload": _offload,
+    "features": features.drawn,
     "shared": _shared,
 }

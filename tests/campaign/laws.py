@@ -45,7 +45,8 @@ from tests.reference.second_opinion import differences, known
 
 SAME = 1e-9  # relative; of two ways to the same number
 SLOWER = 2e-3  # relative; what rounding to tiles, and libraries that choose otherwise, may cost
-STEPS = ("dense", "experts", "offload")
+PLAIN = ("dense", "experts", "offload")  # whose every key may be set to anything
+STEPS = (*PLAIN, "features")
 _WINDOWS = 40  # of a link that are looked at
 # Methods in which all wait for all, so that what is faster is never later (Graham 1969 has the
 # anomalies of the others).
@@ -371,7 +372,7 @@ def _nodes_swapped(job: Job, chance: random.Random) -> str:
     Of jobs whose every stage fills pairs of nodes, so that node n and node n xor 1 do the same.
     """
     plan, gpus = job.document["plan"], job.document["gpus"]
-    if gpus // plan["pp"] % 16 or plan.get("ep", 1) > 8 or plan.get("cp", 1) > 1:
+    if gpus // plan.get("pp", 1) % 16 or plan.get("ep", 1) > 8 or plan.get("cp", 1) > 1:
         return ""
     rank = chance.randrange(gpus)
     one, other = (
@@ -441,6 +442,14 @@ def _sharding_saves(job: Job, chance: random.Random) -> str:
         return ""
     none, sharded = (_memory(job, {"plan.zero": stage}) for stage in (0, 1))
     return "" if sharded <= none * (1.0 + SLOWER) else f"{sharded} B with ZeRO-1, {none} without"
+
+
+def _offloading_saves(job: Job, chance: random.Random) -> str:
+    """What activations take on the host they do not take on the device."""
+    if not job.document["plan"].get("offload", {}).get("activations"):
+        return ""
+    away, here = _memory(job, {}), _memory(job, {"plan.offload.activations": 0.0})
+    return "" if away <= here * (1.0 + SAME) else f"{away} B with activations away, {here} here"
 
 
 def _planned_memory(job: Job, chance: random.Random) -> str:
@@ -539,7 +548,7 @@ def _as_papers_say(job: Job, chance: random.Random) -> str:
 
 
 LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
-    "it computes and sends what papers say": (STEPS, _as_papers_say),
+    "it computes and sends what papers say": (PLAIN, _as_papers_say),
     "the clock equals the replay": (STEPS, _clock_equals_replay),
     "folded equals unfolded": (STEPS, _unfolded),
     "renaming changes nothing": (ALL, _renamed),
@@ -549,13 +558,13 @@ LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
     "another unit is the same quantity": (STEPS, _in_another_unit),
     "a sweep's row is the run's": (ALL, _swept),
     "JSON is the text's answer": (ALL, _json_is_text),
-    "more samples begin with the same": (STEPS, _more_samples),
+    "more samples begin with the same": (PLAIN, _more_samples),
     "the search says what the run says": (STEPS, _searched),
     "causes add up": (ALL, _adds_up),
     "rates are of the whole": (ALL, _tokens),
     "the expected time is in its interval": (STEPS, _likely),
     "no link carries more than it can": (STEPS, _capacity),
-    "model FLOPs are of model and tokens": (STEPS, _model_flops),
+    "model FLOPs are of model and tokens": (PLAIN, _model_flops),
     "an endless network is not slower": (STEPS, _no_network),
     "with a slow link the same work takes no less": (STEPS, _slow_link),
     "twice the network is not slower": (ALL, _faster("network.bandwidth", "B/s", 2.0)),
@@ -570,10 +579,11 @@ LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
     "equal nodes may change places": (STEPS, _nodes_swapped),
     "equal workers may change places": (SHARED, _workers_swapped),
     "twice the batch takes one to two steps": (STEPS, _twice_the_batch),
-    "more layers are not faster": (STEPS, _more_layers),
+    "more layers are not faster": (PLAIN, _more_layers),
     "longer sequences are not faster": (STEPS, _longer_sequences),
     "more steps are not faster": (SHARED, _more_steps),
-    "recomputation saves memory": (STEPS, _recomputation_saves),
-    "sharding saves memory": (STEPS, _sharding_saves),
+    "recomputation saves memory": (PLAIN, _recomputation_saves),
+    "sharding saves memory": (PLAIN, _sharding_saves),
+    "offloading activations saves memory": (STEPS, _offloading_saves),
     "the search knows the run's memory": (STEPS, _planned_memory),
 }
