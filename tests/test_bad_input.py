@@ -109,7 +109,7 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2\ndrains = 3", "drains = 3 does not divide 4 microbatches"),
         ("pp = 2", "pp = 1\ndrains = 2", "with pp = 1: there is no pipeline; set pp > 1"),
         ("tp = 2", "tp = 2\ndrains = 2\nschedule = 'zb-auto'", "orders all microbatches of a step"),
-        ("tp = 2", "tp = 2\nzero = 3\nreshard = 'near'", "the axis dp_far need each other"),
+        ("tp = 2", "tp = 2\nzero = 3\nreshard = 'near'", "the axis dp_hpz need each other"),
         ("tp = 2", "tp = 2\nlayers = [6, 7]", "13 but the model has 12 layers"),
         ("tp = 2", "tp = 2\nlayers = [6, 6, 0]", "plan, layers: 3 counts for 2 stages"),
         ('"fp16"', '"fp16"\nrecipe = "mxfp8"', "precision = 'fp16'; set precision = 'fp8'"),

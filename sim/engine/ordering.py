@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
+from sim.engine.replay.pass_map import HOST, READY
 from sim.engine.replay.play import FoldedMachine, durations
-from sim.engine.replay.routine import HOST, READY
 from sim.parallel import schedule as schedules
 from sim.parallel.job import Job
 from sim.parallel.step import training_step
-from sim.program.actions import Kind, Occasion
+from sim.program.actions import Kind, PassVariant
 from sim.program.program import Program
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def costs_of(program: Program, machine: Machine, memory: float) -> "Costs":
         for row, kind in enumerate(estimate.grid.kinds)
     }
     bytes_of = {
-        (stage, occasion): routine.memory.kept.get(_ACTIVATIONS, 0.0)
+        (stage, variant): ops.memory.kept.get(_ACTIVATIONS, 0.0)
         for stage, own in enumerate(program.stages)
-        for occasion, routine in own.routines.items()
+        for variant, ops in own.ops_by_variant.items()
     }
 
-    def rows(kind: Kind, values: Mapping[tuple[int, Occasion], float]) -> "Rows":
+    def rows(kind: Kind, values: Mapping[tuple[int, PassVariant], float]) -> "Rows":
         return _rows(program, lambda stage, chunk: _usual(values, stage, chunk, kind))
 
     kept, freed = rows("F", bytes_of), rows("W", bytes_of)
@@ -91,12 +91,12 @@ def _rows(program: Program, value: Callable[[int, int], float]) -> "Rows":
 
 
 def _usual(
-    values: Mapping[tuple[int, Occasion], float], stage: int, chunk: int, kind: Kind
+    values: Mapping[tuple[int, PassVariant], float], stage: int, chunk: int, kind: Kind
 ) -> float:
     """Of passes of a kind one that is neither the first nor the last, where there is one."""
     own = {
-        (occasion.first + occasion.last): value
-        for (at, occasion), value in values.items()
-        if (at, occasion.chunk, occasion.kind) == (stage, chunk, kind)
+        (variant.first + variant.last): value
+        for (at, variant), value in values.items()
+        if (at, variant.chunk, variant.kind) == (stage, chunk, kind)
     }
     return own[min(own)]

@@ -23,14 +23,14 @@ from sim.program.program import Program
 
 
 def placed(program: Program, ranks: Sequence[int]) -> FoldedProgram:
-    """A program for the clock; `ranks` has the rank that each stage stands for. The routines of a
+    """A program for the clock; `ranks` has the rank that each stage stands for. The operations of a
     stage run once each, computations contain no collectives, and communications are
     `PlacedCollective`s."""
     network = _Network()
     roles = tuple(
         RoleProgram(
             Role(index=stage, name=f"rank {rank}", stage=stage, ranks=1, first_rank=rank),
-            _streams([step for routine in written.all_routines for step in routine], network),
+            _streams([step for ops in written.all_ops for step in ops], network),
         )
         for stage, (rank, written) in enumerate(zip(ranks, program.stages, strict=True))
     )

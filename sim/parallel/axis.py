@@ -44,7 +44,7 @@ def axes() -> Mapping[str, Axis]:
     """The axes whose sizes multiply to the number of ranks.
 
     >>> list(axes())
-    ['tp', 'ulysses', 'cp', 'dp', 'dp_far', 'dp_replicate', 'pp']
+    ['tp', 'ulysses', 'cp', 'dp', 'dp_hpz', 'dp_replicate', 'pp']
     """
     return {name: axis for name, axis in every_axis().items() if axis.divides != "experts"}
 
@@ -54,6 +54,6 @@ def dividing(*what: Divided) -> tuple[str, ...]:
     """The axes that divide these.
 
     >>> dividing("batch"), dividing("batch", "sequence")
-    (('dp', 'dp_far', 'dp_replicate'), ('ulysses', 'cp', 'dp', 'dp_far', 'dp_replicate'))
+    (('dp', 'dp_hpz', 'dp_replicate'), ('ulysses', 'cp', 'dp', 'dp_hpz', 'dp_replicate'))
     """
     return tuple(axis.name for axis in every_axis().values() if axis.divides in what)

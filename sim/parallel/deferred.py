@@ -14,7 +14,7 @@ from sim.config.errors import InputError
 from sim.model.block import Block
 from sim.parallel import data
 from sim.parallel.job import Job
-from sim.program.actions import Occasion
+from sim.program.actions import PassVariant
 from sim.program.memory import MemoryUse
 from sim.program.operations import Compute, Operation, Work
 
@@ -22,9 +22,9 @@ HEAD = "head"
 _NAME = "deferred weights"
 
 
-def defers(job: Job, kind: str, occasion: Occasion) -> bool:
+def defers(job: Job, kind: str, variant: PassVariant) -> bool:
     """Whether a block's weight gradients are left out of this pass."""
-    return job.plan.defer_embedding_wgrad_compute and kind == HEAD and occasion.kind == "B"
+    return job.plan.defer_embedding_wgrad_compute and kind == HEAD and variant.kind == "B"
 
 
 def without_gradients(block: Block) -> Block:

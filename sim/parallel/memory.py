@@ -17,7 +17,7 @@ from sim.model.kernels import Item, Lag, Mark, Overlap
 from sim.parallel.job import Chunk, Job
 from sim.parallel.replicas import gradient_axes, shards
 from sim.parallel.state import State, frozen, state
-from sim.program.actions import KINDS, Kind, Occasion
+from sim.program.actions import KINDS, Kind, PassVariant
 from sim.program.memory import NOTHING, MemoryUse, Parts, added, in_a_row
 from sim.program.memory_levels import Floats, highest_of_passes, levels_of
 from sim.program.operations import Collective
@@ -152,12 +152,12 @@ class PassUses:
         self.output = _activation(job) / scattered * (allocator.keeps_outputs and sends)
         self.tied = _tied(job) if {"embedding", "head"} <= set(chunk.kinds) else 0.0
 
-    def of(self, occasion: Occasion, number: int) -> MemoryUse:
+    def of(self, variant: PassVariant, number: int) -> MemoryUse:
         """What a pass does at the block of this number."""
-        use = self.before_gradients(occasion.kind, number)
-        if occasion.kind in ("F", "I"):
+        use = self.before_gradients(variant.kind, number)
+        if variant.kind in ("F", "I"):
             return use
-        made = self._gradients(self.blocks[number], first=occasion.first)
+        made = self._gradients(self.blocks[number], first=variant.first)
         use = MemoryUse({**use.kept, **made}, use.peak)
         return use if number else use.then(self._accumulated())
 
@@ -216,21 +216,21 @@ def least_of_passes(job: Job, schedule: Schedule) -> Floats:
             _before_gradients(job, chunk, piece != last)
             for chunk, piece in zip(job.chunks[stage], places, strict=True)
         ]
-        rows += [_left_and_highest(own, uses) for own in schedule.actions[stage].occasions]
+        rows += [_left_and_highest(own, uses) for own in schedule.actions[stage].variants]
     left, highest = np.array(rows).T
     return highest_of_passes(schedule, left, highest)[0]
 
 
 def _left_and_highest(
-    occasion: Occasion, uses: Sequence[Mapping[Kind, MemoryUse]]
+    variant: PassVariant, uses: Sequence[Mapping[Kind, MemoryUse]]
 ) -> tuple[float, float]:
     """Bytes that a pass leaves, and those at its worst moment. Of two passes that take turns only
     what both leave is known, which is put down to the forward pass."""
-    own = uses[occasion.chunk][occasion.kind]
-    if occasion.beside is None:
+    own = uses[variant.chunk][variant.kind]
+    if variant.beside is None:
         return own.left, own.highest
-    kind, chunk = occasion.beside
-    both = (own.left + uses[chunk][kind].left) * (occasion.kind == "F")
+    kind, chunk = variant.beside
+    both = (own.left + uses[chunk][kind].left) * (variant.kind == "F")
     return both, max(both, 0.0)
 
 

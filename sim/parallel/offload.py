@@ -21,7 +21,7 @@ from sim.parallel.memory import state_of
 from sim.parallel.mesh import Mesh
 from sim.parallel.replicas import shards
 from sim.parallel.segments import Piece
-from sim.program.actions import Occasion
+from sim.program.actions import PassVariant
 from sim.program.causes import OFFLOAD, OPTIMIZER, Cause
 from sim.program.memory import NOTHING, MemoryUse
 from sim.program.operations import (
@@ -95,15 +95,15 @@ def updated_on_host(job: Job, parameters: Parameters) -> float:
     return own * job.plan.offload.optimizer
 
 
-def gradients_leave_early(job: Job, occasion: Occasion) -> bool:
+def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
     """Whether gradients go to the host as a pass makes them, and not behind all passes: they do
     where they are reduced meanwhile, or need not be."""
     plan = job.plan
-    if not (plan.offload.optimizer and plan.offload.overlap and occasion.makes_gradients):
+    if not (plan.offload.optimizer and plan.offload.overlap and variant.makes_gradients):
         return False
     if plan.zero >= 2:
-        return occasion.last or not job.no_sync
-    return occasion.last and (job.overlaps_gradients or plan.data_parallel == 1)
+        return variant.last or not job.no_sync
+    return variant.last and (job.overlaps_gradients or plan.data_parallel == 1)
 
 
 def gradients_out(
@@ -122,7 +122,7 @@ def host_update(job: Job, parameters: Parameters) -> Iterator[Operation]:
     count = updated_on_host(job, parameters)
     if not count:
         return
-    if not gradients_leave_early(job, Occasion("B", 0, last=True)):
+    if not gradients_leave_early(job, PassVariant("B", 0, last=True)):
         yield gradients_out(job, parameters, "gradients to host", ("norm",), _stream(job, TO_HOST))
     parts = _MOST_PARTS if offload.overlap else 1
     states = _states(job, parameters) / parts if offload.nvme else 0.0
@@ -188,14 +188,14 @@ class Activations:
     """
 
     def __init__(
-        self, job: Job, pieces: Sequence[Piece], occasion: Occasion, names: Sequence[str]
+        self, job: Job, pieces: Sequence[Piece], variant: PassVariant, names: Sequence[str]
     ) -> None:
         self.job, self.pieces, self.names = job, pieces, names
-        self.back = occasion.kind in ("B", "I")
+        self.back = variant.kind in ("B", "I")
         layers = [n for n, piece in enumerate(pieces) if is_layer(piece.block.kind)]
         count = round(job.plan.offload.activations * len(layers))
         chosen = layers[::-1][:count][::-1] if self.back else layers[:count]
-        self.moved = chosen if self.back or occasion.kind == "F" else []
+        self.moved = chosen if self.back or variant.kind == "F" else []
         self.ahead = 1 if job.plan.offload.overlap else 0
         self.window = max(len(layers) // max(count, 1), 1) if self.ahead else 1
         self.first = layers[0] if layers else 0

@@ -60,7 +60,7 @@ class Plan(Checked):
     stage (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
     Of ZeRO-3, `reshard` says whether gathered weights are given back behind the forward pass
     (FSDP's FULL_SHARD), stay until the backward pass has used them (false: SHARD_GRAD_OP), or leave
-    a share in each group of `dp` ranks ("near", with the axis `dp_far`), `prefetch` how many units
+    a share in each group of `dp` ranks ("near", with the axis `dp_hpz`), `prefetch` how many units
     are gathered ahead (without it, as many as the stack does). With `no_sync` gradients of ZeRO-2
     and 3 are summed up whole and reduced behind the last micro-step only. Unless these are said,
     pipelines keep weights and reduce once, and nothing else does (`Job.reshard`, `Job.no_sync`).

@@ -132,9 +132,9 @@ def _check_sharding(plan: Plan, where: str) -> None:
     if plan.no_sync and plan.zero < 2:
         what = "no_sync without sharded gradients"
         raise InputError(where, what, "leave it out: those wait for the last micro-step")
-    if (plan.reshard == "near") != (plan.size("dp_far") > 1):
-        what = "reshard = 'near' and the axis dp_far need each other"
-        raise InputError(where, what, "set axes = { dp_far = 2 } and reshard, or leave out both")
+    if (plan.reshard == "near") != (plan.size("dp_hpz") > 1):
+        what = "reshard = 'near' and the axis dp_hpz need each other"
+        raise InputError(where, what, "set axes = { dp_hpz = 2 } and reshard, or leave out both")
 
 
 def _check_chunks(plan: Plan, chunks: int, where: str) -> None:

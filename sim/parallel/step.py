@@ -8,12 +8,12 @@ from sim.parallel.deferred import finished
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.offload import FROM_HOST, host_update, shares_out
+from sim.parallel.pass_ops import Ends, ends_of, held_up, pass_ops
 from sim.parallel.pipeline_p2p import sent_bytes
 from sim.parallel.replicas import shards, state_axes
-from sim.parallel.routines import Ends, ends_of, held_up, routine
 from sim.parallel.schedule import listed
 from sim.parallel.weight_update import gathered_copies, optimizer
-from sim.program.actions import Occasion
+from sim.program.actions import PassVariant
 from sim.program.causes import DATA, EMBEDDING
 from sim.program.exchange import Exchange
 from sim.program.operations import (
@@ -24,8 +24,8 @@ from sim.program.operations import (
     Operation,
     Work,
 )
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 
@@ -79,11 +79,11 @@ def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
     """What each stage does; stages that do the same are one object."""
     alone, drains = _alone(job, schedule), schedule.steps == 1
     for stage, chunks in enumerate(job.chunks):
-        occasions, ends = schedule.actions[stage].occasions, ends_of(schedule, stage)
+        variants, ends = schedule.actions[stage].variants, ends_of(schedule, stage)
         held = chunks, job.copies[stage], job.plan.versions(stage)
         yield job.known.memo(
-            ("stage", job.key, *held, alone, ends, occasions),
-            partial(_stage, job, stage, ends, occasions, alone, drains),
+            ("stage", job.key, *held, alone, ends, variants),
+            partial(_stage, job, stage, ends, variants, alone, drains),
         )
 
 
@@ -91,7 +91,7 @@ def _stage(
     job: Job,
     stage: int,
     ends: tuple[Ends, ...],
-    occasions: tuple[Occasion, ...],
+    variants: tuple[PassVariant, ...],
     alone: bool,
     drains: bool,
 ) -> Stage:
@@ -100,17 +100,17 @@ def _stage(
         ("closing", job.key, job.chunks[stage], job.copies[stage], alone),
         lambda: _closing(job, stage, alone=alone),
     )
-    routines = {occasion: routine(job, stage, ends, occasion) for occasion in occasions}
+    ops_by_variant = {variant: pass_ops(job, stage, ends, variant) for variant in variants}
     if not drains:
         between = *closing, *([opening] if opening else [])
-        routines = {
-            occasion: Routine((*own, *between)) if occasion.last else own
-            for occasion, own in routines.items()
+        ops_by_variant = {
+            variant: PassOps((*own, *between)) if variant.last else own
+            for variant, own in ops_by_variant.items()
         }
     return Stage(
         opening=opening,
-        routines=routines,
-        closing=closing if drains else Routine(),
+        ops_by_variant=ops_by_variant,
+        closing=closing if drains else PassOps(),
         resident=resident(job, stage),
     )
 
@@ -121,7 +121,7 @@ def _opening(job: Job) -> Compute | None:
     return Compute(name="open", work=Work(name="open", items=items)) if items else None
 
 
-def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
+def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
     """Gradients summed, embedding tied, norm taken, weights updated and shared."""
     plan, stack = job.plan, job.stack
     if plan.gradients is not None:
@@ -160,7 +160,7 @@ def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
         done += [Communicate(name="gather weights", calls=calls, after=(back,))] if calls else []
     if copied:
         done.append(Compute(name="copy weights", work=Work(name="copies", items=copied), sync=True))
-    return Routine(held_up(job, done))
+    return PassOps(held_up(job, done))
 
 
 def _sum_copies(job: Job, stage: int) -> list[Operation]:

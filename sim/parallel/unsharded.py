@@ -6,32 +6,32 @@ from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.parallel.job import Job
 from sim.parallel.replicas import shards, state_axes
-from sim.program.actions import Occasion
+from sim.program.actions import PassVariant
 from sim.program.memory import NOTHING, MemoryUse, added
 
 NEAR = "dp"  # the axis that secondary shares are divided over
 
 
-def is_near(job: Job, occasion: Occasion) -> bool:
+def is_near(job: Job, variant: PassVariant) -> bool:
     """Whether a pass finds the weights it needs among near ranks (ZeRO++ hpZ, Wang et al. 2023,
     section 3.2; FSDP2's `reshard_after_forward` as a number)."""
-    return job.reshard == "near" and occasion.kind != "F"
+    return job.reshard == "near" and variant.kind != "F"
 
 
-def gathered(job: Job, blocks: Sequence[Block], occasion: Occasion) -> MemoryUse:
+def gathered(job: Job, blocks: Sequence[Block], variant: PassVariant) -> MemoryUse:
     """The whole weights of a unit, as ZeRO-3 gathers them; from near ranks, the secondary share
     is there already."""
     size = _whole(job, blocks) * (job.plan.zero >= 3)
-    if is_near(job, occasion):
+    if is_near(job, variant):
         size -= size / job.plan.size(NEAR)
     part = {"gathered weights": size}
     return MemoryUse(part, part)
 
 
-def given_back(job: Job, blocks: Sequence[Block], occasion: Occasion) -> MemoryUse:
+def given_back(job: Job, blocks: Sequence[Block], variant: PassVariant) -> MemoryUse:
     """The end of them, all but a secondary share behind a forward pass that keeps one."""
     size = _whole(job, blocks)
-    if job.reshard == "near" and occasion.kind == "F":
+    if job.reshard == "near" and variant.kind == "F":
         size -= size / job.plan.size(NEAR)
     return MemoryUse({"gathered weights": -size})
 
@@ -63,12 +63,12 @@ def _whole(job: Job, blocks: Sequence[Block]) -> float:
     return sum(count * job.gathered_bytes(group) for group, count in every)
 
 
-def made(job: Job, occasion: Occasion, block: Block) -> MemoryUse:
+def made(job: Job, variant: PassVariant, block: Block) -> MemoryUse:
     """The whole gradients of a block that a backward pass leaves to be reduced, or to be added to
     by the passes of later micro-steps."""
-    if job.plan.zero < 2 or not occasion.makes_gradients:
+    if job.plan.zero < 2 or not variant.makes_gradients:
         return NOTHING
-    if job.no_sync and not occasion.first:
+    if job.no_sync and not variant.first:
         return NOTHING
     part = {"unsharded gradients": trained(job, [block]) * _made_width(job)}
     return MemoryUse(part, part)

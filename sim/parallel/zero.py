@@ -37,7 +37,7 @@ from sim.parallel.unsharded import (
     shared,
     trained,
 )
-from sim.program.actions import Occasion
+from sim.program.actions import PassVariant
 from sim.program.causes import COMPUTE
 from sim.program.memory import added
 from sim.program.operations import (
@@ -68,32 +68,32 @@ class _Unit:
     kept: bool = False
 
 
-def gathers(job: Job, occasion: Occasion) -> bool:
+def gathers(job: Job, variant: PassVariant) -> bool:
     """Whether a pass gathers weights of any unit: ZeRO-3 for every pass that needs them, ZeRO-1 and
     2 what the last step updated, where the stack leaves that to the first forward pass."""
     if job.plan.zero >= 3:
-        return occasion.kind != "W"
-    return job.stack.overlap_gather and occasion.kind == "F" and occasion.first
+        return variant.kind != "W"
+    return job.stack.overlap_gather and variant.kind == "F" and variant.first
 
 
-def reduces(job: Job, occasion: Occasion) -> bool:
+def reduces(job: Job, variant: PassVariant) -> bool:
     """Whether gradients of a pass are reduced behind each unit."""
-    if not occasion.makes_gradients:
+    if not variant.makes_gradients:
         return False
     if job.plan.zero >= 2:
-        return occasion.last or not job.no_sync
-    return occasion.last and job.overlaps_gradients
+        return variant.last or not job.no_sync
+    return variant.last and job.overlaps_gradients
 
 
-def by_units(job: Job, parameters: data.Parameters, occasion: Occasion) -> bool:
+def by_units(job: Job, parameters: data.Parameters, variant: PassVariant) -> bool:
     """Whether weights, gradients or activations move while a pass goes on."""
     offload = job.plan.offload
-    if offload.activations and occasion.kind != "W":
+    if offload.activations and variant.kind != "W":
         return True
     if not (data.sharded(job, parameters) or offload.parameters):
-        return gradients_leave_early(job, occasion)
-    early = job.plan.zero >= 2 or gradients_leave_early(job, occasion)
-    return (occasion.makes_gradients and early) or gathers(job, occasion)
+        return gradients_leave_early(job, variant)
+    early = job.plan.zero >= 2 or gradients_leave_early(job, variant)
+    return (variant.makes_gradients and early) or gathers(job, variant)
 
 
 def tells_first(job: Job, parameters: data.Parameters) -> bool:
@@ -103,10 +103,10 @@ def tells_first(job: Job, parameters: data.Parameters) -> bool:
     return job.stack.overlap_gather if job.plan.zero < 3 else _held_all_step(job)
 
 
-def sharded_pass(job: Job, pieces: Sequence[Piece], occasion: Occasion) -> list[Operation]:
+def sharded_pass(job: Job, pieces: Sequence[Piece], variant: PassVariant) -> list[Operation]:
     """The operations of one pass: gather ahead; then compute a block, reduce its unit's gradients,
     gather the next unit, and so on."""
-    return _Pass(job, pieces, occasion).operations()
+    return _Pass(job, pieces, variant).operations()
 
 
 def _held_all_step(job: Job) -> bool:
@@ -114,15 +114,15 @@ def _held_all_step(job: Job) -> bool:
 
 
 class _Pass:
-    def __init__(self, job: Job, pieces: Sequence[Piece], occasion: Occasion) -> None:
-        self.job, self.pieces, self.occasion = job, pieces, occasion
+    def __init__(self, job: Job, pieces: Sequence[Piece], variant: PassVariant) -> None:
+        self.job, self.pieces, self.variant = job, pieces, variant
         self.names = [f"layer {number}" for number in range(len(pieces) - 1)] + [""]
-        self.units = _units(job, [piece.block for piece in pieces], forward=occasion.kind == "F")
+        self.units = _units(job, [piece.block for piece in pieces], forward=variant.kind == "F")
         self.fetched = [unit for unit in self.units if self._fetches(unit)]
         ended = sorted(self.units, key=lambda unit: unit.numbers[-1])
-        self.activations = Activations(job, pieces, occasion, self.names)
+        self.activations = Activations(job, pieces, variant, self.names)
         self._works: dict[object, Work] = {}
-        leaves = reduces(job, occasion) or gradients_leave_early(job, occasion)
+        leaves = reduces(job, variant) or gradients_leave_early(job, variant)
         self.scattered = ended if leaves else []
 
     def operations(self) -> list[Operation]:
@@ -145,27 +145,27 @@ class _Pass:
     # --- Weights ---------------------------------------------------------------------------------
 
     def _fetches(self, unit: _Unit) -> bool:
-        job, occasion = self.job, self.occasion
-        if not gathers(job, occasion) or not self._comes(unit):
+        job, variant = self.job, self.variant
+        if not gathers(job, variant) or not self._comes(unit):
             return False
         if job.plan.zero < 3 or not unit.kept:
             return True
-        return occasion.kind == "F" and (occasion.first or not _held_all_step(job))
+        return variant.kind == "F" and (variant.first or not _held_all_step(job))
 
     def _gives_back(self, unit: _Unit) -> bool:
-        job, occasion = self.job, self.occasion
+        job, variant = self.job, self.variant
         if job.plan.zero < 3 or not self._comes(unit):
             return False
         if unit.kept and _held_all_step(job):
-            return occasion.makes_gradients and occasion.last
-        return occasion.kind != "W" and (occasion.kind != "F" or not unit.kept)
+            return variant.makes_gradients and variant.last
+        return variant.kind != "W" and (variant.kind != "F" or not unit.kept)
 
     def _comes(self, unit: _Unit) -> bool:
         """Whether anything of a unit is elsewhere."""
         return bool(self._calls(unit)) or self.job.plan.offload.parameters > 0.0
 
     def _calls(self, unit: _Unit) -> tuple[Collective, ...]:
-        near = is_near(self.job, self.occasion)
+        near = is_near(self.job, self.variant)
         return data.weights_gathered(self.job, _parameters(unit), near=near)
 
     def _awaited(self, number: int) -> int:
@@ -180,7 +180,7 @@ class _Pass:
         unit, after = self.fetched[number], self._after(self._awaited(number))
         come = share_in(self.job, _parameters(unit), f"shards {number}", after)
         yield from come
-        runs_again = self.occasion.kind != "F" and any(block.recompute for block in unit.blocks)
+        runs_again = self.variant.kind != "F" and any(block.recompute for block in unit.blocks)
         calls = self._calls(unit)
         if runs_again and self.job.stack.regathers:
             calls = tuple(replace(c, bytes=2.0 * c.bytes, times=2 * c.times) for c in calls)
@@ -189,7 +189,7 @@ class _Pass:
             calls=calls,
             after=(*after, *(copy.name for copy in come)),
             stream=data.STREAM,
-            memory=gathered(self.job, unit.blocks, self.occasion),
+            memory=gathered(self.job, unit.blocks, self.variant),
         )
 
     def _after(self, back: int) -> After:
@@ -201,7 +201,7 @@ class _Pass:
         after: After = (*((INPUT,) if number == 0 else ()), *self.activations.awaited(number))
         stack, precision = self.job.stack, self.job.plan.precision
         unit = next(unit for unit in self.units if number in unit.numbers)
-        use = piece.memory.then(made(self.job, self.occasion, piece.block))
+        use = piece.memory.then(made(self.job, self.variant, piece.block))
         items: Parts = (piece.work,)
         if unit in self.fetched and number == unit.numbers[0]:
             after = (*after, f"weights {self.fetched.index(unit)}")
@@ -212,7 +212,7 @@ class _Pass:
         if unit in self.scattered and number == unit.numbers[-1]:
             items = (*items, *self._joined(unit))
         if number == unit.numbers[-1] and self._gives_back(unit):
-            use = use.then(given_back(self.job, unit.blocks, self.occasion))
+            use = use.then(given_back(self.job, unit.blocks, self.variant))
         own = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
         calls = data.collectives(op for op in beside if op.name != own)
         work = self._whole(piece.work, items, calls)
@@ -222,7 +222,7 @@ class _Pass:
         """Passes over a unit's gradients around their reduction."""
         stack, precision = self.job.stack, self.job.plan.precision
         whole = trained(self.job, unit.blocks) * stack.joining_bytes(precision)
-        later = not self.occasion.first
+        later = not self.variant.first
         share = shared(self.job, unit.blocks) * stack.shard_bytes(precision, later=later)
         return self._copy("join gradients", 1.0, whole + share)
 
@@ -264,7 +264,7 @@ class _Pass:
         done: list[Operation] = [
             *data.reduced(self.job, parameters, name, after=after, stream=stream, memory=use)
         ]
-        if gradients_leave_early(self.job, self.occasion):
+        if gradients_leave_early(self.job, self.variant):
             behind = (done[-1].name,) if done else after
             done.append(gradients_out(self.job, parameters, f"{name} to host", behind))
         return done

@@ -42,8 +42,8 @@ def read(words: str) -> Iterator[tuple[Kind, int]]:
         yield KINDS["FBIW".index(word[0])], int(word[1:])
 
 
-class Occasion(NamedTuple):
-    """What tells the actions of a stage apart besides their microbatch: equal ones do equal work.
+class PassVariant(NamedTuple):
+    """What tells passes of a stage apart besides their microbatch: equal variants do equal work.
 
     `first` is a step's first of its chunk among forward passes, or among those that make weight
     gradients, `last` the last one of these; `beside` tells kind and chunk of a pass that it

@@ -71,8 +71,8 @@ def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels
 def levels_of(program: Program, stage: int) -> Levels:
     """The levels of a stage's operations in the order of the program, exchanges left out."""
     own, actions = program.stages[stage], program.schedule.actions[stage]
-    routines = [own.routines[occasion] for occasion in actions.occasions]
-    blocks = [*routines, own.closing]
+    passes = [own.ops_by_variant[variant] for variant in actions.variants]
+    blocks = [*passes, own.closing]
     sequence = np.append(actions.rows, len(blocks) - 1)
     lengths = np.array([len(block) for block in blocks])
     first, own_length = (np.cumsum(lengths) - lengths)[sequence], lengths[sequence]
@@ -93,7 +93,7 @@ def peaks(program: Program) -> Floats:
 
 def highest_of_passes(schedule: Schedule, kept: Floats, highest: Floats) -> tuple[Floats, Floats]:
     """The most bytes that the passes of each stage have allocated at once, and those they leave:
-    occasions of all stages in a row leave so many, and take so many meanwhile."""
+    variants of all stages in a row leave so many, and take so many meanwhile."""
     rows, starts = schedule.rows
     after = np.cumsum(kept[rows])
     before = after - kept[rows]

@@ -1,7 +1,7 @@
 """A program: what every rank of each pipeline stage does in one training step.
 
 It is SPMD: all ranks of a stage run the same operations. What a pass does is written once for all
-microbatches (a routine); the schedule says in which order passes run.
+microbatches (`PassOps`); the schedule says in which order passes run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,8 +32,8 @@ class Program:
         for stage, (own, actions) in enumerate(
             zip(self.stages, self.schedule.actions, strict=True)
         ):
-            if tuple(own.routines) != actions.occasions:
-                raise ValueError(f"stage {stage} has no routine for each occasion, in their order")
+            if tuple(own.ops_by_variant) != actions.variants:
+                raise ValueError(f"stage {stage} needs operations for each variant, in their order")
 
     @property
     def base(self) -> "Program | None":

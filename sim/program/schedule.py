@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.program.actions import KINDS, Action, Occasion
+from sim.program.actions import KINDS, Action, PassVariant
 
 Indices = NDArray[np.int64]
 Order = tuple[Action, ...]
@@ -59,13 +59,13 @@ def both_ways(stages: int) -> Places:
 class Actions:
     """The actions of one stage as arrays: kinds (letters), microbatches and chunks in order.
 
-    `occasions` are the distinct ones, `rows` which of them each action is.
+    `variants` are the distinct ones, `rows` the index of each action's variant.
     """
 
     kinds: NDArray[np.str_]
     microbatches: Indices
     chunks: Indices
-    occasions: tuple[Occasion, ...]
+    variants: tuple[PassVariant, ...]
     rows: Indices
 
 
@@ -192,9 +192,9 @@ class Schedule:
 
     @cached_property
     def rows(self) -> tuple[Indices, Indices]:
-        """The occasions of all stages' actions, numbered on from stage to stage, and where each
+        """The variants of all stages' actions, numbered on from stage to stage, and where each
         stage's actions begin."""
-        counts = np.array([len(own.occasions) for own in self.actions])
+        counts = np.array([len(own.variants) for own in self.actions])
         lengths = np.array([len(own.rows) for own in self.actions])
         first = np.cumsum(counts) - counts
         rows = [own.rows + number for own, number in zip(self.actions, first, strict=True)]
@@ -221,8 +221,8 @@ def _actions(order: Order, pairs: frozenset[int], each: int) -> Actions:
     codes = codes * (beside.max() + 2) + beside + 1
     _, places, rows = np.unique(codes, return_index=True, return_inverse=True)
     partners = [divmod(int(beside[place]), int(chunks.max()) + 1) for place in places]
-    occasions = tuple(
-        Occasion(
+    variants = tuple(
+        PassVariant(
             order[place].kind,
             order[place].chunk,
             bool(first[place]),
@@ -231,7 +231,7 @@ def _actions(order: Order, pairs: frozenset[int], each: int) -> Actions:
         )
         for place, (kind, chunk) in zip(places.tolist(), partners, strict=True)
     )
-    return Actions(kinds, microbatches, chunks, occasions, rows.astype(np.int64))
+    return Actions(kinds, microbatches, chunks, variants, rows.astype(np.int64))
 
 
 def _partners(

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.program.actions import Occasion
+from sim.program.actions import PassVariant
 from sim.program.operations import (
     COMPUTE_STREAM,
     Call,
@@ -17,7 +17,7 @@ from sim.program.operations import (
     Compute,
     Copy,
 )
-from sim.program.routine import Routine
+from sim.program.pass_ops import PassOps
 
 # Axes, and stages where they are restricted; or the links of a copy.
 Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[str, ...]]
@@ -28,46 +28,46 @@ class Stage:
     """What ranks do before the passes (on the host alone, which launches whatever any stream runs
     in them), in each of them, and after the last one.
 
-    `routines` has one entry for every occasion in the stage's order. `resident` are the bytes by
+    `ops_by_variant` has an entry for each variant in the stage's order. `resident` are the bytes by
     part that are allocated from one step to the next. `pieces` are the pieces of the model that
     the stage holds, unless its schedule says so.
     """
 
     opening: Compute | None = None
-    routines: Mapping[Occasion, Routine] = field(default_factory=dict)
-    closing: Routine = field(default_factory=Routine)
+    ops_by_variant: Mapping[PassVariant, PassOps] = field(default_factory=dict)
+    closing: PassOps = field(default_factory=PassOps)
     resident: Mapping[str, float] = field(default_factory=dict)
     pieces: tuple[int, ...] = ()
 
     @property
-    def all_routines(self) -> tuple[Routine, ...]:
-        """Its routines, those of passes once for each occasion."""
-        return *self.routines.values(), self.closing
+    def all_ops(self) -> tuple[PassOps, ...]:
+        """The operations of each variant once, then those that close the step."""
+        return *self.ops_by_variant.values(), self.closing
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
-        """The distinct calls of all routines."""
-        return _distinct(routine.calls for routine in self.all_routines)
+        """The distinct calls of all operations."""
+        return _distinct(ops.calls for ops in self.all_ops)
 
     @cached_property
     def calls_inside(self) -> tuple[Call, ...]:
         """Those inside computations."""
-        return _distinct(routine.calls_inside for routine in self.all_routines)
+        return _distinct(ops.calls_inside for ops in self.all_ops)
 
     @cached_property
     def calls_beside(self) -> tuple[Call, ...]:
         """Those of transfers on streams of their own."""
         return _distinct(
             operation.calls
-            for routine in self.all_routines
-            for operation in routine.operations
+            for ops in self.all_ops
+            for operation in ops.operations
             if isinstance(operation, Communicate) and operation.stream != COMPUTE_STREAM
         )
 
     @cached_property
     def calls_of_passes(self) -> tuple[Call, ...]:
         """Those of passes."""
-        return _distinct(routine.calls for routine in self.routines.values())
+        return _distinct(ops.calls for ops in self.ops_by_variant.values())
 
     @cached_property
     def scopes(self) -> frozenset[Scope]:
@@ -81,12 +81,12 @@ class Stage:
     @cached_property
     def streams_of_passes(self) -> frozenset[str]:
         """The streams on which its passes run."""
-        return frozenset(chain.from_iterable(own.streams for own in self.routines.values()))
+        return frozenset(chain.from_iterable(own.streams for own in self.ops_by_variant.values()))
 
     @cached_property
     def pass_totals(self) -> NDArray[np.float64]:
-        """Bytes that each routine leaves, and those at its worst moment [2, routines]."""
-        uses = [routine.memory for routine in self.routines.values()]
+        """Bytes that each variant leaves, and its peak [2, variants]."""
+        uses = [ops.memory for ops in self.ops_by_variant.values()]
         return np.array([[use.left for use in uses], [use.highest for use in uses]])
 
     @cached_property

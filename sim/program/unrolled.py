@@ -44,16 +44,16 @@ class _Writer:
             yield self.own.opening, None
         order = self.schedule.orders[self.stage]
         actions = self.schedule.actions[self.stage]
-        routines = [self.own.routines[occasion] for occasion in actions.occasions]
+        passes = [self.own.ops_by_variant[variant] for variant in actions.variants]
         for place, (action, row) in enumerate(zip(order, actions.rows.tolist(), strict=True)):
             brought: list[Operation] = list(self._before(place, action))
             yield from ((operation, action) for operation in brought)
             received = tuple(op.name for op in brought if op.stream != COMPUTE_STREAM)
-            routine = routines[row]
-            if routine.passes:
-                yield from zip(map(self._settled, routine), routine.passes, strict=True)
+            ops = passes[row]
+            if ops.passes:
+                yield from zip(map(self._settled, ops), ops.passes, strict=True)
             else:
-                yield from ((self._of_pass(op, action, received), action) for op in routine)
+                yield from ((self._of_pass(op, action, received), action) for op in ops)
             yield from ((operation, action) for operation in self._behind(place, action))
         for operation in self.own.closing:
             yield self._settled(operation), None
@@ -66,7 +66,7 @@ class _Writer:
     def _of_pass(
         self, operation: Operation, action: Action, received: tuple[str, ...]
     ) -> Operation:
-        """An operation of a routine as one of this very pass."""
+        """An operation of a variant as one of this very pass."""
         name = f"{action} {operation.name}".rstrip()
         after = tuple(
             name for cause in operation.after for name in self._name(cause, action, received)

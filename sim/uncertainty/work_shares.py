@@ -59,10 +59,10 @@ def _by_cause(program: Program) -> list[dict[str, dict[str, float]]]:
     shares = []
     for stage in program.stages:
         seconds: dict[str, Seconds] = {}
-        plain = (routine for at, routine in stage.routines.items() if not (at.first or at.last))
-        operations = [operation for routine in plain for operation in routine]
+        plain = (ops for at, ops in stage.ops_by_variant.items() if not (at.first or at.last))
+        operations = [operation for ops in plain for operation in ops]
         if not operations:
-            operations = [op for routine in stage.routines.values() for op in routine]
+            operations = [op for ops in stage.ops_by_variant.values() for op in ops]
         for operation in (*operations, *stage.closing):
             if isinstance(operation, Compute):
                 for item in operation.work.flat():

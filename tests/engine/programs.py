@@ -8,7 +8,7 @@ from sim.collectives.libraries import backend as backends
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.parallel.schedule import schedule as schedule_named
-from sim.program.actions import Occasion
+from sim.program.actions import PassVariant
 from sim.program.causes import COMPUTE, DATA, TENSOR, Cause
 from sim.program.exchange import Exchange, Style
 from sim.program.operations import (
@@ -20,8 +20,8 @@ from sim.program.operations import (
     Segment,
     Work,
 )
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 from sim.program.stage import Stage
 
 AXES = ("tp", "dp", "pp")
@@ -77,7 +77,9 @@ def training(
         schedule=passes,
         stages=tuple(
             Stage(
-                routines={own: _routine(works, own, overlap, gradients) for own in each.occasions},
+                ops_by_variant={
+                    own: _pass_ops(works, own, overlap, gradients) for own in each.variants
+                },
                 closing=_closing(gradients),
             )
             for each in passes.actions
@@ -86,14 +88,14 @@ def training(
     )
 
 
-def _routine(
-    works: Mapping[str, Work], occasion: Occasion, overlap: bool, gradients: float
-) -> Routine:
-    work = works[occasion.kind]
-    if not overlap or not occasion.last:
-        return Routine((Compute(name="", work=work, after=(INPUT,)),))
-    call = data(f"gradients {occasion.chunk}", gradients)
-    return Routine(
+def _pass_ops(
+    works: Mapping[str, Work], variant: PassVariant, overlap: bool, gradients: float
+) -> PassOps:
+    work = works[variant.kind]
+    if not overlap or not variant.last:
+        return PassOps((Compute(name="", work=work, after=(INPUT,)),))
+    call = data(f"gradients {variant.chunk}", gradients)
+    return PassOps(
         (
             Compute(name="early", work=work, after=(INPUT,)),
             Communicate(name="reduce", calls=(call,), after=("early",), stream="data"),
@@ -102,9 +104,9 @@ def _routine(
     )
 
 
-def _closing(gradients: float) -> Routine:
+def _closing(gradients: float) -> PassOps:
     norm = Collective(kind="all_reduce", axes=AXES, bytes=4.0, name="norm", cause=DATA)
-    return Routine(
+    return PassOps(
         (
             Communicate(name="rest", calls=(data("rest", gradients / 4),)),
             Communicate(name="norm", calls=(norm,), after=(Drained("data"),)),

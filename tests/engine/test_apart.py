@@ -11,8 +11,8 @@ from sim.engine.accounts import accounts
 from sim.engine.play import play
 from sim.kind import load
 from sim.parallel.schedule import table
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 from tests.engine.programs import machine, training, undisturbed
 
 ON = undisturbed(machine("example-hosts", 4))
@@ -27,7 +27,7 @@ def program(name: str) -> Program:
         pp=STAGES, microbatches=COUNT, schedule=name, chunks=own.chunks or 2, style="overlapped",
         forward=FORWARD, layers=LAYERS, boundary=0.0, host=0.0, overlap=False,
     )  # fmt: skip
-    stages = tuple(replace(stage, closing=Routine()) for stage in made.stages)
+    stages = tuple(replace(stage, closing=PassOps()) for stage in made.stages)
     return replace(made, stages=stages, apart=True)
 
 

@@ -16,8 +16,8 @@ from sim.parallel.schedule import undrained
 from sim.program.causes import BUBBLE, COMPUTE, OPTIMIZER
 from sim.program.exchange import Exchange
 from sim.program.operations import INPUT, Compute, Work
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 from sim.program.stage import Stage
 from tests.engine.programs import machine, segment, undisturbed
 
@@ -33,14 +33,14 @@ def program(times: list[tuple[float, float]], m: int, update: float = 0.0) -> Pr
         return Work(name=name, items=(replace(segment(seconds), cause=cause),))
 
     def stage(number: int, forward: float, back: float) -> Stage:
-        routines = {}
-        for own in passes.actions[number].occasions:
+        ops_by_variant = {}
+        for own in passes.actions[number].variants:
             seconds = forward if own.kind == "F" else back
             made = [Compute(name="", work=work("pass", seconds), after=(INPUT,))]
             if own.last and update:
                 made.append(Compute(name="update", work=work("update", update)))
-            routines[own] = Routine(tuple(made))
-        return Stage(routines=routines)
+            ops_by_variant[own] = PassOps(tuple(made))
+        return Stage(ops_by_variant=ops_by_variant)
 
     passes = undrained("pipedream", len(times), m)
     return Program(

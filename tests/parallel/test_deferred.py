@@ -48,7 +48,7 @@ def test_gradients_of_the_head_are_summed_behind_it() -> None:
     stages = [training_step(setup(*replicated, *own).job).stages[-1] for own in ((), (DEFER,))]
     sent = []
     for stage in stages:
-        operations = [op for r in stage.routines.values() for op in r] + [*stage.closing]
+        operations = [op for r in stage.ops_by_variant.values() for op in r] + [*stage.closing]
         calls = [c for op in operations if isinstance(op, Communicate) for c in op.calls]
         sent.append(sum(call.bytes for call in calls if "gradients" in call.name))
     assert sent[0] == pytest.approx(sent[1]), "the same bytes"

@@ -33,7 +33,7 @@ def test_sharded_states_are_reduced_in_one_call_behind_the_passes(zero: int, beh
     own = job(zero)
     (stage,) = training_step(own).stages
     assert len(sums(stage.closing)) == behind
-    passes = sum(len(sums(routine)) for routine in stage.routines.values())
+    passes = sum(len(sums(ops)) for ops in stage.ops_by_variant.values())
     assert (passes > own.model.layers) == (zero == 0)
     if behind:
         (call,) = sums(stage.closing)

@@ -205,15 +205,15 @@ def test_of_half_the_layers_each_has_twice_as_long_to_leave():
     """TransformerEngine, cpu_offload.py: layer_window_map[i] = layers // saved * (i + 1) - 1."""
     own = setup(Offload(activations=0.5), recompute="none")
     layers = sum(is_layer(kind) for kind in own.job.chunks[0][0].kinds)
-    routine = next(op for occasion, op in training_step(own.job).stages[0].routines.items()
-                   if occasion.kind == "F")  # fmt: skip
-    waits = [name for op in routine if isinstance(op, Compute) for name in op.after
+    ops = next(op for variant, op in training_step(own.job).stages[0].ops_by_variant.items()
+                   if variant.kind == "F")  # fmt: skip
+    waits = [name for op in ops if isinstance(op, Compute) for name in op.after
              if str(name).startswith("save")]  # fmt: skip
     count = layers // 2
     # Behind the embedding (0) layers are 1 to n; the k-th leaves while 2 k of them compute.
     assert waits[:4] == ["save 1", "save 1", "save 2", "save 2"]
     assert waits[-1] == f"save {count - 1}"
-    assert not [op for op in routine if op.name == f"save {count + 1}"]
+    assert not [op for op in ops if op.name == f"save {count + 1}"]
 
 
 def test_a_stack_may_leave_the_inputs_of_layers_that_run_again_on_the_host():

@@ -16,7 +16,7 @@ from sim.parallel.overlap_forward_backward import overlap_forward_backward
 from sim.parallel.pairs import merged
 from sim.parallel.schedule import schedule, table
 from sim.parallel.step import training_step
-from sim.program.actions import Occasion
+from sim.program.actions import PassVariant
 from sim.program.causes import COMPUTE, EXPERT
 from sim.program.operations import Collective, Compute, Segment
 from sim.scenario.setup import PlanSetup, from_scenario
@@ -161,11 +161,11 @@ def test_a_pair_of_deepseek_v3_takes_what_its_profile_shows() -> None:
         if isinstance(item, Segment)
     )
     assert layers * busy == pytest.approx(118.2e-3, rel=0.10)
-    routines = program.stages[stage].routines
+    ops_by_variant = program.stages[stage].ops_by_variant
     both = sum(
         pass_time(operation.work).duration.device
-        for occasion in (Occasion("F", 0, beside=("B", 1)), Occasion("B", 1, beside=("F", 0)))
-        for operation in routines[occasion]
+        for variant in (PassVariant("F", 0, beside=("B", 1)), PassVariant("B", 1, beside=("F", 0)))
+        for operation in ops_by_variant[variant]
         if isinstance(operation, Compute)
     )
     assert both == pytest.approx(128.5e-3, rel=0.10)

@@ -38,10 +38,10 @@ def test_stages_that_do_the_same_are_one_object():
     assert len({id(stage) for stage in stages}) == 3
 
 
-def test_equal_passes_run_one_routine():
+def test_equal_passes_run_the_same_operations():
     program = training_step(job(interleave=2, global_batch=64))
     inner = program.stages[1]
-    forward = {id(routine) for own, routine in inner.routines.items() if own.kind == "F"}
+    forward = {id(ops) for own, ops in inner.ops_by_variant.items() if own.kind == "F"}
     assert len(forward) == 1
 
 
@@ -54,8 +54,8 @@ def test_a_tied_matrix_is_summed_where_two_stages_hold_it(plan, holders):
     program = training_step(own)
     calls = [
         (stage, call)
-        for stage, routines in enumerate(program.stages)
-        for operation in routines.closing
+        for stage, stage_program in enumerate(program.stages)
+        for operation in stage_program.closing
         if isinstance(operation, Communicate)
         for call in operation.calls
         if isinstance(call, Collective) and call.cause == EMBEDDING

@@ -58,7 +58,7 @@ def volume(own, kind: str) -> float:
         ({"reshard": False}, 2, 2),  # SHARD_GRAD_OP
         ({"no_sync": True}, 4, 1),
         ({"no_sync": True, "reshard": False}, 1, 1),
-        ({"axes": {"dp_far": 2}, "reshard": "near"}, 4, 2),
+        ({"axes": {"dp_hpz": 2}, "reshard": "near"}, 4, 2),
         ({"prefetch": 0}, 4, 2),
         ({"prefetch": 3}, 4, 2),
         ({"pp": 2}, 1, 1),  # of four micro-steps, by torchtitan's and torch's pipelines
@@ -154,14 +154,14 @@ def test_stage_two_scatters_gradients_only():
 
 
 def test_backward_passes_gather_near_shares_where_there_are_any():
-    own = scenario(3, axes={"dp_far": 2}, reshard="near")
+    own = scenario(3, axes={"dp_hpz": 2}, reshard="near")
     axes = {
         str(action)[0]: call.axes
         for op, action in written(own)
         if isinstance(op, Communicate) and op.name.split()[1:2] == ["weights"]
         for call in op.calls
     }
-    assert axes == {"F": ("dp", "dp_far"), "B": ("dp",)}
+    assert axes == {"F": ("dp", "dp_hpz"), "B": ("dp",)}
 
 
 def test_the_root_unit_is_gathered_once_a_micro_step_and_reduced_last():

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from sim.program.operations import Call, Collective, Compute, Segment, Work
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 
 SENT = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
 
@@ -13,8 +13,8 @@ SENT = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all
 def sent(program: Program, microbatches: int) -> Counter[str]:
     """Bytes that a rank of every stage sends in a step, together, by cause."""
     found: Counter[str] = Counter()
-    for routine in routines(program):
-        for call in calls(routine):
+    for ops in all_ops(program):
+        for call in calls(ops):
             found[str(call.cause)] += bytes_of(call, program)
     borders = sum(
         program.exchange.between(program.schedule.pieces[a][b], program.schedule.pieces[c][d])
@@ -28,18 +28,18 @@ def sent(program: Program, microbatches: int) -> Counter[str]:
 def executed(program: Program) -> float:
     """FLOPs of matrix products that a rank of every stage executes in a step, together."""
     total = 0.0
-    for routine in routines(program):
-        for operation in routine.operations:
+    for ops in all_ops(program):
+        for operation in ops.operations:
             if isinstance(operation, Compute):
                 items = operation.work.flat()
                 total += sum(item.flops for item in items if isinstance(item, Segment))
     return total
 
 
-def routines(program: Program) -> Iterator[Routine]:
+def all_ops(program: Program) -> Iterator[PassOps]:
     """What ranks of every stage run in a step, one of each."""
     for stage, actions in zip(program.stages, program.schedule.actions, strict=True):
-        yield from (stage.routines[actions.occasions[row]] for row in actions.rows)
+        yield from (stage.ops_by_variant[actions.variants[row]] for row in actions.rows)
         yield stage.closing
 
 
@@ -54,9 +54,9 @@ def bytes_of(call: Call, program: Program) -> float:
     return SENT[call.kind] * call.bytes * call.times * (ranks - 1) / ranks
 
 
-def calls(routine: Routine) -> Iterator[Call]:
-    """Every call of a routine, as often as it is made."""
-    for operation in routine.operations:
+def calls(ops: PassOps) -> Iterator[Call]:
+    """Every call of a pass, as often as it is made."""
+    for operation in ops.operations:
         if isinstance(operation, Compute):
             yield from inside(operation.work)
         else:

@@ -29,7 +29,7 @@ from sim.jobs.sharing.setup import assemble
 from sim.jobs.sharing.tables import Fault, Recovery
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.jobs.sharing.workload import Workload
-from sim.program.actions import Action, Occasion
+from sim.program.actions import Action, PassVariant
 from sim.program.causes import COMPUTE, DATA
 from sim.program.operations import (
     Collective,
@@ -40,8 +40,8 @@ from sim.program.operations import (
     Segment,
     Work,
 )
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 
@@ -97,11 +97,11 @@ class Predictor:
 
     def _step(self, operations: Sequence[Operation], slowdown: Sequence[float] = ()) -> float:
         """Operations of one pass that every rank runs, on the clock as everything else here."""
-        routine = {Occasion("F", 0, first=True): Routine(tuple(operations))}
+        ops = {PassVariant("F", 0, first=True): PassOps(tuple(operations))}
         program = Program(
             mesh={"dp": self.hosts, "pp": 1},
             schedule=Schedule(orders=((Action("F", 0),),), pieces=((0,),)),
-            stages=(Stage(routines=routine),),
+            stages=(Stage(ops_by_variant=ops),),
         )
         slow = {rank: factor for rank, factor in enumerate(slowdown) if factor != 1.0}
         return play(program, replace(self.machine, slowdown=slow), engine="clock").end

@@ -22,8 +22,8 @@ from sim.parallel.job import Chunk, Job
 from sim.program.actions import Kind
 from sim.program.memory import added
 from sim.program.operations import Collective, Communicate, Work
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 
 
 class ChunkSeconds(NamedTuple):
@@ -97,7 +97,7 @@ class StreamBounds:
 
     def __init__(self, machines: Callable[[Program], FoldedMachine]) -> None:
         self._machines = machines
-        self._known: dict[tuple[int, ...], tuple[Routine, RankTransfers, Mapping[str, float]]] = {}
+        self._known: dict[tuple[int, ...], tuple[PassOps, RankTransfers, Mapping[str, float]]] = {}
 
     def seconds(self, program: Program, microbatches: int) -> float:
         """A lower bound of the step time of this program, and of longer ones like it; what only
@@ -106,22 +106,22 @@ class StreamBounds:
         longest, desks = 0.0, self._machines(program).desks
         for own, stage in first.items():
             middle: dict[str, list[Mapping[str, float]]] = {"F": [], "B": [], "IW": []}
-            for occasion, routine in own.routines.items():
-                if not (occasion.first or occasion.last):
-                    way = occasion.kind if occasion.kind in middle else "IW"
-                    middle[way].append(self._streams(routine, desks[stage], stage))
+            for variant, ops in own.ops_by_variant.items():
+                if not (variant.first or variant.last):
+                    way = variant.kind if variant.kind in middle else "IW"
+                    middle[way].append(self._streams(ops, desks[stage], stage))
             back = [added(*middle[way]) for way in ("B", "IW") if middle[way]]
             # Where some backward passes are split and others are not, the shorter way counts.
             least = {s: min(own.get(s, 0.0) for own in back) for own in back for s in own}
             longest = max(longest, *added(*middle["F"], least).values(), 0.0)
         return longest * max(microbatches // len(program.schedule.ways) - 2, 0)
 
-    def _streams(self, routine: Routine, desk: RankTransfers, stage: int) -> Mapping[str, float]:
-        """The seconds of a routine's communication on each stream."""
-        key = id(routine), id(desk), stage
+    def _streams(self, ops: PassOps, desk: RankTransfers, stage: int) -> Mapping[str, float]:
+        """The seconds of a pass's communication on each stream."""
+        key = id(ops), id(desk), stage
         if key not in self._known:
             streams: dict[str, float] = defaultdict(float)
-            for operation in routine:
+            for operation in ops:
                 if isinstance(operation, Communicate):
                     seconds = (
                         desk.traffic(call, stage).alone
@@ -129,5 +129,5 @@ class StreamBounds:
                         if isinstance(call, Collective)
                     )
                     streams[operation.stream] += max(seconds, default=0.0)
-            self._known[key] = routine, desk, streams
+            self._known[key] = ops, desk, streams
         return self._known[key][-1]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.engine.folded import LinkClass, Traffic
-from sim.engine.replay.routine import PlayedOperation
+from sim.engine.replay.pass_map import PlayedOperation
 from sim.engine.replay.writing import Writer
 from sim.engine.tracks import Floats
 from sim.program.operations import Collective, Compute, Work

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.program.actions import Occasion
+from sim.program.actions import PassVariant
 from sim.program.exchange import Style
 from sim.program.schedule import Schedule
 
@@ -30,7 +30,7 @@ NOTHING = -1  # no such node, no message
 class Grid:
     """Passes as nodes; each stage's end is a node too, behind its last pass.
 
-    `before` is the node before each on its stage, `kind` its row among `kinds` (stage and occasion;
+    `before` is the node before each on its stage, `kind` its row among `kinds` (stage and variant;
     `NOTHING` for ends). `terms` says what its input waits for: moment, node and message [terms,
     nodes], `NOTHING` where there is none; messages are numbered as in `pairs` (from, to).
     """
@@ -39,7 +39,7 @@ class Grid:
     stage: Indices
     before: Indices
     kind: Indices
-    kinds: tuple[tuple[int, Occasion], ...]
+    kinds: tuple[tuple[int, PassVariant], ...]
     pairs: tuple[tuple[int, int], ...]
     moments: Indices
     nodes: Indices
@@ -100,7 +100,7 @@ class _GridBuilder:
         self.way = np.full(self.size, NOTHING, dtype=np.int64)  # 0 forward, 1 backward
         self.microbatch = np.zeros(self.size, dtype=np.int64)
         self.piece = np.zeros(self.size, dtype=np.int64)
-        kinds: list[tuple[int, Occasion]] = []
+        kinds: list[tuple[int, PassVariant]] = []
         own = zip(self.schedule.actions, self.schedule.pieces, strict=True)
         for stage, (actions, pieces) in enumerate(own):
             here = slice(self.first[stage], self.ends[stage])
@@ -108,7 +108,7 @@ class _GridBuilder:
             self.way[here] = _way(actions.kinds)
             self.microbatch[here] = actions.microbatches
             self.piece[here] = np.array(pieces)[actions.chunks]
-            kinds += [(stage, occasion) for occasion in actions.occasions]
+            kinds += [(stage, variant) for variant in actions.variants]
         self.kinds = tuple(kinds)
 
     def grid(self) -> Grid:

@@ -20,7 +20,7 @@ from sim.engine.replay.grid import (
     Grid,
     Indices,
 )
-from sim.engine.replay.routine import (
+from sim.engine.replay.pass_map import (
     BROUGHT,
     COMPUTED,
     COMPUTED_2,
@@ -38,7 +38,7 @@ class Durations:
 
     `maps` are the (max, +) maps of the kinds of passes [outputs, inputs, kinds, layouts]: outputs
     are the end, the host, the side streams, and the end of the last but one computation where
-    something waits for it; inputs as in `sim.engine.replay.routine`. `messages` is what passes
+    something waits for it; inputs as in `sim.engine.replay.pass_map`. `messages` is what passes
     between neighbours [pairs, layouts], `opening` when stages begin [layouts].
     """
 

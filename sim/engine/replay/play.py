@@ -11,8 +11,8 @@ from sim.engine.costs import Costs
 from sim.engine.fold import Folding
 from sim.engine.folded import Traffic
 from sim.engine.replay.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
+from sim.engine.replay.pass_map import COMPUTED_2, PassMap, pass_map
 from sim.engine.replay.pipeline import Durations, Floats, Pipeline
-from sim.engine.replay.routine import COMPUTED_2, RoutineMap, routine_map
 from sim.engine.replay.step_tail import Closing, StageMoments, StepTail, stage_closing
 from sim.program.durations import Duration
 from sim.program.operations import (
@@ -26,22 +26,22 @@ from sim.program.operations import (
     Send,
     Work,
 )
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 from sim.program.stage import Stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageMaps:
-    """The maps of a stage's routines; `tables` [routines, moments, inputs] and `computations` are
+    """The maps of a stage's passes; `tables` [variants, moments, inputs] and `computations` are
     theirs."""
 
-    maps: tuple[RoutineMap, ...]
+    maps: tuple[PassMap, ...]
     tables: Floats
     computations: tuple[int, ...]
 
     @classmethod
-    def of(cls, maps: Iterable[RoutineMap]) -> "StageMaps":
+    def of(cls, maps: Iterable[PassMap]) -> "StageMaps":
         """The maps of one stage."""
         own = tuple(maps)
         tables = np.array([one.table for one in own])
@@ -53,7 +53,7 @@ class Estimate:
     """A program on a machine, ready to be evaluated: its grid, and what its passes take.
 
     Every stage is one role, and collectives inside passes run among equals. `stages` are the maps
-    of their routines, `messages` what passes between neighbours as in `Grid.pairs`, `closing` what
+    of their passes, `messages` what is sent between neighbours as in `Grid.pairs`, `closing` what
     follows the passes, `opening` when stages begin.
     """
 
@@ -67,8 +67,8 @@ class Estimate:
     opening: float
 
     @cached_property
-    def maps(self) -> tuple[RoutineMap, ...]:
-        """Of every kind of node the map of its routine."""
+    def maps(self) -> tuple[PassMap, ...]:
+        """The map of each kind of node."""
         return tuple(own for stage in self.stages for own in stage.maps)
 
     @cached_property
@@ -100,7 +100,7 @@ class FoldedMachine:
             for stage, (desk, (role, _)) in enumerate(zip(self.desks, roles, strict=True))
         )
         # Keys hold what they name by its identity, so that this is not given to something else.
-        self._maps: dict[tuple[object, ...], tuple[Routine, RoutineMap]] = {}
+        self._maps: dict[tuple[object, ...], tuple[PassOps, PassMap]] = {}
         self._stages: dict[tuple[object, ...], tuple[Stage, StageMaps]] = {}
         self._closing: dict[tuple[int, int], tuple[object, StepTail]] = {}
         self._messages: dict[tuple[object, ...], tuple[Traffic, ...]] = {}
@@ -126,21 +126,17 @@ class FoldedMachine:
         seconds = tuple(desk.traffic(call, stage).alone for call in own.calls_of_passes)
         key = id(own), slowdown, seconds, streams
         if key not in self._stages:
-            maps = (
-                self._map(stage, routine, slowdown, streams) for routine in own.routines.values()
-            )
+            maps = (self._map(stage, ops, slowdown, streams) for ops in own.ops_by_variant.values())
             self._stages[key] = own, StageMaps.of(maps)
         return self._stages[key][1]
 
-    def _map(
-        self, stage: int, routine: Routine, slowdown: float, streams: tuple[str, ...]
-    ) -> RoutineMap:
+    def _map(self, stage: int, ops: PassOps, slowdown: float, streams: tuple[str, ...]) -> PassMap:
         desk = self.desks[stage]
-        seconds = tuple(desk.traffic(call, stage).alone for call in routine.calls)
-        key = id(routine), slowdown, seconds, streams
+        seconds = tuple(desk.traffic(call, stage).alone for call in ops.calls)
+        key = id(ops), slowdown, seconds, streams
         if key not in self._maps:
-            own = routine_map(routine, self.costs[stage], desk, stage, streams)
-            self._maps[key] = routine, own
+            own = pass_map(ops, self.costs[stage], desk, stage, streams)
+            self._maps[key] = ops, own
         return self._maps[key][1]
 
     def _closing_of(self, stage: int, own: Stage) -> StepTail:
@@ -189,16 +185,16 @@ def sizes_between(program: Program) -> Mapping[tuple[int, int], set[float]]:
 def unmodelled(program: Program) -> str:
     """What of a program cannot be said by maps and closings, if anything."""
     stages = dict.fromkeys(program.stages)
-    routines = [routine for stage in stages for routine in stage.routines.values()]
-    passes = (own for routine in routines for own in routine)
+    variants = [ops for stage in stages for ops in stage.ops_by_variant.values()]
+    passes = (operation for ops in variants for operation in ops)
     closing = (own for stage in stages for own in stage.closing)
-    reasons = [_opening_obstacle(program), *map(_end_obstacle, routines)]
+    reasons = [_opening_obstacle(program), *map(_end_obstacle, variants)]
     reasons += map(_pass_obstacle, passes)
     reasons += map(_closing_obstacle, closing)
     if any(len(sizes) > 1 for sizes in sizes_between(program).values()):
         reasons.append("messages between two stages differ in size")
     if any(not isinstance(call, Collective) for stage in stages for call in stage.calls):
-        reasons.append("routines send messages")
+        reasons.append("operations of passes send messages")
     return next(filter(None, reasons), "")
 
 
@@ -211,8 +207,8 @@ def _opening_obstacle(program: Program) -> str:
     return ""
 
 
-def _end_obstacle(routine: Routine) -> str:
-    *_, last = (own for own in routine if isinstance(own, Compute))
+def _end_obstacle(ops: PassOps) -> str:
+    *_, last = (own for own in ops if isinstance(own, Compute))
     return "a pass sends what it made before its end" if last.name else ""
 
 

@@ -129,7 +129,7 @@ def _later(action: Action, group: int) -> Action:
 def _region(own: Actions, more: Actions, group: int, periods: int) -> Region | None:
     """Where one stage's order repeats, if it does so often enough."""
     count, long = len(own.rows), len(more.rows) - len(own.rows)
-    if own.occasions != more.occasions or long <= 0:
+    if own.variants != more.variants or long <= 0:
         return None
     same = (own.rows == more.rows[:count]) & (own.microbatches == more.microbatches[:count])
     later = (own.rows == more.rows[long:]) & (own.microbatches + group == more.microbatches[long:])

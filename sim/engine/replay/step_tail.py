@@ -21,7 +21,7 @@ from sim.program.operations import (
     Drained,
     Operation,
 )
-from sim.program.routine import Routine
+from sim.program.pass_ops import PassOps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +62,7 @@ class StepTail:
 
 
 def stage_closing(
-    closing: Routine, stage: int, desk: RankTransfers, costs: Costs, stage_of: Sequence[int]
+    closing: PassOps, stage: int, desk: RankTransfers, costs: Costs, stage_of: Sequence[int]
 ) -> StepTail:
     """The closing operations of a stage; `stage_of` tells the stages of roles."""
     steps = []

@@ -20,8 +20,8 @@ from sim.engine.replay.grid import (
     Grid,
     Indices,
 )
+from sim.engine.replay.pass_map import Form, PlayedOperation
 from sim.engine.replay.play import Estimate, Played
-from sim.engine.replay.routine import Form, PlayedOperation
 from sim.engine.tracks import COMMUNICATION, Floats, Track
 from sim.program.causes import PIPELINE, Cause
 from sim.program.exchange import message_stream
@@ -49,10 +49,8 @@ class Writer:
         self.played, self.estimate = played, estimate
         self.grid: Grid = estimate.grid
         self.moments = played.moments[:, :, 0]
-        longest = max(
-            len(routine) for own in estimate.program.stages for routine in own.all_routines
-        )
-        self.room = 2 * (longest + 4)  # steps of one node: exchanges, a routine, messages behind it
+        longest = max(len(ops) for own in estimate.program.stages for ops in own.all_ops)
+        self.room = 2 * (longest + 4)  # steps of one node: exchanges, a pass, messages behind it
         self.parts: list[Parts] = []
         self.kinds: dict[tuple[Cause, str], int] = {}
         self.inputs = self._inputs()
@@ -132,7 +130,7 @@ class Writer:
         return joined
 
     def _inputs(self) -> Floats:
-        """What the passes of all nodes depended on [inputs, nodes], as routines number it."""
+        """What the passes of all nodes depended on [inputs, nodes], as maps number it."""
         grid, moments = self.grid, self.moments
         before = np.where(grid.before >= 0, grid.before, grid.size)
         arrival = moments[ARRIVAL, : grid.size]

@@ -33,8 +33,8 @@ from sim.program.operations import (
     Send,
     Work,
 )
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 
@@ -62,7 +62,7 @@ def program(
     """The step of recordings, one per pipeline stage in their order, with notes on their events.
 
     `kernels` has the kernel of each operator of each recording, `time` gives its seconds on the
-    device. The step of a stage is a routine, whose operations know their passes; messages between
+    device. The step of a stage is one pass, whose operations know their passes; messages between
     stages were recorded, too. Kernels lose to collectives of the causes in `factors` as if these
     took so many times as long.
     """
@@ -72,7 +72,7 @@ def program(
     for number, (recording, axes) in enumerate(recordings):
         writer = _Writer(recording, axes, kernels[number], memories[number].by_event(), time, host)
         stage = stage_of(
-            writer.routine(factors),
+            writer.ops(factors),
             opening=opening,
             resident=memories[number].before_step(),
             pieces=pieces_of(recording),
@@ -82,11 +82,11 @@ def program(
     return step_of(recordings[0][1].mesh, stages), noted
 
 
-def stage_of(routine: Routine, **parts: Any) -> Stage:
-    """The stage of a recorded step, which runs a single routine; `parts` are further fields of the
+def stage_of(ops: PassOps, **parts: Any) -> Stage:
+    """The stage of a recorded step, which runs a single pass; `parts` are further fields of the
     stage."""
-    (occasion,) = _PASS.actions[0].occasions
-    return Stage(routines={occasion: routine}, **parts)
+    (variant,) = _PASS.actions[0].variants
+    return Stage(ops_by_variant={variant: ops}, **parts)
 
 
 def step_of(mesh: Mapping[str, int], stages: Sequence[Stage]) -> Program:
@@ -136,7 +136,7 @@ class _Writer:
         self.places: list[tuple[str, ...]] = []
         self.unplaced: dict[str, list[int]] = defaultdict(list)  # events of each row
 
-    def routine(self, factors: Mapping[str, float]) -> Routine:
+    def ops(self, factors: Mapping[str, float]) -> PassOps:
         """All operations, in the host's order (`with_beside` has the `factors`)."""
         events = zip(self.recording.events, passes_of(self.recording), strict=True)
         for number, (event, self.now) in enumerate(events):
@@ -147,7 +147,7 @@ class _Writer:
             self.changed = self.changed.then(self.memory.get(number, NOTHING))
         for stream in list(self.rows):
             self._flush(stream)
-        return Routine(tuple(with_beside(self.done, factors)), tuple(self.passes))
+        return PassOps(tuple(with_beside(self.done, factors)), tuple(self.passes))
 
     def _place(self, stream: str) -> None:
         if stream in self.rows:

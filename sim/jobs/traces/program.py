@@ -12,8 +12,8 @@ from sim.jobs.recorded.program import stage_of, step_of
 from sim.jobs.traces.rank_trace import Group, HostSpan, Kernel, RankTrace
 from sim.program.causes import COMMUNICATION, COMPUTE, HOST, WAITING, Cause
 from sim.program.operations import Communicate, Compute, Operation, PlacedCollective, Segment, Work
+from sim.program.pass_ops import PassOps
 from sim.program.program import Program
-from sim.program.routine import Routine
 
 HOST_STREAM = "host"
 
@@ -24,7 +24,7 @@ def program(ranks: Sequence[RankTrace]) -> Program:
     """The steps of ranks, each of which is a stage."""
     calls = _calls(ranks)
     written = [tuple(_operations(rank, calls)) for rank in ranks]
-    stages = [stage_of(Routine(each, (None,) * len(each))) for each in written]
+    stages = [stage_of(PassOps(each, (None,) * len(each))) for each in written]
     return step_of({"pp": len(ranks)}, stages)
 
 

@@ -17,10 +17,10 @@ AXES = (
     # The batch is divided; ZeRO shards states over it (Rajbhandari et al. 2020).
     Axis(name="dp", divides="batch", place=30, shards_states=True),
     # ZeRO++'s hierarchical partitioning (hpZ, Wang et al. 2023, section 3.2), FSDP2's
-    # `reshard_after_forward` as a number: states are sharded over `dp` x `dp_far` ranks, and what a
+    # `reshard_after_forward` as a number: states are sharded over `dp` x `dp_hpz` ranks, and what a
     # forward pass has gathered from all of them stays as a second share in each group of `dp` ranks
     # (`reshard` = "near"), so that the backward pass gathers inside it.
-    Axis(name="dp_far", divides="batch", place=35, shards_states=True, far=True),
+    Axis(name="dp_hpz", divides="batch", place=35, shards_states=True, far=True),
     # Replicas of sharded groups: FSDP's HYBRID_SHARD, torchtitan's `data_parallel_replicate_degree`
     # (Zhao et al. 2023, section 3.2.2). ZeRO shards over `dp`, and gradients are then summed here.
     Axis(name="dp_replicate", divides="batch", place=40),

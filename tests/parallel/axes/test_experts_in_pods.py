@@ -78,8 +78,8 @@ def test_kernels_lose_to_a_collective_what_they_lose_unfolded(tmp_path: Path, se
 
 def beside(stage: Stage) -> Iterator[Collective]:
     """The collectives beside which computations of a stage run."""
-    for routine in stage.routines.values():
-        for operation in routine.operations:
+    for ops in stage.ops_by_variant.values():
+        for operation in ops.operations:
             if isinstance(operation, Compute):
                 yield from (one.call for one in operation.work.beside)
 

@@ -1,4 +1,4 @@
-"""A routine as a (max, +) map, by hand."""
+"""The operations of a pass as a (max, +) map, by hand."""
 
 from dataclasses import replace
 from math import inf
@@ -7,20 +7,20 @@ import pytest
 
 from sim.engine.costs import Costs
 from sim.engine.fold import Folding
-from sim.engine.replay.routine import (
+from sim.engine.replay.pass_map import (
     BROUGHT,
     COMPUTED,
     COMPUTED_2,
     FIRST_STREAM,
     HOST,
     READY,
-    RoutineMap,
+    PassMap,
     later,
     latest,
-    routine_map,
+    pass_map,
 )
 from sim.program.operations import INPUT, Communicate, Compute, Operation, Recent, Work
-from sim.program.routine import Routine
+from sim.program.pass_ops import PassOps
 from tests.engine.programs import data, machine, segment, training, undisturbed
 
 # A collective takes a second for each of its two members, whatever its bytes.
@@ -29,10 +29,10 @@ READS = replace(segment(0.0), lead=0.0, wait=0.0)
 DESK = Folding(training(dp=2), ON).desk.at(0)
 
 
-def mapped(*operations: Operation) -> RoutineMap:
+def mapped(*operations: Operation) -> PassMap:
     """Of one stage, beside whose computations a stream "data" runs."""
     costs = Costs(DESK.links_of(0))
-    return routine_map(Routine(operations), costs, DESK, 0, ("data",))
+    return pass_map(PassOps(operations), costs, DESK, 0, ("data",))
 
 
 def compute(name: str, seconds: float, *after: str, host: float = 0.0) -> Compute:
@@ -45,7 +45,7 @@ def gather(name: str, *after: str | Recent) -> Communicate:
     return Communicate(name=name, calls=(data("rest", 8.0),), after=after, stream="data")
 
 
-def waits(own: RoutineMap, output: int) -> dict[int, float]:
+def waits(own: PassMap, output: int) -> dict[int, float]:
     """What an output depends on, and by how many seconds it is behind."""
     row = enumerate(own.table[output].tolist())
     return {given: lag for given, lag in row if lag > -inf}

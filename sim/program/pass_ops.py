@@ -1,4 +1,4 @@
-"""A routine: operations in a row, written once for everybody who runs them."""
+"""The operations of a pass in order, written once for every engine that plays them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from sim.program.operations import Call, Communicate, Compute, Operation, Work
 
 
 @dataclass(frozen=True, eq=False)
-class Routine:
+class PassOps:
     """Operations in order, and what they do as a whole.
 
     `passes` has the pass of each operation (None: of none) where they are those of several, as in

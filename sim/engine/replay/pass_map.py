@@ -1,6 +1,6 @@
-"""A routine as a (max, +) map: from the moments before a pass to those behind it.
+"""The operations of a pass as a (max, +) map: from the moments before a pass to those behind it.
 
-The operations of a routine are played once, with forms instead of times: a form is, for each of
+They are played once, with forms instead of times: a form is, for each of
 the moments that a pass may depend on, the seconds from then on, and stands for the latest of them.
 So a pass of a hundred layers that gather their weights is a handful of numbers.
 """
@@ -24,7 +24,7 @@ from sim.program.operations import (
     Operation,
     Recent,
 )
-from sim.program.routine import Routine
+from sim.program.pass_ops import PassOps
 
 # What a pass may depend on: when its stage is ready and its input there, when the host is free,
 # when the last and the last but one computation ended, when its input came; then side streams.
@@ -46,7 +46,7 @@ def latest(*forms: Form) -> Form:
 
 
 class PlayedOperation(NamedTuple):
-    """An operation of a routine: when it is ready, when the host comes to it, when it ends.
+    """An operation of a pass: when it is ready, when the host comes to it, when it ends.
 
     `parts` is what a computation spends its seconds on.
     """
@@ -65,8 +65,8 @@ class PlayedOperation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RoutineMap:
-    """Where a routine leads: when its last computation ends, when the host is free, when side
+class PassMap:
+    """Where a pass leads: when its last computation ends, when the host is free, when side
     streams are, when its last but one computation ends [moments, inputs]."""
 
     table: Floats
@@ -74,18 +74,18 @@ class RoutineMap:
     computations: int
 
 
-def routine_map(
-    routine: Routine, costs: Costs, desk: RankTransfers, stage: int, streams: Sequence[str]
-) -> RoutineMap:
-    """Play a routine with forms; `streams` are the side streams of the whole program."""
+def pass_map(
+    ops: PassOps, costs: Costs, desk: RankTransfers, stage: int, streams: Sequence[str]
+) -> PassMap:
+    """Play operations with forms; `streams` are the side streams of the whole program."""
     player = _Player(costs, desk, stage, streams)
-    for operation in routine:
+    for operation in ops:
         player.play(operation)
     return player.map()
 
 
 class _Player:
-    """The law of `sim.engine.role_process`, for one routine by itself."""
+    """The law of `sim.engine.role_process`, for one pass by itself."""
 
     def __init__(
         self, costs: Costs, desk: RankTransfers, stage: int, streams: Sequence[str]
@@ -143,8 +143,8 @@ class _Player:
             else:
                 yield self.ended[str(cause)]
 
-    def map(self) -> RoutineMap:
-        return RoutineMap(
+    def map(self) -> PassMap:
+        return PassMap(
             table=np.array([self.ready, self.host, *self.free.values(), self.computed[-2]]),
             played=tuple(self.played),
             computations=len(self.computed) - 2,

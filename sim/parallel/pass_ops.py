@@ -1,4 +1,4 @@
-"""What passes run: one routine for each occasion on which a chunk is passed through."""
+"""The operations of passes, written once for each variant of a pass through a chunk."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,10 +13,10 @@ from sim.parallel.pairs import merged
 from sim.parallel.pipeline_p2p import packed, unpacked
 from sim.parallel.segments import Piece, joined
 from sim.parallel.zero import by_units, sharded_pass, tells_first
-from sim.program.actions import Kind, Occasion
+from sim.program.actions import Kind, PassVariant
 from sim.program.memory import MemoryUse, added, in_a_row
 from sim.program.operations import INPUT, Collective, Communicate, Compute, Operation, Work
-from sim.program.routine import Routine
+from sim.program.pass_ops import PassOps
 from sim.program.schedule import Schedule
 
 
@@ -68,13 +68,13 @@ def ends_of(schedule: Schedule, stage: int) -> tuple[Ends, ...]:
     return tuple(Ends(piece == 0, piece == last) for piece in schedule.pieces[stage])
 
 
-def routine(job: Job, stage: int, ends: tuple[Ends, ...], occasion: Occasion) -> Routine:
-    """What an action of a stage runs on this occasion; that of equal chunks is one object."""
-    own = _passes(job, stage, ends, occasion.chunk)
-    if occasion.beside is None:
-        return own.on(occasion._replace(chunk=0))
-    kind, chunk = occasion.beside
-    return own.beside(occasion, _passes(job, stage, ends, chunk), kind)
+def pass_ops(job: Job, stage: int, ends: tuple[Ends, ...], variant: PassVariant) -> PassOps:
+    """The operations of a stage's pass of this variant; equal chunks share one object."""
+    own = _passes(job, stage, ends, variant.chunk)
+    if variant.beside is None:
+        return own.on(variant._replace(chunk=0))
+    kind, chunk = variant.beside
+    return own.beside(variant, _passes(job, stage, ends, chunk), kind)
 
 
 def _passes(job: Job, stage: int, ends: tuple[Ends, ...], number: int) -> "_ChunkPasses":
@@ -82,22 +82,22 @@ def _passes(job: Job, stage: int, ends: tuple[Ends, ...], number: int) -> "_Chun
     return job.known.memo(("passes", job.key, chunk, own), lambda: _ChunkPasses(job, chunk, own))
 
 
-def _sends_tokens(*routines: Routine) -> bool:
-    calls = (call for routine in routines for call in routine.calls_inside)
+def _sends_tokens(*passes: PassOps) -> bool:
+    calls = (call for ops in passes for call in ops.calls_inside)
     return any(isinstance(call, Collective) and call.kind == "all_to_all" for call in calls)
 
 
-def _turns(kind: Kind, alone: Routine, beside: Routine, memory: MemoryUse) -> Routine:
+def _turns(kind: Kind, alone: PassOps, beside: PassOps, memory: MemoryUse) -> PassOps:
     """What an action runs of two passes that take turns: all until the forward pass ends, or what
     is left of the other."""
     passes = (alone, beside) if kind == "F" else (beside, alone)
     flat = [
-        [item for operation in routine if isinstance(operation, Compute)
+        [item for operation in ops if isinstance(operation, Compute)
          for item in operation.work.flat()]
-        for routine in passes
+        for ops in passes
     ]  # fmt: skip
     work = Work(name=_NAMES[kind], items=merged(*flat)[kind != "F"])
-    return Routine((Compute(name="", work=work, after=(INPUT,), memory=memory),))
+    return PassOps((Compute(name="", work=work, after=(INPUT,), memory=memory),))
 
 
 class _ChunkPasses:
@@ -109,76 +109,76 @@ class _ChunkPasses:
         self._parameters = job.parameters([chunk])
         self._replicated = data.replicated(job, self._parameters)
         self._uses = PassUses(job, chunk, sends=not ends.last)
-        self._known: dict[Occasion, Routine] = {}
+        self._known: dict[PassVariant, PassOps] = {}
 
-    def on(self, occasion: Occasion) -> Routine:
-        """The routine of an occasion; that of the first forward pass is seldom one of its own."""
-        if occasion.kind == "F" and not tells_first(self.job, self._parameters):
-            occasion = occasion._replace(first=False)
-        if occasion not in self._known:
-            self._known[occasion] = self._written(occasion)
-        return self._known[occasion]
+    def on(self, variant: PassVariant) -> PassOps:
+        """The operations of a variant; the first forward pass rarely differs from the others."""
+        if variant.kind == "F" and not tells_first(self.job, self._parameters):
+            variant = variant._replace(first=False)
+        if variant not in self._known:
+            self._known[variant] = self._written(variant)
+        return self._known[variant]
 
-    def beside(self, occasion: Occasion, other: "_ChunkPasses", partner: Kind) -> Routine:
-        """The routine of a pass that takes turns with one through another chunk."""
-        own = occasion.kind
-        alone, beside = self.on(Occasion(own, 0)), other.on(Occasion(partner, 0))
+    def beside(self, variant: PassVariant, other: "_ChunkPasses", partner: Kind) -> PassOps:
+        """The operations of a pass that takes turns with a pass through another chunk."""
+        own = variant.kind
+        alone, beside = self.on(PassVariant(own, 0)), other.on(PassVariant(partner, 0))
         if len(alone) > 1 or len(beside) > 1 or not _sends_tokens(alone, beside):
-            return self.on(Occasion(own, 0, occasion.first))
-        key = "turns", self.key, own, occasion.first, other.key, partner
-        taken = self._taken_beside(other, partner) if own == "F" else self._grown(occasion)
+            return self.on(PassVariant(own, 0, variant.first))
+        key = "turns", self.key, own, variant.first, other.key, partner
+        taken = self._taken_beside(other, partner) if own == "F" else self._grown(variant)
         return self.job.known.memo(key, lambda: _turns(own, alone, beside, taken))
 
     def _taken_beside(self, other: "_ChunkPasses", partner: Kind) -> MemoryUse:
         """Memory of a forward pass and of the one beside it, layer by layer: what one keeps takes
         the place of what the other gives back (Megatron-Core, model_chunk_schedule_plan.py, `run`).
         """
-        passes = self._pieces(Occasion("F", 0)), other._pieces(Occasion(partner, 0))
+        passes = self._pieces(PassVariant("F", 0)), other._pieces(PassVariant(partner, 0))
         return in_a_row(piece.memory for pair in zip_longest(*passes) for piece in pair if piece)
 
-    def _grown(self, occasion: Occasion) -> MemoryUse:
+    def _grown(self, variant: PassVariant) -> MemoryUse:
         """What a backward pass leaves more of than others, if it is the first one."""
         usual, own = (
-            self.on(Occasion(occasion.kind, 0, first)) for first in (False, occasion.first)
+            self.on(PassVariant(variant.kind, 0, first)) for first in (False, variant.first)
         )
         kept = added(own.memory.kept, {p: -size for p, size in usual.memory.kept.items()})
         return MemoryUse(kept, kept)
 
-    def _written(self, occasion: Occasion) -> Routine:
-        pieces = list(self._pieces(occasion))
-        if pieces and by_units(self.job, self._parameters, occasion):
-            return Routine(held_up(self.job, sharded_pass(self.job, pieces, occasion)))
-        if pieces and self._overlaps(occasion):
-            return Routine(tuple(data.overlapped(self.job, pieces)))
-        whole = joined(pieces, name=_NAMES[occasion.kind])
-        return Routine((Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),))
+    def _written(self, variant: PassVariant) -> PassOps:
+        pieces = list(self._pieces(variant))
+        if pieces and by_units(self.job, self._parameters, variant):
+            return PassOps(held_up(self.job, sharded_pass(self.job, pieces, variant)))
+        if pieces and self._overlaps(variant):
+            return PassOps(tuple(data.overlapped(self.job, pieces)))
+        whole = joined(pieces, name=_NAMES[variant.kind])
+        return PassOps((Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),))
 
-    def _overlaps(self, occasion: Occasion) -> bool:
-        return self._replicated and self.job.overlaps_gradients and occasion.last
+    def _overlaps(self, variant: PassVariant) -> bool:
+        return self._replicated and self.job.overlaps_gradients and variant.last
 
-    def _pieces(self, occasion: Occasion) -> Iterator[Piece]:
+    def _pieces(self, variant: PassVariant) -> Iterator[Piece]:
         """The blocks of a pass in its order; equal ones between a chunk's ends are one object."""
         numbers = range(len(self.slots))
         pieces: dict[tuple[object, bool, bool], Piece] = {}
-        for number in numbers if occasion.kind == "F" else numbers[::-1]:
+        for number in numbers if variant.kind == "F" else numbers[::-1]:
             key = self.slots[number], number == 0, number == len(self.slots) - 1
             if key not in pieces:
-                pieces[key] = self._piece(occasion, number)
+                pieces[key] = self._piece(variant, number)
             yield pieces[key]
 
-    def _piece(self, occasion: Occasion, number: int) -> Piece:
+    def _piece(self, variant: PassVariant, number: int) -> Piece:
         """A block, with the exchange with neighbouring stages at both ends of the chunk."""
         (kind, again), last = self.slots[number], len(self.slots) - 1
         block = self.job.block(kind, again)
-        if defers(self.job, kind, occasion):
-            block, occasion = without_gradients(block), occasion._replace(kind="I")
-        work = self.job.work(kind, occasion.kind, again)
-        begin, end = (0, last) if occasion.kind == "F" else (last, 0)
+        if defers(self.job, kind, variant):
+            block, variant = without_gradients(block), variant._replace(kind="I")
+        work = self.job.work(kind, variant.kind, again)
+        begin, end = (0, last) if variant.kind == "F" else (last, 0)
         if number == begin:
-            work = self._fed(work, occasion.kind)
-        if number == end and self._passes_on(occasion.kind):
+            work = self._fed(work, variant.kind)
+        if number == end and self._passes_on(variant.kind):
             work = Work(name=work.name, items=(work, *packed(self.job)))
-        return Piece(block, work, self._uses.of(occasion, number))
+        return Piece(block, work, self._uses.of(variant, number))
 
     def _fed(self, work: Work, action: Kind) -> Work:
         """The first work of a pass, behind what it receives."""
