@@ -87,7 +87,7 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2.0", "tp = 2.0 is not a whole number; write tp = 2"),
         ("= 32", "= 1e9", "is not a whole number; write global_batch = 1000000000\n"),
         ("tp = 2", "axes = { tp = 2 }", "axes: 'tp' is a key of [plan] itself; set plan.tp"),
-        ("tp = 2", "tp = 2\naxes = { dp_fra = 2 }", "no axis named 'dp_fra'; did you mean"),
+        ("tp = 2", "tp = 2\naxes = { dp_hzp = 2 }", "no axis named 'dp_hzp'; did you mean"),
         ("tp = 2", "tp = [2]", "tp = [2]"),
         ("tp = 2", "tp = 2\nsequence_parallel = 1", "is not true or false"),
         ("tp = 2", "tp = 2\nschedule = 'interleavd'", "did you mean 'interleaved'?"),
