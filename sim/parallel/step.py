@@ -11,7 +11,7 @@ from sim.parallel.offload import FROM_HOST, host_update, shares_out
 from sim.parallel.pass_ops import Ends, ends_of, held_up, pass_ops
 from sim.parallel.pipeline_p2p import sent_bytes
 from sim.parallel.replicas import shards, state_axes
-from sim.parallel.schedule import listed
+from sim.parallel.schedule import is_file, listed
 from sim.parallel.weight_update import gathered_copies, optimizer
 from sim.program.actions import PassVariant
 from sim.program.causes import DATA, EMBEDDING
@@ -61,13 +61,17 @@ def _exchange(job: Job, schedule: Schedule) -> Exchange:
     runtime of their own, which waits for what a pass needs and for nothing else
     (sail-sg/zero-bubble-pipeline-parallelism,
     megatron/core/pipeline_parallel/zerobubble/runtime.py, `schedule_f`), and so have pipelines that
-    do not drain (msr-fiddle/pipedream, runtime/communication.py: threads that send and receive).
+    do not drain (msr-fiddle/pipedream, runtime/communication.py: threads that send and receive),
+    and the orders of a file (torch/distributed/pipelining/schedules.py, `_PipelineScheduleRuntime`:
+    a send is waited for behind the last pass).
     """
     style, sync = job.stack.pipeline_exchange, job.stack.exchange_sync
     own = listed(job.plan.pipeline)
     if own is not None and own.exchange is not None:
         style, sync = own.exchange, sync and own.exchange == "batched"
-    elif style == "batched" and (schedule.splits_backward or schedule.steps > 1):
+    elif style == "batched" and (
+        schedule.splits_backward or schedule.steps > 1 or is_file(job.plan.pipeline)
+    ):
         style, sync = "overlapped", False
     elif style == "batched" and schedule.chunks > 1:
         style = "async-send"

@@ -48,7 +48,7 @@ FEATURES: Mapping[str, Settings] = {
     "ZeRO-2": {"plan.zero": 2},
     "ZeRO-3": {"plan.zero": 3},
     "hybrid sharding": {"plan.zero": 3, "plan.dp_replicate": 2},
-    "ZeRO++, weights near": {"plan.zero": 3, "plan.reshard": "near", "plan.axes.dp_far": 2},
+    "ZeRO++, weights near": {"plan.zero": 3, "plan.reshard": "near", "plan.axes.dp_hpz": 2},
     "offloaded optimizer": {"plan.zero": 2, "plan.offload.optimizer": 1.0},
     "offloaded activations": {"plan.recompute": "full", "plan.offload.activations": 1.0},
     "offloaded parameters": {"plan.zero": 3, "plan.offload.parameters": 1.0},
