@@ -141,6 +141,9 @@ def _rate(setup: SharingSetup) -> str:
     of = "1 gradient" if n == 1.0 else f"{n:g} gradients"
     start = "0" if learning.scaling == "none" else f"{learning.rate:g}"
     warmed = f", from {start} in {learning.warmup:,} steps" if learning.warmup else ""
+    if learning.schedule != "constant":
+        warmed += f", then {learning.schedule}"
+        warmed += f" over {learning.span:,} steps" if learning.span else ""
     if learning.scaling == "none":
         return f"{rate:g} ({of} averaged, not scaled){warmed}"
     times = f"sqrt({n:g})" if learning.scaling == "sqrt" else f"{n:g}"

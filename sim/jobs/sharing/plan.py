@@ -177,6 +177,8 @@ class Sharing(ABC):
             trust=learning.trust,
             layers=tuple((prod(shape), len(shape) > 1) for shape in shapes(task)),
             warmup=learning.warmup,
+            schedule=learning.schedule,
+            span=learning.span or 0,
             start_rate=0.0 if learning.scaling == "none" else learning.rate,
         )
 

@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from sim.config.schema import Tagged
 from sim.config.units import Seconds
 from sim.config.without_effect import refuse
-from sim.jobs.sharing.learning.optimizers import Rule
+from sim.jobs.sharing.learning.optimizers import Rule, Schedule
 from sim.variability.laws import LAWS, SlowdownLaw
 
 TASKS = ("none", "quadratic", "logistic", "perceptron", "digits", "residual", "characters")
@@ -115,9 +115,11 @@ class Learning:
     where n of them are averaged with "linear" (Goyal et al. 2017;
     `Sharing.averaged`), as is paired with SGD and LARS, sqrt(n) times with "sqrt" (Krizhevsky
     2014; You et al. 2020, with LAMB). In the first `warmup` steps it climbs from there, or from 0
-    without scaling. `beta` is the momentum, `trust` and `weight_decay` those of `Optimizer`. An
-    update of shared weights that is s updates late counts (1 + s)^-`decay`: 1 in Zhang et al. 2016
-    (arXiv 1511.05950), 0.5 in FedBuff (Nguyen et al. 2022; FLSim's PolynomialStalenessWeight).
+    without scaling. Behind them it follows the `schedule`, over a `span` of steps ("cosine"), or
+    to a tenth behind each ("step"). `beta` is the momentum, `trust` and `weight_decay`
+    those of `Optimizer`. An update of shared weights that is s updates late counts
+    (1 + s)^-`decay`: 1 in Zhang et al. 2016 (arXiv 1511.05950), 0.5 in FedBuff (Nguyen et al. 2022;
+    FLSim's PolynomialStalenessWeight).
     """
 
     task: str = "perceptron"
@@ -129,6 +131,8 @@ class Learning:
     rate: Positive = 0.1
     scaling: Literal["none", "linear", "sqrt"] = "none"
     warmup: Natural = 0
+    schedule: Schedule = "constant"
+    span: Count | None = None
     beta: Annotated[NonNegative, Lt(1)] = 0.9
     weight_decay: NonNegative = 0.0
     trust: Positive = 1e-3
@@ -145,6 +149,13 @@ class Learning:
         most = _FARTHEST if self.task == "quadratic" else 1.0
         if self.unlike > most:
             raise ValueError(f"unlike = {self.unlike:g} of this task; set it to at most {most:g}")
+        spans = self.schedule in ("step", "cosine")
+        if spans and self.span is None:
+            raise ValueError(f"schedule = {self.schedule!r} needs span: in how many steps it falls")
+        if not spans:
+            refuse(self, 'say nothing of this schedule; set schedule = "cosine"', "span")
+        if self.schedule == "inverse-root" and not self.warmup:
+            raise ValueError('schedule = "inverse-root" needs warmup: it falls with sqrt(warmup)')
         if self.optimizer != "lars":
             refuse(self, 'say nothing of this rule; set optimizer = "lars"', "trust")
         if self.optimizer in ("sgd", "adagrad", "rmsprop"):

@@ -5,7 +5,7 @@ All follow torch.optim's conventions, so that a run here can be repeated there.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
+from math import cos, inf, pi, sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ Vector = NDArray[np.float64]
 State = tuple[Any, ...]  # the steps that have been made, and vectors
 Rule = Literal["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "lars", "lamb"]
 Layers = tuple[tuple[int, bool], ...]
+Schedule = Literal["constant", "step", "cosine", "inverse-root"]
 
 _MEMORIES: dict[str, int] = {"sgd": 0, "adam": 2, "lamb": 2}  # vectors of state; 1 for all others
 _BY_LAYER = ("lars", "lamb")
@@ -40,7 +41,10 @@ class Optimizer:
     l is `weight_decay`, which all others add to the gradient. `layers` are the sizes of the parts
     of the vector, and whether their steps are scaled: vectors, of biases and norms, are not
     (facebookresearch/mae, util/lars.py), nor what is zero. Until `warmup` steps are made the rate
-    climbs in equal steps from `start_rate` to r (Goyal et al. 2017).
+    climbs in equal steps from `start_rate` to r (Goyal et al. 2017). t steps later it is
+    - constant: r. step: r / 10^floor(t / `span`) (He et al. 2016, section 3.4).
+    - cosine: r (1 + cos(pi t / `span`)) / 2, and 0 behind the span (Loshchilov and Hutter 2017).
+    - inverse-root: r sqrt(`warmup` / (`warmup` + t)) (Vaswani et al. 2017, equation 3).
 
     >>> rule = Optimizer(rule="momentum", rate=0.1, beta=0.5)
     >>> weights, state = rule.step(np.zeros(1), np.ones(1), rule.start(1))
@@ -59,6 +63,8 @@ class Optimizer:
     layers: Layers = ()
     warmup: int = 0
     start_rate: float = 0.0
+    schedule: Schedule = "constant"
+    span: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < inf:
@@ -76,10 +82,20 @@ class Optimizer:
         >>> warm = Optimizer(rate=0.8, warmup=4, start_rate=0.4)
         >>> [round(warm.rate_of(step), 3) for step in range(6)]
         [0.5, 0.6, 0.7, 0.8, 0.8, 0.8]
+        >>> fall = Optimizer(rate=0.8, schedule="cosine", span=4)
+        >>> [round(fall.rate_of(step), 3) for step in (0, 2, 9)]
+        [0.8, 0.4, 0.0]
         """
-        if step + 1 >= self.warmup:
-            return self.rate
-        return self.start_rate + (self.rate - self.start_rate) * (step + 1) / self.warmup
+        since = step + 1 - max(self.warmup, 1)
+        if since < 0:
+            return self.start_rate + (self.rate - self.start_rate) * (step + 1) / self.warmup
+        if self.schedule == "step":
+            return self.rate * float(0.1 ** (since // self.span))
+        if self.schedule == "cosine":
+            return self.rate * (1 + cos(pi * min(since / self.span, 1.0))) / 2
+        if self.schedule == "inverse-root":
+            return self.rate * sqrt(self.warmup / (self.warmup + since))
+        return self.rate
 
     def step(self, weights: Vector, gradient: Vector, state: State) -> tuple[Vector, State]:
         """Weights and state after one step; nothing is changed in place."""

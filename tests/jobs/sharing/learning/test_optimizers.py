@@ -129,6 +129,29 @@ def test_a_warm_up_climbs_to_the_scaled_rate_from_that_of_one_gradient():
     assert said == "0.4 = 0.1 x 4 for 4 gradients averaged (linear scaling), from 0.1 in 5 steps"
 
 
+@pytest.mark.parametrize(
+    ("keys", "rates"),
+    [
+        ({"schedule": "step", "span": 2}, [0.1, 0.1, 0.01, 0.01, 0.001]),
+        ({"schedule": "cosine", "span": 4}, [0.1, 0.08535534, 0.05, 0.01464466, 0.0]),
+        ({"schedule": "inverse-root", "warmup": 2}, [0.05, 0.1, 0.08164966, 0.07071068]),
+    ],
+)
+def test_a_rate_falls_as_torchs_schedulers_let_it(keys, rates):
+    """StepLR(gamma=0.1), CosineAnnealingLR; Vaswani et al. 2017 for the last."""
+    rule = plan("all_reduce", learning=Learning(rate=0.1, **keys)).rule(1, Perceptron())
+    assert [rule.rate_of(step) for step in range(len(rates))] == pytest.approx(rates, abs=1e-8)
+
+
+def test_a_schedule_without_its_span_is_refused_and_one_is_told_with_the_rate():
+    for keys in ({"schedule": "cosine"}, {"span": 3}, {"schedule": "inverse-root"}):
+        with pytest.raises(ValueError, match=r"span|warmup"):
+            Learning(**keys)
+    learning = Learning(rate=0.1, schedule="cosine", span=20)
+    said = outcome("all_reduce", workers=2, steps=2, learning=learning).rate
+    assert said == "0.1 (2 gradients averaged, not scaled), then cosine over 20 steps"
+
+
 def test_square_root_scaling_keeps_the_variance_of_a_step():
     """Krizhevsky 2014: n gradients averaged have 1/n of the variance of one."""
     learning = Learning(rate=0.1, scaling="sqrt")
