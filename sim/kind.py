@@ -237,9 +237,9 @@ def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) 
     try:
         name = os.fspath(given)
     except TypeError:
-        what = f"{gate.shown(given)} is no scenario"
+        fault = f"{gate.shown(given)} is no scenario"
         remedy = 'give a name such as "gpt3-175b-megatron", or a Scenario'
-        raise InputError("scenario", what, remedy) from None
+        raise InputError("scenario", fault, remedy) from None
     folder = _claiming(name)
     if folder is not None:
         changes = settings_of(settings)
@@ -277,8 +277,8 @@ def cluster_scenario(
     changes = settings_of(settings)
     for key in changes:
         if head_of(key) not in _OF_CLUSTER:
-            what = f"a cluster alone has no {head_of(key)}"
-            raise InputError(f"setting {key}", what, f"set one of {', '.join(_OF_CLUSTER)}")
+            fault = f"a cluster alone has no {head_of(key)}"
+            raise InputError(f"setting {key}", fault, f"set one of {', '.join(_OF_CLUSTER)}")
     return _changed(ClusterScenario(name=name_of(topology), topology=topology, gpus=gpus), changes)
 
 

@@ -122,8 +122,8 @@ def kernels(setup: PlanSetup) -> list[list[tuple[Kernel, float, int]]]:
 def refuse_task(scenario: str, task: Any) -> None:
     """Raise `InputError` for a task that is given to a scenario without workers that learn it."""
     if task is not None:
-        what = "has no [sharing] table: nothing learns"
-        raise InputError(scenario, what, "leave the task out")
+        fault = "has no [sharing] table: nothing learns"
+        raise InputError(scenario, fault, "leave the task out")
 
 
 def _of_same_stage(record: Record, healthy: Record) -> list[Account]:

@@ -41,8 +41,8 @@ def answers(
 def _as_here(version: str, address: str, work: Callable[[Task], Answer], task: Task) -> Answer:
     """The work of a task by the program that asks for it."""
     if program_version() != version:
-        what = "a worker runs another version of sim, or of a package that it computes with"
-        raise InputError(f"--jobs {address}", what, "install the same everywhere")
+        fault = "a worker runs another version of sim, or of a package that it computes with"
+        raise InputError(f"--jobs {address}", fault, "install the same everywhere")
     return work(task)
 
 

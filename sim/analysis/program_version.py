@@ -26,8 +26,8 @@ def _version_of(loaded: int) -> str:
         if name.startswith("sim.") and (file := getattr(module, "__file__", None))
         if not file.startswith(str(_ROOT))
     }
-    own = _own_version()
-    return joined([own, *(_source(name, Path(added[name])) for name in sorted(added))])
+    own_version = _own_version()
+    return joined([own_version, *(_source(name, Path(added[name])) for name in sorted(added))])
 
 
 _ROOT = Path(sim.__file__).parent

@@ -95,8 +95,8 @@ class Compression:
         if self.kind != "powersgd" or any(self.factors([shape], 0.0)[1] for shape in shapes):
             return
         most = max((max(1, (r * c - 1) // (r + c)) for r, c in shapes), default=1)
-        what = f"rank = {self.rank} is larger than any matrix: no factors are smaller than it"
-        raise InputError(where, what, f"set rank to at most {most}")
+        fault = f"rank = {self.rank} is larger than any matrix: no factors are smaller than it"
+        raise InputError(where, fault, f"set rank to at most {most}")
 
     def sums(
         self, elements: float, width: float, ranks: int, matrices: Iterable[tuple[int, int]]

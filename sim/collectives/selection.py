@@ -16,7 +16,7 @@ _FOLDER = "sim.collectives.algorithms"
 
 def selectable() -> dict[str, ModuleType]:
     """The algorithms that state what both levels of a cluster carry, by name."""
-    return {name: own for name, own in modules(_FOLDER).items() if hasattr(own, "steps")}
+    return {name: module for name, module in modules(_FOLDER).items() if hasattr(module, "steps")}
 
 
 def _named(name: str) -> ModuleType | None:
@@ -32,8 +32,8 @@ def check(rules: Iterable[AlgorithmRule], where: str) -> None:
             if name == AUTO:
                 continue
             if (algorithm := _named(name)) is None:
-                what = f"no algorithm named {name!r}"
-                raise InputError(where, what, nearest(name, [*selectable(), AUTO]))
+                fault = f"no algorithm named {name!r}"
+                raise InputError(where, fault, nearest(name, [*selectable(), AUTO]))
             for kind in kinds:
                 if kind not in offered(algorithm):
                     can = ", ".join(offered(algorithm))

@@ -56,12 +56,12 @@ def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
 def _refuse_value(value: Any, kind: Any, name: str, key: str) -> None:
     """Raise `InputError` for a value that is nothing of what its annotation says."""
     if get_origin(kind) is Literal and value not in get_args(kind):
-        what = f"{key} = {gate.shown(value)} is not known"
-        raise InputError(name, what, nearest(str(value), list(map(str, get_args(kind)))))
+        fault = f"{key} = {gate.shown(value)} is not known"
+        raise InputError(name, fault, nearest(str(value), list(map(str, get_args(kind)))))
     refuse_conversion(value, kind, name, key)
     if not _fits(value, kind):
-        what = f"{key} = {gate.shown(value)} is not {_words(kind)}"
-        raise InputError(name, what, f"see help({name})")
+        fault = f"{key} = {gate.shown(value)} is not {_words(kind)}"
+        raise InputError(name, fault, f"see help({name})")
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -133,5 +133,5 @@ def _refuse(name: str, known: set[str], needed: set[str], args: Any, given: Any)
     if unknown := [key for key in given if key not in known]:
         raise InputError(name, f"no field {unknown[0]!r}", nearest(unknown[0], sorted(known)))
     missing = sorted(needed - given.keys())
-    what = "fields are given by their names" if args else f"{missing[0]} is missing"
-    raise InputError(name, what, f"write {name}({missing[0] if missing else 'name'}=...)")
+    fault = "fields are given by their names" if args else f"{missing[0]} is missing"
+    raise InputError(name, fault, f"write {name}({missing[0] if missing else 'name'}=...)")

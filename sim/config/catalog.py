@@ -129,8 +129,8 @@ def found(folder: str, name: str, where: str = "command line") -> Path | None:
     for root in roots():
         matching = [path for path in _files(root, folder) if _matches(path, name)]
         if len(matching) > 1:
-            what = f"{matching[0].name} and {matching[1].name} both stand for {name!r}"
-            raise InputError(where, what, "narrow the `names` of one of them")
+            fault = f"{matching[0].name} and {matching[1].name} both stand for {name!r}"
+            raise InputError(where, fault, "narrow the `names` of one of them")
         if matching:
             return matching[0]
     return None

@@ -55,8 +55,8 @@ def refuse_unsound(document: Any, where: str) -> None:
         inner = [value for table in level for value in _inner(table)]
         for text in inner:
             if isinstance(text, str) and _STEERING.search(text):
-                what = f"has control characters in {text[:_SHOWN]!a}"
-                raise InputError(where, what, "leave them out")
+                fault = f"has control characters in {text[:_SHOWN]!a}"
+                raise InputError(where, fault, "leave them out")
         level = [value for value in inner if isinstance(value, Mapping | list)]
         if not level:
             return

@@ -156,8 +156,8 @@ def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
         _refuse_unknown(data, _keys(shape), inside, tagged)
         return validate(data, shape, inside)
     if tagged is not None and data is not None and not is_dataclass(data):
-        what = f"{key} = {gate.shown(data)} is not a table"
-        raise InputError(where, what, f"write {tagged.tag} = ... in it")
+        fault = f"{key} = {gate.shown(data)} is not a table"
+        raise InputError(where, fault, f"write {tagged.tag} = ... in it")
     if isinstance(data, dict) and shape is not None:
         return _prepared_table(data, shape, inside)
     if shape is None or not is_dataclass(data):
@@ -205,8 +205,8 @@ def _refuse_signs(table: Mapping[str, Any], shape: Any, where: str) -> None:
             continue
         if value < 0 or (value == 0 and floors[key]):
             must, words = _SIGNS[floors[key]]
-            what = f"{key} = {gate.shown(value)} must {must}"
-            raise InputError(where, what, f"set {key} {words} 0")
+            fault = f"{key} = {gate.shown(value)} must {must}"
+            raise InputError(where, fault, f"set {key} {words} 0")
 
 
 _SIGNS = {True: ("be positive", "above"), False: ("not be negative", "at least")}

@@ -35,16 +35,16 @@ _commands: list[Command] = []
 @contextmanager
 def kept() -> Iterator[Command]:
     """Within this Ctrl-C ends what is `so_far`; elsewhere, as in Python, it ends everything."""
-    own = Command()
+    command = Command()
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     hears = heard and threading.current_thread() is threading.main_thread()
     if hears:
-        signal.signal(signal.SIGINT, own.press)
-    _commands.append(own)
+        signal.signal(signal.SIGINT, command.press)
+    _commands.append(command)
     try:
-        yield own
+        yield command
     finally:
-        _commands.remove(own)
+        _commands.remove(command)
         if hears:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -96,6 +96,6 @@ def number(row: Row, headings: Iterable[str]) -> float | None:
             try:
                 return gate.number_in(cell)
             except ValueError as error:
-                what = f"{heading} = {error}"
-                raise InputError(row.where, what, "correct or remove the line") from None
+                fault = f"{heading} = {error}"
+                raise InputError(row.where, fault, "correct or remove the line") from None
     return None

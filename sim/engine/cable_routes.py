@@ -80,8 +80,8 @@ def check_orders(topology: Topology) -> None:
     """Raise `InputError` where rings are to follow cables that lead through no ring."""
     network = topology.network
     if network is not None and network.spread and topology.nodes > 2 and not orders(network):
-        what = "spread = true, but no ring through all its nodes was found on its cables"
-        raise InputError(f"topology {topology.name}, network", what, "leave spread out")
+        fault = "spread = true, but no ring through all its nodes was found on its cables"
+        raise InputError(f"topology {topology.name}, network", fault, "leave spread out")
 
 
 def hops(gpus: Sequence[int], topology: Topology, kinds: Collection[str]) -> Iterator[Hop]:

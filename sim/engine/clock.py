@@ -51,8 +51,8 @@ def _refuse_deadlock(processes: Iterable[RoleProcess]) -> None:
         for log in process.logs.values():
             if log.played < len(log.steps):
                 who, stuck = process.program.role.name, log.steps[log.played].name
-                what = f"{who} waits forever at {stuck!r}"
-                raise InputError("plan", what, "check the schedule")
+                fault = f"{who} waits forever at {stuck!r}"
+                raise InputError("plan", fault, "check the schedule")
 
 
 class _Recorder:

@@ -26,8 +26,8 @@ def teams(roles: Mapping[int, Lowering]) -> dict[int, Team]:
     """The teams of all roles, by number."""
     tables: dict[tuple[int, ...], Tables] = {}
     found: dict[int, Team] = {}
-    for own in roles.values():
-        for number, (members, work) in own.teams.items():
+    for role in roles.values():
+        for number, (members, work) in role.teams.items():
             if number not in found:
                 if members not in tables:
                     tables[members] = Tables([roles[member] for member in members])
@@ -56,15 +56,17 @@ class Tables:
         table = self._of(work)
         if not work.beside:
             return table
-        return _then(table, self._computed([own.costs.lost(work).duration for own in self.members]))
+        return _then(
+            table, self._computed([member.costs.lost(work).duration for member in self.members])
+        )
 
     def _links(self, work: Work) -> tuple[int, ...]:
         loads = (
             load
-            for own in self.members
+            for member in self.members
             for call in work.collectives()
-            if own.desk.has_rivals(scope_of(call, own.stage))
-            for load in own.desk.traffic(call, own.stage).loads
+            if member.desk.has_rivals(scope_of(call, member.stage))
+            for load in member.desk.traffic(call, member.stage).loads
         )
         return tuple(sorted({link for link, _ in loads}))
 
@@ -82,7 +84,7 @@ class Tables:
             return table
         if isinstance(item, Collective):
             return self._met([item], self._nothing)
-        table = self._computed([own.costs.disturbed(item).duration for own in self.members])
+        table = self._computed([member.costs.disturbed(item).duration for member in self.members])
         if not item.beside:
             return table
         launched = self._computed(

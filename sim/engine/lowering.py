@@ -65,42 +65,57 @@ class Lowering:
                 stream = streams[entry.stream] = []
             stream.append(step)
 
-    def _met(self, own: Meeting) -> CommunicateStep:
-        team = None if own.team is None else self._joined[own.team]
-        transfers = self._transfers(own.calls) if team is None else (team,)
+    def _met(self, meeting: Meeting) -> CommunicateStep:
+        team = None if meeting.team is None else self._joined[meeting.team]
+        transfers = self._transfers(meeting.calls) if team is None else (team,)
         return CommunicateStep(
-            own.index, own.name, transfers, own.after, own.joined, own.sync, team
+            meeting.index,
+            meeting.name,
+            transfers,
+            meeting.after,
+            meeting.joined,
+            meeting.sync,
+            team,
         )
 
-    def _computed(self, own: Computation) -> ComputeStep:
-        if not own.apart:
-            return self._whole(own)
-        if own.segment is None:
-            cost, flops = self.costs.lost(own.work), 0.0
+    def _computed(self, computation: Computation) -> ComputeStep:
+        if not computation.apart:
+            return self._whole(computation)
+        if computation.segment is None:
+            cost, flops = self.costs.lost(computation.work), 0.0
         else:
-            cost, flops = self.costs.disturbed(own.segment), own.segment.flops
-        joins = self._transfers(own.joins)
+            cost, flops = self.costs.disturbed(computation.segment), computation.segment.flops
+        joins = self._transfers(computation.joins)
         return ComputeStep(
-            own.index, own.name, cost, own.after, own.sync, own.action, joins=joins, flops=flops
+            computation.index,
+            computation.name,
+            cost,
+            computation.after,
+            computation.sync,
+            computation.action,
+            joins=joins,
+            flops=flops,
         )
 
-    def _whole(self, own: Computation) -> ComputeStep:
+    def _whole(self, computation: Computation) -> ComputeStep:
         """A computation as one step; that of a role in a team is followed by one in which it waits
         for the others."""
-        work = own.work
+        work = computation.work
         _, inner, cost, flops, carried = self._wholes.get(id(work)) or self._known_whole(work)
         team = None
-        if own.team is not None and inner.team is not None:
-            self._joined[own.team] = team = self.desk.team(inner.team, self.stage, own.team)
+        if computation.team is not None and inner.team is not None:
+            self._joined[computation.team] = team = self.desk.team(
+                inner.team, self.stage, computation.team
+            )
             self.teams[team] = inner.roles, work
         return ComputeStep(
-            own.index,
-            own.name,
+            computation.index,
+            computation.name,
             cost,
-            own.after,
-            own.sync,
-            own.action,
-            "" if own.action else work.name,
+            computation.after,
+            computation.sync,
+            computation.action,
+            "" if computation.action else work.name,
             (),
             team,
             inner.items,
@@ -194,7 +209,7 @@ class Lowering:
         return self.desk.traffic(call, self.stage)
 
     def _transfers(self, calls: Iterable[Named]) -> tuple[int, ...]:
-        numbers = [self.desk.transfer(own, self.stage) for own in calls]
+        numbers = [self.desk.transfer(call, self.stage) for call in calls]
         return tuple([number for number in numbers if number is not None])
 
 

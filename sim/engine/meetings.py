@@ -22,7 +22,9 @@ class Meetings:
         self.env, self.network, self.all, self.teams = env, network, transfers, program.teams
         self._missing = [transfer.arity for transfer in transfers]
         self._waiting: dict[int, list[Callable[[Any], Any]]] = {}
-        self._moments = {number: [0.0] * (2 * len(own.roles)) for number, own in self.teams.items()}
+        self._moments = {
+            number: [0.0] * (2 * len(team.roles)) for number, team in self.teams.items()
+        }
         self._within: dict[int, int] = {}
         self.start = [float("nan")] * len(transfers)
         self.end = [float("nan")] * len(transfers)
@@ -31,12 +33,14 @@ class Meetings:
         """One more role has come."""
         self._missing[number] -= 1
         if self._missing[number] == 0:
-            now, own = self.env.now, self.all[number].traffic
+            now, traffic = self.env.now, self.all[number].traffic
             self.start[number] = now
-            if own.size > 0:
-                self.network.start(own.size, own.loads, self._finish, number, own.latency)
+            if traffic.size > 0:
+                self.network.start(
+                    traffic.size, traffic.loads, self._finish, number, traffic.latency
+                )
             else:
-                self.env.alarm(now + own.latency, self._finished, number)
+                self.env.alarm(now + traffic.latency, self._finished, number)
 
     def _finished(self, latency_is_over: Event) -> None:
         self._finish(carried(latency_is_over))

@@ -95,8 +95,8 @@ def trace_collective(
     graph = message_graph(schedule, size, topology, gpus=gpus, late=late)
     count = sum(len(run.hop) * run.times for run in graph.runs)
     if count > _TRACED:
-        what = f"{count:,} messages are more than a trace can show ({_TRACED:,})"
-        raise InputError("trace", what, "use fewer GPUs")
+        fault = f"{count:,} messages are more than a trace can show ({_TRACED:,})"
+        raise InputError("trace", fault, "use fewer GPUs")
     play = FlowPlay(graph, record=True)
     end, kind = float(play.play().max()), {"kind": "send"}
     roles = [

@@ -154,17 +154,19 @@ class _Outline:
                 entries.append(Meeting(self._next(), prefix, stream, calls, first))
                 continue
             joins = self._named(item.beside, prefix)
-            own = Computation(
+            computation = Computation(
                 self._next(), prefix, stream, work, True, first, action=action, segment=item
             )
-            entries.append(own)
+            entries.append(computation)
             if joins:
-                own.name, own.joins = f"{prefix} beside", joins
+                computation.name, computation.joins = f"{prefix} beside", joins
                 entries.append(Meeting(self._next(), prefix, stream, joins, joined=True))
         if work.beside:
-            own = Computation(self._next(), operation.name, stream, work, True, action=action)
-            own.after = () if entries else after
-            entries.append(own)
+            computation = Computation(
+                self._next(), operation.name, stream, work, True, action=action
+            )
+            computation.after = () if entries else after
+            entries.append(computation)
         entries[-1].name, entries[-1].sync = operation.name, operation.sync
         yield from entries
 

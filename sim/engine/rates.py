@@ -41,7 +41,7 @@ def amounts(
     work: defaultdict[int, Amounts] = defaultdict(list)
     traffic: defaultdict[int, Amounts] = defaultdict(list)
     steps = {
-        (own.role.index, name): row for own in program.roles for name, row in own.streams.items()
+        (role.role.index, name): row for role in program.roles for name, row in role.streams.items()
     }
     sent: set[int] = set()
     for track in tracks:

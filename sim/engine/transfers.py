@@ -140,9 +140,9 @@ class TransferDesk:
         """Where a communicator's loads stand."""
         return slice(int(self._bounds[g]), int(self._bounds[g + 1]))
 
-    def transfer(self, g: int, own: "Named", stage: int) -> int:
+    def transfer(self, g: int, named: "Named", stage: int) -> int:
         """The number of the transfer that this call of a communicator's member takes part in."""
-        call, _, name = own
+        call, _, name = named
         key = self._class_of[g], name
         number = self._numbers.get(key)
         if number is None:
@@ -282,10 +282,10 @@ class RankTransfers:
         """How long collectives of this rank take with their links to themselves."""
         return OwnLinks(self, stage)
 
-    def transfer(self, own: "Named", stage: int) -> int | None:
+    def transfer(self, named: "Named", stage: int) -> int | None:
         """The transfer's number, or None where the rank would only talk to itself."""
-        g = self._group_of(own.scope)
-        return None if g == NOBODY else self.desk.transfer(g, own, stage)
+        g = self._group_of(named.scope)
+        return None if g == NOBODY else self.desk.transfer(g, named, stage)
 
     def group(self, call: Call, stage: int) -> int | None:
         """The communicator that takes part in a call, if there is anybody to talk to."""

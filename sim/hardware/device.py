@@ -137,8 +137,8 @@ class Device(metaclass=Named):
             return self
         left = self.sms - sms
         if left < 1:
-            what = f"reserved_sms = {sms}, but {self.name} has {self.sms} SMs"
-            raise InputError("stack, fusion", what, "lower it")
+            fault = f"reserved_sms = {sms}, but {self.name} has {self.sms} SMs"
+            raise InputError("stack, fusion", fault, "lower it")
         rates = {name: getattr(self.peak, name) * left / self.sms for name in self.peak.known}
         return interned(replace(self, sms=left, peak=replace(self.peak, **rates), profile=""))
 

@@ -246,8 +246,8 @@ class Stack(metaclass=Named):
         name = known.get(name or precision, name)
         found = recipes.load(name, changes, where=where)
         if found.precision != precision:
-            what = f"recipe {name!r} is {found.precision}, precision = {precision!r}"
-            raise InputError(where, what, f"set precision = {found.precision!r}")
+            fault = f"recipe {name!r} is {found.precision}, precision = {precision!r}"
+            raise InputError(where, fault, f"set precision = {found.precision!r}")
         return found
 
     @property
@@ -284,8 +284,8 @@ class Stack(metaclass=Named):
         """This stack with gradients added up and summed in fp32, or in the type of the weights."""
         if in_fp32 is None:
             return self
-        own = self.fusion.gradients
-        fusion = replace(self.fusion, gradients=_BUFFERS[in_fp32].get(own, own))
+        gradients = self.fusion.gradients
+        fusion = replace(self.fusion, gradients=_BUFFERS[in_fp32].get(gradients, gradients))
         return replace(self, fp32_reduction=in_fp32, fusion=fusion)
 
     def weight_bytes(self, precision: Precision) -> int:

@@ -11,7 +11,9 @@ from sim.model.operators import MASK, Items, Operator, tensor_collective
 
 def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
     """The operators with those of the adapters that a run has."""
-    return [part for one in operators for part in (_frozen(one), *_adapter(one, run))]
+    return [
+        part for operator in operators for part in (_frozen(operator), *_adapter(operator, run))
+    ]
 
 
 def _frozen(operator: Operator) -> Operator:
@@ -44,7 +46,7 @@ def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
     if lora is None or not lora.adapts(operator.name) or not operator.matrices:
         return
     name, rows, width = f"{operator.name} lora", run.rows, run.width
-    inputs, outputs = operator.matrices[0].rows, sum(one.columns for one in operator.matrices)
+    inputs, outputs = operator.matrices[0].rows, sum(matrix.columns for matrix in operator.matrices)
     plain = replace(run, recipe=None)
     down = Linear(run=plain, name=f"{name} A", rows=rows, inputs=inputs, outputs=(lora.rank,))
     up = Linear(run=plain, name=f"{name} B", rows=rows, inputs=lora.rank, outputs=(outputs,))

@@ -71,8 +71,8 @@ def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
         return ()
     whole = run.shape.qk_norm == "whole"
     if whole and run.tp > 1:
-        what = f"tp = {run.tp}: norms over the heads of all ranks are not known"
-        raise InputError("plan", what, "set tp = 1")
+        fault = f"tp = {run.tp}: norms over the heads of all ranks are not known"
+        raise InputError("plan", fault, "set tp = 1")
     heads = {"q norm": run.heads, "k norm": run.kv_heads}
     norms = (
         normalise(

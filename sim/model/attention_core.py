@@ -191,16 +191,16 @@ def flash_core(run: Execution) -> Operator:
     that they share; latents share none.
     """
     statistics = 4.0 * run.rows * run.heads
-    own = _own_format(run)
+    own_format = _own_format(run)
     join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
     keys = run.kv_width + run.value_width
     output = 0 if run.shares_output else run.rows * run.output_width * run.width
     core = Operator(
         name=CORE,
         modules=("core_attn",),
-        forward=(*context_parallel.forward(run), *own),
+        forward=(*context_parallel.forward(run), *own_format),
         input_gradient=(
-            *own,
+            *own_format,
             *context_parallel.backward(run),
             *(() if run.fusion.compiled or run.shape.latent else (join,)),
         ),

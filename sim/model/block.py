@@ -151,8 +151,8 @@ def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) 
     known = [*modules, *dict.fromkeys(each.name for each in operators)]
     for name in rule.again:
         if name != FULL and name not in known:
-            what = f"recompute: no operator or module of this model is named {name!r}"
-            raise InputError(where, what, nearest(name, [*MODES, *known]))
+            fault = f"recompute: no operator or module of this model is named {name!r}"
+            raise InputError(where, fault, nearest(name, [*MODES, *known]))
 
 
 def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
@@ -162,14 +162,14 @@ def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
     if run.lora is None:
         return
     if run.lora.rank > run.model.hidden:
-        what = f"lora.rank = {run.lora.rank} is larger than hidden = {run.model.hidden}"
-        raise InputError(where, what, f"set lora.rank at most {run.model.hidden}")
+        fault = f"lora.rank = {run.lora.rank} is larger than hidden = {run.model.hidden}"
+        raise InputError(where, fault, f"set lora.rank at most {run.model.hidden}")
     operators = [each for kind in dict.fromkeys(kinds) for each in _operators(kind, run)]
     known = dict.fromkeys(filter(None, (module_of(each.name) for each in operators)))
     missing = [module for module in run.lora.modules if module not in known]
     if missing and (run.lora.modules != Lora().modules or not known):
-        what = f"lora: no layer of this model has a linear layer {missing[0]!r}"
-        raise InputError(where, what, f"known: {', '.join(known)}" if known else "leave lora out")
+        fault = f"lora: no layer of this model has a linear layer {missing[0]!r}"
+        raise InputError(where, fault, f"known: {', '.join(known)}" if known else "leave lora out")
 
 
 def check_graphs(
@@ -180,8 +180,8 @@ def check_graphs(
     known = dict.fromkeys(each.scope for each in operators if each.scope)
     for scope in graphs:
         if scope not in known:
-            what = f"cuda_graph: no layer of this model has a scope {scope!r}"
-            raise InputError(where, what, f"known: {', '.join(['full_iteration', *known])}")
+            fault = f"cuda_graph: no layer of this model has a scope {scope!r}"
+            raise InputError(where, fault, f"known: {', '.join(['full_iteration', *known])}")
 
 
 def _operators(kind: str, run: Execution) -> list[Operator]:

@@ -129,8 +129,8 @@ def _agreeing(
     given |= {f"experts.{key}": (value, entry.get(key, 0)) for key, value in experts.items()}
     for key, (value, published) in given.items():
         if key not in _CHOSEN and value != published:
-            what = f"{key} = {value}, but the file of its model says {published}"
-            raise ValueError(f"{what}; correct the row, or leave its model empty")
+            fault = f"{key} = {value}, but the file of its model says {published}"
+            raise ValueError(f"{fault}; correct the row, or leave its model empty")
     return replace(model, **{key: shape[key] for key in _CHOSEN if key in shape})
 
 
@@ -139,8 +139,8 @@ def _described(
 ) -> Transformer:
     """A model that is known by its columns and its family alone."""
     if not blank(window := row.get("sliding_window")):
-        what = f"sliding_window = {window!r}: no column says in which layers"
-        raise ValueError(f"{what}; describe the model in models/ and name it")
+        fault = f"sliding_window = {window!r}: no column says in which layers"
+        raise ValueError(f"{fault}; describe the model in models/ and name it")
     traits = dict(_FAMILIES[family])
     if family == "bert":
         traits["predictions"] = masked_predictions(int(shape["seq"]))
@@ -159,8 +159,8 @@ def _in_front(model: Transformer, row: Mapping[str, Any]) -> Transformer:
     if dense == len(list(takewhile("dense".__eq__, model.kinds))):
         return model
     if not 0 <= dense < model.layers:
-        what = f"dense_layers = {dense} of {model.layers} layers leaves none with experts"
-        raise ValueError(f"{what}; lower dense_layers")
+        fault = f"dense_layers = {dense} of {model.layers} layers leaves none with experts"
+        raise ValueError(f"{fault}; lower dense_layers")
     kind = model.kinds[-1]
     return replace(
         model, pattern=f"{dense} dense, {model.layers - dense} {kind}" if dense else kind
@@ -209,8 +209,8 @@ def whole(row: Mapping[str, Any], column: str) -> int:
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if gate.fault_of(number) or number < 0 or not number.is_integer():
-        what = f"{column} = {gate.shown(row[column])} is not a whole number"
-        raise ValueError(f"{what}; correct the cell")
+        fault = f"{column} = {gate.shown(row[column])} is not a whole number"
+        raise ValueError(f"{fault}; correct the cell")
     return int(number)
 
 

@@ -103,8 +103,8 @@ class Convolutional:
     def check(self, precision: str, device: str) -> None:
         """Runs anywhere, at 16 bits or more. Raises `InputError`."""
         if BYTES[precision] < 2:
-            what = f"precision = {precision!r} of convolutions is not known"
-            raise InputError("plan", what, "set a precision of 16 bits or more")
+            fault = f"precision = {precision!r} of convolutions is not known"
+            raise InputError("plan", fault, "set a precision of 16 bits or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,11 +96,11 @@ class Sharding:
             )
         heads = model.heads // self.tp
         if heads % self.ulysses:
-            what = f"{self.ulysses} ranks cannot exchange the {heads} heads of each"
-            raise InputError("plan", what, "lower ulysses, or tp")
+            fault = f"{self.ulysses} ranks cannot exchange the {heads} heads of each"
+            raise InputError("plan", fault, "lower ulysses, or tp")
         if self.ring > 1 and self.balanced and model.seq % (2 * self.ring):
-            what = f"seq = {model.seq} gives no two shares to each of {self.ring} ranks"
-            raise InputError("plan", what, "lower cp")
+            fault = f"seq = {model.seq} gives no two shares to each of {self.ring} ranks"
+            raise InputError("plan", fault, "lower cp")
         model.check_context(self.cp)
 
 

@@ -62,17 +62,17 @@ def check_layers(model: Model) -> None:
     kinds_of_entries = {entry.get("kind") for entry in model.blocks.values()}
     for name in model.blocks:
         if is_layer(name) and name not in {*layers, *kinds_of_entries}:
-            what = f"blocks.{name} is used by no layer"
+            fault = f"blocks.{name} is used by no layer"
             named = name if model.pattern == "dense" else f"{model.pattern}, {name}"
-            raise InputError(where, what, f'name it in pattern, as in pattern = "{named}"')
+            raise InputError(where, fault, f'name it in pattern, as in pattern = "{named}"')
     for name in (*layers, *model.blocks):
         kind = model.entry(name)["kind"]
         if is_layer(kind) and not is_layer(name):
             raise InputError(where, f"blocks.{name} cannot be of another kind", "rename it")
         if name in layers and not is_layer(kind):
             known = [other for other in kinds() if is_layer(other)]
-            what = f"pattern: {name!r} is no layer between embedding and head"
-            raise InputError(where, what, nearest(kind, known))
+            fault = f"pattern: {name!r} is no layer between embedding and head"
+            raise InputError(where, fault, nearest(kind, known))
     for name in dict.fromkeys(model.row):
         _variant(name, model)
 
@@ -100,14 +100,14 @@ def _variant(name: str, model: Model) -> tuple[ModuleType, Model, Any]:
     entry = model.entry(name)
     module, where = _module(entry["kind"]), f"{_where(model)}, blocks.{name}"
     settings = getattr(module, "SETTINGS", None)
-    own, of_entry = _names(settings), _names(Entry)
+    names, of_entry = _names(settings), _names(Entry)
     for key in entry:
-        if key not in (known := (*own, *of_entry, *_of_a_layer(model))):
+        if key not in (known := (*names, *of_entry, *_of_a_layer(model))):
             raise InputError(where, f"unknown key {key!r}", nearest(key, known))
     validate({key: entry[key] for key in entry if key in of_entry}, Entry, where)
     if settings:
-        settings = validate({key: entry[key] for key in entry if key in own}, settings, where)
-    if shape := {key: entry[key] for key in entry if key not in own + of_entry}:
+        settings = validate({key: entry[key] for key in entry if key in names}, settings, where)
+    if shape := {key: entry[key] for key in entry if key not in names + of_entry}:
         values = {key: value for key in _names(model) if (value := getattr(model, key)) is not None}
         model = validate(values | shape, type(model), where)
     return module, model, settings

@@ -116,8 +116,8 @@ class Model(metaclass=Named):
     def check_length(self) -> None:
         """Raise `ValueError` where there are more of them than can be simulated."""
         if self.layers > MOST_LAYERS:
-            what = f"layers = {self.layers:,} is more than can be simulated"
-            raise ValueError(f"{what}; use at most {MOST_LAYERS:,}")
+            fault = f"layers = {self.layers:,} is more than can be simulated"
+            raise ValueError(f"{fault}; use at most {MOST_LAYERS:,}")
 
     @property
     def row(self) -> tuple[str, ...]:

@@ -117,6 +117,6 @@ def network(source: Layers, name: str) -> Network:
 def own_layer(model: Model, layer: int | None, kind: str) -> tuple[Any, Any]:
     """A layer of a network, and what it comes from. Raises `InputError` for a transformer."""
     if not isinstance(model, Network) or layer is None:
-        what = f"layers of kind {kind!r} belong to no transformer"
-        raise InputError(f"model {model.name}".rstrip(), what, f'write a file of kind = "{kind}"')
+        fault = f"layers of kind {kind!r} belong to no transformer"
+        raise InputError(f"model {model.name}".rstrip(), fault, f'write a file of kind = "{kind}"')
     return model.source.layers[layer], model.source

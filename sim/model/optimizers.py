@@ -62,7 +62,7 @@ class Optimizer:
             return hidden * self.vectors * self.element(moments) + rest
         kept = parameters * self.vectors * self.element(moments)
         if self.factored:
-            sums = sum((one.rows + one.columns) * one.number for one in matrices)
+            sums = sum((matrix.rows + matrix.columns) * matrix.number for matrix in matrices)
             kept += 4.0 * (sums + parameters - _elements(matrices))
         return kept
 
@@ -76,11 +76,11 @@ class Optimizer:
 
 def hidden_elements(matrices: Iterable[Matrix]) -> float:
     """Elements of matrices that are no embeddings or output layers."""
-    return _elements(one for one in matrices if one.hidden)
+    return _elements(matrix for matrix in matrices if matrix.hidden)
 
 
 def _elements(matrices: Iterable[Matrix]) -> float:
-    return float(sum(one.rows * one.columns * one.number for one in matrices))
+    return float(sum(matrix.rows * matrix.columns * matrix.number for matrix in matrices))
 
 
 def of(name: str, *, where: str = "plan, optimizer") -> Optimizer:
@@ -96,7 +96,7 @@ def shares(matrices: Iterable[Matrix], ranks: int) -> list[Matrix]:
     >>> shares([Matrix(4, 8, number=10)], 4)
     [Matrix(rows=4, columns=8, number=3, hidden=True)]
     """
-    return [one._replace(number=ceil(one.number / ranks)) for one in matrices]
+    return [matrix._replace(number=ceil(matrix.number / ranks)) for matrix in matrices]
 
 
 # Unfused, in torch's for-each form: lerp 12, decay 8, product 8, addcmul 12, sqrt 8, quotient 8,

@@ -77,11 +77,11 @@ class Profiled:
     def check(self, precision: str, device: str) -> None:
         where = f"model, {self.profile}"
         if device != self.device:
-            what = f"was measured on {self.device}, not on {device}"
-            raise InputError(where, what, f"use a cluster of {self.device}, or another profile")
+            fault = f"was measured on {self.device}, not on {device}"
+            raise InputError(where, fault, f"use a cluster of {self.device}, or another profile")
         if precision != self.precision:
-            what = f"was measured in {self.precision}, not in {precision}"
-            raise InputError(where, what, f'set precision = "{self.precision}"')
+            fault = f"was measured in {self.precision}, not in {precision}"
+            raise InputError(where, fault, f'set precision = "{self.precision}"')
 
     @property
     def width(self) -> float:
@@ -124,8 +124,8 @@ Rows = list[tuple[int, dict[str, str]]]
 def _of_one_model(rows: Rows, select: str, where: str) -> Rows:
     models = list(dict.fromkeys(row["model"] for _, row in rows))
     if select not in models and (select or len(models) > 1):
-        what = f"has no model {select!r}" if select else f"has {len(models)} models"
-        raise InputError(where, what, f"select one of {', '.join(models)}")
+        fault = f"has no model {select!r}" if select else f"has {len(models)} models"
+        raise InputError(where, fault, f"select one of {', '.join(models)}")
     return [row for row in rows if row[1]["model"] == (select or row[1]["model"])]
 
 

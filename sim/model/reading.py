@@ -60,6 +60,6 @@ def _keys(content: dict[str, Any], place: str) -> dict[str, Any]:
         hugging_face = import_module("sim.model.hugging_face.document")
         return dict(hugging_face.document(content, place))
     if place.endswith(".json"):
-        what = "has no model_type, which every config of Hugging Face has"
-        raise InputError(place, what, "take the config.json of a checkpoint, or write a TOML file")
+        fault = "has no model_type, which every config of Hugging Face has"
+        raise InputError(place, fault, "take the config.json of a checkpoint, or write a TOML file")
     return content

@@ -68,8 +68,8 @@ class Recommendation:
         if len(self.tables) > _MOST_TABLES:
             raise ValueError(f"{len(self.tables):,} tables are more than can be simulated")
         if self.bottom[-1] != self.dim:
-            what = f"bottom ends with {self.bottom[-1]}, but its pairs are with dim = {self.dim}"
-            raise ValueError(f"{what}; let it end with {self.dim}")
+            fault = f"bottom ends with {self.bottom[-1]}, but its pairs are with dim = {self.dim}"
+            raise ValueError(f"{fault}; let it end with {self.dim}")
         if self.top[-1] != 1:
             raise ValueError(f"top ends with {self.top[-1]}; let it end with 1, the logit")
 
@@ -113,20 +113,20 @@ class Recommendation:
     def check(self, precision: str, device: str) -> None:
         """Runs anywhere, at 16 bits or more. Raises `InputError`."""
         if BYTES[precision] < 2:
-            what = f"precision = {precision!r} of embedding tables is not known"
-            raise InputError("plan", what, "set a precision of 16 bits or more")
+            fault = f"precision = {precision!r} of embedding tables is not known"
+            raise InputError("plan", fault, "set a precision of 16 bits or more")
 
     def check_ranks(self, ep: int, ranks: int, where: str) -> None:
         """Raise `InputError` unless tables are divided over all `ranks` that train with them."""
         if ep != ranks:
-            what = f"ep = {ep}: embedding tables are divided over all {ranks} ranks of the batch"
-            raise InputError(where, what, f"set ep = {ranks}")
+            fault = f"ep = {ep}: embedding tables are divided over all {ranks} ranks of the batch"
+            raise InputError(where, fault, f"set ep = {ranks}")
         if self.division == "table" and ep > len(self.tables):
-            what = f"ep = {ep} ranks for {len(self.tables)} whole tables"
-            raise InputError(where, what, 'set division = "row" or "column" in the model')
+            fault = f"ep = {ep} ranks for {len(self.tables)} whole tables"
+            raise InputError(where, fault, 'set division = "row" or "column" in the model')
         if self.division == "column" and self.dim % ep:
-            what = f"ep = {ep} does not divide dim = {self.dim} columns"
-            raise InputError(where, what, 'change ep, or set division = "row" in the model')
+            fault = f"ep = {ep} does not divide dim = {self.dim} columns"
+            raise InputError(where, fault, 'change ep, or set division = "row" in the model')
 
     def held(self, ranks: int) -> float:
         """Parameters that the fullest of so many ranks holds.

@@ -158,20 +158,20 @@ class Transformer(Model):
                 raise ValueError(f"{key} = {getattr(self, key)} must not be negative")
         self.check_length()
         if self.mtp > _MOST_MTP:
-            what = f"mtp = {self.mtp:,} is more than can be simulated"
-            raise ValueError(f"{what}; use at most {_MOST_MTP:,}")
+            fault = f"mtp = {self.mtp:,} is more than can be simulated"
+            raise ValueError(f"{fault}; use at most {_MOST_MTP:,}")
 
     def _check_attention(self) -> None:
         if self.window and self.chunk:
-            what = f"window = {self.window} and chunk = {self.chunk}: queries see one or the other"
-            raise ValueError(f"{what}; leave one of them out")
+            fault = f"window = {self.window} and chunk = {self.chunk}: queries see one or the other"
+            raise ValueError(f"{fault}; leave one of them out")
         if (self.window or self.chunk) and not self.causal:
             raise ValueError("window and chunk need a causal model")
         if self.chunk and self.seq > self.chunk and self.seq % self.chunk:
             raise ValueError(f"chunk = {self.chunk} does not divide seq = {self.seq}")
         if self.documents and self.chunk:
-            what = f"documents = {self.documents} and chunk = {self.chunk}: a sequence has one"
-            raise ValueError(f"{what}; leave one of them out")
+            fault = f"documents = {self.documents} and chunk = {self.chunk}: a sequence has one"
+            raise ValueError(f"{fault}; leave one of them out")
         if self.documents and self.attention == "standard":
             raise ValueError(
                 'documents save nothing where scores are stored; set attention = "flash"'
@@ -183,14 +183,14 @@ class Transformer(Model):
 
     def _check_decoder(self) -> None:
         if self.positions == "relative" and self.attention != "standard":
-            what = 'positions = "relative" are added to scores'
-            raise ValueError(f'{what}; set attention = "standard", which stores them')
+            fault = 'positions = "relative" are added to scores'
+            raise ValueError(f'{fault}; set attention = "standard", which stores them')
         if (DECODER in period(self.pattern)) != (self.decoder_seq > 0):
-            what = f"decoder_seq = {self.decoder_seq} and pattern = {self.pattern!r}"
-            raise ValueError(f"{what}; give layers of kind decoder the tokens of their sequences")
+            fault = f"decoder_seq = {self.decoder_seq} and pattern = {self.pattern!r}"
+            raise ValueError(f"{fault}; give layers of kind decoder the tokens of their sequences")
         if self.decoder_seq and DECODER not in self.kinds:
-            what = f"layers = {self.layers} end before the first decoder of {self.pattern!r}"
-            raise ValueError(f"{what}; shorten the pattern, too")
+            fault = f"layers = {self.layers} end before the first decoder of {self.pattern!r}"
+            raise ValueError(f"{fault}; shorten the pattern, too")
         foreign = ("latent", "window", "chunk", "documents", "predictions", "post_norm", "mtp")
         for key in (*foreign, "token_types", "pooler", "sinks", "output_norms", "causal"):
             if self.decoder_seq and getattr(self, key):
@@ -207,8 +207,8 @@ class Transformer(Model):
         if cp > 1 and self.attention == "standard":
             raise InputError("plan", "cp > 1 needs flash attention", 'set attention = "flash"')
         if cp > 1 and self.pieces > 1:
-            what = f"cp = {cp}: attention in pieces is not known divided along the sequence"
-            raise InputError("plan", what, "set cp = 1")
+            fault = f"cp = {cp}: attention in pieces is not known divided along the sequence"
+            raise InputError("plan", fault, "set cp = 1")
 
     def unfused(self) -> Self:
         return replace(self, attention="standard")

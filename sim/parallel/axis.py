@@ -50,10 +50,10 @@ def axes() -> Mapping[str, Axis]:
 
 
 @remembered(_FOLDER)
-def dividing(*what: Divided) -> tuple[str, ...]:
+def dividing(*divided: Divided) -> tuple[str, ...]:
     """The axes that divide these.
 
     >>> dividing("batch"), dividing("batch", "sequence")
     (('dp', 'dp_hpz', 'dp_replicate'), ('ulysses', 'cp', 'dp', 'dp_hpz', 'dp_replicate'))
     """
-    return tuple(axis.name for axis in every_axis().values() if axis.divides in what)
+    return tuple(axis.name for axis in every_axis().values() if axis.divides in divided)

@@ -26,8 +26,8 @@ def chunks_of(
             explicit(plan.layers, model.layers, 1)
         return ((_chunk(plan, model.row, 0),),)
     if model.decoder_seq:
-        what = f"pp = {plan.pp}: a decoder that looks at an encoder is not known in pipelines"
-        raise InputError("plan", what, "set pp = 1")
+        fault = f"pp = {plan.pp}: a decoder that looks at an encoder is not known in pipelines"
+        raise InputError("plan", fault, "set pp = 1")
     stages, chunks = plan.pp, plan.cuts // plan.pp
     if not model.alike:
         costs = _seconds(model, stack, plan, device)
@@ -74,8 +74,8 @@ def _cut(plan: Plan, row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chun
     for number, count in enumerate(layers):
         end = start + count + before * (number == 0) if number < len(layers) - 1 else len(row)
         if start == end:
-            what = f"chunk {number} of {len(layers)} would hold nothing"
-            raise InputError(LAYERS, what, "give it a layer")
+            fault = f"chunk {number} of {len(layers)} would hold nothing"
+            raise InputError(LAYERS, fault, "give it a layer")
         found.append(_chunk(plan, row[start:end], sum(layers[:number])))
         start = end
     return found
@@ -94,8 +94,8 @@ def _balance(model: Model, stack: Stack, plan: Plan) -> Balance | tuple[int, ...
     if (ends := first + plan.account_for_loss_in_pipeline_split) > 0:
         each, rest = divmod(layers + ends, pieces)
         if rest:
-            what = f"{layers} layers and {ends} of both ends do not divide into {pieces} pieces"
-            raise InputError("plan", what, "count other ends as layers, or give plan.layers")
+            fault = f"{layers} layers and {ends} of both ends do not divide into {pieces} pieces"
+            raise InputError("plan", fault, "count other ends as layers, or give plan.layers")
         return (each - first, *[each] * (pieces - 2), each - (ends - first))
     if stack.balance != "even" or layers % pieces == 0:
         return stack.balance
@@ -129,7 +129,7 @@ def check_versions(job: Job, where: str) -> None:
     plan = job.plan
     if not plan.versions(0):
         return
-    for found, what, remedy in (
+    for found, fault, remedy in (
         (plan.zero > 0, f"shards of states (zero = {plan.zero})", "set zero = 0"),
         (bool(plan.offload), "offload", "leave it out"),
         (plan.overlap_experts, "passes in pairs (overlap_experts)", "leave it out"),
@@ -140,5 +140,5 @@ def check_versions(job: Job, where: str) -> None:
         ),
     ):
         if found:
-            what = f"schedule = {plan.schedule!r} updates every stage alone, without {what}"
-            raise InputError(where, what, f"{remedy}, or take a schedule that drains")
+            fault = f"schedule = {plan.schedule!r} updates every stage alone, without {fault}"
+            raise InputError(where, fault, f"{remedy}, or take a schedule that drains")

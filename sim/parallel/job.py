@@ -121,10 +121,12 @@ class Job(EffectivePlan):
         if found:
             self.device.peak_rate(plan.precision)  # refuses what no recipe can help
         if found and found.scaled_by_tensor_cores and not self.device.scales_blocks:
-            what = f"{self.device.name} does not scale blocks as {found.name} does"
-            raise InputError("plan, recipe", what, "name another recipe, such as current-scaling")
+            fault = f"{self.device.name} does not scale blocks as {found.name} does"
+            raise InputError("plan, recipe", fault, "name another recipe, such as current-scaling")
         if found and plan.lora:
-            found = replace(found, products=tuple(one for one in found.products if one != "wgrad"))
+            found = replace(
+                found, products=tuple(product for product in found.products if product != "wgrad")
+            )
         return found and found.fitted(transposes=turns, sharded=plan.zero >= 3)
 
     @cached_property
@@ -236,8 +238,8 @@ class Job(EffectivePlan):
     def _matrices(self, chunks: tuple[Chunk, ...]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
         found: dict[ParameterGroup, tuple[Matrix, ...]] = {}
         for kind, often in _blocks_of(chunks).items():
-            for group, own in self.block(kind).matrices.items():
-                repeated = (one._replace(number=one.number * often) for one in own)
+            for group, matrix in self.block(kind).matrices.items():
+                repeated = (one._replace(number=one.number * often) for one in matrix)
                 found[group] = (*found.get(group, ()), *repeated)
         return found
 
@@ -307,8 +309,8 @@ def _blocks_of(chunks: tuple[Chunk, ...]) -> Counter[str]:
 @lru_cache(maxsize=1024)
 def _copies(pieces: Places) -> tuple[tuple[int, ...], ...]:
     alike = (
-        tuple(other for other, theirs in enumerate(pieces) if set(theirs) == set(own))
-        for own in pieces
+        tuple(other for other, theirs in enumerate(pieces) if set(theirs) == set(piece))
+        for piece in pieces
     )
     return tuple(stages if len(stages) > 1 else () for stages in alike)
 

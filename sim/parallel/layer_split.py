@@ -115,13 +115,13 @@ def explicit(counts: Sequence[int], layers: int, stages: int, chunks: int = 1) -
     """
     pieces = _pieces(stages, chunks)
     if len(counts) != pieces:
-        what = f"{len(counts)} counts for {_product(stages, chunks)}"
-        raise InputError(LAYERS, what, f"write {pieces} counts, or leave them out")
+        fault = f"{len(counts)} counts for {_product(stages, chunks)}"
+        raise InputError(LAYERS, fault, f"write {pieces} counts, or leave them out")
     if min(counts) < 0:
         raise InputError(LAYERS, f"a chunk of {min(counts)} layers", "write counts >= 0")
     if sum(counts) != layers:
-        what = f"the counts add up to {sum(counts)} but the model has {layers} layers"
-        raise InputError(LAYERS, what, "mend the counts")
+        fault = f"the counts add up to {sum(counts)} but the model has {layers} layers"
+        raise InputError(LAYERS, fault, "mend the counts")
     return _split(list(counts), layers)
 
 
@@ -184,8 +184,8 @@ def by_threshold(
         place += cost > running[-1] * ((place + 1) / pieces)
     counts = [places[1:-2].count(piece) for piece in range(pieces)]
     if places[-1] != pieces - 1:
-        what = f"the head fills chunk {places[-1]} of {pieces} alone, the last ones stay empty"
-        raise InputError(WHERE, what, 'use fewer stages, or balance = "cost"')
+        fault = f"the head fills chunk {places[-1]} of {pieces} alone, the last ones stay empty"
+        raise InputError(WHERE, fault, 'use fewer stages, or balance = "cost"')
     return _split(counts, layers)
 
 
@@ -217,8 +217,8 @@ def by_quota(
 
 def _pieces(stages: int, chunks: int) -> int:
     if stages < 1 or chunks < 1:
-        what = f"pp = {stages}, interleave = {chunks}"
-        raise InputError("plan", what, "both must be at least 1")
+        fault = f"pp = {stages}, interleave = {chunks}"
+        raise InputError("plan", fault, "both must be at least 1")
     return stages * chunks
 
 

@@ -216,7 +216,7 @@ def least_of_passes(job: Job, schedule: Schedule) -> Floats:
             _before_gradients(job, chunk, piece != last)
             for chunk, piece in zip(job.chunks[stage], places, strict=True)
         ]
-        rows += [_left_and_highest(own, uses) for own in schedule.actions[stage].variants]
+        rows += [_left_and_highest(variant, uses) for variant in schedule.actions[stage].variants]
     left, highest = np.array(rows).T
     return highest_of_passes(schedule, left, highest)[0]
 

@@ -105,8 +105,8 @@ def layouts(sizes: Sizes, experts: Sizes) -> Layouts:
                 first[name], ranks = ranks, ranks * digit
     if bounds[-1] > ranks:
         product = "*".join(axis for axis, size in experts if size > 1)
-        what = f"{product} = {bounds[-1]} but a stage has {ranks} ranks"
-        raise InputError("plan, ep", what, "lower ep, or give each stage more ranks")
+        fault = f"{product} = {bounds[-1]} but a stage has {ranks} ranks"
+        raise InputError("plan, ep", fault, "lower ep, or give each stage more ranks")
     for (axis, _), (start, end) in zip(experts, pairwise(bounds), strict=True):
         parts[axis] = tuple(name for name, at in first.items() if start <= at < end)
     return Layouts(mesh, parts)
@@ -119,8 +119,8 @@ def _digits(axis: str, ranks: int, size: int, bounds: list[int]) -> Iterator[int
         if not ranks < bound < end:
             continue
         if bound % ranks or end % bound:
-            what = f"experts on {bound} neighbouring ranks do not divide {axis} = {size} evenly"
-            raise InputError("plan, ep", what, "change ep or etp")
+            fault = f"experts on {bound} neighbouring ranks do not divide {axis} = {size} evenly"
+            raise InputError("plan, ep", fault, "change ep or etp")
         yield bound // ranks
         ranks = bound
     yield end // ranks

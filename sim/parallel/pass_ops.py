@@ -28,7 +28,7 @@ def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:
     for operation in operations:
         if isinstance(operation, Communicate):
             seconds = sum(
-                job.checked(one) for one in operation.calls if isinstance(one, Collective)
+                job.checked(call) for call in operation.calls if isinstance(call, Collective)
             )
             last = max((n for n, one in enumerate(done) if isinstance(one, Compute)), default=None)
             if last is None:
@@ -70,16 +70,16 @@ def ends_of(schedule: Schedule, stage: int) -> tuple[Ends, ...]:
 
 def pass_ops(job: Job, stage: int, ends: tuple[Ends, ...], variant: PassVariant) -> PassOps:
     """The operations of a stage's pass of this variant; equal chunks share one object."""
-    own = _passes(job, stage, ends, variant.chunk)
+    passes = _passes(job, stage, ends, variant.chunk)
     if variant.beside is None:
-        return own.on(variant._replace(chunk=0))
+        return passes.on(variant._replace(chunk=0))
     kind, chunk = variant.beside
-    return own.beside(variant, _passes(job, stage, ends, chunk), kind)
+    return passes.beside(variant, _passes(job, stage, ends, chunk), kind)
 
 
 def _passes(job: Job, stage: int, ends: tuple[Ends, ...], number: int) -> "_ChunkPasses":
-    chunk, own = job.chunks[stage][number], ends[number]
-    return job.known.memo(("passes", job.key, chunk, own), lambda: _ChunkPasses(job, chunk, own))
+    chunk, end = job.chunks[stage][number], ends[number]
+    return job.known.memo(("passes", job.key, chunk, end), lambda: _ChunkPasses(job, chunk, end))
 
 
 def _sends_tokens(*passes: PassOps) -> bool:
@@ -121,13 +121,13 @@ class _ChunkPasses:
 
     def beside(self, variant: PassVariant, other: "_ChunkPasses", partner: Kind) -> PassOps:
         """The operations of a pass that takes turns with a pass through another chunk."""
-        own = variant.kind
-        alone, beside = self.on(PassVariant(own, 0)), other.on(PassVariant(partner, 0))
+        kind = variant.kind
+        alone, beside = self.on(PassVariant(kind, 0)), other.on(PassVariant(partner, 0))
         if len(alone) > 1 or len(beside) > 1 or not _sends_tokens(alone, beside):
-            return self.on(PassVariant(own, 0, variant.first))
-        key = "turns", self.key, own, variant.first, other.key, partner
-        taken = self._taken_beside(other, partner) if own == "F" else self._grown(variant)
-        return self.job.known.memo(key, lambda: _turns(own, alone, beside, taken))
+            return self.on(PassVariant(kind, 0, variant.first))
+        key = "turns", self.key, kind, variant.first, other.key, partner
+        taken = self._taken_beside(other, partner) if kind == "F" else self._grown(variant)
+        return self.job.known.memo(key, lambda: _turns(kind, alone, beside, taken))
 
     def _taken_beside(self, other: "_ChunkPasses", partner: Kind) -> MemoryUse:
         """Memory of a forward pass and of the one beside it, layer by layer: what one keeps takes

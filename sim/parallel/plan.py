@@ -169,8 +169,8 @@ class Plan(Checked):
     def check_mesh(self) -> None:
         """Raise `InputError` where experts do not divide the ranks of a stage."""
         if any(axis_of(part) == "dp_replicate" for part in self.split(dividing("experts"))):
-            what = f"ep*etp = {self.ep * self.etp} exceeds the ranks that ZeRO shards over"
-            raise InputError("plan, ep", what, "lower ep or dp_replicate")
+            fault = f"ep*etp = {self.ep * self.etp} exceeds the ranks that ZeRO shards over"
+            raise InputError("plan, ep", fault, "lower ep or dp_replicate")
 
     @cached_property
     def data_parallel(self) -> int:
@@ -205,7 +205,7 @@ class Plan(Checked):
     @property
     def cuts(self) -> int:
         """How many pieces the model is cut into."""
-        return 1 + max(max(own) for own in self.pieces)
+        return 1 + max(max(piece) for piece in self.pieces)
 
     def passes(self) -> Schedule:
         """The schedule of this plan's passes. Raises `InputError` where it does not suit."""

@@ -51,14 +51,14 @@ def check_method(plan: Plan, chunks: Iterable[Sequence[str]], where: str) -> Non
         return
     if method is None or each is None:
         given, missing = ("layers", "method") if method is None else ("method", "layers")
-        what = f"recompute_{given} without recompute_{missing}"
-        raise InputError(where, what, f"set recompute_{missing}, or leave both out")
+        fault = f"recompute_{given} without recompute_{missing}"
+        raise InputError(where, fault, f"set recompute_{missing}, or leave both out")
     if plan.recompute == NONE:
         raise InputError(where, "recompute_method with recompute = 'none'", "say what runs again")
     if method == "uniform" and plan.recompute != FULL:
-        what = f"recompute_method = 'uniform' with recompute = {plan.recompute!r}"
-        raise InputError(where, what, 'its units run again as a whole: set recompute = "full"')
+        fault = f"recompute_method = 'uniform' with recompute = {plan.recompute!r}"
+        raise InputError(where, fault, 'its units run again as a whole: set recompute = "full"')
     most = max(sum(map(is_layer, kinds)) for kinds in chunks)
     if method == "uniform" and each > most:
-        what = f"recompute_layers = {each}, but the chunks of a stage have {most} layers at most"
-        raise InputError(where, what, f"set recompute_layers at most {most}")
+        fault = f"recompute_layers = {each}, but the chunks of a stage have {most} layers at most"
+        raise InputError(where, fault, f"set recompute_layers at most {most}")

@@ -38,14 +38,14 @@ def _check_axes(plan: Plan, where: str) -> None:
     known = list(axes())
     for axis in plan.axes:
         if axis in PLAN_AXES:
-            what = f"{axis!r} is a key of [plan] itself"
-            raise InputError(f"{where}, axes", what, f"set plan.{axis}")
+            fault = f"{axis!r} is a key of [plan] itself"
+            raise InputError(f"{where}, axes", fault, f"set plan.{axis}")
         if axis not in known:
             own = [one for one in known if one not in PLAN_AXES]
             raise InputError(f"{where}, axes", f"no axis named {axis!r}", nearest(axis, own))
         if axis not in dividing("batch", "sequence"):
-            what = f"{axis!r} divides {axes()[axis].divides}, which no operator of a block knows"
-            raise InputError(f"{where}, axes", what, "let it divide the batch or the sequence")
+            fault = f"{axis!r} divides {axes()[axis].divides}, which no operator of a block knows"
+            raise InputError(f"{where}, axes", fault, "let it divide the batch or the sequence")
     names = plan.order.split("-")
     if not set(ORDERED) <= set(names) <= set(known) or len(set(names)) < len(names):
         remedy = "name tp, cp, dp and pp once each: 'tp-cp-dp-pp'"
@@ -75,8 +75,8 @@ def _check_features(plan: Plan, where: str) -> None:
     if plan.schedule == "none" and plan.pp > 1:
         raise InputError(where, f"schedule = 'none' with pp = {plan.pp}", "set schedule = '1f1b'")
     if plan.schedule_memory != 1.0 and (plan.pp == 1 or schedules.searched(plan.schedule) is None):
-        what = f"schedule_memory, but {plan.schedule!r} looks for no order"
-        raise InputError(where, what, "set schedule = 'zb-auto' or leave it out")
+        fault = f"schedule_memory, but {plan.schedule!r} looks for no order"
+        raise InputError(where, fault, "set schedule = 'zb-auto' or leave it out")
     if plan.interleave > 1 and plan.pp == 1:
         raise InputError(where, "interleave > 1 without pipeline stages", "set pp > 1")
     _check_tensor(plan, where)
@@ -96,51 +96,53 @@ def _check_features(plan: Plan, where: str) -> None:
 
 def _check_tensor(plan: Plan, where: str) -> None:
     if plan.sequence_parallel and plan.tp == 1:
-        what = "sequence_parallel without tensor parallelism"
-        raise InputError(where, what, "set tp > 1 or leave it out")
+        fault = "sequence_parallel without tensor parallelism"
+        raise InputError(where, fault, "set tp > 1 or leave it out")
     if plan.tp_comm_overlap and not plan.sequence_parallel:
-        what = "tp_comm_overlap without sequence_parallel"
-        raise InputError(where, what, "set sequence_parallel = true or leave it out")
+        fault = "tp_comm_overlap without sequence_parallel"
+        raise InputError(where, fault, "set sequence_parallel = true or leave it out")
 
 
 def _check_optimizer(plan: Plan, where: str) -> None:
     optimizer = optimizers.of(plan.optimizer, where=where)
     if plan.moments != "fp32" and not optimizer.takes_moments:
-        what = f"moments = {plan.moments!r}, but {plan.optimizer!r} keeps none of a width to choose"
-        raise InputError(where, what, "leave it out")
+        fault = (
+            f"moments = {plan.moments!r}, but {plan.optimizer!r} keeps none of a width to choose"
+        )
+        raise InputError(where, fault, "leave it out")
 
 
 def _check_graphs(plan: Plan, where: str) -> None:
     if WHOLE in plan.cuda_graph and len(plan.cuda_graph) > 1:
-        what = f"cuda_graph = {[*plan.cuda_graph]}: {WHOLE} is all there is"
-        raise InputError(where, what, f'set cuda_graph = ["{WHOLE}"]')
+        fault = f"cuda_graph = {[*plan.cuda_graph]}: {WHOLE} is all there is"
+        raise InputError(where, fault, f'set cuda_graph = ["{WHOLE}"]')
     if "moe_preprocess" in plan.cuda_graph and "moe_router" not in plan.cuda_graph:
-        what = "cuda_graph of moe_preprocess goes on from that of moe_router"
-        raise InputError(where, what, "name moe_router too")
+        fault = "cuda_graph of moe_preprocess goes on from that of moe_router"
+        raise InputError(where, fault, "name moe_router too")
 
 
 def _check_sharding(plan: Plan, where: str) -> None:
     if plan.zero < 3 and (plan.reshard not in (None, True) or plan.prefetch is not None):
         key = "prefetch" if plan.reshard in (None, True) else "reshard"
-        what = f"{key} without sharded parameters"
-        raise InputError(where, what, "set zero = 3 or leave it out")
+        fault = f"{key} without sharded parameters"
+        raise InputError(where, fault, "set zero = 3 or leave it out")
     if plan.gradients is not None and plan.zero:
-        what = (
+        fault = (
             f"gradients are compressed where replicas sum them whole, not with zero = {plan.zero}"
         )
-        raise InputError(where, what, "set zero = 0")
+        raise InputError(where, fault, "set zero = 0")
     if plan.no_sync and plan.zero < 2:
-        what = "no_sync without sharded gradients"
-        raise InputError(where, what, "leave it out: those wait for the last micro-step")
+        fault = "no_sync without sharded gradients"
+        raise InputError(where, fault, "leave it out: those wait for the last micro-step")
     if (plan.reshard == "near") != (plan.size("dp_hpz") > 1):
-        what = "reshard = 'near' and the axis dp_hpz need each other"
-        raise InputError(where, what, "set axes = { dp_hpz = 2 } and reshard, or leave out both")
+        fault = "reshard = 'near' and the axis dp_hpz need each other"
+        raise InputError(where, fault, "set axes = { dp_hpz = 2 } and reshard, or leave out both")
 
 
 def _check_chunks(plan: Plan, chunks: int, where: str) -> None:
     if plan.interleave not in (1, chunks):
-        what = f"schedule {plan.pipeline!r} runs {chunks} chunks a stage, not {plan.interleave}"
-        raise InputError(where, what, f"set interleave = {chunks} or leave it out")
+        fault = f"schedule {plan.pipeline!r} runs {chunks} chunks a stage, not {plan.interleave}"
+        raise InputError(where, fault, f"set interleave = {chunks} or leave it out")
 
 
 def _check_schedule(plan: Plan, where: str) -> None:
@@ -166,11 +168,11 @@ def _check_schedule(plan: Plan, where: str) -> None:
 
 
 def _check_drains(plan: Plan, where: str) -> None:
-    what = f"drains = {plan.drains}"
+    fault = f"drains = {plan.drains}"
     if plan.microbatches % plan.drains:
-        said = f"{what} does not divide {plan.microbatches} microbatches"
+        said = f"{fault} does not divide {plan.microbatches} microbatches"
         raise InputError(where, said, "change it or global_batch")
     own = schedules.listed(plan.pipeline)
     if own and (own.versions or own.searched):
-        said = f"{what}, but schedule {own.name!r} orders all microbatches of a step"
+        said = f"{fault}, but schedule {own.name!r} orders all microbatches of a step"
         raise InputError(where, said, "take another schedule or leave it out")

@@ -63,12 +63,12 @@ class Entry:
         """Raise `InputError` where the sizes do not suit it."""
         self._check_chunks(chunks)
         if stages % self.stages:
-            what = f"{self.name} needs a multiple of {self.stages} stages, not {stages}"
-            raise InputError("plan, schedule", what, "change pp")
+            fault = f"{self.name} needs a multiple of {self.stages} stages, not {stages}"
+            raise InputError("plan, schedule", fault, "change pp")
         if not self.takes(stages, microbatches):
             need = self.need(stages)
-            what = f"{self.name} needs {need} microbatches on {stages} stages, not {microbatches}"
-            raise InputError("plan, schedule", what, "change global_batch, microbatch or pp")
+            fault = f"{self.name} needs {need} microbatches on {stages} stages, not {microbatches}"
+            raise InputError("plan, schedule", fault, "change global_batch, microbatch or pp")
 
     def takes(self, stages: int, microbatches: int) -> bool:
         """Whether it takes so many microbatches on so many stages."""
@@ -84,11 +84,11 @@ class Entry:
 
     def _check_chunks(self, chunks: int) -> None:
         if self.chunks is None and chunks < 2:
-            what = f"{self.name} needs chunks of the model to take in turn"
-            raise InputError("plan, schedule", what, "set interleave = 2 or more")
+            fault = f"{self.name} needs chunks of the model to take in turn"
+            raise InputError("plan, schedule", fault, "set interleave = 2 or more")
         if self.chunks is not None and chunks != self.chunks:
-            what = f"{self.name} runs {self.chunks} chunks a stage, not {chunks}"
-            raise InputError("plan, schedule", what, f"set interleave = {self.chunks}")
+            fault = f"{self.name} runs {self.chunks} chunks a stage, not {chunks}"
+            raise InputError("plan, schedule", fault, f"set interleave = {self.chunks}")
 
 
 @remembered(_FOLDER)
@@ -111,8 +111,8 @@ def entry(name: str) -> Entry:
                 return cast(Entry, known)
     if name in table():
         return table()[name]
-    what = f"no schedule named {name!r}"
-    raise InputError("plan, schedule", what, nearest(name, sorted(table())))
+    fault = f"no schedule named {name!r}"
+    raise InputError("plan, schedule", fault, nearest(name, sorted(table())))
 
 
 def listed(name: str) -> Entry | None:

@@ -56,8 +56,8 @@ def load(path: str, stages: int, microbatches: int) -> Schedule:
     """The schedule in a file. Raises `InputError` where it is none, or not for these sizes."""
     schedule = from_text(reads.text(Path(path)), where=path)
     if schedule.stages != stages:
-        what = f"has {schedule.stages} lines for {stages} stages"
-        raise InputError(path, what, "write one line a stage, or change pp")
+        fault = f"has {schedule.stages} lines for {stages} stages"
+        raise InputError(path, fault, "write one line a stage, or change pp")
     _check_complete(schedule, microbatches, path)
     refuse_deadlock(schedule, path)
     return schedule
@@ -78,8 +78,8 @@ def from_text(text: str, *, where: str = "schedule") -> Schedule:
     rows = [list(_cells(line, f"{where}, line {number}")) for number, line in enumerate(lines, 1)]
     pieces = _places(rows, where)
     orders = tuple(
-        tuple(Action(_kind(cell.kind), cell.microbatch, own.index(cell.piece)) for cell in row)
-        for row, own in zip(rows, pieces, strict=True)
+        tuple(Action(_kind(cell.kind), cell.microbatch, piece.index(cell.piece)) for cell in row)
+        for row, piece in zip(rows, pieces, strict=True)
     )
     pairs = tuple(frozenset(n for n, cell in enumerate(row) if cell.overlaps) for row in rows)
     return Schedule(orders, pieces, Path(where).stem, pairs if any(pairs) else ())
@@ -107,15 +107,15 @@ def _kind(name: str) -> Kind:
 def _places(rows: Sequence[Sequence[Cell]], where: str) -> Places:
     """The pieces of each stage, ascending. Raises `InputError` where they are not whole."""
     places = tuple(tuple(sorted({cell.piece for cell in row})) for row in rows)
-    held = Counter(piece for own in places for piece in own)
-    alike = len({len(own) for own in places}) == len(set(held.values())) == 1
+    held = Counter(piece for place in places for piece in place)
+    alike = len({len(place) for place in places}) == len(set(held.values())) == 1
     if not alike or sorted(held) != list(range(len(held))) or len(held) % len(rows):
-        what = "does not give every stage the same number of pieces of the model, each as often"
-        raise InputError(where, what, "number the pieces from 0 along the model")
+        fault = "does not give every stage the same number of pieces of the model, each as often"
+        raise InputError(where, fault, "number the pieces from 0 along the model")
     copies = Counter(places)
-    if any(copies[own] != held[own[0]] for own in places):
-        what = "gives stages some of their pieces in common, but not all"
-        raise InputError(where, what, "let stages hold the same pieces, or none twice")
+    if any(copies[place] != held[place[0]] for place in places):
+        fault = "gives stages some of their pieces in common, but not all"
+        raise InputError(where, fault, "let stages hold the same pieces, or none twice")
     return places
 
 
@@ -128,17 +128,17 @@ def _check_complete(schedule: Schedule, microbatches: int, where: str) -> None:
         orders = [schedule.orders[stage] for stage in stages]
         passes = sorted(
             (pieces[a.chunk], a.microbatch, part)
-            for own in orders
-            for a in own
+            for order in orders
+            for a in order
             for part in _parts(a)
         )
         wanted = [(p, m, part) for p in pieces for m in range(microbatches) for part in "FIW"]
         if passes != wanted:
             odd = next(iter(set(passes) ^ set(wanted)), passes[0])
             who = f"stage {' or '.join(map(str, stages))}"
-            what = f"{who} does not run {odd[2]} of microbatch {odd[1]} of piece {odd[0]} once"
+            fault = f"{who} does not run {odd[2]} of microbatch {odd[1]} of piece {odd[0]} once"
             remedy = f"the plan has {microbatches} microbatches; B stands for I and W together"
-            raise InputError(where, what, remedy)
+            raise InputError(where, fault, remedy)
 
 
 def _parts(action: Action) -> str:
@@ -165,11 +165,11 @@ def refuse_deadlock(schedule: Schedule, where: str = "plan, schedule") -> None:
             action = order[at[stage]]
             piece = schedule.pieces[stage][action.chunk]
             part, microbatch, needed = _missing(schedule, stage, action, done) or ("", 0, 0)
-            what = (
+            fault = (
                 f"stage {stage} waits forever at {piece}{action.kind}{action.microbatch} for "
                 f"{needed}{part}{microbatch}"
             )
-            raise InputError(where, what, "change the order of the actions")
+            raise InputError(where, fault, "change the order of the actions")
 
 
 def _missing(

@@ -175,8 +175,8 @@ def _sum_copies(job: Job, stage: int) -> list[Operation]:
         return []
     scattered = stack.zero_reduce == "reduce_scatter"
     count = sum(
-        own / (shards(plan, group) if scattered else 1)
-        for group, own in job.parameters(job.chunks[stage]).items()
+        parameter / (shards(plan, group) if scattered else 1)
+        for group, parameter in job.parameters(job.chunks[stage]).items()
         if group.trained
     )
     call = Collective(

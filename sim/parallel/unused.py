@@ -13,9 +13,9 @@ Fault = tuple[bool, str, str]  # whether it is one, what, what to do
 def check_used(plan: Plan, where: str) -> None:
     """Raise `InputError` for a key that does not act in a plan of these sizes."""
     faults = (*_sizes(plan), *_offload(plan), *_recomputation(plan), *_pairs(plan))
-    for found, what, remedy in faults:
+    for found, fault, remedy in faults:
         if found:
-            raise InputError(where, what, remedy)
+            raise InputError(where, fault, remedy)
 
 
 def _sizes(plan: Plan) -> Iterator[Fault]:
@@ -40,11 +40,11 @@ def _sizes(plan: Plan) -> Iterator[Fault]:
 
 
 def _offload(plan: Plan) -> Iterator[Fault]:
-    own = plan.offload
+    offload = plan.offload
     what = "offload.overlap without offload"
-    yield not own and not own.overlap, what, "set a share of it, or leave it out"
+    yield not offload and not offload.overlap, what, "set a share of it, or leave it out"
     what = "offload.nvme, but neither optimizer nor parameters are offloaded"
-    drives = own.nvme and not (own.optimizer or own.parameters)
+    drives = offload.nvme and not (offload.optimizer or offload.parameters)
     yield drives, what, "set optimizer or parameters, or leave it out"
 
 

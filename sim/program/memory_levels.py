@@ -84,9 +84,9 @@ def levels_of(program: Program, stage: int) -> Levels:
 
 def peaks(program: Program) -> Floats:
     """The most bytes that each stage has allocated at once: `levels_of` without parts."""
-    kept, highest = np.concatenate([own.pass_totals for own in program.stages], axis=1)
+    kept, highest = np.concatenate([stage.pass_totals for stage in program.stages], axis=1)
     during, passes = highest_of_passes(program.schedule, kept, highest)
-    start, closing = np.array([own.end_totals for own in program.stages]).T
+    start, closing = np.array([stage.end_totals for stage in program.stages]).T
     most: Floats = start + np.maximum(during, passes + closing)
     return most
 

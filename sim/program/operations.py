@@ -124,9 +124,9 @@ class Segment:
     def duration(self) -> Duration:
         return Duration(self.device, self.host, self.lead, self.wait)
 
-    def lasting(self, own: Duration, kernels: Mapping[str, float]) -> "Segment":
+    def lasting(self, duration: Duration, kernels: Mapping[str, float]) -> "Segment":
         """This segment with another duration, of these kernels."""
-        device, host, lead, wait = own
+        device, host, lead, wait = duration
         seconds = tuple(kernels.items())
         return replace(self, device=device, host=host, lead=lead, wait=wait, kernels=seconds)
 

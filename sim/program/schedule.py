@@ -111,8 +111,8 @@ class Schedule:
             for order in self.orders
         )
         pairs = tuple(
-            frozenset(place + len(order) * number for number in range(times) for place in own)
-            for order, own in zip(self.orders, self.pairs, strict=False)
+            frozenset(place + len(order) * number for number in range(times) for place in pair)
+            for order, pair in zip(self.orders, self.pairs, strict=False)
         )
         return replace(self, orders=orders, pairs=pairs)
 
@@ -124,7 +124,7 @@ class Schedule:
     @cached_property
     def cuts(self) -> int:
         """How many pieces the model is cut into."""
-        return 1 + max(max(own) for own in self.pieces)
+        return 1 + max(max(piece) for piece in self.pieces)
 
     @cached_property
     def ways(self) -> tuple[tuple[Place, ...], ...]:
@@ -194,10 +194,10 @@ class Schedule:
     def rows(self) -> tuple[Indices, Indices]:
         """The variants of all stages' actions, numbered on from stage to stage, and where each
         stage's actions begin."""
-        counts = np.array([len(own.variants) for own in self.actions])
-        lengths = np.array([len(own.rows) for own in self.actions])
+        counts = np.array([len(action.variants) for action in self.actions])
+        lengths = np.array([len(action.rows) for action in self.actions])
         first = np.cumsum(counts) - counts
-        rows = [own.rows + number for own, number in zip(self.actions, first, strict=True)]
+        rows = [action.rows + number for action, number in zip(self.actions, first, strict=True)]
         return np.concatenate(rows), np.cumsum(lengths) - lengths
 
 

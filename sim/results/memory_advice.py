@@ -48,7 +48,7 @@ def remedies(setup: PlanSetup) -> list[str]:
     Sharded states and recomputation come first, which leave the mesh as it is.
     """
     found: dict[frozenset[str], str] = {}  # by the keys that change
-    singles = [[own] for own in _settings(setup.job.plan)]
+    singles = [[setting] for setting in _settings(setup.job.plan)]
     for settings in chain(singles, (a + b for a, b in combinations(singles, 2))):
         keys = frozenset(key for key, _ in settings)
         enough = any(known <= keys for known in found)

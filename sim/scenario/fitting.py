@@ -29,8 +29,8 @@ def check_sizes(
     _check_network(model, plan, topology, where)
     _check_experts(model, plan, where)
     if plan.pp > 1 and plan.zero > stack.pipeline_zero:
-        what = f"zero = {plan.zero} with pp = {plan.pp}, which {stack.name} refuses"
-        raise InputError(where, what, f"set zero = {stack.pipeline_zero}")
+        fault = f"zero = {plan.zero} with pp = {plan.pp}, which {stack.name} refuses"
+        raise InputError(where, fault, f"set zero = {stack.pipeline_zero}")
     if plan.pp > model.layers:
         raise InputError(
             where, f"pp = {plan.pp} stages for {model.layers} layers", f"set pp <= {model.layers}"
@@ -41,7 +41,7 @@ def check_job(job: Job, topology: Topology, where: str) -> None:
     """Refuse what only shows once the layers lie on their stages. Raises `InputError`."""
     plan, kinds = job.plan, job.model.kinds
     check_used(plan, where)
-    check_method(plan, (one.kinds for own in job.chunks for one in own), where)
+    check_method(plan, (one.kinds for chunk in job.chunks for one in chunk), where)
     check_versions(job, where)
     check_rule(job.rule, kinds, job.execution, where=where)
     check_adapters(kinds, job.execution, where=where)
@@ -72,8 +72,8 @@ def _check_experts(model: Model, plan: Plan, where: str) -> None:
     }  # fmt: skip
     for key, value in usual.items():
         if getattr(plan, key) != value:
-            what = f"{key} is set but the model has no experts"
-            raise InputError(where, what, f"leave {key} out")
+            fault = f"{key} is set but the model has no experts"
+            raise InputError(where, fault, f"leave {key} out")
 
 
 def _check_shared(shared: bool, plan: Plan, where: str) -> None:
@@ -81,32 +81,34 @@ def _check_shared(shared: bool, plan: Plan, where: str) -> None:
     if not plan.overlap_shared:
         return
     if not shared:
-        what = "overlap_shared is set but the model has no shared experts"
-        raise InputError(where, what, "leave overlap_shared out")
+        fault = "overlap_shared is set but the model has no shared experts"
+        raise InputError(where, fault, "leave overlap_shared out")
     if any(plan.passes().pairs):
-        what = (
+        fault = (
             f"overlap_shared, but passes of other microbatches run beside tokens ({plan.pipeline})"
         )
-        raise InputError(where, what, "set overlap_experts = false, or leave overlap_shared out")
+        raise InputError(where, fault, "set overlap_experts = false, or leave overlap_shared out")
 
 
 def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> None:
     """Refuse what only a transformer's layers can, and what only convolutions can."""
     if plan.stash is not None and not model.feature_maps:
-        what = "stash is how convolutional networks keep feature maps, which this model has none of"
-        raise InputError(where, what, "leave it out, or set recompute")
+        fault = (
+            "stash is how convolutional networks keep feature maps, which this model has none of"
+        )
+        raise InputError(where, fault, "leave it out, or set recompute")
     if model.divided:
         return
     divided = dividing("weights", "sequence")
     if (parts := plan.degree(divided)) > 1:
         names = "*".join(plan.split(divided))
-        what = f"{names} = {parts}, but only a transformer's layers can be divided"
-        raise InputError(where, what, "raise dp or pp instead")
+        fault = f"{names} = {parts}, but only a transformer's layers can be divided"
+        raise InputError(where, fault, "raise dp or pp instead")
     optimizer = optimizers.of(plan.optimizer, where=where)
     if plan.activations is not None or plan.lora is not None or optimizer.orthogonalised:
         key = "activations" if plan.activations else "lora" if plan.lora else "optimizer"
-        what = f"{key} of layers that are no transformer's are not known"
-        raise InputError(where, what, f"leave {key} out")
+        fault = f"{key} of layers that are no transformer's are not known"
+        raise InputError(where, fault, f"leave {key} out")
     topology.device.peak_rate(plan.precision)  # refuses what the device does not have
     model.check(plan.precision, topology.device.name)
 
@@ -117,16 +119,18 @@ def _check_links(plan: Plan, topology: Topology, where: str) -> None:
         return
     host = topology.host
     if host is None:
-        what = f"offload, but {topology.name} does not say how its devices reach their hosts"
-        raise InputError(where, what, "add a [host] table to the topology, or leave it out")
+        fault = f"offload, but {topology.name} does not say how its devices reach their hosts"
+        raise InputError(where, fault, "add a [host] table to the topology, or leave it out")
     if plan.offload.nvme and not (host.read and host.write):
-        what = f"offload to drives, but the hosts of {topology.name} have none"
-        raise InputError(where, what, "set host.read and host.write, or nvme = false")
+        fault = f"offload to drives, but the hosts of {topology.name} have none"
+        raise InputError(where, fault, "set host.read and host.write, or nvme = false")
 
 
 def _check_host_memory(job: Job, topology: Topology, where: str) -> None:
     held = host_memory(job, topology)
     if topology.host is not None and held > topology.host.memory:
         room = human_bytes(topology.host.memory)
-        what = f"offload needs {human_bytes(held)} of a host's {room}"
-        raise InputError(where, what, "lower its shares, shard over more nodes, or set nvme = true")
+        fault = f"offload needs {human_bytes(held)} of a host's {room}"
+        raise InputError(
+            where, fault, "lower its shares, shard over more nodes, or set nvme = true"
+        )

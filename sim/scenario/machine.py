@@ -50,8 +50,8 @@ def _slow_ranks(
         return range(straggler.node * each, min((straggler.node + 1) * each, ranks))
     if straggler.stage is not None:
         if plan is None:
-            what = "there are no stages where updates are shared"
-            raise InputError(where, what, "name a rank or a node")
+            fault = "there are no stages where updates are shared"
+            raise InputError(where, fault, "name a rank or a node")
         _check(where, "stage", straggler.stage, plan.pp)
         return _ranks_of_stage(plan, straggler.stage)
     return []

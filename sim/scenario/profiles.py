@@ -18,5 +18,5 @@ def setting_of(name: str) -> tuple[str, str]:
         return "topology.backend", name
     if "measurements" in keys:
         return "device.profile", name
-    what = "is the profile neither of a device nor of a collective library"
-    raise InputError(catalog.place(path), what, "`sim calibrate` writes one")
+    fault = "is the profile neither of a device nor of a collective library"
+    raise InputError(catalog.place(path), fault, "`sim calibrate` writes one")

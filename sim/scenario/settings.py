@@ -98,8 +98,8 @@ def split_key(key: str) -> tuple[str, str, str]:
     if head not in FILES or not rest:
         raise InputError("change", f"unknown key {key!r}", nearest(head, list(FILES)))
     if rest == "name" and head in ("device", "stack", "topology"):
-        what = f"{key}: measured runs and profiles are found by it"
-        raise InputError("change", what, f"take another one with {head} = NAME")
+        fault = f"{key}: measured runs and profiles are found by it"
+        raise InputError("change", fault, f"take another one with {head} = NAME")
     owner, prefix = FILES[head]
     return owner, prefix, rest
 

@@ -44,8 +44,8 @@ class Split:
 
     def times(self, factors: Floats) -> Floats:
         """Step times (s) of columns whose classes take so many times as long [classes, columns]."""
-        own = self.columns.parameters[:, None]
-        return self.columns.times(own + self.by_kind @ (factors - 1.0))
+        parameter = self.columns.parameters[:, None]
+        return self.columns.times(parameter + self.by_kind @ (factors - 1.0))
 
 
 def bandwidth(cause: str) -> str:
@@ -72,7 +72,7 @@ def split(machine: Machine, program: Program, of_transfer: OfTransfer = as_colle
     folded = fold(program, machine)
     contention = clocked_contention(folded)
     columns = ColumnProgram(folded, factors=contention.factors, longer=contention.longer)
-    named = [of_transfer(own) for own in columns.shape.transfers]
+    named = [of_transfer(transfer) for transfer in columns.shape.transfers]
     kinds = tuple(dict.fromkeys([*KINDS, *chain.from_iterable(named)]))
     return Split(columns, kinds, _by_kind(columns.shape, program, kinds, named))
 
@@ -89,10 +89,12 @@ def _by_kind(
     shape: Shape, program: Program, kinds: Sequence[str], named: Sequence[tuple[str, str]]
 ) -> Floats:
     found = np.zeros((len(shape.parameters), len(kinds)))
-    for number, own in enumerate(shape.computations):
+    for number, computation in enumerate(shape.computations):
         first = shape.compute_parameter(number)
-        stage = shape.program.roles[own.role].role.stage
-        found[first : first + 4, : len(KINDS)] = _of_pass(own, _device(own, program, stage))
+        stage = shape.program.roles[computation.role].role.stage
+        found[first : first + 4, : len(KINDS)] = _of_pass(
+            computation, _device(computation, program, stage)
+        )
     for number, own_kinds in enumerate(named):
         first = shape.transfer_parameter(number)
         for parameter, kind in enumerate(own_kinds, first):
@@ -100,25 +102,27 @@ def _by_kind(
     return found
 
 
-def _device(own: ComputeClass, program: Program, stage: int) -> Floats:
+def _device(compute_class: ComputeClass, program: Program, stage: int) -> Floats:
     """A pass's seconds on the device by class."""
     found = np.zeros(len(KINDS))
-    for cause, seconds in own.parts:
+    for cause, seconds in compute_class.parts:
         for kind, share in mix(program, stage, cause).items():
             if kind not in KINDS:
-                what = f"its layers were {kind} as a whole: there is nothing known of their kernels"
-                raise InputError("this step", what, "ask of a model whose layers are described")
+                fault = (
+                    f"its layers were {kind} as a whole: there is nothing known of their kernels"
+                )
+                raise InputError("this step", fault, "ask of a model whose layers are described")
             found[KINDS.index(kind)] += share * seconds
     return found
 
 
-def _of_pass(own: ComputeClass, device: Floats) -> Floats:
+def _of_pass(compute_class: ComputeClass, device: Floats) -> Floats:
     """Of device, host, lead and wait beyond device [4, classes].
 
     Where launches take longer than kernels, the lead is all launches and what is left of kernels
     behind them; else it is what precedes the first kernel, and all kernels.
     """
-    seconds = own.duration
+    seconds = compute_class.duration
     host = seconds.host * np.eye(len(KINDS))[_HOST]
     lead = seconds.lead - seconds.device
     # What stands between the host's wait and the end is work like the rest of the pass, or the

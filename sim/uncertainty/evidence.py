@@ -183,7 +183,7 @@ def _unlike(campaign: Campaign, others: Sequence[Campaign]) -> str:
         ("precision", {}),
     ):
         value = getattr(campaign, key)
-        others = [one for one in others if getattr(one, key) == value]
+        others = [other for other in others if getattr(other, key) == value]
         if not others:
             return words.get(value, f"on {value}" if key == "device" else f"in {value}")
     return f"on {campaign.topology}"

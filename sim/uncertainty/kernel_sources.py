@@ -58,8 +58,8 @@ def _kernels(job: Job) -> "Counter[Kernel]":
     for stage, chunks in enumerate(job.chunks):
         slots = Counter(slot for chunk in chunks for slot in chunk.slots)
         for slot, count in slots.items():
-            own = job.block(*slot)
-            for kernel in kernels_of((*own.forward, *own.recompute, *own.backward)):
+            block = job.block(*slot)
+            for kernel in kernels_of((*block.forward, *block.recompute, *block.backward)):
                 kernels[kernel] += count * job.plan.microbatches
         kernels.update(optimizer_kernels(job, stage))
     return kernels

@@ -97,15 +97,23 @@ def profiled(job: Job, backend: str = "nccl", *, share: float = 1.0) -> Sigmas |
 def _of_device(device: Device, share: float) -> Residuals:
     residuals = device.measured.origin.residuals if device.measured else ()
     return [
-        (one.kind, share * _off(one, one.shapes) + (1.0 - share) * getattr(Sigmas(), one.kind))
-        for one in residuals
+        (
+            residual.kind,
+            share * _off(residual, residual.shapes)
+            + (1.0 - share) * getattr(Sigmas(), residual.kind),
+        )
+        for residual in residuals
     ]
 
 
 @remembered(64)
 def _of_fabric(backend: str) -> Residuals:
     measured = fabrics.find(backend)
-    return [(one.kind, _off(one, one.readings)) for one in measured.residuals] if measured else []
+    return (
+        [(residual.kind, _off(residual, residual.readings)) for residual in measured.residuals]
+        if measured
+        else []
+    )
 
 
 def _off(seen: "KernelResidual | fabrics.CollectiveResidual", count: int) -> float:

@@ -46,11 +46,11 @@ def _time(line: str) -> float | None:
 def _step_time(line: str, number: int, where: str) -> float:
     seconds = _time(line)
     if seconds is None:
-        what = f"line {number} holds no step time: {line.strip()!r}"
-        raise InputError(where, what, "fill the hole or leave the line out")
+        fault = f"line {number} holds no step time: {line.strip()!r}"
+        raise InputError(where, fault, "fill the hole or leave the line out")
     if not seconds > 0.0 or gate.fault_of(seconds):
-        what = f"line {number}: {seconds} s is not a valid step time"
-        raise InputError(where, what, "correct it or leave the line out")
+        fault = f"line {number}: {seconds} s is not a valid step time"
+        raise InputError(where, fault, "correct it or leave the line out")
     return seconds
 
 
@@ -61,5 +61,5 @@ def _check_numbers(lines: list[_Line], where: str) -> None:
         return
     for before, after in pairwise(map(int, numbers)):
         if after != before + 1:
-            what = f"step {before} is followed by step {after}"
-            raise InputError(where, what, "fill the hole or leave the numbers out")
+            fault = f"step {before} is followed by step {after}"
+            raise InputError(where, fault, "fill the hole or leave the numbers out")

@@ -38,8 +38,8 @@ def device_file(device: str) -> str:
     files = [(file, devices.load(file).memory) for file in catalog.names("topologies/devices")]
     nearest = nearest_file(name, float(memory), files)
     if nearest is None:
-        what = f"no file in topologies/devices is of {name!r}"
-        raise InputError("--as", what, "write one (CONTRIBUTING.md, a device), or name one: --as")
+        fault = f"no file in topologies/devices is of {name!r}"
+        raise InputError("--as", fault, "write one (CONTRIBUTING.md, a device), or name one: --as")
     return nearest
 
 

@@ -168,11 +168,11 @@ def collective(
     name = kind_named(kind, "collective")
     check([AlgorithmRule(use=(one,), kinds=(name,)) for one in algorithm], "--algorithm")
     if len(places) == 1 or (name == "point_to_point" and len(places) > 2):
-        what, many = (
+        fault, many = (
             f"{kind} among {several(len(places), 'GPU')}",
             "2" if name == "point_to_point" else "more",
         )
-        raise InputError("collective", what, f"use {many} (--gpus)")
+        raise InputError("collective", fault, f"use {many} (--gpus)")
     bench = _Bench(name, on, places, tuple(algorithm), _lateness(late or {}, len(places)))
     rows = [row for size in every for row in bench.rows(size, messages=messages)]
     bound = max(bench.bus(_HUGE, max(bench.wires(cost).values())) for cost in bench.costs(_HUGE))
@@ -204,8 +204,8 @@ def _placed(
     scenario = cluster_scenario(topology, changes)
     for straggler in scenario.straggler:
         if straggler.link is None:
-            what = "ranks that compute slowly, but a collective alone computes nothing"
-            raise InputError("straggler", what, "name a link, or let a rank be late (--late)")
+            fault = "ranks that compute slowly, but a collective alone computes nothing"
+            raise InputError("straggler", fault, "name a link, or let a rank be late (--late)")
     whole = load_topology(scenario)
     if not placement:
         whole = whole.with_gpus(gpus) if gpus else whole
@@ -221,11 +221,11 @@ def _places(placement: str | Sequence[int], whole: int, gpus: int | None) -> Seq
     known = list(dict.fromkeys(placement))
     wrong = [place for place in known if not 0 <= place < whole]
     if wrong or len(known) < len(placement):
-        what = f"there is no GPU {wrong[0]}" if wrong else "names a GPU twice"
-        raise InputError("--placement", what, f"name each once, of 0 to {whole - 1}")
+        fault = f"there is no GPU {wrong[0]}" if wrong else "names a GPU twice"
+        raise InputError("--placement", fault, f"name each once, of 0 to {whole - 1}")
     if gpus not in (None, len(known)):
-        what = f"{len(known)} places for {gpus} GPUs"
-        raise InputError("--placement", what, "leave --gpus out")
+        fault = f"{len(known)} places for {gpus} GPUs"
+        raise InputError("--placement", fault, "leave --gpus out")
     return known
 
 
@@ -235,8 +235,8 @@ def _random(placement: str, whole: int, gpus: int) -> Sequence[int]:
         remedy = "write random, random:SEED, or the GPU of each rank: 0,8,16"
         raise InputError("--placement", f"{placement!r} is none", remedy)
     if gpus > whole:
-        what = f"{gpus:,} of {whole:,} GPUs"
-        raise InputError("--placement", what, "set topology.gpus to more")
+        fault = f"{gpus:,} of {whole:,} GPUs"
+        raise InputError("--placement", fault, "set topology.gpus to more")
     limit.refuse_large("--placement", f"{whole:,} GPUs in any order", 8 * whole)
     drawn = generator(int(seed or 0), "placement").permutation(whole)
     return [int(place) for place in drawn[:gpus]]
@@ -332,8 +332,8 @@ class _Bench:
             found.append(self._row(size, cost.algorithm, cost.protocol, seconds, wires))
             if seconds == min([seconds, *(row.seconds for row in found)]):
                 self.cables = {
-                    link_name(link): own / seconds
-                    for link, own in wires.items()
+                    link_name(link): wire / seconds
+                    for link, wire in wires.items()
                     if link[0] == "edge"
                 }
         best = min(found, key=lambda row: row.seconds)

@@ -69,7 +69,7 @@ def prepared(
 
 def cases(jobs: Sequence[Prepared]) -> tuple[Case, ...]:
     """The same, simulated where it is not yet."""
-    answers = (Case(name=own.name, result=own.answer(), rent=own.rent) for own in jobs)
+    answers = (Case(name=job.name, result=job.answer(), rent=job.rent) for job in jobs)
     found = list(counted(so_far(answers, least=2), total=len(jobs), unit="job"))
     return tuple(_told_apart(_short(found)))
 
@@ -94,8 +94,8 @@ def _read(
     head, colon, changes = (part.strip() for part in text.partition(":"))
     if head.endswith(".json"):
         if colon or settings:
-            what = "a result of before takes no settings"
-            raise InputError(text, what, "give the scenario that it is of")
+            fault = "a result of before takes no settings"
+            raise InputError(text, fault, "give the scenario that it is of")
         return Path(head).stem, stored(Path(head)), first
     if not (head or first) or (colon and not changes) or "=" in head:
         raise InputError(f"compare {text!r}", "is nothing to compare", _GRAMMAR)
@@ -108,8 +108,8 @@ def _prepared(name: str | None, job: Any, task: Any) -> Prepared:
     if isinstance(job, JobAnswer):
         return Prepared(name or job.title, job.comparison, lambda: job)
     if not isinstance(job, BaseScenario):
-        what = f"a {type(job).__name__} is no job"
-        raise InputError("compare", what, "give names, scenarios or results")
+        fault = f"a {type(job).__name__} is no job"
+        raise InputError("compare", fault, "give names, scenarios or results")
     setup, how = kind.set_up(job, task=task), kind.answer_of(job).comparison
     topology = setup.machine.topology
     rent = topology.gpus * topology.price.hour if topology.price else None
@@ -151,8 +151,8 @@ def stored(path: Path) -> JobAnswer:
     known = {one.name for one in fields(nearest)} - {"timeline"}
     missing, unknown = sorted(_needed(nearest) - document.keys()), sorted(document.keys() - known)
     if missing or unknown:
-        what = f"lacks {missing[0]!r}" if missing else f"has an unknown key {unknown[0]!r}"
-        raise InputError(str(path), f"is no result of this version: it {what}", _REMEDY)
+        fault = f"lacks {missing[0]!r}" if missing else f"has an unknown key {unknown[0]!r}"
+        raise InputError(str(path), f"is no result of this version: it {fault}", _REMEDY)
     return nearest.of_dict(document)
 
 

@@ -34,8 +34,8 @@ def compare(
     found = prepared(jobs[0] if alone else jobs, own, task)  # type: ignore[arg-type]
     first, *others = dict.fromkeys(one.comparison for one in found)
     if others:
-        what = "a synchronous step beside workers that share updates"
-        raise InputError("compare", what, "compare jobs of one kind")
+        fault = "a synchronous step beside workers that share updates"
+        raise InputError("compare", fault, "compare jobs of one kind")
     home, _, name = first.partition(":")
     comparison: type[Comparison] = getattr(import_module(home), name)
     comparison.check_target(target)

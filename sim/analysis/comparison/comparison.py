@@ -37,7 +37,9 @@ class Parted:
     def moves(self) -> bool:
         """Whether anything differs that is shown."""
         least = _LEAST * max(sum(own.values()) for own in self.seconds)
-        return any(abs(moved) > least for own in self.differences for moved in own.values())
+        return any(
+            abs(moved) > least for difference in self.differences for moved in difference.values()
+        )
 
     @property
     def rows(self) -> Iterator[Cells]:
@@ -58,8 +60,8 @@ class Parted:
         names = sorted((name for name in most if name not in small), key=lambda name: -most[name])
         groups = [(name, [name]) for name in names]
         for name, members in [*groups, *([("others", small)] if small else [])]:
-            own = sum(first.get(one, 0.0) for one in members)
-            moved = [sum(other.get(one, 0.0) for one in members) for other in more]
+            own = sum(first.get(member, 0.0) for member in members)
+            moved = [sum(other.get(member, 0.0) for member in members) for other in more]
             yield name, f"{own / scale:.3f} {unit}", *(_signed(m / scale) for m in moved)
         if self.whole:
             sums = [sum(other.values()) for other in more]
@@ -138,7 +140,9 @@ class Comparison(Answer, ABC):
         precisions = {case.name: case.result.inputs.precision for case in self.cases}
         if len(set(precisions.values())) < 2:
             return warned
-        told = ", ".join(f"{name} {own}" for name, own in precisions.items() if own)
+        told = ", ".join(
+            f"{name} {precision}" for name, precision in precisions.items() if precision
+        )
         return [f"steps are not computed in one precision: {told}", *warned]
 
     @property
@@ -164,7 +168,7 @@ class Comparison(Answer, ABC):
     @property
     def differences(self) -> dict[str, dict[str, dict[str, float]]]:
         others = self.names[1:]
-        return {own.title: dict(zip(others, own.differences, strict=True)) for own in self.parts}
+        return {part.title: dict(zip(others, part.differences, strict=True)) for part in self.parts}
 
     @property
     def fits(self) -> bool:

@@ -55,8 +55,10 @@ class SharingComparison(Comparison):
         """The loss that is to be reached; None where nothing is learnt."""
         if self.target is not None:
             return self.target
-        curves = (own.curve for own in self.outcomes.values() if own.curve)
-        return max((own[-1].loss for own in curves if own[-1].loss < own[0].loss), default=None)
+        curves = (outcome.curve for outcome in self.outcomes.values() if outcome.curve)
+        return max(
+            (curve[-1].loss for curve in curves if curve[-1].loss < curve[0].loss), default=None
+        )
 
     def at_target(self, outcome: Outcome) -> CurvePoint:
         """From where on a run has that loss; everything without end where it never has."""
@@ -164,18 +166,18 @@ class SharingComparison(Comparison):
     def reason(self) -> str:
         ranking, first = self.ranking, self.cases[0]
         other = ranking[1] if first is ranking[0] else first
-        own, theirs = self.outcomes[ranking[0].name], self.outcomes[other.name]
-        pace = own.samples_per_second / theirs.samples_per_second
+        outcome, theirs = self.outcomes[ranking[0].name], self.outcomes[other.name]
+        pace = outcome.samples_per_second / theirs.samples_per_second
         least = 0.01 * sum(self._spent(theirs).values())
-        moved = ", ".join(told(differences(self._spent(theirs), self._spent(own)), least))
+        moved = ", ".join(told(differences(self._spent(theirs), self._spent(outcome)), least))
         why = f"a worker's time for {self.samples:,.0f} samples differs by {moved or 'nothing'}"
-        head = self._first(own, theirs, ranking[0].name, other.name)
+        head = self._first(outcome, theirs, ranking[0].name, other.name)
         return f"{head} {ranking[0].name} has {pace:.2f} times the samples a second: {why}."
 
     @property
     def notes(self) -> list[str]:
         usual = [*self._not_held(), *super(SharingComparison, self).notes]
-        reaches = {name: own.reach for name, own in self.outcomes.items() if own.reach}
+        reaches = {name: outcome.reach for name, outcome in self.outcomes.items() if outcome.reach}
         if not reaches or max(reaches.values()) < _UNLIKE * min(reaches.values()):
             return usual
         told = ", ".join(f"{name} {reach:.3g}" for name, reach in reaches.items())
@@ -188,14 +190,14 @@ class SharingComparison(Comparison):
     def _not_held(self) -> Iterator[str]:
         """Runs that have the loss for a while."""
         loss = self.loss
-        for name, own in self.outcomes.items():
-            there = None if loss is None else own.touched(loss)
-            if there and self.at_target(own) is _NEVER:
+        for name, outcome in self.outcomes.items():
+            there = None if loss is None else outcome.touched(loss)
+            if there and self.at_target(outcome) is _NEVER:
                 when = human_seconds(there.seconds)
                 yield f"{name} has a loss of {loss:.3g} after {when}, but does not stay there"
 
-    def _first(self, own: Outcome, theirs: Outcome, name: str, other: str) -> str:
-        here, there = self.at_target(own), self.at_target(theirs)
+    def _first(self, outcome: Outcome, theirs: Outcome, name: str, other: str) -> str:
+        here, there = self.at_target(outcome), self.at_target(theirs)
         if self.loss is None:
             return f"{name} is the fastest; nothing is learnt."
         if here is _NEVER:

@@ -34,7 +34,7 @@ class StepComparison(Comparison):
     @property
     def scales(self) -> list[float]:
         """Per case, the steps that have as many tokens as one of the first."""
-        tokens = [own.tokens_per_second * own.step_time for own in self.results]
+        tokens = [result.tokens_per_second * result.step_time for result in self.results]
         return [tokens[0] / own if tokens[0] and own else 1.0 for own in tokens]
 
     @property
@@ -164,7 +164,7 @@ class StepComparison(Comparison):
             if self.expected[n] < self.expected[best]:
                 yield f"{self.names[n]} is shorter, but does not fit."
         less = self.seconds[other] - self.seconds[best]
-        by_cause, _, _, hidden = (own.seconds for own in self.parts)
+        by_cause, _, _, hidden = (part.seconds for part in self.parts)
         least = 1e-4 * self.seconds[best]
         moved = ", ".join(told(differences(by_cause[other], by_cause[best]), least))
         share = percent(abs(less) / self.seconds[other])

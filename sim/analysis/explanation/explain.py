@@ -60,7 +60,7 @@ class Explanation(Answer):
     @property
     def limited(self) -> list[dict[str, Any]]:
         """Resources, the worst limit first."""
-        return [_limit(one.resource, one.halved, one.free) for one in self.limits.limits]
+        return [_limit(limit.resource, limit.halved, limit.free) for limit in self.limits.limits]
 
     @property
     def then(self) -> list[dict[str, Any]]:
@@ -71,15 +71,15 @@ class Explanation(Answer):
     def changed(self) -> list[dict[str, Any]]:
         """Changes of one choice of the plan, the best first."""
         return [
-            {"choice": one.choice, "before": one.before, "after": one.after,
-             "step_time": one.step_time, "memory": one.result.memory_per_gpu["total"]}
-            for one in self.changes
+            {"choice": change.choice, "before": change.before, "after": change.after,
+             "step_time": change.step_time, "memory": change.result.memory_per_gpu["total"]}
+            for change in self.changes
         ]  # fmt: skip
 
     @property
     def timed(self) -> list[dict[str, Any]]:
         """Lines of a script, those of the longest kernels first."""
-        return [{"line": one.line, "seconds": one.seconds} for one in self.lines]
+        return [{"line": line.line, "seconds": line.seconds} for line in self.lines]
 
     def to_frame(self) -> "pd.DataFrame":
         """One row a resource: the step (s) were it twice as fast, and at no cost."""

@@ -48,27 +48,27 @@ def limits(setup: Setup) -> Limits:
     transfers is less in a recorded step, and stays as it is in a plan's. Raises `InputError` for a
     step that cannot be replayed.
     """
-    own = kind.speeds(setup)
-    step, found = _limits(own, np.ones(len(own.kinds)))
+    speeds = kind.speeds(setup)
+    step, found = _limits(speeds, np.ones(len(speeds.kinds)))
     if not found:
         return Limits(step_time=step, limits=(), then=())
-    faster = np.ones(len(own.kinds))
-    faster[_place(own.kinds, found[0].resource)] = _TWICE
-    _, then = _limits(own, faster)
+    faster = np.ones(len(speeds.kinds))
+    faster[_place(speeds.kinds, found[0].resource)] = _TWICE
+    _, then = _limits(speeds, faster)
     others = tuple(one for one in then if one.resource != found[0].resource)
     return Limits(step_time=step, limits=tuple(found), then=others)
 
 
-def _limits(own: Speeds, factors: Floats) -> tuple[float, list[Limit]]:
-    count = len(own.kinds)
+def _limits(speeds: Speeds, factors: Floats) -> tuple[float, list[Limit]]:
+    count = len(speeds.kinds)
     columns = np.repeat(factors[:, None], 1 + 2 * count, axis=1)
     for number in range(count):
         columns[number, 1 + number] *= _TWICE
         columns[number, 1 + count + number] *= _FREE
-    step, *times = map(float, own.times(columns))
+    step, *times = map(float, speeds.times(columns))
     found = [
         Limit(resource=NAMES.get(name, name), halved=times[n], free=times[count + n])
-        for n, name in enumerate(own.kinds)
+        for n, name in enumerate(speeds.kinds)
     ]
     slowed = [one for one in found if one.free < step * (1.0 - _LEAST)]
     return step, sorted(slowed, key=lambda one: one.halved)

@@ -69,38 +69,41 @@ def what_if(setup: Setup, *, microbatches: bool = True) -> WhatIf:
     return WhatIf(knobs=(_knob(sizes, place), *knobs), times=tuple(map(float, times)))
 
 
-def _felt(own: Speeds) -> tuple[str, ...]:
+def _felt(speeds: Speeds) -> tuple[str, ...]:
     """Knobs of speed that the step feels most."""
-    alone = np.ones((len(own.kinds), 1 + len(_KNOBS)))
+    alone = np.ones((len(speeds.kinds), 1 + len(_KNOBS)))
     for column, kinds in enumerate(_KNOBS.values(), 1):
-        alone[_rows(own, kinds), column] = 1.0 / SPEEDS[0]
-    step, *slower = map(float, own.times(alone))
+        alone[_rows(speeds, kinds), column] = 1.0 / SPEEDS[0]
+    step, *slower = map(float, speeds.times(alone))
     cost = {name: time / step - 1.0 for name, time in zip(_KNOBS, slower, strict=True)}
     felt = [name for name in _KNOBS if cost[name] > _LEAST]
     most = sorted(felt, key=lambda name: -cost[name])[:_MOST]
     return tuple(sorted(most, key=list(_KNOBS).index))
 
 
-def _grid(own: Speeds, felt: Sequence[str]) -> Floats:
+def _grid(speeds: Speeds, felt: Sequence[str]) -> Floats:
     """Step times (s) at all speeds of the knobs."""
     points = list(product(SPEEDS, repeat=len(felt)))
-    factors = np.ones((len(own.kinds), len(points)))
+    factors = np.ones((len(speeds.kinds), len(points)))
     for number, name in enumerate(felt):
-        factors[_rows(own, _KNOBS[name])] = 1.0 / np.array([point[number] for point in points])
-    return own.times(factors)
+        factors[_rows(speeds, _KNOBS[name])] = 1.0 / np.array([point[number] for point in points])
+    return speeds.times(factors)
 
 
-def _rows(own: Speeds, kinds: Sequence[str]) -> list[int]:
-    return [number for number, name in enumerate(own.kinds) if name.startswith(tuple(kinds))]
+def _rows(speeds: Speeds, kinds: Sequence[str]) -> list[int]:
+    return [number for number, name in enumerate(speeds.kinds) if name.startswith(tuple(kinds))]
 
 
 def _microbatches(setup: PlanSetup) -> Iterator[PlanSetup]:
     """The job with microbatches of other sizes, where its plan can have them, and as it is."""
     plan = setup.job.plan
-    own = plan.microbatch
-    sizes = {own, *(int(own * factor) for factor in _FACTORS if (own * factor).is_integer())}
+    microbatch = plan.microbatch
+    sizes = {
+        microbatch,
+        *(int(microbatch * factor) for factor in _FACTORS if (microbatch * factor).is_integer()),
+    }
     for size in sorted(sizes):
-        if size == own:
+        if size == microbatch:
             yield setup
             continue
         with suppress(InputError):
@@ -108,7 +111,7 @@ def _microbatches(setup: PlanSetup) -> Iterator[PlanSetup]:
 
 
 def _knob(sizes: Sequence[PlanSetup], own: int) -> Knob:
-    plans = [one.job.plan for one in sizes]
+    plans = [size.job.plan for size in sizes]
     return Knob(
         name=MICROBATCH,
         values=tuple(f"{plan.microbatch} ({plan.microbatches} a step)" for plan in plans),

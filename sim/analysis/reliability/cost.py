@@ -126,16 +126,16 @@ def cost(
     (True, '2 USD/h a GPU (as given)')
     """
     if not 0.0 < goodput <= 1.0:
-        what = f"{goodput:g} is more than all" if goodput > 1.0 else f"{goodput:g} is not positive"
-        raise InputError("--goodput", what, "give a share of the time")
+        fault = f"{goodput:g} is more than all" if goodput > 1.0 else f"{goodput:g} is not positive"
+        raise InputError("--goodput", fault, "give a share of the time")
     if tokens is not None and not 0.0 < tokens < inf:
         raise InputError("--tokens", f"{tokens:g} is not positive", "write a positive number")
     scenario = kind.load(scenario, settings_of(settings, price))
     tokens = tokens or scenario.tokens
     if not tokens:
         raise InputError(scenario.name, "has no token budget", "add tokens = 300e9 or --tokens")
-    pace, own = kind.pace(kind.set_up(scenario, brief=True)), scenario.checkpoints
-    stop = pace.size / own.storage / own.steps if own else 0.0
+    pace, checkpoints = kind.pace(kind.set_up(scenario, brief=True)), scenario.checkpoints
+    stop = pace.size / checkpoints.storage / checkpoints.steps if checkpoints else 0.0
     spent = cost_of(pace.topology, pace.seconds + stop, pace.tokens, tokens, goodput=goodput)
     sure = pace.sure and pace.sure.beside(stop / pace.seconds)
     stops = tokens / pace.tokens * stop

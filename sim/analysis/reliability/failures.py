@@ -78,29 +78,32 @@ class Failures:
     recovery: Recovery = field(default_factory=Recovery)
 
     def of_job(
-        self, gpus: int, own: Checkpoints | None, step: float, settled: Container[str]
+        self, gpus: int, checkpoints: Checkpoints | None, step: float, settled: Container[str]
     ) -> "Failures":
         """These failures for a job on so many devices: with its share of the storage, or with the
         scenario's own checkpoints, every so many steps of `step` seconds; what is `settled`, such
         as "recovery.storage", stays as it is."""
         known: dict[str, float] = {"storage": self.recovery.storage * min(gpus / self.gpus, 1.0)}
-        if own is not None:
-            known = {"storage": own.storage, "interval": own.steps * step}
+        if checkpoints is not None:
+            known = {"storage": checkpoints.storage, "interval": checkpoints.steps * step}
         found = {key: known[key] for key in known if f"recovery.{key}" not in settled}
         return replace(self, recovery=replace(self.recovery, **found))  # type: ignore[arg-type]
 
     def assumed(
-        self, gpus: int, own: Checkpoints | None, settled: Container[str]
+        self, gpus: int, checkpoints: Checkpoints | None, settled: Container[str]
     ) -> tuple[str, ...]:
         """What an answer for so many devices rests on, in words; `self` is what was loaded."""
         scale = "" if gpus == self.gpus else f", in proportion to {several(gpus, 'GPU')}"
         whole = [cause.name for cause in self.cause if cause.component == "job"]
         if scale and whole:
             scale += f", but for those of a whole job ({', '.join(whole)}), which are as frequent"
-        rules, storage = self.recovery, self.of_job(gpus, own, 1.0, settled).recovery.storage
+        rules, storage = (
+            self.recovery,
+            self.of_job(gpus, checkpoints, 1.0, settled).recovery.storage,
+        )
         if "recovery.storage" in settled:
             known = "as set"
-        elif own is not None:
+        elif checkpoints is not None:
             known = "as the scenario says"
         else:
             known = f"the share of {gpus:,} of these GPUs in {human_rate(rules.storage, 'B/s')}"

@@ -118,10 +118,12 @@ def goodput(
         raise InputError("--days", f"{days:g} is not positive", "write a positive number")
     table = load_failures(failures, list(of_table.items()))
     job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in of_table})
-    pace, own = kind.pace(kind.set_up(job, brief=True)), job.checkpoints
+    pace, checkpoints = kind.pace(kind.set_up(job, brief=True)), job.checkpoints
     gpus = pace.topology.gpus
-    found = of_pace(pace, table.of_job(gpus, own, pace.seconds, of_table), days=days, seed=seed)
-    return replace(found, assumed=table.assumed(gpus, own, of_table))
+    found = of_pace(
+        pace, table.of_job(gpus, checkpoints, pace.seconds, of_table), days=days, seed=seed
+    )
+    return replace(found, assumed=table.assumed(gpus, checkpoints, of_table))
 
 
 @waited("failures and repairs")

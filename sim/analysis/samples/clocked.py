@@ -59,16 +59,16 @@ class ClockedSteps:
 
     def steps(self, slowdowns: Floats) -> Floats:
         """The same of many steps [steps, ranks]."""
-        return np.array([self.step(own) for own in slowdowns])
+        return np.array([self.step(slowdown) for slowdown in slowdowns])
 
 
 def samples(setup: Setup, jitter: Jitter, count: int) -> Samples:
     """Draw `count` steps of a program. Raises `InputError`."""
     began = time.perf_counter()
-    own, usual = setup.machine, replace(setup.machine, slowdown={})
+    machine, usual = setup.machine, replace(setup.machine, slowdown={})
     result, program = kind.answer(setup), setup.program
-    placement = RankPlacement.of(program.mesh, own.topology)
-    draws = Draws(jitter=jitter, placement=placement, steps=count, slowdown=own.slowdown)
+    placement = RankPlacement.of(program.mesh, machine.topology)
+    draws = Draws(jitter=jitter, placement=placement, steps=count, slowdown=machine.slowdown)
     folded = ClockedSteps.of(program, usual)
     ranks = len(placement.node)
     even = np.ones(ranks)
@@ -77,7 +77,7 @@ def samples(setup: Setup, jitter: Jitter, count: int) -> Samples:
     each = time.perf_counter() - started
     if folded.roles > 1:
         each *= ranks / folded.roles
-    looks = len(REMOVED) + len(jitter.causes) + bool(own.slowdown)
+    looks = len(REMOVED) + len(jitter.causes) + bool(machine.slowdown)
     played = count + min(count, _CLOSER) * looks
     limit.refuse_long("--samples", f"{count:,} steps of {ranks:,} GPUs", played * each)
     apart = folded if folded.roles == 1 else ClockedSteps.of(program, usual, unfold=True)

@@ -59,8 +59,8 @@ class ReplicaColumns:
         program = training_step(setup.job)
         folding = Folding(program, replace(setup.machine, slowdown={}))
         if len(folding.roles) != len(program.stages):
-            what = "a slow link or an uneven placement makes replicas unlike"
-            raise InputError(f"{setup.name}, --samples", what, "leave the slow link out")
+            fault = "a slow link or an uneven placement makes replicas unlike"
+            raise InputError(f"{setup.name}, --samples", fault, "leave the slow link out")
         folded = folding.folded()
         contention = clocked_contention(folded)
         columns = ColumnProgram(

@@ -50,8 +50,8 @@ def run(
         return kind.answer(kind.set_up(job, task=task), engine=engine, unfold=unfold)
     for chosen, name in ((unfold, "--unfold"), (engine == "clock", "--engine clock")):
         if chosen:
-            what = "shows one step or run, not --samples"
-            raise InputError(name, what, "leave out one of the two")
+            fault = "shows one step or run, not --samples"
+            raise InputError(name, fault, "leave out one of the two")
     from sim.analysis.samples.samples import drawn
 
     return drawn(job, samples, task=task)

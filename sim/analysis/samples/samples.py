@@ -69,9 +69,9 @@ def _samples(setup: PlanSetup, jitter: Jitter, count: int) -> Samples:
     began = time.perf_counter()
     program = training_step(setup.job)
     if not program.ends:
-        what = "stages end a step apart: it has no single end to draw"
+        fault = "stages end a step apart: it has no single end to draw"
         raise InputError(
-            "--samples", what, "take another schedule, or set change.stack.post_validation = false"
+            "--samples", fault, "take another schedule, or set change.stack.post_validation = false"
         )
     ranks = setup.machine.topology.gpus
     limit.refuse_long("--samples", f"{count:,} steps of {ranks:,} GPUs", count * ranks * _OF_RANK)
@@ -153,17 +153,17 @@ def _looked_into(
     close = min(len(times), max(1, _CLOSER // columns.replicas))
     closer = draws.first(close)
     groups = columns.placement.groups(closer.total)
-    own, sensitivity = columns.own_steps(groups), columns.sensitivity()
+    own_steps, sensitivity = columns.own_steps(groups), columns.sensitivity()
 
     def steps(total: Floats) -> Floats:
         return columns.steps(columns.placement.groups(total))
 
     return {
-        "by_meeting": _by_meeting(columns, closer, own, times),
+        "by_meeting": _by_meeting(columns, closer, own_steps, times),
         "by_cause": by_cause(steps, closer, times[:close], columns.healthy),
         "sensitivity": sensitivity,
         "removed": removed(steps, columns.placement, slowdown, closer, times[:close]),
-        "owed": _owed(columns, groups, own, sensitivity),
+        "owed": _owed(columns, groups, own_steps, sensitivity),
         "closer": close,
     }
 

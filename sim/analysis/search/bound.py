@@ -44,8 +44,8 @@ class PipelineBounds:
         self._costs = costs
         first: dict[float, int] = {}
         self._like = [
-            first.setdefault(own.of(probe).duration.device, stage)
-            for stage, own in enumerate(costs)
+            first.setdefault(cost.of(probe).duration.device, stage)
+            for stage, cost in enumerate(costs)
         ]
         self._known: dict[tuple[object, ...], ChunkSeconds] = {}
 

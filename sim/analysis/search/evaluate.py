@@ -108,12 +108,16 @@ class Evaluator:
         """Write down the times of candidates by number: NaN where a pipeline is not steady."""
         shapes: dict[tuple[object, ...], list[tuple[int, Estimate, Pipelining]]]
         shapes = defaultdict(list)
-        for number, own in candidates.items():
-            if not own.program.ends:  # a step ends on every stage at a moment of its own
-                times[number] = play(_whole(own), own.machine).step_time
+        for number, candidate in candidates.items():
+            if not candidate.program.ends:  # a step ends on every stage at a moment of its own
+                times[number] = play(_whole(candidate), candidate.machine).step_time
                 continue
-            estimate = self.machine(own.program, own.machine).estimate(own.program)
-            shapes[own.order.steady, estimate.shape].append((number, estimate, own.order))
+            estimate = self.machine(candidate.program, candidate.machine).estimate(
+                candidate.program
+            )
+            shapes[candidate.order.steady, estimate.shape].append(
+                (number, estimate, candidate.order)
+            )
         for columns in shapes.values():
             most = max(_NUMBERS // (20 * columns[0][1].grid.size), 1)
             for first in range(0, len(columns), most):
@@ -129,9 +133,9 @@ class Evaluator:
         return self._machines[key][1]
 
 
-def _whole(own: Candidate) -> Program:
+def _whole(candidate: Candidate) -> Program:
     """A candidate's program with all microbatches."""
-    return own.program if own.order.steady is None else training_step(own.job)
+    return candidate.program if candidate.order.steady is None else training_step(candidate.job)
 
 
 def _seconds(estimates: Sequence[Estimate], orders: Sequence[Pipelining]) -> Floats:

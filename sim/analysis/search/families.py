@@ -33,7 +33,7 @@ class Family:
         families = _worked_out(self.search)
         if self.number not in families:
             known = Known()
-            families[self.number] = [MeshLayouts(self.space, own, known) for own in self.sizes]
+            families[self.number] = [MeshLayouts(self.space, size, known) for size in self.sizes]
         return families[self.number]
 
     def forget(self) -> None:
@@ -55,7 +55,7 @@ def families(space: Space, sizes: Iterable[Plan], search: float) -> list[Family]
 
     families = [tuple(own) for _, own in groupby(sorted(sizes, key=ranks), key=ranks)]
     families.sort(key=len, reverse=True)
-    return [Family(space, own, search, number) for number, own in enumerate(families)]
+    return [Family(space, family, search, number) for number, family in enumerate(families)]
 
 
 def bounded(family: Family) -> tuple[int, float]:

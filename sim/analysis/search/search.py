@@ -94,11 +94,11 @@ class _Stoppable:
 @contextmanager
 def _stoppable() -> Iterator[_Stoppable]:
     """Work that Ctrl-C ends, with what there is by then."""
-    own = _Stoppable()
+    stoppable = _Stoppable()
     try:
-        yield own
+        yield stoppable
     except KeyboardInterrupt:
-        own.stopped = True
+        stoppable.stopped = True
 
 
 def _most_promising_first(families: Sequence[Family], jobs: executors.Jobs) -> list[Family]:
@@ -148,9 +148,9 @@ def _rank(layout: Layout) -> tuple[float, float, str]:
 
 def _nothing(space: Space, pruned: Pruned) -> InputError:
     if pruned.memory:
-        what = f"none of {pruned.memory} layouts fits in memory"
-        return FitError("sim plan", what, "use more GPUs or larger ones")
+        fault = f"none of {pruned.memory} layouts fits in memory"
+        return FitError("sim plan", fault, "use more GPUs or larger ones")
     gpus, batch = space.gpus, space.global_batch
     most = f"in at most {MOST_MICROBATCHES:,} micro-steps"
-    what = f"no layout of {gpus} GPUs divides {batch} sequences {most}, and the model's layers"
-    return InputError("sim plan", what, "use a global batch with more divisors")
+    fault = f"no layout of {gpus} GPUs divides {batch} sequences {most}, and the model's layers"
+    return InputError("sim plan", fault, "use a global batch with more divisors")

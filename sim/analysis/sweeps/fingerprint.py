@@ -38,5 +38,5 @@ def _told(value: Any) -> Any:
         return value
     if hasattr(value, "tolist"):  # of numpy
         return value.tolist()
-    what = f"a {type(value).__name__} cannot be told apart from another"
-    raise InputError("sim sweep", what, "describe the scenario by files, or by objects of sim")
+    fault = f"a {type(value).__name__} cannot be told apart from another"
+    raise InputError("sim sweep", fault, "describe the scenario by files, or by objects of sim")

@@ -162,11 +162,11 @@ def _new_rows(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answ
     for key, text, seen in executors.answers(answer, tasks, jobs):
         held |= {one: reads.holds(dict([one])) for one in seen.items() if one not in held}
         if key not in keys or not all(held[one] for one in seen.items()):
-            what = "a worker found another program or other models, topologies or scenarios"
+            fault = "a worker found another program or other models, topologies or scenarios"
             remedy = "run it again; what is stored stays valid"
             if isinstance(jobs, str):
                 remedy = "install the same everywhere"
-            raise InputError("sim sweep", what, remedy)
+            raise InputError("sim sweep", fault, remedy)
         yield key, text, seen
 
 

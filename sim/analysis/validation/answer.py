@@ -65,7 +65,7 @@ def validate(
     1
     """
     changes = settings_of(settings)
-    paths = [shipped.table(os.fspath(one)) for one in tables] or shipped.tables()
+    paths = [shipped.table(os.fspath(table)) for table in tables] or shipped.tables()
     found = validated(paths, settings=changes, stack_of=stack_of, at_most=at_most, jobs=jobs)
     mapped = {f"software.{name}": stack for name, stack in stack_of.items()}
     return Validation(

@@ -46,8 +46,8 @@ def _measured(state: Topology, gpus: int) -> MeasuredBandwidth:
     )
     reduced = [one for one in known if one.collective == "all_reduce"]
     if not reduced:
-        what = "is a state of a cluster without a measured all-reduce"
-        raise InputError(state.name, what, "add one to network.measured or checks.measured")
+        fault = "is a state of a cluster without a measured all-reduce"
+        raise InputError(state.name, fault, "add one to network.measured or checks.measured")
     return min(reduced, key=lambda one: abs(log(one.gpus / gpus)))
 
 

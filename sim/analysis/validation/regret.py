@@ -62,7 +62,7 @@ def regret(path: Path) -> Regret:
         [[layout.at_peak for layout in group] for group in large],
         [[0.0] * len(group) for group in large],
     )
-    chosen, constant, chance = (list(map(of_group, measured, one)) for one in rankings)
+    chosen, constant, chance = (list(map(of_group, measured, ranking)) for ranking in rankings)
     return Regret(
         groups=len(large),
         layouts=sum(map(len, large)),

@@ -60,8 +60,8 @@ def check(
         _stack(software, own, software)
         taken |= {f"stack.{key}" for key in own}
     if all_used and (unused := [key for key in settings if key not in taken]):
-        what = f"no file of these rows has the table of {unused[0]!r}"
-        raise InputError("--set", what, "`sim show NAME` shows what a file has")
+        fault = f"no file of these rows has the table of {unused[0]!r}"
+        raise InputError("--set", fault, "`sim show NAME` shows what a file has")
 
 
 def _of_cluster(name: str, settings: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -70,10 +70,10 @@ def _of_cluster(name: str, settings: Mapping[str, Any], where: str) -> dict[str,
         return {}
     path = catalog.find(_TOPOLOGIES, name, where=where)
     document = catalog.document(_TOPOLOGIES, path)
-    own = _applicable(document, changes_of(files, "topology"))
+    applicable = _applicable(document, changes_of(files, "topology"))
     device = catalog.find("topologies/devices", document["device"], where=where)
     rates = _applicable(catalog.document("topologies/devices", device), changes_of(files, "device"))
-    return own | {f"device.{key}": value for key, value in rates.items()}
+    return applicable | {f"device.{key}": value for key, value in rates.items()}
 
 
 def _of_stack(name: str, settings: Mapping[str, Any], where: str) -> dict[str, Any]:

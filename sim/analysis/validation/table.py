@@ -117,8 +117,8 @@ def _refuse_ragged(text: str, where: str) -> None:
     headings = next(rows, [])
     for cells in rows:
         if cells and len(cells) != len(headings):
-            what = f"{len(cells)} cells below {len(headings)} headings"
-            raise InputError(f"{where}, line {rows.line_num}", what, "correct that line")
+            fault = f"{len(cells)} cells below {len(headings)} headings"
+            raise InputError(f"{where}, line {rows.line_num}", fault, "correct that line")
 
 
 def read(path: Path) -> "pd.DataFrame":
@@ -159,8 +159,8 @@ def number(row: Mapping[str, Any], column: str) -> float | None:
     value = row[column]
     figure = _float(value)
     if not 0 < figure < float("inf"):
-        what = f"{column} = {gate.shown(value)} is not a positive number"
-        raise InputError(str(row["id"]), what, "correct the cell or leave it empty")
+        fault = f"{column} = {gate.shown(value)} is not a positive number"
+        raise InputError(str(row["id"]), fault, "correct the cell or leave it empty")
     return figure
 
 
@@ -206,8 +206,8 @@ def _stack(software: str, where: str) -> Stack:
     """A row's stack. Raises `InputError` that offers the nearest by lineage for one without."""
     own = next((own for word, own in _LINEAGE.items() if word in software.lower()), "")
     if own and not catalog.has("topologies/stacks", software):
-        what = f"no stack named {software!r}; the nearest by lineage is {own}"
-        raise InputError(where, what, f"--stack-of '{software}={own}' runs its rows so")
+        fault = f"no stack named {software!r}; the nearest by lineage is {own}"
+        raise InputError(where, fault, f"--stack-of '{software}={own}' runs its rows so")
     return stacks.load(software, where=where)
 
 
@@ -220,8 +220,8 @@ def run_by(
     for software, own in stack_of.items():
         catalog.find("topologies/stacks", own, where="--stack-of")
         if software not in named:
-            what = f"no row has software = {software!r}"
-            raise InputError("--stack-of", what, nearest(software, sorted(named)))
+            fault = f"no row has software = {software!r}"
+            raise InputError("--stack-of", fault, nearest(software, sorted(named)))
     return [
         [row | {"software": stack_of.get(str(row["software"]), row["software"])} for row in rows]
         for rows in tables
@@ -341,7 +341,7 @@ def _graphs(row: Mapping[str, Any]) -> list[str]:
     if not scopes:
         return ["attn", "mlp"]
     letters = scopes.split("+")
-    return ["".join(letters)] if all(len(one) == 1 for one in letters) else letters
+    return ["".join(letters)] if all(len(letter) == 1 for letter in letters) else letters
 
 
 def _precision(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -366,8 +366,8 @@ def _experts(row: Mapping[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = {"overlap_experts": True} if _true(row, "a2a_overlap") else {}
     if isinstance(printed, str) and printed:
         if printed not in _DISPATCHERS:
-            what = f"dispatcher {printed!r} is not known"
-            raise InputError(str(row["id"]), what, nearest(printed, list(_DISPATCHERS)))
+            fault = f"dispatcher {printed!r} is not known"
+            raise InputError(str(row["id"]), fault, nearest(printed, list(_DISPATCHERS)))
         own["dispatcher"] = _DISPATCHERS[printed]
     return own
 

@@ -51,6 +51,6 @@ def _microbatches(row: Mapping[str, Any]) -> list[int]:
         return [row["microbatch"]]
     share, rest = divmod(int(row["global_batch"]), int(row["dp"]))
     if rest or not share:
-        what = f"microbatch is empty, and {row['dp']} ranks do not divide the batch"
-        raise InputError(str(row["id"]), what, "fill it in")
+        fault = f"microbatch is empty, and {row['dp']} ranks do not divide the batch"
+        raise InputError(str(row["id"]), fault, "fill it in")
     return [size for size in range(share, 0, -1) if share % size == 0]

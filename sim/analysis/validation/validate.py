@@ -122,7 +122,9 @@ def validate_each(
     """The tables with each variant of settings; what one does not change is simulated once."""
     paths = list(paths)
     tables = run_by([records(path) for path in paths], stack_of)
-    measured = [(path.stem, _spread(own, at_most)) for path, own in zip(paths, tables, strict=True)]
+    measured = [
+        (path.stem, _spread(table, at_most)) for path, table in zip(paths, tables, strict=True)
+    ]
     rows = [row for _, own in measured for row in own]
     for settings in variants:
         check(settings, rows, all_used=len(variants) == 1)
@@ -174,7 +176,7 @@ def _of_task(
     variants: Sequence[Mapping[str, Any]], task: _Task
 ) -> list[tuple[int, list[ValidatedRun]]]:
     known: list[_Simulated] = []
-    return [(place, [predict(row, own, known) for own in variants]) for place, row in task]
+    return [(place, [predict(row, variant, known) for variant in variants]) for place, row in task]
 
 
 def predict(
@@ -196,7 +198,7 @@ def predict(
         zero=setup.job.plan.zero,
         predicted=result.step_time,
         at_peak=result.hfu * result.step_time,
-        memory_predicted=max(_counted(kind, setup, one) for one in found.memories),
+        memory_predicted=max(_counted(kind, setup, memory) for memory in found.memories),
         fits_predicted=result.fits,
         configuration=_configuration(record, setup),
         campaign=Campaign.of(setup.job, setup.machine.topology.name),

@@ -77,8 +77,8 @@ class Gloo:
         if call.shape.ranks == 1:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
         if call.routed is not None:
-            what = "gloo does not route items to experts"
-            raise InputError("gloo backend", what, 'set plan.dispatcher = "flat"')
+            fault = "gloo does not route items to experts"
+            raise InputError("gloo backend", fault, 'set plan.dispatcher = "flat"')
         return min((self._cost(call, n) for n in call.algorithms or (AUTO,)), key=call.duration)
 
     def _cost(self, call: CollectiveCall, algorithm: str) -> CallCost:
@@ -91,10 +91,12 @@ class Gloo:
             size / (interconnect.nic_bandwidth or interconnect.port_bandwidth),
         )
         if pace := self.pace.get(call.kind):
-            message, own = pace.message, pace.seconds(size)
+            message, seconds = pace.message, pace.seconds(size)
             sent, _, _ = _loads(call, 1.0, algorithm)
-            port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, interconnect)
-            once = max(once, own)
+            port, nic = _at_least(
+                seconds * max(sent.port, sent.nic), port, nic, shape, interconnect
+            )
+            once = max(once, seconds)
         if name == "ring" and call.kind != "broadcast":
             pieces = segments(size, shape.ranks, self.segment)
             message = self._filling(message, once, pieces, shape)

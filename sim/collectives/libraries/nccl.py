@@ -151,10 +151,10 @@ class Nccl:
         network = LOCAL
         if shape.nodes > 1:
             network = _named(self.constants.network, interconnect.network, "network")
-        own = NcclCall(call=call, node=node, network=network)
+        nccl_call = NcclCall(call=call, node=node, network=network)
         for name in call.algorithms or (AUTO,):
             for used in self._usual(call) if name == AUTO else [name]:
-                yield from _costs(own, used)
+                yield from _costs(nccl_call, used)
 
     @staticmethod
     def _usual(call: CollectiveCall) -> Iterator[str]:
@@ -175,67 +175,71 @@ def _reduced_in_switch(call: CollectiveCall) -> bool:
     return call.interconnect.nvls and supported
 
 
-def _costs(own: NcclCall, name: str) -> Iterator[CallCost]:
+def _costs(nccl_call: NcclCall, name: str) -> Iterator[CallCost]:
     """The cost of an algorithm; kernels that NCCL does not have are as good as rings'."""
-    if own.call.kind in ("all_to_all", "point_to_point"):
-        yield _peer(own, name)
+    if nccl_call.call.kind in ("all_to_all", "point_to_point"):
+        yield _peer(nccl_call, name)
     elif name == "nvls":
-        if not _reduced_in_switch(own.call):
-            raise refused(own.call, name, "needs NVLink SHARP and several GPUs of a node")
-        yield _nvls(own)
+        if not _reduced_in_switch(nccl_call.call):
+            raise refused(nccl_call.call, name, "needs NVLink SHARP and several GPUs of a node")
+        yield _nvls(nccl_call)
     else:
-        yield from (_tree(own, p) if name == "tree" else _along(own, name, p) for p in PROTOCOLS)
+        yield from (
+            _tree(nccl_call, p) if name == "tree" else _along(nccl_call, name, p) for p in PROTOCOLS
+        )
 
 
-def _along(own: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
+def _along(nccl_call: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
     """The cost of an algorithm by its loads and steps."""
-    loads, steps = on_levels(name, own.call.kind, own.call.shape)
-    latency = own.latency(steps, protocol, own.network.overhead)
+    loads, steps = on_levels(name, nccl_call.call.kind, nccl_call.call.shape)
+    latency = nccl_call.latency(steps, protocol, nccl_call.network.overhead)
     if protocol == "simple":
-        latency += own.node.fill.seconds(own.call.size)
+        latency += nccl_call.node.fill.seconds(nccl_call.call.size)
     if loads.port:
-        turns = 2 if own.call.kind == "all_reduce" else 1
-        loads = LevelLoads(port=loads.port + turns * own.node.touch, nic=loads.nic)
-    return own.cost(name, protocol, loads, own.node.ring * own.cabled, latency)
+        turns = 2 if nccl_call.call.kind == "all_reduce" else 1
+        loads = LevelLoads(port=loads.port + turns * nccl_call.node.touch, nic=loads.nic)
+    return nccl_call.cost(name, protocol, loads, nccl_call.node.ring * nccl_call.cabled, latency)
 
 
-def _tree(own: NcclCall, protocol: NcclProtocol) -> CallCost:
-    steps = tree.steps(own.call.kind, own.call.shape)
-    latency = own.latency(steps, protocol)
+def _tree(nccl_call: NcclCall, protocol: NcclProtocol) -> CallCost:
+    steps = tree.steps(nccl_call.call.kind, nccl_call.call.shape)
+    latency = nccl_call.latency(steps, protocol)
     if protocol == "simple":
-        latency += own.node.fill.seconds(own.call.size)
-        latency += steps.inter * own.network.fill.seconds(own.call.size)
-    loads = tree.loads(own.call.kind, own.call.shape)
-    return own.cost("tree", protocol, loads, own.node.tree * own.cabled, latency)
+        latency += nccl_call.node.fill.seconds(nccl_call.call.size)
+        latency += steps.inter * nccl_call.network.fill.seconds(nccl_call.call.size)
+    loads = tree.loads(nccl_call.call.kind, nccl_call.call.shape)
+    return nccl_call.cost("tree", protocol, loads, nccl_call.node.tree * nccl_call.cabled, latency)
 
 
-def _nvls(own: NcclCall) -> CallCost:
-    steps = nvls.steps(own.call.kind, own.call.shape)
-    latency = own.latency(LevelSteps(intra=0, inter=steps.inter), "simple")
-    latency += steps.intra * own.node.nvls_hop + own.node.nvls_fill.seconds(own.call.size)
-    latency += steps.inter * own.network.fill.seconds(own.call.size)
-    loads = nvls.loads(own.call.kind, own.call.shape)
-    if not (own.node.nvls and own.node.nvls_tree):
-        what = f"reduces = true, but {own.call.interconnect.generation} has no NVLink SHARP"
-        raise InputError("topology, node", what, "set reduces = false or leave it out")
-    if own.call.shape.nodes == 1:
-        return own.cost("nvls", "simple", loads, own.node.nvls, latency)
-    return own.cost("nvls_tree", "simple", loads, own.node.nvls_tree, latency)
+def _nvls(nccl_call: NcclCall) -> CallCost:
+    steps = nvls.steps(nccl_call.call.kind, nccl_call.call.shape)
+    latency = nccl_call.latency(LevelSteps(intra=0, inter=steps.inter), "simple")
+    latency += steps.intra * nccl_call.node.nvls_hop + nccl_call.node.nvls_fill.seconds(
+        nccl_call.call.size
+    )
+    latency += steps.inter * nccl_call.network.fill.seconds(nccl_call.call.size)
+    loads = nvls.loads(nccl_call.call.kind, nccl_call.call.shape)
+    if not (nccl_call.node.nvls and nccl_call.node.nvls_tree):
+        fault = f"reduces = true, but {nccl_call.call.interconnect.generation} has no NVLink SHARP"
+        raise InputError("topology, node", fault, "set reduces = false or leave it out")
+    if nccl_call.call.shape.nodes == 1:
+        return nccl_call.cost("nvls", "simple", loads, nccl_call.node.nvls, latency)
+    return nccl_call.cost("nvls_tree", "simple", loads, nccl_call.node.nvls_tree, latency)
 
 
-def _peer(own: NcclCall, name: str) -> CallCost:
+def _peer(nccl_call: NcclCall, name: str) -> CallCost:
     """Grouped sends and receives, including all-to-all, go straight to their peers; routed items
     are passed on within nodes (DeepEP)."""
-    loads, steps = on_levels(name, own.call.kind, own.call.shape)
-    share = own.node.peer
-    if own.call.routed is not None:
-        name, loads = "relayed", relayed.loads(own.call.routed, own.call.shape)
-        share = own.node.relay or share
-    latency = own.latency(steps, "simple")
-    return own.cost(name, "simple", loads, min(share, _of_channels(own)), latency)
+    loads, steps = on_levels(name, nccl_call.call.kind, nccl_call.call.shape)
+    share = nccl_call.node.peer
+    if nccl_call.call.routed is not None:
+        name, loads = "relayed", relayed.loads(nccl_call.call.routed, nccl_call.call.shape)
+        share = nccl_call.node.relay or share
+    latency = nccl_call.latency(steps, "simple")
+    return nccl_call.cost(name, "simple", loads, min(share, _of_channels(nccl_call)), latency)
 
 
-def _of_channels(own: NcclCall) -> float:
+def _of_channels(nccl_call: NcclCall) -> float:
     """The share of a port that the channels of a message within a node carry, at most all of it.
 
     A communicator's channels, rounded up to a power of two, are divided among its ranks, and a part
@@ -243,7 +247,7 @@ def _of_channels(own: NcclCall) -> float:
     src/enqueue.cc, scheduleP2pTasksToPlan, and src/graph/paths.cc, ncclTopoComputeP2pChannels).
     One that does not fit into a node has the two channels of its network for each peer.
     """
-    call, node = own.call, own.node
+    call, node = nccl_call.call, nccl_call.node
     if call.kind != "point_to_point" or call.shape.nodes > 1 or not node.channel:
         return 1.0
     every = 1 << (node.channels - 1).bit_length()

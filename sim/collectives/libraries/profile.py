@@ -57,8 +57,8 @@ class FabricProfile:
 
     def __post_init__(self) -> None:
         if self.format > FORMAT:
-            what = f"format = {self.format} is newer than this program reads ({FORMAT})"
-            raise ValueError(f"{what}; install a newer version, or calibrate again")
+            fault = f"format = {self.format} is newer than this program reads ({FORMAT})"
+            raise ValueError(f"{fault}; install a newer version, or calibrate again")
 
 
 def find(name: str, *, where: str = "command line") -> FabricProfile | None:
@@ -77,8 +77,8 @@ def located(name: str, *, where: str = "command line") -> Path | None:
         return None
     if not path and not catalog.has(FOLDER, name):
         known = catalog.names("topologies/backends") + catalog.names(FOLDER)
-        what = f"no backend named {name!r}, nor a profile of one"
-        raise InputError(where, what, nearest(name, known))
+        fault = f"no backend named {name!r}, nor a profile of one"
+        raise InputError(where, fault, nearest(name, known))
     return catalog.find(FOLDER, name, where=where)
 
 
@@ -87,8 +87,8 @@ def read(path: Path) -> FabricProfile | None:
     """The profile of a file; None where it is a backend's own."""
     data = catalog.read(path)
     if "device" in data:
-        what = "describes a device, not a fabric"
-        raise InputError(catalog.place(path), what, "use it as device.profile")
+        fault = "describes a device, not a fabric"
+        raise InputError(catalog.place(path), fault, "use it as device.profile")
     return validated(data, path) if "backend" in data else None
 
 

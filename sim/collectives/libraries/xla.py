@@ -49,8 +49,8 @@ class Xla:
         if call.algorithms not in ((), (AUTO,)):
             raise refused(call, call.algorithms[0], "XLA takes its own way through a torus")
         if shape.per_node > 1 and not interconnect.torus:
-            what = "the xla backend knows chips in a torus, and these are not"
-            raise InputError("topology, backend", what, 'set backend = "nccl"')
+            fault = "the xla backend knows chips in a torus, and these are not"
+            raise InputError("topology, backend", fault, 'set backend = "nccl"')
         dims = spanned(interconnect.torus, -(-shape.per_node // interconnect.cores))
         turns = 2 if kind == "all_reduce" else 1
         inside = sum(size - 1 for size, _ in dims) if kind != "point_to_point" else 1

@@ -87,7 +87,7 @@ class _GraphBuilder:
         program = shape.program
         self.host: list[Moment] = [ZERO for _ in program.roles]
         self.ended: list[dict[int, Moment]] = [{} for _ in program.roles]
-        self.missing = [one.arity for one in program.transfers]
+        self.missing = [transfer.arity for transfer in program.transfers]
         self.joins: list[list[Term]] = [[] for _ in program.transfers]
         self.done: list[Moment] = [() for _ in program.transfers]
         self._last: list[Moment] = []
@@ -274,7 +274,7 @@ class _GraphBuilder:
     ) -> Level:
         terms = [self.before[node] for node in order[first:last].tolist()]
         most = max(map(len, terms))
-        padded = [one + (one[0],) * (most - len(one)) for one in terms]
+        padded = [term + (term[0],) * (most - len(term)) for term in terms]
         table = np.array(padded, dtype=np.intp).reshape(len(terms), most, 2)
         nodes = np.ascontiguousarray(place[table[:, :, 0]].T)
         weights = np.ascontiguousarray(rows[table[:, :, 1]].T)

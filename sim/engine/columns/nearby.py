@@ -74,8 +74,8 @@ class Nearby:
     # --- The reference --------------------------------------------------------------------------
 
     def _prepare(self, compiled: Compiled) -> None:
-        graph, own = compiled.graph, self.columns.parameters
-        rows, values = graph.table.values(own), self.columns.values(compiled)
+        graph, parameters = compiled.graph, self.columns.parameters
+        rows, values = graph.table.values(parameters), self.columns.values(compiled)
         self._compiled, self._last = compiled, graph.end
         self._table, place = _moved(graph.table, self.moves)
         self._steps = [_step(level, values, rows, place) for level in graph.levels]

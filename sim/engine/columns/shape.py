@@ -60,7 +60,7 @@ class Shape:
         """The durations: per class of computations device, host, lead - device and, where the host
         waits, wait - device, then per class of transfers latency and seconds on the links."""
         durations = (computation.duration for computation in self.computations)
-        rows = [x for own in durations for x in _parameters(own)]
+        rows = [x for duration in durations for x in _parameters(duration)]
         rows += [x for transfer in self.transfers for x in (transfer.latency, transfer.seconds)]
         return np.array(rows)
 
@@ -139,8 +139,13 @@ def _prolonged(
     )
 
 
-def _parameters(own: Duration) -> tuple[float, ...]:
-    return own.device, own.host, own.lead - own.device, own.wait - own.device if own.waits else 0.0
+def _parameters(duration: Duration) -> tuple[float, ...]:
+    return (
+        duration.device,
+        duration.host,
+        duration.lead - duration.device,
+        duration.wait - duration.device if duration.waits else 0.0,
+    )
 
 
 def _with_more(duration: Duration, seconds: float) -> Duration:
@@ -154,19 +159,19 @@ def _transfers(
     classes: dict[TransferClass, int] = {}
     of_transfer = []
     for number, transfer in enumerate(program.transfers):
-        own = TransferClass(
+        transfer_class = TransferClass(
             tuple(members[number]),
             transfer.kind,
             transfer.cause,
             transfer.traffic.latency,
             transfer.traffic.seconds * factors.get(number, 1.0),
         )
-        of_transfer.append(classes.setdefault(own, len(classes)))
+        of_transfer.append(classes.setdefault(transfer_class, len(classes)))
     return classes, of_transfer
 
 
 def _check(step: Step, stream: str, role: str) -> None:
     """One stream a role launches from the host; on others its state would depend on the time."""
     if stream != COMPUTE_STREAM and (isinstance(step, ComputeStep) or step.sync):
-        what = f"{role} launches {step.name!r} on stream {stream!r}"
-        raise InputError("--engine replay", what, "use --engine clock")
+        fault = f"{role} launches {step.name!r} on stream {stream!r}"
+        raise InputError("--engine replay", fault, "use --engine clock")

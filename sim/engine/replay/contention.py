@@ -51,8 +51,8 @@ def contends(writer: Writer) -> bool:
     computations = list(_computations(writer))
     for link, (beside, stages) in shared.items():
         alone = len(stages) == 1
-        inside = (use for own in computations if link in own.links
-                  for use in own.uses(link, beside if alone else None))  # fmt: skip
+        inside = (use for computation in computations if link in computation.links
+                  for use in computation.uses(link, beside if alone else None))  # fmt: skip
         if _overfull([*beside, *inside]):
             return True
     return False
@@ -108,9 +108,9 @@ def _computations(writer: Writer) -> Iterator["_Computation"]:
     for kind, (stage, _) in enumerate(writer.grid.kinds):
         for played in writer.estimate.maps[kind].played:
             if isinstance(played.operation, Compute):
-                own = _Computation(writer, kind, stage, played, played.operation.work)
-                if own.links:
-                    yield own
+                computation = _Computation(writer, kind, stage, played, played.operation.work)
+                if computation.links:
+                    yield computation
 
 
 class _Computation:

@@ -74,7 +74,7 @@ class Estimate:
     @cached_property
     def shape(self) -> tuple[object, ...]:
         """Equal for programs whose passes can be evaluated together."""
-        counts = tuple(own.computations for own in self.stages)
+        counts = tuple(stage.computations for stage in self.stages)
         return self.grid, self.program.exchange.sync, self.streams, counts
 
     @cached_property
@@ -114,9 +114,11 @@ class FoldedMachine:
             grid=grid,
             machine=self,
             streams=streams,
-            stages=tuple(self._maps_of(s, own, streams) for s, own in enumerate(program.stages)),
+            stages=tuple(
+                self._maps_of(s, stage, streams) for s, stage in enumerate(program.stages)
+            ),
             messages=self._between(grid.pairs, program),
-            closing=tuple(self._closing_of(s, own) for s, own in enumerate(program.stages)),
+            closing=tuple(self._closing_of(s, stage) for s, stage in enumerate(program.stages)),
             opening=self._opening(program),
         )
 
@@ -199,7 +201,7 @@ def unmodelled(program: Program) -> str:
 
 
 def _opening_obstacle(program: Program) -> str:
-    openings = [own.opening and _durations(own.opening.work) for own in program.stages]
+    openings = [stage.opening and _durations(stage.opening.work) for stage in program.stages]
     if len(set(openings)) > 1:
         return "stages open in different ways"
     if any(duration.device for opening in openings for duration in opening or ()):
@@ -260,7 +262,7 @@ def play(estimates: Sequence[Estimate]) -> Played:
 
 def pipeline_of(estimate: Estimate) -> Pipeline:
     """The pipeline of programs of one shape."""
-    computations = tuple(count for own in estimate.stages for count in own.computations)
+    computations = tuple(count for stage in estimate.stages for count in stage.computations)
     # The host waits for what blocks the compute stream only.
     sync = estimate.program.exchange.sync and estimate.grid.blocking
     return Pipeline(estimate.grid, sync=sync, computations=computations)
@@ -271,24 +273,26 @@ def closing_of(estimates: Sequence[Estimate], ends: Floats) -> Closing:
     first = estimates[0]
     stages = [
         StageMoments(
-            host=own[HOST_FREE],
+            host=stage_end[HOST_FREE],
             free={
-                COMPUTE_STREAM: own[END],
-                **{stream: own[FIRST_SIDE + n] for n, stream in enumerate(first.streams)},
+                COMPUTE_STREAM: stage_end[END],
+                **{stream: stage_end[FIRST_SIDE + n] for n, stream in enumerate(first.streams)},
             },
         )
-        for own in ends.swapaxes(0, 1)
+        for stage_end in ends.swapaxes(0, 1)
     ]
     return Closing([estimate.closing for estimate in estimates], stages)
 
 
 def durations(estimates: Sequence[Estimate]) -> Durations:
     """The durations of programs of one shape, a column each."""
-    maps = np.stack([np.concatenate([own.tables for own in e.stages]) for e in estimates], axis=-1)
+    maps = np.stack(
+        [np.concatenate([stage.tables for stage in e.stages]) for e in estimates], axis=-1
+    )
     maps = maps.transpose(1, 2, 0, 3)
     asks_before_last = bool((maps[:-1, COMPUTED_2] > -np.inf).any())
     return Durations(
         maps=maps if asks_before_last else maps[:-1],
-        messages=np.array([[own.alone for own in e.messages] for e in estimates]).T,
+        messages=np.array([[message.alone for message in e.messages] for e in estimates]).T,
         opening=np.array([estimate.opening for estimate in estimates]),
     )

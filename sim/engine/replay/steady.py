@@ -113,26 +113,30 @@ def _repeating(
     return Repeating(short, count, group, tuple(sound)) if len(sound) == len(regions) else None
 
 
-def _may_repeat(own: Order, more: Order, group: int, periods: int) -> bool:
+def _may_repeat(order: Order, more: Order, group: int, periods: int) -> bool:
     """Whether enough actions at the beginning of two orders, and at their ends, are the same."""
-    long = len(more) - len(own)
-    early = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, more, strict=False)))
-    pairs = zip(reversed(own), reversed(more), strict=False)
+    long = len(more) - len(order)
+    early = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(order, more, strict=False))
+    )
+    pairs = zip(reversed(order), reversed(more), strict=False)
     late = sum(1 for _ in takewhile(lambda pair: _later(pair[0], group) == pair[1], pairs))
-    return long > 0 and early + late - len(own) >= periods * long
+    return long > 0 and early + late - len(order) >= periods * long
 
 
 def _later(action: Action, group: int) -> Action:
     return action._replace(microbatch=action.microbatch + group)
 
 
-def _region(own: Actions, more: Actions, group: int, periods: int) -> Region | None:
+def _region(actions: Actions, more: Actions, group: int, periods: int) -> Region | None:
     """Where one stage's order repeats, if it does so often enough."""
-    count, long = len(own.rows), len(more.rows) - len(own.rows)
-    if own.variants != more.variants or long <= 0:
+    count, long = len(actions.rows), len(more.rows) - len(actions.rows)
+    if actions.variants != more.variants or long <= 0:
         return None
-    same = (own.rows == more.rows[:count]) & (own.microbatches == more.microbatches[:count])
-    later = (own.rows == more.rows[long:]) & (own.microbatches + group == more.microbatches[long:])
+    same = (actions.rows == more.rows[:count]) & (actions.microbatches == more.microbatches[:count])
+    later = (actions.rows == more.rows[long:]) & (
+        actions.microbatches + group == more.microbatches[long:]
+    )
     last = count if same.all() else int(same.argmin())
     first = 0 if later.all() else count - int(later[::-1].argmin())
     return Region(last, long) if last - first >= periods * long else None

@@ -41,8 +41,15 @@ class TailStep:
     @property
     def form(self) -> tuple[object, ...]:
         """What does not differ between layouts that are evaluated together."""
-        own = self.operation
-        return own.name, own.stream, own.after, own.sync, self.members, self.parts is None
+        operation = self.operation
+        return (
+            operation.name,
+            operation.stream,
+            operation.after,
+            operation.sync,
+            self.members,
+            self.parts is None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +131,7 @@ class Closing:
                 raise AssertionError("stages wait for each other at the end of a step")
             before = self._moves
             waiting = [stage for stage in waiting if not self._advance(stage)]
-        ends = [free for own in self.moments for free in own.free.values()]
+        ends = [free for moment in self.moments for free in moment.free.values()]
         end: Floats = np.maximum.reduce(ends)
         return end
 
@@ -140,18 +147,18 @@ class Closing:
         return True
 
     def _compute(self, stage: int, step: TailStep, numbers: Floats) -> None:
-        own, (device, host, lead, wait) = self.moments[stage], numbers
-        ready = self._ready(own, step.operation)
-        end = np.maximum(ready + device, own.host + lead)
-        free = np.maximum(ready + wait, own.host + host)
-        own.host = end if step.operation.sync else free
+        moment, (device, host, lead, wait) = self.moments[stage], numbers
+        ready = self._ready(moment, step.operation)
+        end = np.maximum(ready + device, moment.host + lead)
+        free = np.maximum(ready + wait, moment.host + host)
+        moment.host = end if step.operation.sync else free
         self._ended(stage, step, ClosingSpan(ready, ready, end))
 
     def _communicate(self, stage: int, step: TailStep, numbers: Floats) -> bool:
         """Meet with the other stages; False where one of them has not come yet."""
-        own, operation = self.moments[stage], step.operation
-        ready = self._ready(own, operation)
-        come = np.maximum(ready, own.host) if operation.stream == COMPUTE_STREAM else ready
+        moment, operation = self.moments[stage], step.operation
+        ready = self._ready(moment, operation)
+        come = np.maximum(ready, moment.host) if operation.stream == COMPUTE_STREAM else ready
         begun = end = come
         for place, members in enumerate(step.members):
             joined = self._joined.setdefault((operation.name, place, members), {})
@@ -162,26 +169,26 @@ class Closing:
             begun = np.maximum.reduce([joined[member] for member in members])
             end = np.maximum(end, begun + numbers[place])
         if operation.sync:
-            own.host = np.maximum(own.host, end)
+            moment.host = np.maximum(moment.host, end)
         self._ended(stage, step, ClosingSpan(ready, begun, end))
         return True
 
-    def _ready(self, own: StageMoments, operation: Operation) -> Floats:
-        ready = own.free.get(operation.stream, np.zeros_like(own.host))
+    def _ready(self, stage_moments: StageMoments, operation: Operation) -> Floats:
+        ready = stage_moments.free.get(operation.stream, np.zeros_like(stage_moments.host))
         for cause in operation.after:
-            moments = own.free if isinstance(cause, Drained) else own.ended
+            moments = stage_moments.free if isinstance(cause, Drained) else stage_moments.ended
             name = cause.stream if isinstance(cause, Drained) else str(cause)
             ready = np.maximum(ready, moments.get(name, ready))
         return ready
 
     def _ended(self, stage: int, step: TailStep, span: ClosingSpan) -> None:
-        own, operation = self.moments[stage], step.operation
-        own.free[operation.stream] = own.ended[operation.name] = span.end
+        moment, operation = self.moments[stage], step.operation
+        moment.free[operation.stream] = moment.ended[operation.name] = span.end
         self.spans[stage].append(span)
 
 
 def _in_columns(layouts: Sequence[StepTail]) -> list[Floats]:
     """The numbers of one stage's steps in several layouts, [numbers, layouts] each."""
-    table = np.stack([own.numbers for own in layouts], axis=-1)
+    table = np.stack([layout.numbers for layout in layouts], axis=-1)
     bounds = np.cumsum([len(step.numbers) for step in layouts[0].steps])[:-1]
     return np.split(table, bounds)

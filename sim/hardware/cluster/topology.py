@@ -98,8 +98,8 @@ class Topology(Placement):
             capacity = self.capacity(one)
             if rate >= capacity:
                 has = human_rate(capacity, "B/s")
-                what = f"{human_rate(rate, 'B/s')} of traffic on a link that carries {has}"
-                raise InputError(f"link {link!r}", what, "leave something of it")
+                fault = f"{human_rate(rate, 'B/s')} of traffic on a link that carries {has}"
+                raise InputError(f"link {link!r}", fault, "leave something of it")
             own = own.slowed(one, capacity / (capacity - rate))
         return own
 
@@ -230,8 +230,10 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
 
 def _check_same(measured: str, name: str, profile: str) -> None:
     if Path(measured).stem != name:
-        what = f"is of {measured}, but the cluster has {name}"
-        raise InputError(f"profile {profile}", what, "calibrate that device, or change the cluster")
+        fault = f"is of {measured}, but the cluster has {name}"
+        raise InputError(
+            f"profile {profile}", fault, "calibrate that device, or change the cluster"
+        )
 
 
 def _set(data: dict[str, Any], key: str, value: Any, where: str) -> None:

@@ -63,8 +63,8 @@ class AttentionRates:
         if precision not in ("fp8", "fp4"):
             return self
         if self.fp8 is None or precision != "fp8":
-            what = f"its fused attention has no kernels in {precision}"
-            raise InputError("plan, recipe", what, "name a recipe without attention")
+            fault = f"its fused attention has no kernels in {precision}"
+            raise InputError("plan, recipe", fault, "name a recipe without attention")
         return replace(self, forward=self.fp8.forward, backward=self.fp8.backward, fp8=None)
 
     def multiplied(self, kernel: Attention) -> float:

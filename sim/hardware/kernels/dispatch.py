@@ -61,20 +61,20 @@ def fused_as_one(name: str) -> str:
 def read(table: Path, owner: Path) -> tuple[OperatorTime, ...]:
     """The rows of a CSV. Raises `InputError` naming the line that is wrong."""
     if not reads.exists(table):
-        what = f"{table.name} is not beside it"
-        raise InputError(catalog.place(owner), what, "keep the files together")
+        fault = f"{table.name} is not beside it"
+        raise InputError(catalog.place(owner), fault, "keep the files together")
     remedy = "take the CSV that the profile came with"
     found: dict[tuple[str, Phase], OperatorTime] = {}
     for where, cells in tables.rows(
         table, place=catalog.place(table), headings=COLUMNS, remedy=remedy
     ):
         try:
-            one = _row(cells)
-            if found.setdefault((one.operator, one.phase), one) is not one:
-                raise ValueError(f"{one.operator}, {one.phase} stands above already")
+            row = _row(cells)
+            if found.setdefault((row.operator, row.phase), row) is not row:
+                raise ValueError(f"{row.operator}, {row.phase} stands above already")
         except (ValueError, TypeError) as error:
-            what = f"is no operator's time ({error})"
-            raise InputError(where, what, "correct or remove the line") from None
+            fault = f"is no operator's time ({error})"
+            raise InputError(where, fault, "correct or remove the line") from None
     return tuple(found.values())
 
 

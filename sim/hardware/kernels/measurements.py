@@ -56,15 +56,15 @@ def variant(gemm: Gemm) -> str:
 def read(table: Path, owner: Path) -> Iterable[Measurement]:
     """The measurements of a CSV. Raises `InputError` naming the line that is wrong."""
     if not reads.exists(table):
-        what = f"{table.name} is not beside it"
-        raise InputError(catalog.place(owner), what, "keep the two files together")
+        fault = f"{table.name} is not beside it"
+        raise InputError(catalog.place(owner), fault, "keep the two files together")
     remedy = "take the CSV that the profile came with"
     for where, cells in tables.rows(table, place=catalog.place(table), remedy=remedy):
         try:
             yield measurement(cells)
         except (KeyError, ValueError, TypeError) as error:
-            what = f"is not a measured kernel ({error})"
-            raise InputError(where, what, "correct or remove the line") from None
+            fault = f"is not a measured kernel ({error})"
+            raise InputError(where, fault, "correct or remove the line") from None
 
 
 def measurement(row: CsvRow) -> Measurement:

@@ -111,8 +111,8 @@ class Origin:
 
     def __post_init__(self) -> None:
         if self.format > FORMAT:
-            what = f"format = {self.format} is newer than this program reads ({FORMAT})"
-            raise ValueError(f"{what}; install a newer version, or calibrate again")
+            fault = f"format = {self.format} is newer than this program reads ({FORMAT})"
+            raise ValueError(f"{fault}; install a newer version, or calibrate again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,9 +128,9 @@ class Profile:
     def doubts(self) -> tuple[str, ...]:
         """Classes of kernels whose times scattered as only a busy machine's do."""
         return tuple(
-            busy(self.origin.device, f"kernels of class {one.kind}", one.p95)
-            for one in self.origin.residuals
-            if one.p95 > BUSY
+            busy(self.origin.device, f"kernels of class {residual.kind}", residual.p95)
+            for residual in self.origin.residuals
+            if residual.p95 > BUSY
         )
 
     @property
@@ -189,9 +189,9 @@ def _profile(path: Path) -> Profile:
     measurements = tuple(read(table, path))
     samples = origin.provenance.get("samples", len(measurements))
     if samples != len(measurements):
-        what = f"samples = {samples}, but {table.name} has {len(measurements)} kernels"
+        fault = f"samples = {samples}, but {table.name} has {len(measurements)} kernels"
         remedy = "take the CSV that the profile came with, or correct samples"
-        raise InputError(catalog.place(path), what, remedy)
+        raise InputError(catalog.place(path), fault, remedy)
     own = origin.operators
     operators = dispatch.read(path.parent / own, path) if own else ()
     return Profile(origin=origin, measurements=measurements, operators=operators)

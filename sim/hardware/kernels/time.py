@@ -113,5 +113,5 @@ def fused_attention(device: Device, offered: Sequence[str]) -> AttentionRates:
         if generation in device.attention:
             return device.attention[generation]
     known = ", ".join(device.attention) or "none"
-    what = f"{device.name} runs none of {', '.join(offered)}"
-    raise InputError("stack, attention", what, f"it knows {known}")
+    fault = f"{device.name} runs none of {', '.join(offered)}"
+    raise InputError("stack, attention", fault, f"it knows {known}")

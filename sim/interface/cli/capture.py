@@ -59,10 +59,11 @@ def capture(
     )
     write(recordings, out)
     wrote(out)
-    for note in dict.fromkeys(note for own in recordings for note in own.notes):
+    for note in dict.fromkeys(note for recording in recordings for note in recording.notes):
         click.echo(f"note: {note}", err=True)
-    for own in recordings:
+    for recording in recordings:
         click.echo(
-            f"rank {own.rank}: {len(own.events):,} events, {len(own.operators):,} different "
-            f"operators, {len(own.groups)} process groups"
+            f"rank {recording.rank}: {len(recording.events):,} events, "
+            f"{len(recording.operators):,} different operators, "
+            f"{len(recording.groups)} process groups"
         )

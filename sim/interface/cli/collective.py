@@ -85,8 +85,8 @@ def collective(
 def _sizes(size: list[str], span: str | None) -> str:
     """SIZE, or what `--sizes` says."""
     if len(size) + (span is not None) != 1:
-        what = "wants KIND SIZE TOPOLOGY, or KIND TOPOLOGY --sizes"
-        raise InputError("sim collective", what, 'e.g. sim collective all_reduce "1 GiB" NAME')
+        fault = "wants KIND SIZE TOPOLOGY, or KIND TOPOLOGY --sizes"
+        raise InputError("sim collective", fault, 'e.g. sim collective all_reduce "1 GiB" NAME')
     if span is not None and ".." not in span:
         raise InputError("--sizes", f"{span!r} is no span", "write it like 1KiB..8GiB")
     return size[0] if size else str(span)
@@ -99,8 +99,8 @@ def _pairs(option: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     for text in texts:
         name, equals, value = text.rpartition("=")
         if not equals or not name.strip():
-            what = f"{text!r} has no '='"
-            raise InputError(option, what, f"write it like {_PAIRS[option]}")
+            fault = f"{text!r} has no '='"
+            raise InputError(option, fault, f"write it like {_PAIRS[option]}")
         yield name.strip(), value.strip()
 
 

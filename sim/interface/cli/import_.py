@@ -64,11 +64,11 @@ def import_(
     from sim.interface.frameworks.jobs import framework_of, imported
 
     if more:
-        what = f"{more[0]!r} behind {source!r:.40} is neither an option nor part of it"
+        fault = f"{more[0]!r} behind {source!r:.40} is neither an option nor part of it"
         remedy = (
             "put all arguments into one pair of quotes; --name names the files that are written"
         )
-        raise InputError("sim import", what, remedy)
+        raise InputError("sim import", fault, remedy)
     framework_of(framework)
     catalog.find("topologies", topology, where="--topology")
     text, stem = _text(source)
@@ -99,8 +99,10 @@ def _model(job: "Imported", framework: str, model: str | None) -> dict[str, Any]
         return {"like": model}
     if like is None and "layers" not in job.model:
         called = f"calls its model {job.called!r}" if job.called else "does not say what it is"
-        what = f"{framework} {called}, which is not known here"
-        raise InputError("--model", what, "name a file of models/, or the config.json of the model")
+        fault = f"{framework} {called}, which is not known here"
+        raise InputError(
+            "--model", fault, "name a file of models/, or the config.json of the model"
+        )
     return ({"like": like} if like else {}) | {k: v for k, v in job.model.items() if k != "like"}
 
 

@@ -115,7 +115,9 @@ class _Group(click.Group):
         room = formatter.width - 6 - max(map(len, self.commands))
         for title, commands in _COMMANDS.items():
             with formatter.section(title):
-                lines = [(str(one.name), one.get_short_help_str(room)) for one in commands]
+                lines = [
+                    (str(command.name), command.get_short_help_str(room)) for command in commands
+                ]
                 formatter.write_dl(lines)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

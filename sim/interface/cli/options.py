@@ -155,8 +155,8 @@ def scenario_of(
         return load(name, {**given, **changes})
     for key in ("model", "topology"):
         if key not in given:
-            what = f"neither SCENARIO nor --{key}"
-            raise InputError("command line", what, f"name one, or --{key}; see `sim run --help`")
+            fault = f"neither SCENARIO nor --{key}"
+            raise InputError("command line", fault, f"name one, or --{key}; see `sim run --help`")
     name = f"{title(given['model'])}, {title(given['topology'])}"
     return described({"name": name, "plan": {}, **given}, changes, "command line")
 

@@ -55,8 +55,8 @@ def replay(
     from sim.jobs.traces.replay import replay as played
 
     if bool(device) != (profile is not None):
-        what, remedy = "go together", "write both: --profile mine.toml --as h100-80gb-sxm"
-        raise InputError("--profile and --as", what, remedy)
+        fault, remedy = "go together", "write both: --profile mine.toml --as h100-80gb-sxm"
+        raise InputError("--profile and --as", fault, remedy)
     factors: dict[str, float] = {}
     for text in kernels:
         name, factor = _factor(text)

@@ -104,5 +104,5 @@ def run(
 def _refuse_with_samples(files: dict[str, Path]) -> None:
     for name in files:
         if not hasattr(_outputs()[name], "write_samples"):
-            what = "shows one step or run, not --samples"
-            raise InputError(_flag(name), what, "leave out one of the two")
+            fault = "shows one step or run, not --samples"
+            raise InputError(_flag(name), fault, "leave out one of the two")

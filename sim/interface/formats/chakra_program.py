@@ -111,8 +111,8 @@ def write(program: Program, machine: Machine, timeline: Timeline, folder: Path) 
     more ranks than are written."""
     mesh, written = Mesh(axes=program.mesh), []
     if mesh.size > _MOST:
-        what = f"{mesh.size:,} ranks would be as many files; at most {_MOST:,} are written"
-        raise InputError("--chakra", what, "play fewer GPUs")
+        fault = f"{mesh.size:,} ranks would be as many files; at most {_MOST:,} are written"
+        raise InputError("--chakra", fault, "play fewer GPUs")
     names = _Names()
     folder.mkdir(parents=True, exist_ok=True)
     stages = [[operation for operation, _ in operations(program, n)]

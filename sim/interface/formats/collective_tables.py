@@ -43,11 +43,11 @@ def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
         size = number(row, ("size_bytes", "bytes"))
         if not kind or not ranks or not size:
             lacks = "collective" if not kind else "gpus" if not ranks else "size_bytes"
-            what, remedy = (
+            fault, remedy = (
                 f"has no {lacks}",
                 "see the columns in interface/formats/collective_tables.py",
             )
-            raise InputError(row.where, what, remedy)
+            raise InputError(row.where, fault, remedy)
         per_node = number(row, ("devices_per_node",)) or ranks
         nodes = number(row, ("nodes",)) or ceil(ranks / per_node)
         for seconds in _seconds(row, kind, ranks, size):

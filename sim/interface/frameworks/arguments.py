@@ -78,8 +78,8 @@ class Choice:
             return {}
         word = next((word for word, own in self.values.items() if own == value), None)
         if word is None:
-            what = f"no {self.argument} stands for {value!r}"
-            raise InputError(self.key, what, f"take {' or '.join(map(str, self.values.values()))}")
+            fault = f"no {self.argument} stands for {value!r}"
+            raise InputError(self.key, fault, f"take {' or '.join(map(str, self.values.values()))}")
         return {self.argument: (word,)}
 
 
@@ -153,8 +153,8 @@ def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:
     """The only word behind an argument, as a value. Raises `InputError`."""
     words = given[argument]
     if len(words) != 1:
-        what = f"{len(words)} values" if words else "no value"
-        raise InputError(f"argument {argument}", f"{what} where one is needed", "give one")
+        fault = f"{len(words)} values" if words else "no value"
+        raise InputError(f"argument {argument}", f"{fault} where one is needed", "give one")
     try:
         return kind(words[0])
     except ValueError:
@@ -168,9 +168,9 @@ def chosen(given: Given, argument: str, values: Mapping[str, Any], default: str)
     """What the word behind an argument stands for. Raises `InputError` for an unknown one."""
     word = value_of(given, argument, str) if argument in given else default
     if word not in values:
-        what = f"{word!r} is not known"
+        fault = f"{word!r} is not known"
         raise InputError(
-            f"argument {argument}", what, nearest(word, [one for one in values if one])
+            f"argument {argument}", fault, nearest(word, [one for one in values if one])
         )
     return values[word]
 
@@ -186,7 +186,7 @@ def told(table: Iterable[Entry], given: Given) -> list[Entry]:
         entry
         for entry in table
         if (all if getattr(entry, "all_needed", False) else any)(
-            one in given for one in entry.arguments
+            argument in given for argument in entry.arguments
         )
         and entry.arguments
     ]

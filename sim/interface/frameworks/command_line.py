@@ -52,8 +52,8 @@ def words(text: str) -> list[str]:
     found = _programs(text)
     if len({one.words for one in found}) > 1:
         lines = " and ".join(str(one.line) for one in found[:2])
-        what = f"lines {lines} both start a program"
-        raise InputError("script", what, "--line says which of them")
+        fault = f"lines {lines} both start a program"
+        raise InputError("script", fault, "--line says which of them")
     return [*found[0].words] if found else []
 
 
@@ -69,7 +69,7 @@ def at_line(text: str, line: int) -> str:
 
 def _programs(text: str) -> list[Command]:
     """The commands that have arguments; of these such as train, if any do."""
-    given = [one for one in shell.commands(text) if any(map(_says, one.words))]
+    given = [command for command in shell.commands(text) if any(map(_says, command.words))]
     return [one for one in given if any(map(_PROGRAM.fullmatch, one.words))] or given
 
 

@@ -80,23 +80,23 @@ def _offload(given: Given) -> dict[str, Any]:
 
 
 def _write_offload(keys: Keys) -> Words:
-    own = keys["plan.offload"]
-    where = "nvme" if own.nvme else "cpu"
-    parts = {"optimizer": own.optimizer, "param": own.parameters}
+    key = keys["plan.offload"]
+    where = "nvme" if key.nvme else "cpu"
+    parts = {"optimizer": key.optimizer, "param": key.parameters}
     words: Words = {
         f"zero_optimization.offload_{part}.device": (where,)
         for part, share in parts.items()
         if share
     }
-    return words | ({_CHECKPOINTS: ("true",)} if own.activations else {})
+    return words | ({_CHECKPOINTS: ("true",)} if key.activations else {})
 
 
 def _alone(keys: Keys) -> Words:
     """Refuse what its JSON does not say: other axes than the data's."""
     for key in ("tp", "pp", "cp", "ep"):
         if keys[f"plan.{key}"] > 1:
-            what = f"{key} = {keys[f'plan.{key}']} is not in DeepSpeed's JSON"
-            raise InputError("plan", what, f"search {key}=1 only")
+            fault = f"{key} = {keys[f'plan.{key}']} is not in DeepSpeed's JSON"
+            raise InputError("plan", fault, f"search {key}=1 only")
     return {}
 
 
@@ -131,8 +131,8 @@ def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     often = keys.pop("often")
     if "plan.global_batch" not in keys:
         if not gpus:
-            what = "train_batch_size is missing, and the number of GPUs"
-            raise InputError("the job", what, "give --gpus")
+            fault = "train_batch_size is missing, and the number of GPUs"
+            raise InputError("the job", fault, "give --gpus")
         keys["plan.global_batch"] = keys["plan.microbatch"] * often * gpus
     return keys
 

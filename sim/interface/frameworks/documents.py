@@ -39,7 +39,7 @@ def _word(value: Any) -> str:
 
 def nested(words: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Words as a document again: numbers and truth values as such, several as a list."""
-    return tables({key: _value(own) for key, own in words.items()})
+    return tables({key: _value(word) for key, word in words.items()})
 
 
 def _value(words: tuple[str, ...]) -> Any:

@@ -57,15 +57,15 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     framework = framework_of(name)
     given, table = framework.parse(text), framework.table
     _refuse_unsure(table, given)
-    known = {one for entry in table for one in entry.arguments}
+    known = {argument for entry in table for argument in entry.arguments}
     rest = [one for one in given if one not in known.union(framework.assumed)]
     silent = [one for one in rest if is_silent(one, framework.silent)]
     base = Base()
     if framework.needs and framework.needs not in given:
         base, table = framework.base(given), tuple(told(table, given))
         if not base.called:
-            what = f"argument {framework.needs} is missing"
-            raise InputError(name, what, "give all that the job is started with")
+            fault = f"argument {framework.needs} is missing"
+            raise InputError(name, fault, "give all that the job is started with")
     gpus = gpus or _gpus(given)
     keys = framework.completed(read(table, given), gpus)
     own = tables(keys)
@@ -96,8 +96,8 @@ def _gpus(given: Given) -> int:
     counts = {name: given.get(name, ("1",))[:1] for name in ("nnodes", "nproc-per-node")}
     for name, words in counts.items():
         if not words or not words[0].isdecimal():
-            what = f"{' '.join(words) or 'nothing'} is no number"
-            raise InputError(f"argument {name}", what, "--gpus says how many GPUs there are")
+            fault = f"{' '.join(words) or 'nothing'} is no number"
+            raise InputError(f"argument {name}", fault, "--gpus says how many GPUs there are")
     return prod(int(words[0]) for words in counts.values())
 
 
@@ -106,8 +106,8 @@ def _refuse_unsure(table: Iterable[Entry], given: Given) -> None:
     for entry in table:
         for name in entry.arguments if isinstance(entry, Flag) else ():
             if unknown := [word for word in given.get(name, ()) if unsure(word)]:
-                what = f"{unknown[0]} is not known"
-                raise InputError(f"argument {name}", what, "write what it stands for")
+                fault = f"{unknown[0]} is not known"
+                raise InputError(f"argument {name}", fault, "write what it stands for")
 
 
 class _Read(dict[str, Any]):

@@ -43,8 +43,8 @@ _KINDS = (f"{_MODEL}.is_llama_config", f"{_MODEL}.is_qwen2_config")
 
 def _shape(given: Given) -> dict[str, Any]:
     if not any(given.get(kind) == ("true",) for kind in _KINDS):
-        what = "says neither is_llama_config nor is_qwen2_config"
-        raise InputError(_MODEL, what, "write [model] by hand: no other model is known")
+        fault = "says neither is_llama_config nor is_qwen2_config"
+        raise InputError(_MODEL, fault, "write [model] by hand: no other model is known")
     return {f"model.{key}": value for key, value in _SHAPE.items()}
 
 
@@ -241,8 +241,8 @@ def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     """Its file says how many GPUs there are."""
     own = keys["plan.dp"] * keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
     if gpus not in (0, own):
-        what = f"{gpus} GPUs are not the dp x tp x pp x cp = {own} of the file"
-        raise InputError("--gpus", what, "leave it out")
+        fault = f"{gpus} GPUs are not the dp x tp x pp x cp = {own} of the file"
+        raise InputError("--gpus", fault, "leave it out")
     return keys | {"gpus": own}
 
 
@@ -250,7 +250,7 @@ def _parse(text: str) -> Words:
     words = flattened(yaml_text.parsed(text))
     if any(name.startswith(f"{_MODEL}.moe_config.") for name in words):
         raise InputError(f"{_MODEL}.moe_config", "is not known", "write [model] by hand")
-    return {name: own for name, own in words.items() if own}
+    return {name: word for name, word in words.items() if word}
 
 
 def _render(words: Mapping[str, tuple[str, ...]]) -> str:

@@ -257,9 +257,9 @@ class _Script:
         for item in node.named_children:
             if item.type == "case_item":
                 patterns = item.children_by_field_name("value")
-                texts = [self.value(one, quoted=True) for one in patterns]
+                texts = [self.value(pattern, quoted=True) for pattern in patterns]
                 sure = not unsure("".join([word, *texts])) or texts == ["*"]
-                holds = any(fnmatchcase(word, one) for one in texts) if sure else None
+                holds = any(fnmatchcase(word, text) for text in texts) if sure else None
                 body = [child for child in item.named_children if child not in patterns]
                 found.append((holds, body))
         return found
@@ -414,8 +414,8 @@ class _Script:
         """Count the characters that a script makes."""
         self.spent += characters
         if self.spent > _MOST:
-            what = f"its values grow beyond {_MOST} characters"
-            raise InputError(self.place(node), what, "put the arguments alone into quotes")
+            fault = f"its values grow beyond {_MOST} characters"
+            raise InputError(self.place(node), fault, "put the arguments alone into quotes")
 
 
 _STATEMENTS: dict[str, Callable[[_Script, Node], bool | None]] = {

@@ -51,8 +51,8 @@ def _model(given: Given) -> dict[str, Any]:
     )
     if (name, flavour) not in _MODELS:
         known = [f"{own} {size}" for own, size in _MODELS]
-        what = f"{name} {flavour} is not known"
-        raise InputError("argument model.flavor", what, nearest(f"{name} {flavour}", known))
+        fault = f"{name} {flavour} is not known"
+        raise InputError("argument model.flavor", fault, nearest(f"{name} {flavour}", known))
     return {"model.like": _MODELS[name, flavour]}
 
 
@@ -118,9 +118,9 @@ def _resharding(given: Given) -> dict[str, Any]:
 
 def _write_resharding(keys: Keys) -> Words:
     values = {None: (), True: ("always",), False: ("never",)}
-    if (own := keys["plan.reshard"]) not in values:
-        raise InputError("plan.reshard", f"torchtitan has no {own!r}", "search reshard=yes,no only")
-    return {"parallelism.fsdp_reshard_after_forward": values[own]} if values[own] else {}
+    if (key := keys["plan.reshard"]) not in values:
+        raise InputError("plan.reshard", f"torchtitan has no {key!r}", "search reshard=yes,no only")
+    return {"parallelism.fsdp_reshard_after_forward": values[key]} if values[key] else {}
 
 
 def _chunks(given: Given) -> dict[str, Any]:
@@ -135,8 +135,8 @@ def _chunks(given: Given) -> dict[str, Any]:
 
 def _write_chunks(keys: Keys) -> Words:
     if keys["plan.interleave"] not in (1, 2):
-        what = f"{keys['plan.interleave']} chunks of a stage are not torchtitan's 2"
-        raise InputError("plan.interleave", what, "search interleave=2 only")
+        fault = f"{keys['plan.interleave']} chunks of a stage are not torchtitan's 2"
+        raise InputError("plan.interleave", fault, "search interleave=2 only")
     return {}
 
 
@@ -243,8 +243,8 @@ def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     others = keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
     if "plan.global_batch" not in keys:
         if not gpus:
-            what = "training.global_batch_size is missing, and the number of GPUs"
-            raise InputError("the job", what, "give --gpus")
+            fault = "training.global_batch_size is missing, and the number of GPUs"
+            raise InputError("the job", fault, "give --gpus")
         keys["plan.global_batch"] = local * max(gpus // others, 1)
     return keys
 

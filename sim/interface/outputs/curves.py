@@ -29,8 +29,8 @@ def _write(runs: Sequence[Any], path: Path, seed: int = 0) -> None:
     from sim.interface.plots import loss, picture
 
     if not any(run.get("curve") for run in runs):
-        what, remedy = "nothing that learns", 'set sharing.learning.task = "digits" or another'
-        raise InputError("--curves", what, remedy)
+        fault, remedy = "nothing that learns", 'set sharing.learning.task = "digits" or another'
+        raise InputError("--curves", fault, remedy)
     if path.suffix == ".csv":
         with atomic_write(path) as part:
             curves(runs, seed).to_csv(part, index=False)

@@ -22,8 +22,8 @@ def write(answer: Answer, path: Path) -> None:
 
     curves = answer.get("memory_curves")
     if not curves:
-        what = "workers that share updates have no curve of memory"
-        raise InputError("--memory", what, "leave it out, or train without [sharing]")
+        fault = "workers that share updates have no curve of memory"
+        raise InputError("--memory", fault, "leave it out, or train without [sharing]")
     if path.suffix.lower() != ".csv":
         picture.save(answer.plot("memory"), path)
         return

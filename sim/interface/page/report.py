@@ -39,8 +39,8 @@ def _html(answer: Answer) -> str:
 def _csv(answer: Answer) -> str:
     to_frame = getattr(answer, "to_frame", None)
     if to_frame is None:
-        what = f"a {type(answer).__name__} has no rows"
-        raise InputError(".csv", what, "write it as .json, .md or .tex")
+        fault = f"a {type(answer).__name__} has no rows"
+        raise InputError(".csv", fault, "write it as .json, .md or .tex")
     return str(to_frame().to_csv())
 
 

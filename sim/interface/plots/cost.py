@@ -42,7 +42,7 @@ def _panel(axes: Axes, label: str, value: float, bounds: dict[str, Any]) -> None
         axes.errorbar(1, bounds["expected"], yerr=[[below], [above]], color="black", capsize=6)
     axes.bar_label(
         bars,
-        [f"{own:,.0f}" if own >= 1e3 else f"{own:.3g}" for own in heights],
+        [f"{height:,.0f}" if height >= 1e3 else f"{height:.3g}" for height in heights],
         label_type="center",
         color="white",
     )

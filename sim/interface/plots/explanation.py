@@ -13,18 +13,18 @@ def figure(answer: Explanation) -> Figure:
     fig = Figure(figsize=(12.0, 4.2), layout="constrained")
     gains, roofs = fig.subplots(1, 2)
     limits = answer.limits.limits
-    names = [one.resource for one in limits]
-    free = [100.0 * (1.0 - one.free / step) for one in limits]
-    halved = [100.0 * (1.0 - one.halved / step) for one in limits]
+    names = [limit.resource for limit in limits]
+    free = [100.0 * (1.0 - limit.free / step) for limit in limits]
+    halved = [100.0 * (1.0 - limit.halved / step) for limit in limits]
     gains.barh(names, free, color=PALETTE[5], label="at no cost")
     gains.barh(names, halved, color=PALETTE[0], label="twice as fast")
     gains.set_xlabel("how much shorter the step would be (%)")
     gains.legend(frameon=False, fontsize=9, loc="lower right")
     kernels = answer.kernels[:_MOST]
-    colours = [PALETTE[0] if one.bound == "compute" else PALETTE[4] for one in kernels]
-    bars = roofs.barh([one.name for one in kernels],
-                      [100.0 * one.of_peak for one in kernels], color=colours)  # fmt: skip
-    shares = [f" {one.seconds / step:.1%} of the step" for one in kernels]
+    colours = [PALETTE[0] if kernel.bound == "compute" else PALETTE[4] for kernel in kernels]
+    bars = roofs.barh([kernel.name for kernel in kernels],
+                      [100.0 * kernel.of_peak for kernel in kernels], color=colours)  # fmt: skip
+    shares = [f" {kernel.seconds / step:.1%} of the step" for kernel in kernels]
     roofs.bar_label(bars, shares, fontsize=8)
     roofs.set_xlabel("of the peak of products (blue)\nor of memory (orange), %")
     roofs.set_xlim(0.0, 130.0)

@@ -13,8 +13,8 @@ def figure(result: Result) -> Figure:
     """Cables in the colour of the busiest link of their kind. Raises `InputError` for a result
     that does not say what was simulated."""
     if result.setup is None:
-        what = "does not say what was simulated"
-        raise InputError(result.scenario, what, "run its scenario again")
+        fault = "does not say what was simulated"
+        raise InputError(result.scenario, fault, "run its scenario again")
     return topology.figure(result.setup.machine.topology, busiest(result.links))
 
 

@@ -26,15 +26,15 @@ def sliders(
     ... # doctest: +SKIP
     """
     widgets = _widgets()
-    own = signature(ask).parameters
-    keywords = {key for key in vary if key in own}
+    parameters = signature(ask).parameters
+    keywords = {key for key in vary if key in parameters}
     if not vary:
         raise InputError("sliders", "nothing is varied", "write vary={'plan.tp': [1, 2, 4]}")
     always = settings_of(settings)
     others = [key for key in (*vary, *always) if key not in keywords]
-    if others and "settings" not in own:
-        what = f"{getattr(ask, '__name__', 'the question')} has no {others[0]!r}"
-        raise InputError("sliders", what, f"vary one of {', '.join(own)}")
+    if others and "settings" not in parameters:
+        fault = f"{getattr(ask, '__name__', 'the question')} has no {others[0]!r}"
+        raise InputError("sliders", fault, f"vary one of {', '.join(parameters)}")
 
     def answer(**chosen: Any) -> None:
         asked = {key: chosen.pop(key) for key in keywords}

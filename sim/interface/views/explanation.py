@@ -32,7 +32,10 @@ def view(answer: Explanation) -> Document:
 
 def _limits(limits: Limits) -> Section:
     step = limits.step_time
-    rows = [(one.resource, _gain(one.halved, step), _gain(one.free, step)) for one in limits.limits]
+    rows = [
+        (limit.resource, _gain(limit.halved, step), _gain(limit.free, step))
+        for limit in limits.limits
+    ]
     return section(
         "How much shorter the step would be if a resource were",
         table(rows, ("resource", "twice as fast", "at no cost")),

@@ -42,9 +42,9 @@ def judged(residuals: Sequence[CollectiveResidual]) -> Document:
 def _errors(residuals: Sequence[CollectiveResidual]) -> Table:
     """Errors on the sizes kept out of the fit, a line for each kind of call and group."""
     rows = [
-        (own.name, str(own.readings), f"{own.median:.1%}", f"{own.p95:.1%}", f"{own.worst:.1%}",
-         f"{own.bias:+.1%}")
-        for own in residuals
+        (residual.name, str(residual.readings), f"{residual.median:.1%}", f"{residual.p95:.1%}",
+         f"{residual.worst:.1%}", f"{residual.bias:+.1%}")
+        for residual in residuals
     ]  # fmt: skip
     return table(rows, ("kept out of the fit", "n", "median", "p95", "worst", "bias"))
 

@@ -127,7 +127,11 @@ def _environment(environment: Environment) -> Iterator[Cells]:
 def _host(profile: Profile) -> Iterator[Cells]:
     """How long operators take the host, by phase."""
     for phase in get_args(Phase):
-        own = {one.operator: one.seconds for one in profile.operators if one.phase == phase}
+        own = {
+            operator.operator: operator.seconds
+            for operator in profile.operators
+            if operator.phase == phase
+        }
         views = f", a view {human_seconds(own.pop(VIEW))}" if VIEW in own else ""
         if own:
             typical = f"{human_seconds(median(own.values()))} each in the median{views}"

@@ -19,17 +19,19 @@ def view(recordings: Sequence[Recording]) -> Document:
     return document("", *map(_rank, recordings))
 
 
-def _rank(own: Recording) -> Section:
-    command = " ".join((own.script, *own.arguments))
-    head = f"{command}: rank {own.rank} of {own.world:,}, torch {own.torch}"
-    notes = (Sentence(note, "note") for note in own.notes)
-    return section(head, table([*_work(own), *_kernels(own), *_sent(own)]), *notes)
+def _rank(recording: Recording) -> Section:
+    command = " ".join((recording.script, *recording.arguments))
+    head = f"{command}: rank {recording.rank} of {recording.world:,}, torch {recording.torch}"
+    notes = (Sentence(note, "note") for note in recording.notes)
+    return section(
+        head, table([*_work(recording), *_kernels(recording), *_sent(recording)]), *notes
+    )
 
 
-def _work(own: Recording) -> Iterator[Cells]:
-    done, memory = work_of(own), Memory(own).peak()
-    if own.parameters:
-        yield "parameters", large(own.parameters), "of the model"
+def _work(recording: Recording) -> Iterator[Cells]:
+    done, memory = work_of(recording), Memory(recording).peak()
+    if recording.parameters:
+        yield "parameters", large(recording.parameters), "of the model"
     yield "FLOPs", f"{count(done.model_flops / 1e12)} TFLOP", "of the model, a step of this rank"
     yield "", f"{count(done.executed_flops / 1e12)} TFLOP", f"as executed, most in {done.precision}"
     if done.tokens:
@@ -39,22 +41,22 @@ def _work(own: Recording) -> Iterator[Cells]:
         yield "", human_bytes(memory.reserved), "reserved, of a device without end"
 
 
-def _kernels(own: Recording) -> Iterator[Cells]:
-    found = Counter((e.phase, e.again) for e in own.events if e.kind == "kernel")
-    yield "operators", f"{found.total():,}", f"of {len(own.operators):,} kinds and shapes"
+def _kernels(recording: Recording) -> Iterator[Cells]:
+    found = Counter((e.phase, e.again) for e in recording.events if e.kind == "kernel")
+    yield "operators", f"{found.total():,}", f"of {len(recording.operators):,} kinds and shapes"
     for phase in get_args(Phase):
         again = found[phase, True]
         repeated = f"and {again:,} again" if again else ""
         yield f"  {phase}", f"{found[phase, False]:,}", repeated
 
 
-def _sent(own: Recording) -> Iterator[Cells]:
+def _sent(recording: Recording) -> Iterator[Cells]:
     """By kind and group: how often, and bytes in all."""
     often: Counter[tuple[str, str]] = Counter()
     size: Counter[tuple[str, str]] = Counter()
-    for event in own.events:
+    for event in recording.events:
         if event.kind in ("collective", "send", "recv"):
-            what = event.name or event.kind, _among(own, event.group, event.peer)
+            what = event.name or event.kind, _among(recording, event.group, event.peer)
             often[what] += 1
             size[what] += int(event.bytes)
     for (kind, among), times in often.items():
@@ -62,10 +64,10 @@ def _sent(own: Recording) -> Iterator[Cells]:
         yield kind.replace("_", "-"), f"{times:,}", f"{among}, {sent} in all"
 
 
-def _among(own: Recording, group: int, peer: int) -> str:
+def _among(recording: Recording, group: int, peer: int) -> str:
     if group < 0:
         return f"with rank {peer}"
-    axes = own.groups[group].axes
+    axes = recording.groups[group].axes
     sizes = " x ".join(f"{size:,}" for _, size in axes)
     apart = " and ".join(f"{stride:,}" for stride, _ in axes)
     return f"among {sizes} ranks {apart} apart" if axes else "alone"

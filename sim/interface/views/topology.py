@@ -55,8 +55,8 @@ def _measured(network: ClusterNetwork | None) -> Iterator[str]:
         yield f"{kind} over {devices} devices, {rate(min(reached))} of bus bandwidth at least"
 
 
-def _order(one: MeasuredBandwidth) -> tuple[str, int]:
-    return one.collective, one.gpus
+def _order(measured_bandwidth: MeasuredBandwidth) -> tuple[str, int]:
+    return measured_bandwidth.collective, measured_bandwidth.gpus
 
 
 def heading(topology: Topology) -> str:

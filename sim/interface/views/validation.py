@@ -197,12 +197,12 @@ def _ablation(mechanism: str, tables: Sequence[Ablation]) -> Section:
     return section(f"{title})", table(rows, head))
 
 
-def _sides(one: Ablation) -> Iterator[str]:
+def _sides(ablation: Ablation) -> Iterator[str]:
     for key in SHOWN:
-        for side in (one.before, one.after):
+        for side in (ablation.before, ablation.after):
             value = side[key]
             yield "-" if value is None else f"{value:{'+' * (key == 'bias')}.1%}"
 
 
-def _worth(one: Ablation) -> float:
-    return (one.before["mape"] or 0.0) - (one.after["mape"] or 0.0)
+def _worth(ablation: Ablation) -> float:
+    return (ablation.before["mape"] or 0.0) - (ablation.after["mape"] or 0.0)

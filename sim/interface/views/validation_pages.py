@@ -54,8 +54,8 @@ def pages(tables: Sequence[ValidatedTable], pictures: Mapping[str, str]) -> dict
 def _index(tables: Sequence[ValidatedTable]) -> Document:
     errors = [summary(table) for table in tables]
     rows: list[Cells] = [
-        (Link(own["table"], f"{own['table']}.md"), *(_figure(own, key) for key in _FIGURES))
-        for own in errors
+        (Link(error["table"], f"{error['table']}.md"), *(_figure(error, key) for key in _FIGURES))
+        for error in errors
     ]
     means = mean_of(errors)
     rows.append(("mean of tables", *(_figure(means, key) for key in _FIGURES)))
@@ -92,14 +92,14 @@ def _page(validated: ValidatedTable, picture: str) -> Document:
 
 
 def _row(run: ValidatedRun) -> Cells:
-    own = run.configuration
-    batch = f"{own['global_batch']} by {own['microbatch']}"
+    configuration = run.configuration
+    batch = f"{configuration['global_batch']} by {configuration['microbatch']}"
     return (
         run.id,
-        *(str(own[key]) for key in ("model", "cluster", "software", "gpus")),
-        " ".join(_layout(own)),
+        *(str(configuration[key]) for key in ("model", "cluster", "software", "gpus")),
+        " ".join(_layout(configuration)),
         batch,
-        *(str(own[key]) for key in ("seq", "precision", "recompute")),
+        *(str(configuration[key]) for key in ("seq", "precision", "recompute")),
         *(_seconds(time) for time in (run.measured, run.predicted)),
         "" if run.error is None else f"{run.error:+.1%}",
         *(_gib(size) for size in (run.memory_measured, run.memory_predicted)),

@@ -80,9 +80,9 @@ def known_torch() -> Any:
     try:
         import torch
     except ImportError:
-        what, remedy = "needs torch, which is not installed", "pip install 'clustersim[capture]'"
-        raise InputError("sim capture", what, remedy) from None
+        fault, remedy = "needs torch, which is not installed", "pip install 'clustersim[capture]'"
+        raise InputError("sim capture", fault, remedy) from None
     if ".".join(torch.__version__.split(".")[:2]) not in KNOWN:
-        what = f"depends on internals of torch, unknown for {torch.__version__}"
-        raise InputError("sim capture", what, f"install torch {' or '.join(KNOWN)}.*")
+        fault = f"depends on internals of torch, unknown for {torch.__version__}"
+        raise InputError("sim capture", fault, f"install torch {' or '.join(KNOWN)}.*")
     return torch

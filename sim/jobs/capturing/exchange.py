@@ -43,8 +43,8 @@ class Exchange:
     def receive(self, source: int) -> Any:
         """The next message from a rank. Raises `InputError` where this rank is captured alone."""
         if self.hub is None:
-            what = f"waits for a message of rank {source}, which is not captured"
-            raise InputError("sim capture", what, "capture pipelines with --stages")
+            fault = f"waits for a message of rank {source}, which is not captured"
+            raise InputError("sim capture", fault, "capture pipelines with --stages")
         self.hub.send(("receive", source, None))
         return self.hub.recv()
 
@@ -92,8 +92,8 @@ class _Ranks:
         if rank in self.processes:
             return
         if len(self.processes) == _MOST:
-            what = f"more than {_MOST} ranks send one another messages"
-            raise InputError("sim capture", what, "capture fewer pipeline stages")
+            fault = f"more than {_MOST} ranks send one another messages"
+            raise InputError("sim capture", fault, "capture fewer pipeline stages")
         here, other = self.context.Pipe()
         process = self.context.Process(target=_run, args=(self.capture, rank, other))
         process.start()
@@ -104,8 +104,8 @@ class _Ranks:
         try:
             kind, peer, thing = end.recv()
         except (EOFError, ConnectionError):  # the latter if it had not read all that it was sent
-            what = f"the process of rank {rank} died"
-            raise InputError("sim capture", what, "is there memory for all stages?") from None
+            fault = f"the process of rank {rank} died"
+            raise InputError("sim capture", fault, "is there memory for all stages?") from None
         if kind == "done":
             del self.ends[rank]
             if isinstance(thing, InputError):
@@ -126,8 +126,8 @@ class _Ranks:
                 self.ends[rank].send(self.boxes[source, rank].popleft())
         if self.ends and self.asking.keys() == self.ends.keys():
             rank, source = next(iter(self.asking.items()))
-            what = f"rank {rank} waits for a message that rank {source} never sends"
-            raise InputError("sim capture", what, "does every stage run the same schedule?")
+            fault = f"rank {rank} waits for a message that rank {source} never sends"
+            raise InputError("sim capture", fault, "does every stage run the same schedule?")
 
     def stop(self) -> None:
         for process in self.processes.values():

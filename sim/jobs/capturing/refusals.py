@@ -46,8 +46,8 @@ def refused(script: str, folder: str) -> Iterator[None]:
     except InputError:
         raise
     except SystemExit as end:
-        what = f"ended by itself ({end.code}) before its second optimizer step"
-        raise InputError(script, what, "check its arguments") from end
+        fault = f"ended by itself ({end.code}) before its second optimizer step"
+        raise InputError(script, fault, "check its arguments") from end
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         in_script = [f for f in frames if of_script(f.filename, folder)]

@@ -93,8 +93,8 @@ def _shares(routing: Routing, experts: int, layer: int) -> NDArray[np.float64]:
     text = reads.text(Path(routing.file), where=where)
     rows = sum(1 for line in text.splitlines() if line.partition("#")[0].strip())
     if layer >= rows:
-        what = f"has {rows} rows, and the model more layers with experts"
-        raise InputError(where, what, "write a row for each layer")
+        fault = f"has {rows} rows, and the model more layers with experts"
+        raise InputError(where, fault, "write a row for each layer")
     return shares(routing, experts, layer, rows, text)
 
 

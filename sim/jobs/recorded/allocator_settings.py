@@ -42,17 +42,17 @@ def parsed(text: str, where: str) -> AllocatorSettings:
     134217728
     """
     if "[" in text:
-        what = "gives divisions by size, which is not simulated"
-        raise InputError(where, what, "write one for all: roundup_power2_divisions:4")
+        fault = "gives divisions by size, which is not simulated"
+        raise InputError(where, fault, "write one for all: roundup_power2_divisions:4")
     settings = AllocatorSettings()
     for name, value in _pairs(text, where):
         if name in _NO_EFFECT or (name, value) == ("backend", "native"):
             continue
         if name not in _OPTIONS:
-            what = f"torch's caching allocator has no option {name!r}"
+            fault = f"torch's caching allocator has no option {name!r}"
             if name == "backend":
-                what = f"the allocator {value!r} is not simulated"
-            raise InputError(where, what, nearest(name, [*_OPTIONS, *_NO_EFFECT]))
+                fault = f"the allocator {value!r} is not simulated"
+            raise InputError(where, fault, nearest(name, [*_OPTIONS, *_NO_EFFECT]))
         field, read, said = _OPTIONS[name]
         try:
             settings = replace(settings, **{field: read(value)})  # type: ignore[arg-type]

@@ -73,8 +73,10 @@ def group_of(ranks: tuple[int, ...], where: str) -> Group:
     """
     group = Group(first=ranks[0], axes=lattice(ranks))
     if tuple(sorted(group.ranks)) != ranks:
-        what = f"a process group of ranks {', '.join(map(str, ranks[:8]))} ... is no axis of a mesh"
-        raise InputError(where, what, "make groups of ranks at equal distances")
+        fault = (
+            f"a process group of ranks {', '.join(map(str, ranks[:8]))} ... is no axis of a mesh"
+        )
+        raise InputError(where, fault, "make groups of ranks at equal distances")
     return group
 
 
@@ -130,8 +132,8 @@ def axes_of(recording: Recording, *others: Recording) -> Axes:
     axes = {axis for stage in together for group in stage.groups for axis in group.axes}
     cuts = sorted({1, recording.world, *ends, *(cut for s, n in axes for cut in (s, s * n))})
     if any(high % low for low, high in pairwise(cuts)):
-        what = f"its process groups cut {recording.world} ranks at {', '.join(map(str, cuts))}"
-        raise InputError(recording.script, what, "take groups that are axes of one mesh")
+        fault = f"its process groups cut {recording.world} ranks at {', '.join(map(str, cuts))}"
+        raise InputError(recording.script, fault, "take groups that are axes of one mesh")
     names = _names(cuts, stride, _beside(together), context_strides(together))
     strides = dict(zip(names, cuts, strict=False))
     return Axes(

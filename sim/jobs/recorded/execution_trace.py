@@ -112,8 +112,8 @@ class _Groups:
         names += [value for value in node.given if isinstance(value, str) and value in self.sizes]
         names += list(self.sizes) if len(self.sizes) == 1 else []
         if not names or names[0] not in self.sizes:
-            what = f"{node.name} does not say in which of {len(self.sizes)} process groups it runs"
-            raise InputError(self.where, what, "trace a job of one group, or of NCCL")
+            fault = f"{node.name} does not say in which of {len(self.sizes)} process groups it runs"
+            raise InputError(self.where, fault, "trace a job of one group, or of NCCL")
         ranks = self.members[names[0]] or tuple(range(self.sizes[names[0]]))
         return self.used.number(group_of(ranks, self.where))
 
@@ -196,8 +196,8 @@ class _Reader:
         try:
             kernel_of(operator)
         except (IndexError, ValueError, ZeroDivisionError):
-            what = f"has tensors that {operator.name} does not take"
-            raise InputError(f"{self.where}, node {node.number}", what, REMEDY) from None
+            fault = f"has tensors that {operator.name} does not take"
+            raise InputError(f"{self.where}, node {node.number}", fault, REMEDY) from None
         if not operator.name.startswith(("aten.", "inductor.")):
             self.unknown[operator.name] += 1
         read = {operand.storage for operand in operands(node.given)} & self.results.keys()

@@ -100,8 +100,8 @@ def _check_operands(operator: Operator, where: str) -> None:
     try:
         kernel_of(operator)
     except (IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError):
-        what = f"{operator.name[:_SHOWN]!a} has not the operands that it takes"
-        raise InputError(where, what, _REMEDY) from None
+        fault = f"{operator.name[:_SHOWN]!a} has not the operands that it takes"
+        raise InputError(where, fault, _REMEDY) from None
     if any(prod(tensor.shape) >= _LARGEST for tensor in (*operator.inputs, *operator.outputs)):
         raise InputError(
             where, f"{operator.name[:_SHOWN]!a} has a tensor beyond any memory", _REMEDY

@@ -47,9 +47,9 @@ def document(record: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(record, "is not there", "record it with `sim capture`")
     for key in settings:
         if head_of(key) == "plan":
-            what = "a recorded script keeps the layout that it ran with"
+            fault = "a recorded script keeps the layout that it ran with"
             remedy = "leave it out, or capture the script anew with another layout"
-            raise InputError(f"setting {key}", what, remedy)
+            raise InputError(f"setting {key}", fault, remedy)
     if "topology" not in settings:
         raise InputError(record, "no topology to play it on", "name one: see `sim list topologies`")
     name, cluster = (Path(path).name for path in (record, str(settings["topology"])))
@@ -79,8 +79,8 @@ def pace(setup: Recorded) -> Pace:
     """The pace of a recorded step. Raises `InputError` for a script that has no tokens to count."""
     result = answer(setup)
     if not result.tokens_per_second:
-        what = "the recorded script looks up no tokens, so its cost per token is unknown"
-        raise InputError(setup.name, what, "describe the model in a scenario")
+        fault = "the recorded script looks up no tokens, so its cost per token is unknown"
+        raise InputError(setup.name, fault, "describe the model in a scenario")
     return Pace(
         topology=setup.machine.topology,
         seconds=result.step_time,

@@ -40,8 +40,8 @@ def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
         )
     size = world // inside
     if recording.rank // axes.strides[axis] % axes.mesh[axis] >= size:
-        what = f"rank {recording.rank} has no place among {world}"
-        raise InputError(recording.script, what, "record rank 0")
+        fault = f"rank {recording.rank} has no place among {world}"
+        raise InputError(recording.script, fault, "record rank 0")
     places = _Places(axes, {**axes.mesh, axis: size})
     share = axes.mesh[axis] / size if _shards(recording, axes, axis) else 1.0
     return replace(

@@ -114,8 +114,8 @@ def nodes_of(document: Mapping[str, Any], where: str) -> list[Node]:
     """All nodes in the order of their calls. Raises `InputError` for a document that is no whole
     trace."""
     if not str(document.get("schema")).startswith(SCHEMAS):
-        what = f"has schema {str(document.get('schema'))[:40]!r}, which is not known"
-        raise InputError(where, what, REMEDY)
+        fault = f"has schema {str(document.get('schema'))[:40]!r}, which is not known"
+        raise InputError(where, fault, REMEDY)
     rows = document["nodes"]
     found = {}
     for place, row in enumerate(rows if isinstance(rows, list) else [None]):

@@ -79,8 +79,8 @@ def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
     beside: list[set[int]] = [set() for _ in range(n)]
     for edge in kind:
         if len(edge) != 2 or edge[0] == edge[1] or not all(0 <= end < n for end in edge):
-            what = f"{list(edge)} is not an edge between two of {n} workers"
-            raise InputError(where, what, f"write [worker, worker] from 0 to {n - 1}")
+            fault = f"{list(edge)} is not an edge between two of {n} workers"
+            raise InputError(where, fault, f"write [worker, worker] from 0 to {n - 1}")
         beside[edge[0]].add(edge[1])
         beside[edge[1]].add(edge[0])
     neighbours = tuple(tuple(sorted(others)) for others in beside)
@@ -112,8 +112,8 @@ def check_connected(neighbours: Neighbours, where: str) -> None:
         reached.update(new)
         frontier += new
     if lost := sorted(set(range(len(neighbours))) - reached):
-        what = f"the graph is not connected: no path leads from worker 0 to worker {lost[0]}"
-        raise InputError(where, what, "add an edge to it")
+        fault = f"the graph is not connected: no path leads from worker 0 to worker {lost[0]}"
+        raise InputError(where, fault, "add an edge to it")
 
 
 def mixing(neighbours: Neighbours) -> tuple[dict[int, float], ...]:

@@ -51,10 +51,10 @@ def set_up(
 def answer(setup: SharingSetup, *, engine: Engine = "auto", unfold: bool = False) -> Outcome:
     """The outcome of a setup; where something is slow, beside a run without, to see its cost.
     Raises `InputError` for choices that only a synchronous step has."""
-    what = "workers that share updates are played on the clock, every one by itself"
+    fault = "workers that share updates are played on the clock, every one by itself"
     for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
         if chosen:
-            raise InputError(setup.name, what, f"leave --{name} out")
+            raise InputError(setup.name, fault, f"leave --{name} out")
     began = time.perf_counter()
     with np.errstate(over="ignore", invalid="ignore"):  # what diverges is said, not warned of
         pool = run(setup)

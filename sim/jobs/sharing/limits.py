@@ -62,6 +62,6 @@ def _steps(plan: Sharing, step: Workload, where: str) -> float:
     if plan.until is None:
         return max(plan.steps, getattr(plan, "period", 1))  # of a whole round, where there are any
     if not step.seconds:
-        what = "until, but a step takes no time, so that no number of them is enough"
-        raise InputError(where, what, "give steps, or sharing.times.forward")
+        fault = "until, but a step takes no time, so that no number of them is enough"
+        raise InputError(where, fault, "give steps, or sharing.times.forward")
     return plan.until / step.seconds

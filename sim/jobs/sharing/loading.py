@@ -69,23 +69,23 @@ def _laid_out(scenario: SharingScenario) -> Sharing:
         return sharing
     where = f"{scenario.name}, sharing"
     if sharing.times is not None or not scenario.model:
-        what = "[plan] lays out a model, but [sharing.times] or no model says what workers compute"
-        raise InputError(where, what, "give model, and leave [sharing.times] out")
+        fault = "[plan] lays out a model, but [sharing.times] or no model says what workers compute"
+        raise InputError(where, fault, "give model, and leave [sharing.times] out")
     known = {"batch": "global_batch", "precision": "precision", "optimizer": "optimizer"}
     for own, theirs in known.items():
         usual = Sharing.__dataclass_fields__[own].default
         if getattr(sharing, own) not in (usual, getattr(plan, theirs)):
-            what = f"{own} beside [plan], whose {theirs} says it"
-            raise InputError(where, what, f"leave {own} out")
+            fault = f"{own} beside [plan], whose {theirs} says it"
+            raise InputError(where, fault, f"leave {own} out")
     if sharing.in_step:
-        what = f'method = "{sharing.method}" beside [plan]: groups share weights, not passes'
-        raise InputError(where, what, 'set method = "local_sgd" with period = 1')
+        fault = f'method = "{sharing.method}" beside [plan]: groups share weights, not passes'
+        raise InputError(where, fault, 'set method = "local_sgd" with period = 1')
     size = plan.degree(axes())
     if plan.dp is None and isinstance(sharing.worker, int):
         size = sharing.worker
     elif sharing.worker not in ("gpu", size):
-        what = f"worker = {sharing.worker!r}, but [plan] lays out {size} GPUs"
-        raise InputError(where, what, "leave worker out")
+        fault = f"worker = {sharing.worker!r}, but [plan] lays out {size} GPUs"
+        raise InputError(where, fault, "leave worker out")
     return replace(
         sharing,
         worker=size,
@@ -104,8 +104,8 @@ def _gpus(scenario: SharingScenario, topology: Topology) -> int:
     """Whole nodes where there are several, of which the last may not be used in full."""
     needed = _ranks_of_workers(scenario.sharing, topology)
     if scenario.gpus and scenario.gpus < needed:
-        what = f"gpus = {scenario.gpus} for workers that compute on {needed}"
-        raise InputError(scenario.name, what, "set fewer sharing.workers, or leave gpus out")
+        fault = f"gpus = {scenario.gpus} for workers that compute on {needed}"
+        raise InputError(scenario.name, fault, "set fewer sharing.workers, or leave gpus out")
     gpus = scenario.gpus or needed or topology.gpus
     each = topology.gpus_per_node
     return gpus if gpus <= each else -(-gpus // each) * each
@@ -170,8 +170,8 @@ class WorkerSteps:
                 continue
             where = f"{scenario.name}, sharing.group {number + 1}"
             if scenario.sharing.times is not None:
-                what = "[sharing.times] were not measured on another device or stack"
-                raise InputError(where, what, "give slowdown = 2.0 or the like")
+                fault = "[sharing.times] were not measured on another device or stack"
+                raise InputError(where, fault, "give slowdown = 2.0 or the like")
             usual = self.topology.device
             device = devices.load(group.device, where=where) if group.device else usual
             step = replace(self.of(device, group.stack), memory=device.memory_bandwidth)

@@ -50,9 +50,9 @@ def _check_absences(faults: Sequence[Fault], where: str) -> None:
         name = f"server {fault.server}" if fault.rank is None else f"rank {fault.rank}"
         never = 0.0 if fault.rank is None else inf
         moments[name].append((fault.at, never if fault.after is None else fault.after))
-    for name, own in moments.items():
-        own.sort()
-        for (at, after), (again, _) in pairwise(own):
+    for name, moment in moments.items():
+        moment.sort()
+        for (at, after), (again, _) in pairwise(moment):
             if again <= at + after:
                 away = f"away from {human_seconds(at)} on"
                 what = f"fault: {name} fails at {human_seconds(again)}, when it is {away}"

@@ -48,19 +48,19 @@ class PeerEstimates:
         return self._estimates[source, target]
 
     def averaged(
-        self, worker: Worker, row: dict[int, float], own: Vector, peers: dict[int, Vector]
+        self, worker: Worker, row: dict[int, float], vector: Vector, peers: dict[int, Vector]
     ) -> Vector:
         """x_i + rate (sum_j W_ij x'_j - x'_i); x' is x itself where nothing is compressed."""
-        mean = mixed(row, worker.rank, own, peers)
-        if own is worker.weights and self._rate == 1.0:
+        mean = mixed(row, worker.rank, vector, peers)
+        if vector is worker.weights and self._rate == 1.0:
             return mean
-        return worker.weights + self._rate * (mean - own)
+        return worker.weights + self._rate * (mean - vector)
 
 
-def mixed(row: dict[int, float], rank: int, own: Vector, peers: dict[int, Vector]) -> Vector:
+def mixed(row: dict[int, float], rank: int, vector: Vector, peers: dict[int, Vector]) -> Vector:
     """sum_j W_ij x_j; the weight of peers that are missing is the worker's own."""
     kept = row[rank] + sum(weight for j, weight in row.items() if j != rank and j not in peers)
-    total = kept * own
+    total = kept * vector
     for j in sorted(peers):
         total = total + row[j] * peers[j]
     return total

@@ -195,11 +195,15 @@ class Sharing(ABC):
         >>> [AllReduce(worker=worker).worker_name(8) for worker in ("gpu", "node", 4, 16)]
         ['one GPU', 'one node of 8 GPUs', '4 GPUs', '16 GPUs']
         """
-        own = self.own_gpus(gpus_per_node)
+        own_gpus = self.own_gpus(gpus_per_node)
         copies = f", in {self.copies} copies" if self.copies > 1 else ""
-        if own == 1:
+        if own_gpus == 1:
             return f"one GPU{copies}"
-        return f"one node of {own} GPUs{copies}" if self.worker == "node" else f"{own} GPUs{copies}"
+        return (
+            f"one node of {own_gpus} GPUs{copies}"
+            if self.worker == "node"
+            else f"{own_gpus} GPUs{copies}"
+        )
 
     def gpus_of_worker(self, gpus_per_node: int) -> int:
         """GPUs that a worker occupies, with those of its copies."""

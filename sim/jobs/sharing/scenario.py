@@ -30,8 +30,8 @@ class SharingScenario(BaseScenario):
         for key, instead in (("checkpoints", "leave checkpoints out"),
                              ("jitter", "write [[sharing.straggler]]")):  # fmt: skip
             if getattr(self, key) is not None:
-                what = f"{key} beside [sharing]: workers that share updates take no notice of it"
-                raise ValueError(f"{what}; {instead}, or leave [sharing] out")
+                fault = f"{key} beside [sharing]: workers that share updates take no notice of it"
+                raise ValueError(f"{fault}; {instead}, or leave [sharing] out")
 
     @property
     def layout(self) -> Sharing:

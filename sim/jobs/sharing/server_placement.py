@@ -22,8 +22,8 @@ def server_shares(
         return {}, _whole_nodes(used, gpus_per_node)
     if plan.servers == "colocated":
         if plan.shards > len(workers):
-            what = f"shards = {plan.shards} colocated with {len(workers)} workers"
-            raise InputError(where, what, f"set shards to at most {len(workers)}")
+            fault = f"shards = {plan.shards} colocated with {len(workers)} workers"
+            raise InputError(where, fault, f"set shards to at most {len(workers)}")
         places = (i * len(workers) // plan.shards for i in range(plan.shards))  # on all nodes
         hosts = tuple(workers[place] for place in places)
         return dict.fromkeys(hosts, 1.0 / len(hosts)), _whole_nodes(used, gpus_per_node)

@@ -113,8 +113,8 @@ def assemble(
     limits.refuse(plan, workloads, topology, where)
     plan.check(count, -(-count * each // topology.gpus_per_node), where)
     plan.compression.check(workloads[0].whole.shapes, f"{where}.compression")
-    own = plan.own_gpus(topology.gpus_per_node)
-    workers = tuple(Endpoint(tuple(range(i * each, i * each + own))) for i in range(count))
+    own_gpus = plan.own_gpus(topology.gpus_per_node)
+    workers = tuple(Endpoint(tuple(range(i * each, i * each + own_gpus))) for i in range(count))
     servers, gpus = server_shares(plan, workers, count * each, topology.gpus_per_node, where)
     if gpus > 1 and gpus != topology.gpus:
         machine = replace(machine, topology=topology.with_gpus(gpus))

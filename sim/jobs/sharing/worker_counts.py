@@ -184,8 +184,8 @@ def workers(
     """
     job = sharing_of(load(scenario, settings_of(settings, price)))
     if (critical_batch is None) != (least_samples is None):
-        what = "--critical-batch and --least-samples go together"
-        raise InputError("sim workers", what, "give both, or neither")
+        fault = "--critical-batch and --least-samples go together"
+        raise InputError("sim workers", fault, "give both, or neither")
     curve = None
     if critical_batch is not None and least_samples is not None:
         curve = Efficiency(critical_batch=critical_batch, least_samples=least_samples)
@@ -294,18 +294,18 @@ def _row(setup: SharingSetup, pace: float, there: CurvePoint) -> WorkerCount:
         seconds=there.seconds,
         samples_per_second=pace,
         price=topology.price.hour if topology.price else None,
-        fits=all(one.fits for one in parts),
+        fits=all(part.fits for part in parts),
     )
 
 
 def _of_task(scenario: SharingScenario, task: Task | None) -> Efficiency:
     plan, learning = scenario.sharing, scenario.sharing.learning
     if learning is None or learning.target is None or (task is None and learning.task == "none"):
-        what, remedy = (
+        fault, remedy = (
             "no task with a target",
             "set sharing.learning.target, or give the curve: [sharing.efficiency]",
         )
-        raise InputError(scenario.name, what, remedy)
+        raise InputError(scenario.name, fault, remedy)
     setup = from_scenario(scenario, task=task, keep_spans=0)
     count = len(setup.workers)
     rule = plan.rule(count, setup.task)

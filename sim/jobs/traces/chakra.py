@@ -106,17 +106,17 @@ class _Reader:
             return None
         kind = _KINDS.get(self._of(node, "comm_type"))
         if kind is None:
-            what = f"{node.name} is a collective of an unknown kind"
-            raise InputError(str(self.path), what, f"known are {', '.join(COLLECTIVES)}")
+            fault = f"{node.name} is a collective of an unknown kind"
+            raise InputError(str(self.path), fault, f"known are {', '.join(COLLECTIVES)}")
         group = str(node.attributes.get("pg_name", ""))
         if group and group not in self.groups:
-            what = f"{node.name} runs in group {group!r}, whose members are not known"
+            fault = f"{node.name} runs in group {group!r}, whose members are not known"
             remedy = f'write {{"{group}": [RANKS]}} into {GROUPS} beside the traces'
-            raise InputError(str(self.path), what, remedy)
+            raise InputError(str(self.path), fault, remedy)
         members = tuple(self.groups[group]) if group else tuple(range(self.ranks))
         if group and self.rank not in members:
-            what = f"{node.name} runs in group {group!r}, whose members lack rank {self.rank}"
-            raise InputError(str(self.path), what, f"correct {GROUPS}")
+            fault = f"{node.name} runs in group {group!r}, whose members lack rank {self.rank}"
+            raise InputError(str(self.path), fault, f"correct {GROUPS}")
         return self._sent(group, kind, node, members)
 
     def _sent(self, group: str, kind: str, node: Node, members: tuple[int, ...]) -> Collective:

@@ -159,9 +159,9 @@ def _elsewhere(kernel: Kernel, network: Network) -> Kernel:
     if call is None:
         return kernel
     if lacks := call.lacks if call.bytes else "size":
-        what = f"{kernel.name.split('(')[0]} has no {lacks} in the trace"
+        fault = f"{kernel.name.split('(')[0]} has no {lacks} in the trace"
         remedy = "record it with record_shapes=True, and torch 2.1 or later"
-        raise InputError("--topology", what, remedy)
+        raise InputError("--topology", fault, remedy)
     carried = network.carried(call)
     return replace(kernel, seconds=network.seconds(carried), tail=0.0, collective=carried)
 

@@ -124,8 +124,8 @@ def read(path: Path) -> list[OperationTime]:
         try:
             times.append(_time(cells))
         except ValueError as error:
-            what = f"is not a measured time ({error})"
-            raise InputError(where, what, "correct or remove the line") from None
+            fault = f"is not a measured time ({error})"
+            raise InputError(where, fault, "correct or remove the line") from None
     return times
 
 

@@ -241,8 +241,8 @@ def _window(events: Iterable[Event], path: Path) -> tuple[float, float, int]:
     if marks:
         begin, ends = min(e["ts"] for e in marks), max(e["ts"] + e["dur"] for e in marks)
         if not ends > begin:
-            what = f"{marks[0]['name']} lasts no time"
-            raise InputError(str(path), what, "profile a step of training")
+            fault = f"{marks[0]['name']} lasts no time"
+            raise InputError(str(path), fault, "profile a step of training")
         return begin, ends, len(marks)
     times = [
         (e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") in (*DEVICE, *CALLS, "cpu_op")

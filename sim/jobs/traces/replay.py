@@ -143,8 +143,8 @@ def _world(rank: RankTrace) -> int:
 def _network(asked: Changes) -> Changes:
     """The change of network that gives communications their times where no trace has timed them."""
     if asked.machine is None:
-        what = "these traces do not say how long communications take"
-        raise InputError("traces", what, "name the --topology that is to carry them")
+        fault = "these traces do not say how long communications take"
+        raise InputError("traces", fault, "name the --topology that is to carry them")
     return Changes(machine=asked.machine)
 
 
@@ -162,8 +162,8 @@ def _check(ranks: Sequence[RankTrace], paths: Sequence[Path]) -> None:
                 str(path), f"is a second trace of rank {rank.rank}", "give each rank once"
             )
         if rank.steps != ranks[0].steps:
-            what = f"holds {rank.steps} steps, {paths[0].name} {ranks[0].steps}"
-            raise InputError(str(path), what, "give traces of the same steps")
+            fault = f"holds {rank.steps} steps, {paths[0].name} {ranks[0].steps}"
+            raise InputError(str(path), fault, "give traces of the same steps")
 
 
 def _played(ranks: Sequence[RankTrace], steps: int) -> Played:

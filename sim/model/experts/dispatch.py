@@ -14,8 +14,8 @@ from sim.program.routed import Routed
 def permute(layer: Layer) -> tuple[Operator, ...]:
     """Tokens are put in the order of the ranks that they go to."""
     forward, backward = _permute(layer, "permute"), _permute(layer, "permute grad")
-    own = Operator(name="permute", beside="router", forward=forward, input_gradient=backward)
-    return (own,) if forward else ()
+    operator = Operator(name="permute", beside="router", forward=forward, input_gradient=backward)
+    return (operator,) if forward else ()
 
 
 def dispatch(layer: Layer) -> Operator:

@@ -30,14 +30,14 @@ class Layer:
         """Raise `InputError` unless the experts' sizes divide."""
         run, own = self.run, self.own
         if own.experts % self.ep:
-            what = f"ep = {self.ep} does not divide experts = {own.experts}"
-            raise InputError("plan, ep", what, "change ep")
+            fault = f"ep = {self.ep} does not divide experts = {own.experts}"
+            raise InputError("plan, ep", fault, "change ep")
         if own.ffn % self.etp:
-            what = f"etp = {self.etp} does not divide ffn = {own.ffn}"
-            raise InputError("plan, etp", what, "lower it")
+            fault = f"etp = {self.etp} does not divide ffn = {own.ffn}"
+            raise InputError("plan, etp", fault, "lower it")
         if run.tp > 1 and not run.sharding.sequence_parallel:
-            what = "experts with tp > 1 take the tokens of each rank"
-            raise InputError("plan, sequence_parallel", what, "set it to true")
+            fault = "experts with tp > 1 take the tokens of each rank"
+            raise InputError("plan, sequence_parallel", fault, "set it to true")
 
     @cached_property
     def load(self) -> Load:
@@ -92,5 +92,5 @@ class Layer:
 def dropped(run: Execution) -> float:
     """The share of all that tokens send to experts that is dropped, in the mean of the layers."""
     layers = [own for kind in run.model.kinds for _, own in [specialised(kind, run)]]
-    shares = [Layer(own).load.dropped for own in layers if isinstance(own.block, Experts)]
+    shares = [Layer(layer).load.dropped for layer in layers if isinstance(layer.block, Experts)]
     return sum(shares) / len(shares) if shares else 0.0

@@ -25,7 +25,7 @@ def beside_tokens(operators: Sequence[Operator], items: Sequence[Items]) -> list
     for number, operator in enumerate(operators):
         partners = {"dispatch": shared[:-1], "combine": shared[-1:]}.get(operator.name, [])
         if partners and (place := _sending(rows[number])) is not None:
-            hidden = [kernel for one in partners for kernel in _taken(rows[one])]
+            hidden = [kernel for partner in partners for kernel in _taken(rows[partner])]
             call = rows[number][place]
             assert isinstance(call, Collective)
             if hidden:

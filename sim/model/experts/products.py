@@ -116,10 +116,10 @@ def _product(
     )
 
 
-def _awaited(layer: Layer, own: Items, fullest: Items) -> Items:
+def _awaited(layer: Layer, items: Items, fullest: Items) -> Items:
     if layer.load.fullest == layer.load.mean:
-        return own
-    return (*own, Lag(own=_kernels(own), fullest=_kernels(fullest)))
+        return items
+    return (*items, Lag(own=_kernels(items), fullest=_kernels(fullest)))
 
 
 def activate(layer: Layer) -> Operator:

@@ -51,9 +51,11 @@ def _router_gradients(layer: Layer, linear: Linear) -> Operator:
     cast back where the router is fp32 (Megatron-LM, moe/moe_utils.py,
     RouterGatingLinearFunction: forward TransformerEngine multiplies bf16 operands)."""
     run = layer.run
-    own = Operator(input_gradient=linear.input_gradient, weight_gradient=linear.weight_gradient)
+    operator = Operator(
+        input_gradient=linear.input_gradient, weight_gradient=linear.weight_gradient
+    )
     if not run.fusion.router_fp32 or run.width == 4:
-        return own
+        return operator
     wide = replace(linear, run=replace(linear.run, precision="tf32"))
     both = float(layer.tokens * run.model.hidden * (run.width + 4))
     casts = [MemoryBound(name=f"router {what} cast", bytes=both) for what in ("grad", "input")]

@@ -43,11 +43,11 @@ class Routing:
     def __post_init__(self) -> None:
         for key, law in (("exponent", "zipf"), ("alpha", "dirichlet")):
             if getattr(self, key) != 1.0 and self.law != law:
-                what = f'{key} = {getattr(self, key)} with law = "{self.law}"'
-                raise ValueError(f'{what}; set law = "{law}" or leave {key} out')
+                fault = f'{key} = {getattr(self, key)} with law = "{self.law}"'
+                raise ValueError(f'{fault}; set law = "{law}" or leave {key} out')
         if self.seed and self.law not in ("zipf", "dirichlet"):
-            what = f'seed = {self.seed}, but law = "{self.law}" draws nothing'
-            raise ValueError(f"{what}; leave it out")
+            fault = f'seed = {self.seed}, but law = "{self.law}" draws nothing'
+            raise ValueError(f"{fault}; leave it out")
         if (self.law == "file") != bool(self.file):
             raise ValueError(f'law = "{self.law}" and file = "{self.file}" do not go together')
 
@@ -129,8 +129,8 @@ def shares(
 
 def _counted(file: str, text: str, experts: int, layer: int | None, layers: int) -> Floats:
     if layer is None:
-        what = "counts of each layer need layers that are numbered"
-        raise InputError(f"routing file {file}", what, "set numbered = true beside routing")
+        fault = "counts of each layer need layers that are numbered"
+        raise InputError(f"routing file {file}", fault, "set numbered = true beside routing")
     try:
         with warnings.catch_warnings(category=UserWarning, action="error"):  # of an empty file
             counts = np.loadtxt(StringIO(text), delimiter=",", ndmin=2)
@@ -138,12 +138,12 @@ def _counted(file: str, text: str, experts: int, layer: int | None, layers: int)
         reason = str(error).splitlines()[0].partition(";")[0].rstrip(".")
         raise InputError(f"routing file {file}", reason, "write counts with commas") from None
     if counts.shape != (layers, experts):
-        what = f"has {counts.shape[0]} rows of {counts.shape[1]} counts"
+        fault = f"has {counts.shape[0]} rows of {counts.shape[1]} counts"
         remedy = f"write {layers} rows, one a layer, of {experts} counts, one an expert"
-        raise InputError(f"routing file {file}", what, remedy)
-    own: Floats = counts[layer]
-    if not np.isfinite(own).all() or own.min() < 0 or own.sum() <= 0:
-        what = f"row {layer + 1} has counts that are negative or add up to nothing"
-        raise InputError(f"routing file {file}", what, "write how many tokens each expert got")
-    share: Floats = own / own.sum()
+        raise InputError(f"routing file {file}", fault, remedy)
+    count: Floats = counts[layer]
+    if not np.isfinite(count).all() or count.min() < 0 or count.sum() <= 0:
+        fault = f"row {layer + 1} has counts that are negative or add up to nothing"
+        raise InputError(f"routing file {file}", fault, "write how many tokens each expert got")
+    share: Floats = count / count.sum()
     return share

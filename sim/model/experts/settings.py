@@ -33,21 +33,21 @@ class Experts:
 
     def __post_init__(self) -> None:
         if self.experts > _MOST_EXPERTS:
-            what = f"experts = {self.experts:,} is more than can be simulated"
-            raise ValueError(f"{what}; use at most {_MOST_EXPERTS:,}")
+            fault = f"experts = {self.experts:,} is more than can be simulated"
+            raise ValueError(f"{fault}; use at most {_MOST_EXPERTS:,}")
         if self.top_k > self.experts:
             raise ValueError(f"top_k = {self.top_k} of {self.experts} experts; use 1 to experts")
         if self.experts % self.groups or self.limit > self.groups:
-            what = f"groups = {self.groups}, limit = {self.limit} for {self.experts} experts"
-            raise ValueError(f"{what}; groups divide the experts, limit is at most groups")
+            fault = f"groups = {self.groups}, limit = {self.limit} for {self.experts} experts"
+            raise ValueError(f"{fault}; groups divide the experts, limit is at most groups")
         if self.groups > 1 and not self.limit:
-            what = f"groups = {self.groups} without limit restrict nothing"
-            raise ValueError(f"{what}; set limit, of how many a token takes, or leave groups out")
+            fault = f"groups = {self.groups} without limit restrict nothing"
+            raise ValueError(f"{fault}; set limit, of how many a token takes, or leave groups out")
         if self.limit and self.groups == 1:
             raise ValueError(f"limit = {self.limit} without groups; set groups or leave limit out")
         if self.limit * (self.experts // self.groups) < self.top_k and self.limit:
-            what = f"top_k = {self.top_k} of {self.limit} groups of {self.experts // self.groups}"
-            raise ValueError(f"{what}; lower top_k or groups, or raise limit")
+            fault = f"top_k = {self.top_k} of {self.limit} groups of {self.experts // self.groups}"
+            raise ValueError(f"{fault}; lower top_k or groups, or raise limit")
         if not (self.capacity == 0.0 or 0.0 < self.capacity <= self.experts):
             raise ValueError(f"capacity = {self.capacity} is outside (0, experts]; 0 drops none")
 

@@ -68,8 +68,8 @@ class Config:
         self.read.add(key)
         value = self.content.get(key)
         if value is None and not default:
-            what = f"{key} is missing in this {self.content.get('model_type')} config"
-            raise InputError(self.place, what, "add it, or take the config of the checkpoint")
+            fault = f"{key} is missing in this {self.content.get('model_type')} config"
+            raise InputError(self.place, fault, "add it, or take the config of the checkpoint")
         if value is None:
             return default[0]
         self._check(key, value, *(_kind(default[0]) if default else _POSITIVE))
@@ -86,23 +86,23 @@ class Config:
         `InputError`."""
         values: list[Any] = self(key, [])
         if values and len(values) != count:
-            what = f"{key} names {len(values)} layers of {count}"
-            raise InputError(self.place, what, "name each layer once")
+            fault = f"{key} names {len(values)} layers of {count}"
+            raise InputError(self.place, fault, "name each layer once")
         return values
 
     def some(self, key: str, count: int) -> list[int]:
         """A list of numbers of layers, of which there are `count`, empty where there is none.
         Raises `InputError`."""
         numbers: list[int] = self(key, [])
-        if beyond := [one for one in numbers if one not in range(count)]:
-            what = f"{key} names layer {beyond[0]!r}, but they are 0 to {count - 1}"
-            raise InputError(self.place, what, "take the config of the checkpoint")
+        if beyond := [number for number in numbers if number not in range(count)]:
+            fault = f"{key} names layer {beyond[0]!r}, but they are 0 to {count - 1}"
+            raise InputError(self.place, fault, "take the config of the checkpoint")
         return numbers
 
     def _check(self, key: str, value: Any, holds: Callable[[Any], bool], said: str) -> None:
         if not holds(value):
-            what = f"{key} = {value!r:.40} is no {said}"
-            raise InputError(self.place, what, "take the config of the checkpoint")
+            fault = f"{key} = {value!r:.40} is no {said}"
+            raise InputError(self.place, fault, "take the config of the checkpoint")
 
     def unread(self) -> list[str]:
         """A line for each key of the config that was not read and may matter."""
@@ -116,9 +116,9 @@ class Config:
         """Raise `InputError` for a value that the model here does not have."""
         if (value := self(key, allowed[0])) not in allowed:
             shown = " or ".join(map(repr, allowed))
-            what = f"{key} = {value!r} is not modelled"
+            fault = f"{key} = {value!r} is not modelled"
             raise InputError(
-                self.place, what, f"only {shown} is; describe the model in a TOML file"
+                self.place, fault, f"only {shown} is; describe the model in a TOML file"
             )
 
     def dropout(self, *keys: str) -> bool:

@@ -17,14 +17,14 @@ _NAMES = {
 def numerics(config: Config) -> Document:
     """The keys of `sim.model.model` that a config has; those of rotary positions may stand in a
     table of their own (`rope_parameters`, transformers 5)."""
-    own = _table(config, "rope_parameters")
-    content = {**config.content, **own}
+    table = _table(config, "rope_parameters")
+    content = {**config.content, **table}
     found: Document = {}
     for key, names in _NAMES.items():
         value = next((content[name] for name in names if _is_positive(content.get(name))), None)
         if value is not None:
             found[key] = float(value)
-    scaling = _table(config, "rope_scaling") or own
+    scaling = _table(config, "rope_scaling") or table
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "llama3" and _is_positive(scaling.get("factor")):
         found["rope_llama3"] = float(scaling["factor"])

@@ -112,8 +112,8 @@ def document(content: Mapping[str, Any], place: str) -> Document:
     """
     kind = str(content.get("model_type"))
     if kind in _REFUSED:
-        what = f"model_type = {kind!r} has {_REFUSED[kind]}, which is not modelled"
-        raise InputError(place, what, "describe a model like it in a TOML file")
+        fault = f"model_type = {kind!r} has {_REFUSED[kind]}, which is not modelled"
+        raise InputError(place, fault, "describe a model like it in a TOML file")
     if kind in _WRAPPED or (kind not in _TYPES and "text_config" in content):
         return _inner(content, kind, place)
     if kind not in _TYPES:

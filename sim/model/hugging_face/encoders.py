@@ -11,8 +11,8 @@ def bert(config: Config) -> Document:
     config.refuse_unless("position_embedding_type", "absolute")
     heads = config("architectures", ["BertForMaskedLM"])
     if not {"BertForMaskedLM", "BertForPreTraining"} & set(heads):
-        what = f"architectures = {heads!r}: this head is not modelled"
-        raise InputError(config.place, what, "known: BertForMaskedLM, BertForPreTraining")
+        fault = f"architectures = {heads!r}: this head is not modelled"
+        raise InputError(config.place, fault, "known: BertForMaskedLM, BertForPreTraining")
     tokens = length(config)
     drops = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     return with_biases(config, *drops) | usual(config) | {

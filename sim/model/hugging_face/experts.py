@@ -120,8 +120,8 @@ def llama4(config: Config) -> Document:
     chunk = config("attention_chunk_size", 0)
     own = [bare if none else {"chunk": chunk} if chunk else {} for none in unrotated(config)]
     if types and [one == "full_attention" for one in types] != unrotated(config):
-        what = "layer_types and no_rope_layers name different layers"
-        raise InputError(config.place, what, "only layers without positions may see all keys")
+        fault = "layer_types and no_rope_layers name different layers"
+        raise InputError(config.place, fault, "only layers without positions may see all keys")
     experts = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
     experts |= {"ffn": config("intermediate_size"), "shared": 1}
     config.read |= {"attn_scale", "attn_temperature_tuning", "floor_scale"}

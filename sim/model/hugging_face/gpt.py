@@ -164,8 +164,8 @@ def cohere2(config: Config) -> Document:
 def mpt(config: Config) -> Document:
     attention, hidden = config("attn_config", {}), config("d_model")
     if not attention.get("alibi") or attention.get("qk_ln") or not config("no_bias", True):
-        what = "attn_config without alibi, or with qk_ln, or no_bias = false is not modelled"
-        raise InputError(config.place, what, "describe the model in a TOML file")
+        fault = "attn_config without alibi, or with qk_ln, or no_bias = false is not modelled"
+        raise InputError(config.place, fault, "describe the model in a TOML file")
     config.read |= {"learned_pos_emb", "norm_type", "embedding_fraction", "init_device"}
     return with_biases(config, "resid_pdrop", "emb_pdrop") | {
         "layers": config("n_layers"),

@@ -64,8 +64,8 @@ def layer_types(config: Config, count: int) -> Sequence[str]:
     """The kinds of layers that the config lists, if it does. Raises `InputError`."""
     types: Sequence[str] = config.each("layer_types", count)
     if unknown := set(types) - set(_TYPES):
-        what = f"layer_types: {min(map(str, unknown))!r} is not modelled"
-        raise InputError(config.place, what, f"known: {', '.join(_TYPES)}")
+        fault = f"layer_types: {min(map(str, unknown))!r} is not modelled"
+        raise InputError(config.place, fault, f"known: {', '.join(_TYPES)}")
     return types
 
 

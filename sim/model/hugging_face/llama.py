@@ -119,7 +119,7 @@ def smollm3(config: Config) -> Document:
     config.refuse_unless("use_sliding_window", False)
     config.read |= {"sliding_window", "layer_types"}
     shape, kinds = llama(config, tied=True), unrotated(config)
-    return laid_out(shape, [("dense", {"positions": "none"} if one else {}) for one in kinds])
+    return laid_out(shape, [("dense", {"positions": "none"} if kind else {}) for kind in kinds])
 
 
 def unrotated(config: Config) -> list[bool]:

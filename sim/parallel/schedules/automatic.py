@@ -35,8 +35,8 @@ def zb_auto(costs: Costs, microbatches: int) -> Schedule:
         int(limit / kept[0] + 1e-6) for limit, kept in zip(costs.limits, costs.kept, strict=True)
     ]
     if min(room) < 1:
-        what = f"stage {room.index(0)} has no room for the activations of one microbatch"
-        raise InputError("plan, schedule_memory", what, "raise it")
+        fault = f"stage {room.index(0)} has no room for the activations of one microbatch"
+        raise InputError("plan, schedule_memory", fault, "raise it")
     count = min(microbatches, _SHORT * stages)
     found = [_improved(_Trial(costs, room, count, patience)) for patience in _PATIENCE]
     whole = (
@@ -94,8 +94,8 @@ def _improved(trial: _Trial) -> Ahead:
     for stage, more in islice(steps, _EFFORT // (3 * trial.microbatches * trial.stages)):
         changed = trial.fitted([count + more * (s == stage) for s, count in enumerate(best)])
         since += 1
-        if changed != best and (own := trial.seconds(changed)) < shortest * (1 - 1e-9):
-            best, shortest, since = changed, own, 0
+        if changed != best and (seconds := trial.seconds(changed)) < shortest * (1 - 1e-9):
+            best, shortest, since = changed, seconds, 0
         if since == 2 * trial.stages:
             break
     return best

@@ -47,13 +47,13 @@ def fitted(
     collectives = from_readings(readings, interconnect or NO_WIRES)
     rows = [collective.table for collective in collectives]
     if max(map(rows.count, rows), default=0) < _LEAST:
-        what = f"no collective of at least {_LEAST} sizes among several ranks"
-        raise InputError("readings", what, "measure more")
+        fault = f"no collective of at least {_LEAST} sizes among several ranks"
+        raise InputError("readings", fault, "measure more")
     if backend == "gloo":
         return _gloo(collectives)
     if interconnect is None:
-        what = "NCCL's constants belong to a kind of GPU and of network"
-        raise InputError("fitting", what, "name the cluster that was measured: --topology NAME")
+        fault = "NCCL's constants belong to a kind of GPU and of network"
+        raise InputError("fitting", fault, "name the cluster that was measured: --topology NAME")
     return _nccl(collectives, interconnect)
 
 

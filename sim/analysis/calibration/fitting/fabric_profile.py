@@ -81,9 +81,9 @@ def measured(name: str) -> list[MeasuredCollective]:
     count = sum(reading.samples for reading in readings)
     samples = profile.provenance.get("samples", count)
     if samples != count:
-        what = f"samples = {samples}, but the readings in {profile.measurements} have {count}"
+        fault = f"samples = {samples}, but the readings in {profile.measurements} have {count}"
         remedy = "take the CSV that the profile came with, or correct samples"
-        raise InputError(catalog.place(path), what, remedy)
+        raise InputError(catalog.place(path), fault, remedy)
     topology = profile.provenance.get("topology")
     return from_readings(readings, fabric_of(str(topology)) if topology else NO_WIRES)
 

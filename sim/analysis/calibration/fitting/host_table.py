@@ -18,23 +18,23 @@ def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
     left they stay unknown. Each tensor of a list is paid for by the operators on lists.
     """
     known: dict[tuple[str, str], OperatorTime] = {}
-    for one in times:
-        shown = {name: known.get((name, one.phase)) for name in one.operators}
-        new = {name: one.operators[name] for name, own in shown.items() if own is None}
-        before = [(own, one.operators[name]) for name, own in shown.items() if own is not None]
-        left = one.seconds - sum(own.seconds * count for own, count in before)
-        each = one.each - sum(own.each * count for own, count in before)
+    for time in times:
+        shown = {name: known.get((name, time.phase)) for name in time.operators}
+        new = {name: time.operators[name] for name, own in shown.items() if own is None}
+        before = [(own, time.operators[name]) for name, own in shown.items() if own is not None]
+        left = time.seconds - sum(own.seconds * count for own, count in before)
+        each = time.each - sum(own.each * count for own, count in before)
         if not new or left < 0.0:
             continue
         lists = sum(count for name, count in new.items() if _on_lists(name))
         for name in new:
-            known[name, one.phase] = OperatorTime(
+            known[name, time.phase] = OperatorTime(
                 operator=name,
-                phase=one.phase,
+                phase=time.phase,
                 seconds=left / sum(new.values()),
                 each=max(each, 0.0) / lists if _on_lists(name) else 0.0,
-                spread=one.spread,
-                calls=one.calls,
+                spread=time.spread,
+                calls=time.calls,
             )
     return tuple(known.values())
 

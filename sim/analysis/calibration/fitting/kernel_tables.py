@@ -53,8 +53,8 @@ def read(
             events = events_of(path)
             on_cpu = not any(event.get("cat") == "kernel" for event in events)
             if on_cpu != (generation == "cpu"):
-                what = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
-                raise InputError(str(path), what, "name the device that it was recorded on")
+                fault = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
+                raise InputError(str(path), fault, "name the device that it was recorded on")
             calls += host_calls(events)
             timed: Iterable[tuple[Kernel, float]] = products(events)
         else:

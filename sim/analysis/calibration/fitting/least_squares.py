@@ -24,8 +24,8 @@ def minimised(
     try:
         from scipy.optimize import least_squares  # type: ignore[import-untyped]  # ships no types
     except ImportError:
-        what, remedy = "needs scipy, which is not installed", "pip install 'clustersim[calibrate]'"
-        raise InputError("fitting", what, remedy) from None
+        fault, remedy = "needs scipy, which is not installed", "pip install 'clustersim[calibrate]'"
+        raise InputError("fitting", fault, remedy) from None
 
     def residuals(logs: Sequence[float]) -> list[float]:
         return errors(logs) + [pull * (x - x0) for x, x0 in zip(logs, start, strict=True)]

@@ -53,6 +53,6 @@ def toml(tables: dict[str, Any]) -> str:
     try:
         import tomli_w
     except ImportError:
-        what, remedy = "tomli-w is not installed", "pip install 'clustersim[calibrate]'"
-        raise InputError("calibration", what, remedy) from None
+        fault, remedy = "tomli-w is not installed", "pip install 'clustersim[calibrate]'"
+        raise InputError("calibration", fault, remedy) from None
     return str(tomli_w.dumps(tables, multiline_strings=False))

@@ -92,8 +92,8 @@ def _check(backend: Backend) -> None:
     if not dist.is_available():
         raise InputError("sim calibrate", "this torch has no torch.distributed", "install another")
     if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
-        what = "there is no CUDA device, or no NCCL in this torch"
-        raise InputError("--backend nccl", what, "use --backend gloo")
+        fault = "there is no CUDA device, or no NCCL in this torch"
+        raise InputError("--backend nccl", fault, "use --backend gloo")
 
 
 def _free_memory(backend: Backend) -> float:
@@ -156,11 +156,11 @@ def _on_rank(
                 file.write(operation_times.line(measured))
 
 
-def _of_rank_0(own: Told) -> Told:
+def _of_rank_0(told: Told) -> Told:
     """What rank 0 says."""
     import torch.distributed as dist
 
-    shared = [own]
+    shared = [told]
     dist.broadcast_object_list(shared, 0)
     return shared[0]
 

@@ -106,11 +106,11 @@ def _forward(
     for call in calls:
         count, _ = _passes(call, device, 1, _counted(device))
         timing, samples = summary(seconds[call.name]), len(seconds[call.name])
-        one = HostTime(
+        host_time = HostTime(
             name=call.name, phase="forward", operators=count, seconds=timing.seconds,
             spread=timing.spread, calls=samples,
         )  # fmt: skip
-        found.append(one)
+        found.append(host_time)
     return found, wholes
 
 
@@ -252,7 +252,7 @@ def _counted(device: str, counters: bool = False) -> Callable[[Call], Counter[st
                 self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
             ) -> Any:
                 out = func(*args, **(kwargs or {}))
-                named = [one for one in leaves((args, out)) if isinstance(one, torch.Tensor)]
+                named = [leaf for leaf in leaves((args, out)) if isinstance(leaf, torch.Tensor)]
                 name = func._overloadpacket.__name__
                 there = [one for one in named if one.device.type == device]
                 counter = counters and all(one.dim() == 0 for one in named)

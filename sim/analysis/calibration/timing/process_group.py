@@ -99,8 +99,10 @@ def run(task: Task, ranks: int, *arguments: Any, device: str = "cpu", threads: i
     started = launched()
     if started is not None:
         if started != ranks:
-            what = f"torchrun started {started} ranks, the scenario has {ranks}"
-            raise InputError("torchrun", what, f"--nproc-per-node={ranks}, or --set gpus={started}")
+            fault = f"torchrun started {started} ranks, the scenario has {ranks}"
+            raise InputError(
+                "torchrun", fault, f"--nproc-per-node={ranks}, or --set gpus={started}"
+            )
         return member_of(store="env://").execute(own_rank())
     if ranks == 1:
         return task(0, *arguments)

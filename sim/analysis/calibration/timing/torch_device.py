@@ -11,11 +11,11 @@ def require(device: str, command: str = "sim calibrate") -> None:
     try:
         import torch
     except ImportError:
-        what, remedy = "needs torch, which is not installed", "pip install 'clustersim[calibrate]'"
-        raise InputError(command, what, remedy) from None
+        fault, remedy = "needs torch, which is not installed", "pip install 'clustersim[calibrate]'"
+        raise InputError(command, fault, remedy) from None
     if device == "cuda" and not torch.cuda.is_available():
-        what = "torch sees no CUDA device"
-        raise InputError("--device cuda", what, "check nvidia-smi, or take --device cpu")
+        fault = "torch sees no CUDA device"
+        raise InputError("--device cuda", fault, "check nvidia-smi, or take --device cpu")
 
 
 # glibc's <malloc.h>.

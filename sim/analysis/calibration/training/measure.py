@@ -132,8 +132,8 @@ def _device_file(scenario: BaseScenario) -> str:
         "device", catalog.document("topologies", path).get("device")
     )
     if not isinstance(named, str):
-        what = "describes its device itself, so that no profile can refine it"
-        raise InputError(catalog.place(path), what, 'name one: device = "cpu"')
+        fault = "describes its device itself, so that no profile can refine it"
+        raise InputError(catalog.place(path), fault, 'name one: device = "cpu"')
     return named
 
 
@@ -159,7 +159,7 @@ def measure_script(
     played = RecordedScenario(name=name, record=recordings, topology=topology, stack=stack)
     result = run(kind.load(played, settings))
     measurement = _ran([str(script), *arguments], device, world, steps)
-    peak = max(Memory(own).peak().allocated for own in recordings)
+    peak = max(Memory(recording).peak().allocated for recording in recordings)
     return compare(
         name,
         measurement,

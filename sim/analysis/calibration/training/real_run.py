@@ -107,9 +107,9 @@ class RealRun:
                 return self._measurement()
             finally:
                 self._protocol.close()
-        what = f"ended after {self.done} of {self.plan.rounds * self.plan.steps} steps"
+        fault = f"ended after {self.done} of {self.plan.rounds * self.plan.steps} steps"
         remedy = f"take --steps {max(self.done - 1, 1)}, or less"
-        raise InputError("sim measure", f"{what} behind the first", remedy)
+        raise InputError("sim measure", f"{fault} behind the first", remedy)
 
     def _steps(self) -> Generator[None, None, None]:
         """The protocol."""
@@ -243,7 +243,7 @@ class RealRun:
                     yield kept.grad
 
     def _measurement(self) -> JobMeasurement:
-        own = JobMeasurement(
+        job_measurement = JobMeasurement(
             rounds=tuple(self.rounds),
             parameters=sum(int(weight.numel()) for weight in self.parameters.values()),
             peak=self.peak,
@@ -251,9 +251,9 @@ class RealRun:
             machine=machine(self.device),
         )
         if self._ranks == 1:
-            return own
+            return job_measurement
         gathered: list[Any] = [None] * self._ranks
-        self.torch.distributed.all_gather_object(gathered, own)
+        self.torch.distributed.all_gather_object(gathered, job_measurement)
         return joined(gathered)
 
 

@@ -87,8 +87,8 @@ def _check_memory(job: Job, name: str) -> None:
     needed = _MARGIN * memory(job, training_step(job), 0).total * job.plan.data_parallel
     host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > host:
-        what = f"takes up to {needed / 2**30:.1f} GiB of this host's {host / 2**30:.1f} GiB"
-        raise InputError(name, what, "take fewer layers (model.layers), or a larger machine")
+        fault = f"takes up to {needed / 2**30:.1f} GiB of this host's {host / 2**30:.1f} GiB"
+        raise InputError(name, fault, "take fewer layers (model.layers), or a larger machine")
 
 
 def _check_model(job: Job, name: str) -> None:
@@ -97,8 +97,8 @@ def _check_model(job: Job, name: str) -> None:
     if model.blocks or set(model.kinds) != {"dense"}:
         foreign.append(f"pattern = {model.pattern!r}")
     if foreign:
-        what = f"a module with {', '.join(foreign)} is not built"
-        raise InputError(f"{name}, model", what, "GPT, Llama and BERT families are")
+        fault = f"a module with {', '.join(foreign)} is not built"
+        raise InputError(f"{name}, model", fault, "GPT, Llama and BERT families are")
 
 
 def _foreign(model: Transformer) -> list[str]:
@@ -117,23 +117,25 @@ def _check_plan(job: Job, name: str, device: str) -> None:
     plan, where = job.plan, f"{name}, plan"
     for axis in ("tp", "pp", "cp"):
         if getattr(plan, axis) > 1:
-            what = f"{axis} = {getattr(plan, axis)} is not measured"
-            raise InputError(where, what, f"set {axis} = 1; DDP (zero = 0) and FSDP (zero = 3) are")
+            fault = f"{axis} = {getattr(plan, axis)} is not measured"
+            raise InputError(
+                where, fault, f"set {axis} = 1; DDP (zero = 0) and FSDP (zero = 3) are"
+            )
     if plan.data_parallel > 1 and plan.zero not in (0, 3):
-        what = f"zero = {plan.zero} is not measured"
-        raise InputError(where, what, "set zero = 0 (DDP) or 3 (FSDP)")
+        fault = f"zero = {plan.zero} is not measured"
+        raise InputError(where, fault, "set zero = 0 (DDP) or 3 (FSDP)")
     if plan.recompute not in MODES or job.rule.saves:
-        what = "recomputation by modules or operators is not measured"
-        raise InputError(where, what, 'set recompute = "none", "selective" or "full"')
+        fault = "recomputation by modules or operators is not measured"
+        raise InputError(where, fault, 'set recompute = "none", "selective" or "full"')
     if plan.optimizer not in _OPTIMIZERS or plan.moments != "fp32":
-        what = f"optimizer = {plan.optimizer!r}, moments = {plan.moments!r} is not measured"
-        raise InputError(where, what, f"one of {', '.join(_OPTIMIZERS)} in fp32 is")
+        fault = f"optimizer = {plan.optimizer!r}, moments = {plan.moments!r} is not measured"
+        raise InputError(where, fault, f"one of {', '.join(_OPTIMIZERS)} in fp32 is")
     if plan.lora is not None:
         raise InputError(where, "adapters are not measured", "leave out lora")
     if plan.precision not in PRECISIONS or (plan.precision == "tf32" and device == "cpu"):
         offered = "fp32 or bf16" if device == "cpu" else "fp32, tf32 or bf16"
-        what = f"precision = {plan.precision!r} is not measured"
-        raise InputError(where, what, f"set {offered}")
+        fault = f"precision = {plan.precision!r} is not measured"
+        raise InputError(where, fault, f"set {offered}")
 
 
 def _check_stack(job: Job, device: str) -> None:
@@ -144,5 +146,5 @@ def _check_stack(job: Job, device: str) -> None:
     if job.stack.graph and device == "cpu":
         raise InputError(where, "a CPU has no CUDA graphs", 'set stack = "pytorch-cpu"')
     if foreign:
-        what = f"has kernels that plain torch does not have ({', '.join(foreign)})"
-        raise InputError(where, what, 'set stack = "pytorch-eager", or "pytorch-cpu" on CPUs')
+        fault = f"has kernels that plain torch does not have ({', '.join(foreign)})"
+        raise InputError(where, fault, 'set stack = "pytorch-eager", or "pytorch-cpu" on CPUs')

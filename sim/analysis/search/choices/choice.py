@@ -46,11 +46,11 @@ class Choice:
         words = None if self.words is None else list(self.words())
         for value in values:
             if words is None and not value.isdecimal():
-                what = f"{self.name} = {value!r} is not a number"
-                raise InputError(option, what, f"write {self.name}=4")
+                fault = f"{self.name} = {value!r} is not a number"
+                raise InputError(option, fault, f"write {self.name}=4")
             if words and value not in words and not (self.open and option == "--only"):
-                what = f"{self.name} = {value!r} is not one"
-                raise InputError(option, what, nearest(value, words))
+                fault = f"{self.name} = {value!r} is not one"
+                raise InputError(option, fault, nearest(value, words))
 
     def _tried(self, space: Space, plan: Plan) -> Iterator[Any]:
         only, without = space.only.get(self.name), space.without.get(self.name, ())

@@ -46,9 +46,9 @@ def _pattern(given: Given) -> str:
         return "experts" if word == "1" else f"experts, {int(word) - 1} dense"
     runs = re.findall(r"\[([01])\](?:\*(\d+))?", word)
     if "+".join(f"[{kind}]" + (f"*{often}" if often else "") for kind, often in runs) != word:
-        what = f"{word!r} is not known"
+        fault = f"{word!r} is not known"
         raise InputError(
-            "argument moe-layer-freq", what, "write a number, or a list: ([0]*3+[1]*58)"
+            "argument moe-layer-freq", fault, "write a number, or a list: ([0]*3+[1]*58)"
         )
     named = [f"{often or 1} {'experts' if kind == '1' else 'dense'}" for kind, often in runs]
     return ", ".join(named)

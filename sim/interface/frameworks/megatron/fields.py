@@ -78,13 +78,15 @@ class Sections:
 
     def reads_from(self, section: str) -> bool:
         """Whether these are fields of something else than the model."""
-        others = section != self.model and any(re.fullmatch(one, section) for one in self.reads)
+        others = section != self.model and any(
+            re.fullmatch(pattern, section) for pattern in self.reads
+        )
         return not section or others
 
     def order(self, key: str) -> int:
         """How late a key is read, -1 for one of no section."""
         section = key.rpartition(".")[0]
-        found = [i for i, one in enumerate(self.reads) if re.fullmatch(one, section)]
+        found = [i for i, pattern in enumerate(self.reads) if re.fullmatch(pattern, section)]
         return found[0] if found else -1
 
 

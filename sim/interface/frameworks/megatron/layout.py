@@ -143,8 +143,8 @@ def _write_precision(keys: Keys) -> dict[str, tuple[str, ...]]:
     recipe = keys.get("plan.recipe") or "current-scaling"
     word = next((word for word, own in _RECIPES.items() if own == recipe), None)
     if precision != "fp8" or word is None:
-        what = f"Megatron-LM has no {f'recipe {recipe}' if precision == 'fp8' else precision}"
-        raise InputError("plan.precision", what, "take bf16, fp16 or fp8")
+        fault = f"Megatron-LM has no {f'recipe {recipe}' if precision == 'fp8' else precision}"
+        raise InputError("plan.precision", fault, "take bf16, fp16 or fp8")
     return {"bf16": (), "fp8-format": ("hybrid",), "fp8-recipe": (word,)}
 
 

@@ -115,8 +115,8 @@ def _write_qk_norm(keys: Keys) -> dict[str, tuple[str, ...]]:
     """Of each head, as the other norms are."""
     kind = keys.get("model.qk_norm", "none")
     if kind not in ("none", "rmsnorm"):
-        what = f"qk_norm = {kind!r} has no argument"
-        raise InputError("model", what, "write them by hand")
+        fault = f"qk_norm = {kind!r} has no argument"
+        raise InputError("model", fault, "write them by hand")
     return {"qk-layernorm": ()} if kind == "rmsnorm" else {}
 
 

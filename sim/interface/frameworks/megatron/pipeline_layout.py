@@ -25,11 +25,11 @@ def read(given: Given) -> dict[str, Any]:
     chunks, stages = _unrolled(text).split("|"), integer(given, "pipeline-model-parallel-size", 1)
     own = "".join(chunks)
     if set(own) - set("EtmL") or own != "E" + "t" * own.count("t") + "m" * own.count("m") + "L":
-        what = f"{text!r:.60} is no row of E, t, m and L"
-        raise InputError(f"argument {ARGUMENT}", what, 'write it like "Ett|(tt|)*6ttL"')
+        fault = f"{text!r:.60} is no row of E, t, m and L"
+        raise InputError(f"argument {ARGUMENT}", fault, 'write it like "Ett|(tt|)*6ttL"')
     if len(chunks) % stages:
-        what = f"{len(chunks)} parts do not divide among {stages} stages"
-        raise InputError(f"argument {ARGUMENT}", what, "write as many for each")
+        fault = f"{len(chunks)} parts do not divide among {stages} stages"
+        raise InputError(f"argument {ARGUMENT}", fault, "write as many for each")
     count = len(chunks) // stages
     keys: dict[str, Any] = {"plan.layers": [chunk.count("t") for chunk in chunks]}
     return keys | ({"plan.interleave": count, "plan.schedule": "interleaved"} if count > 1 else {})
@@ -62,8 +62,8 @@ def _unrolled(text: str) -> str:
         often = int(match[2]) if len(match[2]) < 7 else _MOST + 1
         written += often * len(match[1])
         if written > _MOST:
-            what = f"{text!r:.60} is longer than a model"
-            raise InputError(f"argument {ARGUMENT}", what, "write as many layers as there are")
+            fault = f"{text!r:.60} is longer than a model"
+            raise InputError(f"argument {ARGUMENT}", fault, "write as many layers as there are")
         return match[1] * often
 
     for times in _TIMES:

@@ -39,8 +39,8 @@ class Efficiency:
         for key in ("critical_batch", "least_samples"):
             value = getattr(self, key)
             if not 0.0 < value < inf:
-                what = f"{key} = {value:g} is no number of samples"
-                raise InputError("sharing.efficiency", what, "give a positive one, e.g. 1e6")
+                fault = f"{key} = {value:g} is no number of samples"
+                raise InputError("sharing.efficiency", fault, "give a positive one, e.g. 1e6")
 
     @property
     def least_steps(self) -> float:
@@ -118,8 +118,8 @@ def efficiency_of(
     weights, state, passed = task.start, optimizer.start(task.start.size), [task.start]
     while not task.loss(weights) <= target:
         if len(passed) > most:
-            what = f"the loss is not {target:g} after {most:,} steps of {workers} workers"
-            raise InputError("sharing.learning.target", what, "raise it, or change the rate")
+            fault = f"the loss is not {target:g} after {most:,} steps of {workers} workers"
+            raise InputError("sharing.learning.target", fault, "raise it, or change the rate")
         step = len(passed)
         slope = np.mean([task.gradient(weights, rank, step) for rank in range(workers)], axis=0)
         weights, state = optimizer.step(weights, slope, state)
@@ -128,6 +128,6 @@ def efficiency_of(
     places = passed[: steps : -(-steps // _PLACES)]
     scale = noise_scale(task, places, batch)
     if not 0.0 < scale.batch < inf:
-        what = "gradients without noise, or of noise alone, have no critical batch"
-        raise InputError("sharing.learning", what, "give the curve, or another target")
+        fault = "gradients without noise, or of noise alone, have no critical batch"
+        raise InputError("sharing.learning", fault, "give the curve, or another target")
     return Efficiency.through(scale.batch, workers * batch, steps * workers * batch)

@@ -146,5 +146,5 @@ def _refuse_chance(module: Any) -> None:
         counting = isinstance(part, counts) and part.track_running_stats
         drawing = isinstance(part, draws) and part.p > 0.0
         if part.training and (counting or drawing):
-            what = f"{name or 'module'}: {type(part).__name__} draws or counts while it trains"
-            raise InputError("task", what, "leave it out, or call its eval()")
+            fault = f"{name or 'module'}: {type(part).__name__} draws or counts while it trains"
+            raise InputError("task", fault, "leave it out, or call its eval()")

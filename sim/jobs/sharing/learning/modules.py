@@ -122,5 +122,5 @@ def needed(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        what, remedy = f"this task needs {error.name}", "pip install 'clustersim[learning]'"
-        raise InputError("sharing.learning.task", what, remedy) from None
+        fault, remedy = f"this task needs {error.name}", "pip install 'clustersim[learning]'"
+        raise InputError("sharing.learning.task", fault, remedy) from None

@@ -13,22 +13,22 @@ Task = LearningTask | str | os.PathLike[str]
 _REMEDY = "see docs/sharing.md, What it learns"
 
 
-def own_task(own: Task, **options: Any) -> LearningTask:
+def own_task(task: Task, **options: Any) -> LearningTask:
     """The task itself, or what the file's `task(*, size, batch, workers, unlike, seed)` returns: a
     `sim.jobs.sharing.learning.module.Module`, or another `LearningTask`.
 
     The file is run as it is. Raises `InputError` where there is none, where it fails, and where
     that is no task.
     """
-    if isinstance(own, str | os.PathLike):
-        where = f"--task {os.fspath(own)}"
-        made = _made(Path(own), where, options)
-        what = "has no function task(*, size, batch, workers, unlike, seed) that returns one"
+    if isinstance(task, str | os.PathLike):
+        where = f"--task {os.fspath(task)}"
+        made = _made(Path(task), where, options)
+        fault = "has no function task(*, size, batch, workers, unlike, seed) that returns one"
     else:
-        where, made, what = "task", own, f"a {type(own).__name__} is none"
+        where, made, fault = "task", task, f"a {type(task).__name__} is none"
     missing = [part for part in ("name", "start", "gradient", "loss") if not hasattr(made, part)]
     if missing:
-        told = what if made is None else f"{what}: without {missing[0]}"
+        told = fault if made is None else f"{fault}: without {missing[0]}"
         raise InputError(where, told, _REMEDY)
     return cast(LearningTask, made)
 

@@ -68,8 +68,8 @@ class AsyncLocalSGD(ServerBased):
         return FP32
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
-        own = ServerBased.kept(self, parameters, width, workers)
-        return {**own, "start of the round": width * parameters}
+        kept = ServerBased.kept(self, parameters, width, workers)
+        return {**kept, "start of the round": width * parameters}
 
     def averaged(self, workers: int) -> float:
         return float(max(self.delay, self.buffer))

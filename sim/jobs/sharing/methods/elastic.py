@@ -29,8 +29,8 @@ class Elastic(ServerBased):
 
     def check(self, workers: int, nodes: int, where: str) -> None:
         if self.moving_rate > workers:
-            what = f"moving_rate = {self.moving_rate} of {workers} workers goes past the centre"
-            raise InputError(where, what, f"set it to at most {workers}")
+            fault = f"moving_rate = {self.moving_rate} of {workers} workers goes past the centre"
+            raise InputError(where, fault, f"set it to at most {workers}")
         ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
 
     @property
@@ -44,8 +44,8 @@ class Elastic(ServerBased):
         return float(workers)
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
-        own = ServerBased.kept(self, parameters, width, workers)
-        return {**own, "centre": width * parameters}
+        kept = ServerBased.kept(self, parameters, width, workers)
+        return {**kept, "centre": width * parameters}
 
     def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
         return {}

@@ -44,8 +44,8 @@ class Federated(ServerBased):
         return True
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
-        own = ServerBased.kept(self, parameters, width, workers)
-        return {**own, "start of the round": width * parameters}
+        kept = ServerBased.kept(self, parameters, width, workers)
+        return {**kept, "start of the round": width * parameters}
 
     def averaged(self, workers: int) -> float:
         return max(1.0, self.fraction * workers * (1.0 - self.late))

@@ -106,8 +106,8 @@ class Gossip(Sharing):
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         """Weights of every neighbour as they arrive, one where a worker has one at a time."""
         most = max(map(len, self.neighbours(workers))) if self.algorithm == "d_psgd" else 1
-        own = Sharing.kept(self, parameters, width, workers)
-        return {**own, "neighbours' weights": most * width * parameters}
+        kept = Sharing.kept(self, parameters, width, workers)
+        return {**kept, "neighbours' weights": most * width * parameters}
 
     def start(self, pool: WorkerPool) -> None:
         loops = {"d_psgd": d_psgd, "ad_psgd": ad_psgd, "sgp": push_sum, "random_pairs": in_pairs}

@@ -48,14 +48,14 @@ class Hogwild(Sharing):
 
     def check(self, workers: int, nodes: int, where: str) -> None:
         if nodes > 1:
-            what = f"hogwild on {nodes} nodes, which share no memory"
-            raise InputError(where, what, "use fewer workers, or an asynchronous parameter server")
+            fault = f"hogwild on {nodes} nodes, which share no memory"
+            raise InputError(where, fault, "use fewer workers, or an asynchronous parameter server")
         Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
 
     def start(self, pool: WorkerPool) -> None:
         if pool.cluster.topology.host is None:
-            what = f"hogwild, but {pool.cluster.topology.name} does not say what its hosts are"
-            raise InputError("sharing", what, "give the topology a [host] table")
+            fault = f"hogwild, but {pool.cluster.topology.name} does not say what its hosts are"
+            raise InputError("sharing", fault, "give the topology a [host] table")
         pool.train(lock_free(self, pool))
 
 

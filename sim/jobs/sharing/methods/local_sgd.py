@@ -105,8 +105,8 @@ class LocalSGD(Sharing):
 
     def check(self, workers: int, nodes: int, where: str) -> None:
         if workers % self.site:
-            what = f"site = {self.site} workers, of which {workers} are no whole number of sites"
-            raise InputError(where, what, f"set workers to a multiple of {self.site}")
+            fault = f"site = {self.site} workers, of which {workers} are no whole number of sites"
+            raise InputError(where, fault, f"set workers to a multiple of {self.site}")
         Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
 
     @property
@@ -127,12 +127,12 @@ class LocalSGD(Sharing):
         """Where the round began and the outer momentum; with overlap also the outer gradients that
         are on their way."""
         copies = 2 if self.outer_momentum else 1
-        own = Sharing.kept(self, parameters, width, workers)
-        own["outer state"] = copies * FP32 * parameters
+        kept = Sharing.kept(self, parameters, width, workers)
+        kept["outer state"] = copies * FP32 * parameters
         if self.overlap:
             away = min(self.fragments, 1 + (self.overlap - 1) // self.calendar.stretch)
-            own["on their way"] = away / self.fragments * FP32 * parameters
-        return own
+            kept["on their way"] = away / self.fragments * FP32 * parameters
+        return kept
 
     @property
     def outer_reach(self) -> float:
@@ -229,8 +229,8 @@ class OuterSteps:
         gradient = yield from worker.exchange(self.joined, "all-reduce")
         yield from worker.decode(piece.averaging.messages(piece.barrier), piece.share)
         self.agreed, self.state = self.outer.step(self.agreed, gradient, self.state)
-        weights, own = worker.weights.copy(), worker.weights[piece.elements]
+        weights, weight = worker.weights.copy(), worker.weights[piece.elements]
         weights[piece.elements] = (
-            self.agreed if not keep else keep * own + (1.0 - keep) * self.agreed
+            self.agreed if not keep else keep * weight + (1.0 - keep) * self.agreed
         )
         worker.weights = weights

@@ -76,10 +76,10 @@ class ParameterServer(ServerBased):
         return self.mode in ("async", "ssp")
 
     def merging(self, optimizer: Optimizer, size: int) -> Merging:
-        own = ServerBased.merging(self, optimizer, size)
+        merging = ServerBased.merging(self, optimizer, size)
         compensate = DelayCompensated(self.compensation, self.adaptive)
         return replace(
-            own, buffer=self.buffer, compensate=compensate if self.compensation else None
+            merging, buffer=self.buffer, compensate=compensate if self.compensation else None
         )
 
     def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
@@ -90,8 +90,10 @@ class ParameterServer(ServerBased):
             "weights that workers have read": workers * bool(self.compensation),
             "mean squares": self.adaptive,
         }
-        own = ServerBased.kept_by_server(self, parameters, workers)
-        return own | {name: count * FP32 * parameters for name, count in copies.items() if count}
+        kept_by_server = ServerBased.kept_by_server(self, parameters, workers)
+        return kept_by_server | {
+            name: count * FP32 * parameters for name, count in copies.items() if count
+        }
 
     @property
     def details(self) -> list[str]:
@@ -110,8 +112,8 @@ class ParameterServer(ServerBased):
         return [modes[self.mode], *(name for name, holds in told.items() if holds)]
 
     def update_seconds(self, workers: int, work: Workload) -> float:
-        own = ServerBased.update_seconds(self, workers, work)
-        return own * (work.most_buckets(self.bucket) if self.overlap else 1)
+        update_seconds = ServerBased.update_seconds(self, workers, work)
+        return update_seconds * (work.most_buckets(self.bucket) if self.overlap else 1)
 
     @property
     def optimizer_elsewhere(self) -> bool:
@@ -122,8 +124,8 @@ class ParameterServer(ServerBased):
 
     def check(self, workers: int, nodes: int, where: str) -> None:
         if self.backup >= workers:
-            what = f"backup = {self.backup} of {workers} workers: nobody is left to wait for"
-            raise InputError(where, what, f"set backup to at most {workers - 1}")
+            fault = f"backup = {self.backup} of {workers} workers: nobody is left to wait for"
+            raise InputError(where, fault, f"set backup to at most {workers - 1}")
         ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
 
     def start(self, pool: WorkerPool) -> None:
