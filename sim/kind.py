@@ -91,8 +91,8 @@ class Speeds(Protocol):
 
 
 def set_up(scenario: BaseScenario, *, task: Any = None, brief: bool = False) -> Setup:
-    """What is played: names resolved, misfits refused. Workers learn a `task` where they learn;
-    `brief` leaves out what only pictures need. Raises `InputError`."""
+    """The setup of a scenario: names resolved, misfits refused. Workers learn a `task` where they
+    learn; `brief` leaves out all that only pictures need. Raises `InputError`."""
     return cast(Setup, _module(scenario).set_up(scenario, task=task, brief=brief))
 
 
@@ -204,7 +204,7 @@ def _home(folder: ModuleType) -> str:
 
 
 def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
-    """What a document with these keys is read as."""
+    """The class of a document with these keys."""
     keys = set(keys)
     if keys <= {field.name for field in fields(Scenario)}:
         return Scenario
@@ -319,7 +319,7 @@ def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
 
 
 def _meant(key: str, keys: Sequence[str]) -> str:
-    """What somebody who gave an unknown key may have meant."""
+    """Keys that the author of an unknown key may have meant."""
     head = head_of(key)
     tables = [name for name, table in _TABLES.items() if head in (f.name for f in fields(table))]
     if tables:

@@ -1,4 +1,4 @@
-"""What a collective library is asked: a call, and the hardware as the library finds it."""
+"""Questions to a collective library: a call, and the hardware as the library finds it."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class CallCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interconnect:
-    """What a collective library detects of the hardware.
+    """The hardware as a collective library detects it.
 
     Bandwidths are line rates each way: `port_bandwidth` of one GPU's NVLink (or PCIe) port,
     `nic_bandwidth` of one NIC; the library's achievable fractions are its own constants.

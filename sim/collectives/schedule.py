@@ -1,4 +1,4 @@
-"""The one way to write a collective: rounds of sends.
+"""Collectives as rounds of sends; every algorithm is written this way.
 
 A module of `sim.collectives.algorithms` offers an algorithm as functions named like the collectives
 (`all_reduce`, `all_gather`, ...), each from a number of ranks to a `CollectiveSchedule`. Everything

@@ -20,7 +20,7 @@ _SHOWN = 60  # characters of a value that a message quotes
 
 
 def fault_of(value: float) -> str:
-    """What is wrong with a number; empty where it can mean something.
+    """The fault of a number; empty if the number can mean something.
 
     >>> fault_of(float("nan")), fault_of(1e-300), fault_of(0.0)
     ('is not a finite number', 'is not between 1e-27 and 1e+27 in size', '')

@@ -162,7 +162,7 @@ def state(look: Look, name: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    """What a path is called wherever the program and the user's folder lie.
+    """The name of a path, independent of where the program and the user's folder lie.
 
     >>> name_of(packaged_root() / "models" / "bert-large.toml"), name_of(Path("mine.toml"))
     ('<packaged>/models/bert-large.toml', 'mine.toml')

@@ -342,7 +342,7 @@ def _tagged_in(kind: Any) -> Tagged | None:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """What to say to someone who wrote a word that is not known.
+    """The answer to an unknown word: similar words, or all known ones.
 
     >>> nearest("microbach", ["microbatch", "tp"]), nearest("x", ["tp", "pp"])
     ("did you mean 'microbatch'?", 'known: tp, pp')

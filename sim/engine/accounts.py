@@ -32,7 +32,7 @@ def accounts(record: Record) -> list[Account]:
 
 
 def _each(whole: Account, before: Account, more: int) -> Account:
-    """What each of so many further steps took."""
+    """Seconds that each of so many further steps took."""
     least = _ROUNDING * sum(whole.values())
     beyond = {cause: seconds - before.get(cause, 0.0) for cause, seconds in whole.items()}
     return {cause: seconds / more for cause, seconds in beyond.items() if abs(seconds) > least}

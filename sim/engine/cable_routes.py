@@ -128,7 +128,7 @@ def _between(
 
 @cache
 def _shares(way: Way, nodes: int) -> tuple[tuple[int, int, float], ...]:
-    """What its rounds among so many nodes send from one to another."""
+    """Bytes that its rounds among so many nodes send from one to another, as shares."""
     rounds = getattr(algorithms()[way[0]], _offered(way)[0])
     edges = condense(rounds(nodes)).edges
     sent = [0.0] * nodes

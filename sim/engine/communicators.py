@@ -28,8 +28,8 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a call names instead of ranks: mesh axes (among some stages), a pair of stages, or the
-    links to its own host."""
+    """The scope that a call names instead of ranks: mesh axes (among some stages), a pair of
+    stages, or the links to its own host."""
 
     axes: tuple[str, ...] = ()
     stages: tuple[int, ...] | None = None

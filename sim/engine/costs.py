@@ -1,4 +1,4 @@
-"""What work costs a role: its duration and the causes of its seconds on the device.
+"""Costs of work for a role: its duration, and the causes of its seconds on the device.
 
 Kernels between two points of interaction are one step on the clock, and a collective inside one
 role, on links that nothing else uses meanwhile (tensor parallelism on NVSwitch), is part of that
@@ -152,7 +152,7 @@ class Costs:
         return cost
 
     def lost(self, work: Work) -> Cost:
-        """What work loses to the collectives beside it on other streams.
+        """Seconds that work loses to the collectives beside it on other streams.
 
         Both last as long as where all ranks do the same at once, so that it does not depend on
         which of them are folded.

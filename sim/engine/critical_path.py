@@ -140,7 +140,7 @@ class _Path:
         )
 
     def _before_start(self, lane: _Lane, place: int) -> _At | None:
-        """What a step's start waited for last: an earlier step, or the host."""
+        """The last dependency of a step's start: an earlier step, or the host."""
         if _began((lane, place)) > lane.start[place]:
             return self._before_launch(lane, place)
         before = (lane, place - 1) if place else None

@@ -94,7 +94,7 @@ class FlowClassNetwork:
                 self._move(flow)
 
     def _move_only(self, link: int) -> None:
-        """Those of the only way on a link, whose own it is no longer, or again."""
+        """Move the flows of a link's only way, after the link's ownership has changed."""
         ways = self._ways_on[link]
         if len(ways) == 1:
             self._move_few(next(iter(ways)))

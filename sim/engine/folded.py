@@ -21,7 +21,7 @@ Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of pro
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a call asks of the network: a delay, then `size` bytes over `loads`, `seconds` alone.
+    """The traffic of a call: a delay, then `size` bytes over `loads`, `seconds` alone.
 
     The load of folded-away copies on the same link is included. Its kernel holds `ctas` SMs of a
     rank and moves `memory` bytes through its memory. All of it takes `at_once` seconds where every
@@ -160,7 +160,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedProgram:
-    """What `sim.engine.clock.play` plays; `teams` by the numbers that their steps have."""
+    """The program that `sim.engine.clock.play` plays; `teams` by the numbers in their steps."""
 
     roles: tuple[RoleProgram, ...]
     transfers: tuple[Transfer, ...]

@@ -138,7 +138,7 @@ class GroupLinks:
         return part
 
     def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
-        """What groups load whose members send to each other by these hops."""
+        """Loads of groups whose members send to each other by these hops."""
         rows = [
             (group, self._number(link), local * share, (not local) * share, way)
             for group, own in routes

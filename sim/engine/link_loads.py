@@ -18,7 +18,7 @@ class LinkLoad:
 
     @property
     def kind(self) -> str:
-        """What it is a link of, whichever way it goes: port, nic, pod, edge, nvlink, pcie."""
+        """The kind of link, whatever its direction: port, nic, pod, edge, nvlink, pcie."""
         return self.name.partition(" ")[0].partition("-")[0]
 
 

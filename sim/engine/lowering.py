@@ -125,8 +125,8 @@ class Lowering:
         )
 
     def _known_whole(self, work: Work) -> "_Whole":
-        """What all steps of a computation have in common; the bytes of a team are those of its
-        first role."""
+        """Facts that all steps of a computation share; the bytes of a team are those of its first
+        role."""
         inner, (flops, carried) = self._look(work), self._content(work)
         if inner.roles and self.desk.role != inner.roles[0]:
             carried = ()
@@ -198,7 +198,7 @@ class Lowering:
         return tuple(reversed(items))
 
     def _item(self, item: Segment | Collective) -> tuple[Cost, Cost | None, Flows]:
-        """What an item costs alone, what its kernels cost disturbed, and its traffic."""
+        """Seconds of an item alone, its kernels' seconds when disturbed, and its traffic."""
         cost = self.costs.of(item)
         if isinstance(item, Collective):
             return cost, None, ((self._traffic(item), item.cause),)

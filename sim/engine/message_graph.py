@@ -150,7 +150,7 @@ def _folded_run(run: Run, of_hop: Indices) -> Run:
 
 
 def _colours(graph: MessageGraph) -> list[tuple[object, ...]]:
-    """What ranks, hops and links look like by themselves."""
+    """Initial colours of ranks, hops and links, each by its own properties."""
     used: list[list[tuple[int, float]]] = [[] for _ in graph.src]
     for number, run in enumerate(graph.runs):
         for hop, size in zip(run.hop.tolist(), run.bytes.tolist(), strict=True):

@@ -81,7 +81,7 @@ class Outlines:
         ]
 
     def of(self, stage: int, cut: Callable[[Work], Cut]) -> tuple[Entry, ...]:
-        """What a role of a stage does that cuts its work like this."""
+        """The outline of a role of a stage that cuts its work like this."""
         cuts = {own: cut(work) for own, work in self._works[stage].items()}
         key = stage, tuple(cuts.values())
         if key not in self._known:
@@ -93,7 +93,7 @@ _outlines: WeakKeyDictionary[Program, Outlines] = WeakKeyDictionary()
 
 
 def outlines(program: Program) -> Outlines:
-    """Those of a program, made once whatever it is played on."""
+    """The outlines of a program, made once whatever it is played on."""
     known = _outlines.get(program)
     if known is None:
         known = _outlines[program] = Outlines(program)

@@ -26,8 +26,7 @@ _NO_PARTS: Parts = {}
 
 
 class Log:
-    """What a stream has played of its steps: when each was ready, when it ended, its seconds by
-    cause."""
+    """The played steps of a stream: when each was ready, when it ended, its seconds by cause."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.steps = steps

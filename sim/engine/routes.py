@@ -151,7 +151,8 @@ class Routes:
         return tuple(loads.items())
 
     def _nics(self, kind: str, endpoint: Endpoint) -> dict[Link, float]:
-        """What leaves (or enters) a node, divided evenly over the NICs of the endpoint's GPUs."""
+        """Bytes that leave (or enter) a node, divided evenly over the NICs of the endpoint's
+        GPUs."""
         key = kind, endpoint
         if key not in self._spread:
             loads = self._spread[key] = {}

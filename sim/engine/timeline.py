@@ -1,4 +1,4 @@
-"""What happened, when, on which stream of which role: the timeline that every picture reads."""
+"""The timeline that every picture reads: when each operation ran, on which stream of which role."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rate:
-    """What happens a second, over the step: `values` hold from each of the `times` (s) on.
+    """A rate over the step: `values` a second hold from each of the `times` (s) on.
 
     `of` says what, in the unit `unit`; it is one role's, or the whole machine's (None).
     """

@@ -86,7 +86,7 @@ class TransferDesk:
 
     @cached_property
     def _on_link(self) -> dict[tuple[int, int], tuple[float, Floats]]:
-        """What a class of communicators puts on the first link of a class, by each way."""
+        """Load of a class of communicators on the first link of a class, by each way."""
         loads = self.groups.loads
         here = self._first_link[self.classes.links[loads.link]] == loads.link
         copies = self.groups.times[here]
@@ -190,7 +190,7 @@ class TransferDesk:
         )
 
     def traffic(self, g: int, call: Call) -> Traffic:
-        """What a call of communicator g puts on the links."""
+        """Load of a call of communicator g on the links."""
         return self._traffic_of(g, _volume(call))
 
     def _traffic_of(self, g: int, volume: Volume) -> Traffic:
@@ -225,7 +225,7 @@ class TransferDesk:
         return np.array([link.capacity for link in self.links])[self.classes.links]
 
     def _cost(self, volume: Volume, g: int) -> CallCost:
-        """What one of a volume's collectives costs."""
+        """The cost of one of a volume's collectives."""
         each = volume.bytes / volume.times
         shape, among = self.groups.shape[g], volume.among
         return self.machine.call_cost(volume.kind, each, shape, volume.routed, among)
@@ -257,7 +257,7 @@ def _members(groups: Indices) -> Indices:
 
 
 class RankTransfers:
-    """What one rank asks of the transfer desk."""
+    """The transfers of one rank, at the transfer desk."""
 
     def __init__(self, desk: TransferDesk, index: int) -> None:
         self.desk, self.index = desk, index
@@ -315,7 +315,7 @@ class RankTransfers:
         return int(self.desk.classes.ranks[self.index])
 
     def traffic(self, call: Call, stage: int) -> Traffic:
-        """What a call asks of the network."""
+        """The traffic of a call on the network."""
         g = self._group(call, stage)
         return NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, call)
 
@@ -344,7 +344,7 @@ class OwnLinks:
         return self.desk.traffic(call, self.stage).at_once
 
     def losses(self, call: Collective) -> Losses:
-        """What kernels beside it lose."""
+        """Losses of the kernels beside it."""
         traffic = self.desk.traffic(call, self.stage)
         ctas = 0 if call.quiet else traffic.ctas
         moved = traffic.memory / traffic.at_once if traffic.at_once else 0.0

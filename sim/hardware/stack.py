@@ -21,7 +21,7 @@ from sim.program.routed import Dispatcher
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocator:
-    """What a software stack allocates beside the tensors that autograd keeps.
+    """The memory of a software stack beside the tensors that autograd keeps.
 
     `half_gradients`: gradients of the weights' precision stay beside their fp32 buffer, for good
     under data parallelism (torch DDP's buckets), else until the backward pass has ended.
@@ -87,7 +87,7 @@ class Script:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that it states."""
+        """The settings that it states."""
         every = {field.name: getattr(self, field.name) for field in fields(self)}
         return {column: value for column, value in every.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""What recomputation a software stack offers: which operators of a layer run again, by name."""
+"""Recomputation as a software stack offers it: operators of a layer that run again, by name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

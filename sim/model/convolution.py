@@ -215,7 +215,7 @@ def operator(
     fused: bool,
     stash: Stash | None = None,
 ) -> Operator:
-    """What one of its layers executes, and keeps as the stash says.
+    """The operator of one of its layers, which keeps tensors as the stash says.
 
     `fused` batch norm reads its input once for statistics and once to normalise, ReLU and residual
     included (cuDNN's NHWC kernels, XLA); otherwise each is a kernel of its own.

@@ -1,4 +1,4 @@
-"""What publications count of a model: its parameters and its model FLOPs.
+"""Parameters and model FLOPs of a model, as publications count them.
 
 Both are read off the same operators that the simulation runs, on a rank that holds everything.
 """

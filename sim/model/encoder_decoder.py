@@ -1,4 +1,4 @@
-"""What the layers of a decoder do with what an encoder has made: its `memory`.
+"""Layers of a decoder that read the result of an encoder, its `memory`.
 
 Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.3. Each layer has a projection of its own from
 the memory to keys and values; queries come from the decoder's tokens.

@@ -179,7 +179,7 @@ class Execution:
 
     @property
     def core_precision(self) -> Precision:
-        """That of fused attention."""
+        """The precision of fused attention."""
         return "fp8" if self.recipe and self.recipe.attention else self.precision
 
     @property

@@ -1,4 +1,4 @@
-"""What a software stack executes as one kernel, and how it accumulates gradients."""
+"""Fused kernels of a software stack, and its accumulation of gradients."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ Gradients = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """What a software stack executes as one kernel, and what it leaves to run beside others.
+    """The kernels that a software stack fuses, and those that it runs beside others.
 
     Each of the first group is one kernel where true and the framework's own sequence where false:
     `bias_gelu`, `masked_softmax` (scale, mask, softmax), `bias_dropout_add` (bias, dropout and

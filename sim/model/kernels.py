@@ -1,4 +1,4 @@
-"""What a device is asked to execute: kernels, and the collectives that stand between them.
+"""The work of a device: kernels, and the collectives that stand between them.
 
 Pure descriptions: `sim.hardware` says how long a kernel takes on a device, `sim.collectives`
 what a collective asks of the network.

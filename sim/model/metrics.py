@@ -1,4 +1,4 @@
-"""What a training script measures on the logits of every micro-step, beside the loss.
+"""Metrics that a training script computes from the logits of every micro-step, beside the loss.
 
 Nothing of it has a gradient; it runs on the compute stream all the same, over every logit.
 """

@@ -31,7 +31,8 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """What an operator runs forward, for the gradient of its input, and for those of its weights.
+    """The kernels of an operator: forward, for the gradient of its input, and for those of its
+    weights.
 
     A framework that fuses a gain's gradient into its input's has it in `input_gradient`. A backward
     pass over both runs them in this order; `after_input` (the sum or the scattering of the input's

@@ -1,4 +1,4 @@
-"""What the optimizer step runs on one rank: memory-bound passes over its parameters."""
+"""The optimizer step on one rank: memory-bound passes over its parameters."""
 
 from collections.abc import Iterable, Iterator
 from math import ceil
@@ -84,7 +84,7 @@ def optimizer_work(
 def weight_casts(
     recipe: Recipe, *, parameters: float, updated: float, tensors: int
 ) -> Iterator[MemoryBound]:
-    """What brings weights of linear layers into a recipe's format, once a step.
+    """Kernels that cast weights of linear layers into a recipe's format, once a step.
 
     Those gathered in this format are cast as they are written, after a pass over the rank's share
     of fp32 masters for their maxima (Megatron-LM, distrib_optimizer.py, quantize_param_shard), and

@@ -18,7 +18,7 @@ _WIDTH: dict[Moments, float] = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """What a parameter costs.
+    """Bytes and operations of an optimizer for each parameter.
 
     States: `vectors` as large as the parameters, of fp32 unless `width` bytes an element say
     otherwise; a `factored` second moment is the sums of each matrix's rows and columns in fp32, a

@@ -82,7 +82,7 @@ def input_collectives(
     width: float | None = None,
     quiet: bool = False,
 ) -> tuple[Collective | None, Collective | None]:
-    """What tensor parallelism does with a linear's whole input backward.
+    """Collectives of the backward pass on the whole input of a linear layer.
 
     It is gathered again before the weights' gradients, in elements of `width` bytes, where only a
     share of it was kept; its gradient is summed or, under sequence parallelism, scattered.

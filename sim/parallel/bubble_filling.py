@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What passes take by stage and chunk (s), a message between stages (s), and memory.
+    """Seconds of passes by stage and chunk, of a message between stages, and memory.
 
     `kept` are the bytes from a forward pass on, `held` those of them that the input gradient leaves
     to the weight gradient; a stage may have `limits` bytes of both. `apart` says that stages do not

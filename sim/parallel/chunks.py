@@ -45,7 +45,7 @@ def balanced(model: Model, stack: Stack, stages: int, chunks: int) -> Split:
 
 
 def _seconds(model: Model, stack: Stack, plan: Plan, device: Device) -> tuple[float, ...]:
-    """What each layer takes of the device, forward and back, for a microbatch of this plan."""
+    """Device seconds of each layer, forward and back, for a microbatch of this plan."""
     alone = replace(plan, pp=1, interleave=1, schedule="1f1b")
     chunks = ((Chunk(model.row),),)
     job = Job(model=model, plan=alone, stack=stack, device=device, chunks=chunks)

@@ -41,7 +41,7 @@ def _together(calls: Iterable[Collective]) -> tuple[Collective, ...]:
 
 
 def encoding(job: Job, blocks: Sequence[Block]) -> Items:
-    """What encoding executes."""
+    """The kernels of an encoding."""
     count = sum(_count(group, blocks) for group in _groups(job, blocks))
     return _kernel(job, "encode gradients", _way(job).encode_bytes(count))
 

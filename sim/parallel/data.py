@@ -99,7 +99,7 @@ def bucketed(job: Job, blocks: Iterable[Block]) -> Items:
 
 
 def collectives(operations: Iterable[Operation]) -> tuple[Collective, ...]:
-    """What of these goes on among devices, and so beside their kernels."""
+    """The collectives among devices, which run beside kernels."""
     return tuple(
         call
         for operation in operations

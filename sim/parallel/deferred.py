@@ -33,7 +33,7 @@ def without_gradients(block: Block) -> Block:
 
 
 def finished(job: Job, blocks: Iterable[Block]) -> list[Operation]:
-    """What a stage that holds the head runs behind its passes."""
+    """Work behind the passes of a stage that holds the head."""
     head = next((block for block in blocks if block.kind == HEAD), None)
     if head is None or not job.plan.defer_embedding_wgrad_compute:
         return []

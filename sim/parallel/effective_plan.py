@@ -1,4 +1,4 @@
-"""What a plan leaves to its software: each choice as the plan has it, or else as the stack does."""
+"""The effective plan: each choice of the plan, or else that of the software stack."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -61,7 +61,7 @@ class Job(EffectivePlan):
         return (self.block(*slot) for slot in chunk.slots)
 
     def block(self, kind: str, again: Again = ALONE) -> Block:
-        """What a block of this kind does on one rank of this job."""
+        """A block of this kind, as one rank of this job runs it."""
         return self.known.memo(
             ("block", kind, again, self.workload),
             lambda: block(kind, self.execution, self.rule, again),
@@ -69,7 +69,7 @@ class Job(EffectivePlan):
 
     @cached_property
     def rule(self) -> Rule:
-        """What runs again in a layer."""
+        """The rule of recomputation in a layer."""
         return self.stack.checkpointing.rule(self.plan.recompute)
 
     @cached_property
@@ -111,7 +111,7 @@ class Job(EffectivePlan):
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """That of linear layers, none at 16 bits and more. Raises `InputError`."""
+        """The recipe of linear layers, none at 16 bits and more. Raises `InputError`."""
         plan = self.plan
         found = self.known.memo(
             ("recipe", plan.precision, repr(plan.recipe)),
@@ -249,7 +249,7 @@ class Job(EffectivePlan):
         return low.gathered_weight if low else self.stack.weight_bytes(self.plan.precision)
 
     def work(self, kind: str, action: Kind, again: Again = ALONE) -> Work:
-        """What a pass (or half of one) executes of a block of this kind."""
+        """The work of a pass (or half of one) through a block of this kind."""
         return self.known.memo(
             ("work", kind, action, again, self.workload),
             lambda: Work(name=kind, items=self._items(kind, action, again)),

@@ -11,14 +11,14 @@ Made = TypeVar("Made")
 
 
 class Known:
-    """What has been worked out; jobs of one model, stack and device can share it."""
+    """Memoised results; jobs of one model, stack and device can share them."""
 
     def __init__(self) -> None:
         self._answers: dict[Key, Any] = {}
         self.read: reads.Reads = {}  # what they rest on
 
     def memo(self, key: Key, make: Callable[[], Made]) -> Made:
-        """What `make` gives, made once for each key; keys begin with what they are for."""
+        """The result of `make`, computed once for each key; keys begin with their purpose."""
         if key not in self._answers:
             with reads.recorded() as read:
                 self._answers[key] = make()
@@ -39,8 +39,8 @@ _asked: deque[tuple[tuple[object, ...], Known]] = deque(maxlen=_KEPT)
 
 
 def known_of(*whose: object) -> Known:
-    """What is known of a model, a stack and a device, or begun anew where it has grown too large:
-    the points of a sweep have most of it in common."""
+    """The memo of a model, a stack and a device, cleared if it has grown too large: points of a
+    sweep have most of it in common."""
     for asked, known in _asked:
         if asked == whose and len(known) < _MOST and reads.holds(known.read):
             reads.rest_on(known.read)

@@ -233,7 +233,7 @@ def _too_many(layers: int, pieces: int) -> tuple[str, str]:
 
 
 def _uneven(layers: int, stages: int, chunks: int) -> tuple[str, str]:
-    """What is wrong with a split that does not come out, and what would work."""
+    """The fault of a split with a remainder, and splits that would work."""
     pieces = stages * chunks
     ways = [way for way, short in (("even", 0), ("ends", 2)) if (layers + short) % pieces == 0]
     if pieces > layers and not ways:

@@ -99,7 +99,7 @@ def _moments(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...]) -> floa
 
 
 def resident(job: Job, stage: int) -> Parts:
-    """What stays from step to step: model state and the stack's own buffers."""
+    """Bytes that stay from step to step: model state and the stack's own buffers."""
     allocator = job.stack.allocator
     kept: list[Parts] = []
     further = max(job.plan.versions(stage) - 1, 0)
@@ -138,7 +138,7 @@ def optimizer_use(job: Job, stage: int) -> MemoryUse:
 
 
 class PassUses:
-    """What the passes through one chunk do to memory, block by block."""
+    """Use of memory by the passes through one chunk, block by block."""
 
     def __init__(self, job: Job, chunk: Chunk, *, sends: bool) -> None:
         self.job, self.chunk = job, chunk
@@ -153,7 +153,7 @@ class PassUses:
         self.tied = _tied(job) if {"embedding", "head"} <= set(chunk.kinds) else 0.0
 
     def of(self, variant: PassVariant, number: int) -> MemoryUse:
-        """What a pass does at the block of this number."""
+        """Use of memory by a pass at the block of this number."""
         use = self.before_gradients(variant.kind, number)
         if variant.kind in ("F", "I"):
             return use
@@ -183,7 +183,7 @@ class PassUses:
         return MemoryUse(kept, {**restored, "transient": block.transient + summed})
 
     def _gradients(self, block: Block, *, first: bool) -> dict[str, float]:
-        """What the gradients of a block add to those of earlier micro-steps."""
+        """Bytes that the gradients of a block add to those of earlier micro-steps."""
         grown = fresh = 0.0
         for group, count in block.parameters.items():
             own = self.states[group]

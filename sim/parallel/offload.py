@@ -154,7 +154,8 @@ def _stream(job: Job, own: str) -> str:
 
 
 def _host_bytes(job: Job, count: float) -> float:
-    """What an update moves through the host's memory: the device's kernels, one after the other."""
+    """Bytes that an update moves through the host's memory: the device's kernels, one after the
+    other."""
     plan, stack = job.plan, job.stack
     kernels = optimizer_work(
         parameters=count,
@@ -201,7 +202,7 @@ class Activations:
         self.first = layers[0] if layers else 0
 
     def awaited(self, number: int) -> After:
-        """What the computation of a piece waits for."""
+        """Operations that the computation of a piece waits for."""
         if self.back:
             return (f"load {number}",) if number in self.moved else ()
         due = (number - self.first - self.ahead) // self.window

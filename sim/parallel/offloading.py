@@ -1,4 +1,4 @@
-"""What a plan leaves to the host: the `[plan.offload]` table of a scenario."""
+"""The `[plan.offload]` table of a scenario: states and activations that lie on the host."""
 
 from dataclasses import dataclass, replace
 

@@ -38,7 +38,7 @@ def partition(
 
 
 def _taken(costs: Sequence[float], k: int, pieces: int, first: float, last: float) -> Floats:
-    """What piece k costs, from where it begins to where it ends; infinite where it cannot."""
+    """The cost of piece k, from its beginning to its end; infinite where it is impossible."""
     sums = np.concatenate(([0.0], np.cumsum(costs)))
     spans: Floats = sums[None, :] - sums[:, None]
     places = np.arange(len(sums))

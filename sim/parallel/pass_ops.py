@@ -88,8 +88,8 @@ def _sends_tokens(*passes: PassOps) -> bool:
 
 
 def _turns(kind: Kind, alone: PassOps, beside: PassOps, memory: MemoryUse) -> PassOps:
-    """What an action runs of two passes that take turns: all until the forward pass ends, or what
-    is left of the other."""
+    """The work of an action, of two passes that take turns: all until the forward pass ends, or the
+    rest of the other pass."""
     passes = (alone, beside) if kind == "F" else (beside, alone)
     flat = [
         [item for operation in ops if isinstance(operation, Compute)
@@ -137,7 +137,7 @@ class _ChunkPasses:
         return in_a_row(piece.memory for pair in zip_longest(*passes) for piece in pair if piece)
 
     def _grown(self, variant: PassVariant) -> MemoryUse:
-        """What a backward pass leaves more of than others, if it is the first one."""
+        """Bytes that a backward pass leaves in addition to others, if it is the first one."""
         usual, own = (
             self.on(PassVariant(variant.kind, 0, first)) for first in (False, variant.first)
         )

@@ -1,4 +1,4 @@
-"""What passes between neighbouring pipeline stages, and what surrounds it on either side."""
+"""Messages between neighbouring pipeline stages, and the operations around them."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -31,7 +31,7 @@ def sent_bytes(job: Job) -> float | tuple[float, ...]:
 
 
 def _unlike(job: Job) -> Iterator[float]:
-    """What the last layer of each piece but the last one hands on."""
+    """Outputs of the last layer of each piece but the last piece."""
     pieces = job.plan.pieces if job.plan.pp > 1 else ((0,),)
     chunks = {
         piece: chunk

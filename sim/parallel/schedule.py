@@ -121,7 +121,7 @@ def listed(name: str) -> Entry | None:
 
 
 def searched(name: str) -> "Callable[[Costs, int], Schedule] | None":
-    """What looks for the order of a schedule, if it depends on times."""
+    """The search for the order of a schedule, if it depends on times."""
     own = listed(name)
     return own.searched if own else None
 

@@ -175,7 +175,7 @@ def refuse_deadlock(schedule: Schedule, where: str = "plan, schedule") -> None:
 def _missing(
     schedule: Schedule, stage: int, action: Action, done: set[tuple[str, int, int]]
 ) -> tuple[str, int, int] | None:
-    """What an action needs that has not been done yet."""
+    """A dependency of an action that has not been done yet."""
     piece, last = schedule.pieces[stage][action.chunk], schedule.cuts - 1
     if action.kind == "F":
         needs = [("F", piece - 1)] if piece else []

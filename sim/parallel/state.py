@@ -37,7 +37,7 @@ class State:
     offload: Offload = ON_DEVICE
 
     def share(self, stage: int) -> float:
-        """What a rank holds of something that ZeRO divides from `stage` on."""
+        """A rank's share of states that ZeRO divides from `stage` on."""
         return 1.0 / self.shards if self.zero >= stage else 1.0
 
     def parts(self, parameters: float) -> dict[str, float]:

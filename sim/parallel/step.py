@@ -80,7 +80,7 @@ def _exchange(job: Job, schedule: Schedule) -> Exchange:
 
 
 def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
-    """What each stage does; stages that do the same are one object."""
+    """The program of each stage; stages that do the same are one object."""
     alone, drains = _alone(job, schedule), schedule.steps == 1
     for stage, chunks in enumerate(job.chunks):
         variants, ends = schedule.actions[stage].variants, ends_of(schedule, stage)
@@ -120,7 +120,7 @@ def _stage(
 
 
 def _opening(job: Job) -> Compute | None:
-    """What the host does before the first launch of a step (data, zeroing, python)."""
+    """The host's work before the first launch of a step (data, zeroing, python)."""
     items = host_time(job.stack.step_host)
     return Compute(name="open", work=Work(name="open", items=items)) if items else None
 

@@ -1,4 +1,5 @@
-"""What is whole for a while under ZeRO: gathered weights, gradients before they are scattered."""
+"""Tensors that are whole for a while under ZeRO: gathered weights, gradients before they are
+scattered."""
 
 from collections.abc import Sequence
 

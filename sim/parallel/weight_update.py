@@ -1,5 +1,5 @@
-"""What a stage's optimizer step executes: overflows looked for, weights updated, and copied where
-they are gathered as lists."""
+"""The optimizer step of a stage: overflow checks, updates of weights, and copies of those gathered
+as lists."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -51,7 +51,7 @@ def _tensors(job: Job, stage: int) -> int:
 
 
 def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
-    """What the optimizer's step executes there, parameters of the same ranks together."""
+    """Kernels of the optimizer step there, parameters of the same ranks together."""
     tensors = _tensors(job, stage)
     together: dict[ParameterGroup, dict[ParameterGroup, float]] = {}
     for group, count in job.parameters(job.chunks[stage]).items():

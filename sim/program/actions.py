@@ -43,7 +43,8 @@ def read(words: str) -> Iterator[tuple[Kind, int]]:
 
 
 class PassVariant(NamedTuple):
-    """What tells passes of a stage apart besides their microbatch: equal variants do equal work.
+    """The properties that tell passes of a stage apart besides their microbatch: equal variants do
+    equal work.
 
     `first` is a step's first of its chunk among forward passes, or among those that make weight
     gradients, `last` the last one of these; `beside` tells kind and chunk of a pass that it

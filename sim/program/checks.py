@@ -1,4 +1,4 @@
-"""What a job's hosts compare before each collective, where torch was told to look for mistakes."""
+"""Checks that hosts make before each collective, where torch was told to look for mistakes."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,8 @@ Measurable = Literal["all_reduce", "all_gather", "reduce_scatter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredBandwidth:
-    """What a collective of `size` bytes (as nccl-tests counts them) reached over `gpus` devices.
+    """The measured rate of a collective of `size` bytes (as nccl-tests counts them) over `gpus`
+    devices.
 
     `bus_bandwidth` is nccl-tests' busbw: bytes that a ring sends over each of its links a second.
     """

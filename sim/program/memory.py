@@ -1,4 +1,4 @@
-"""What operations do to a rank's memory: bytes that stay, and the worst moment meanwhile.
+"""Use of a rank's memory by operations: bytes that stay, and the highest level meanwhile.
 
 Both are counted by part ("activations", "gradients", ...) and against what was there before, so
 that operations in a row compose: the worst moment of two is the worse of the first one's and,

@@ -25,8 +25,8 @@ Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """What ranks do before the passes (on the host alone, which launches whatever any stream runs
-    in them), in each of them, and after the last one.
+    """The work of ranks before the passes (on the host alone, which launches whatever any stream
+    runs in them), in each of them, and after the last one.
 
     `ops_by_variant` has an entry for each variant in the stage's order. `resident` are the bytes by
     part that are allocated from one step to the next. `pieces` are the pieces of the model that
@@ -51,12 +51,12 @@ class Stage:
 
     @cached_property
     def calls_inside(self) -> tuple[Call, ...]:
-        """Those inside computations."""
+        """Calls inside computations."""
         return _distinct(ops.calls_inside for ops in self.all_ops)
 
     @cached_property
     def calls_beside(self) -> tuple[Call, ...]:
-        """Those of transfers on streams of their own."""
+        """Calls of transfers on streams of their own."""
         return _distinct(
             operation.calls
             for ops in self.all_ops
@@ -66,7 +66,7 @@ class Stage:
 
     @cached_property
     def calls_of_passes(self) -> tuple[Call, ...]:
-        """Those of passes."""
+        """Calls of passes."""
         return _distinct(ops.calls for ops in self.ops_by_variant.values())
 
     @cached_property

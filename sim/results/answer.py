@@ -1,4 +1,4 @@
-"""What every question of `sim` returns: an answer as text, as plain data, as a table, as a picture.
+"""The answer to every question of `sim`: text, plain data, a table, a picture.
 
 The keys of `to_dict` are the fields of a dataclass and what it derives; `docs/schema` has them as
 JSON schemas.
@@ -46,7 +46,7 @@ class Inputs:
 
     @property
     def step(self) -> str:
-        """What a step is made of beside its precision, in a few words."""
+        """The description of a step beside its precision, in a few words."""
         of = f" of {self.tokens:,} tokens" if self.tokens > 1 else ""
         batch = f"{self.batch:,.4g} {'sequences' if of else 'samples'}{of} an update"
         return ", ".join(filter(None, (self.stack, self.optimizer, batch * bool(self.batch))))
@@ -90,7 +90,7 @@ class Answer:
 
     @property
     def noted(self) -> tuple[str, ...]:
-        """What its inputs note, if it has those of a single job."""
+        """The notes of its inputs, if it has the inputs of a single job."""
         inputs = getattr(self, "inputs", None)
         return inputs.notes if isinstance(inputs, Inputs) else ()
 
@@ -100,7 +100,7 @@ class Answer:
 
     @property
     def title(self) -> str:
-        """What a picture of it is called."""
+        """The title of its picture."""
         return str(self.get("scenario") or "")
 
     @property
@@ -133,7 +133,7 @@ class Answer:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What its inputs note, and what it warns of itself."""
+        """The notes of its inputs, and its own warnings."""
         return (*self.noted, *getattr(self, "warnings", ()))
 
     @classmethod

@@ -147,7 +147,7 @@ def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
 
 
 def inputs_of(setup: PlanSetup) -> Inputs:
-    """What a result of it is of."""
+    """The inputs of a result."""
     job, topology = setup.job, setup.machine.topology
     return Inputs(
         model=setup.model or job.model.name,
@@ -260,7 +260,7 @@ def _parts(memory: Memory) -> dict[str, float]:
 
 
 def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
-    """What a reader should know before believing the number."""
+    """Warnings for a reader before he believes the number."""
     plan, topology = setup.job.plan, setup.machine.topology
     if (measured := setup.job.device.measured) is not None:
         yield from measured.doubts
@@ -291,6 +291,6 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
 
 
 def too_big(worst: Memory, room: float) -> str:
-    """What is to be said of a job that does not fit."""
+    """The warning for a job that does not fit."""
     held, offered = human_bytes(worst.reserved), human_bytes(room)
     return f"the job needs {held} on a GPU that offers {offered}: it would not run"

@@ -1,4 +1,4 @@
-"""What of two times differs: seconds by name, whose differences add up to that of the times."""
+"""Differences of two times: seconds by name, which add up to the difference of the times."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,7 +17,7 @@ def differences(before: Seconds, after: Seconds) -> dict[str, float]:
 
 
 def told(found: Seconds, least: float, most: int = 4) -> Iterator[str]:
-    """Those of at least so many seconds, in words.
+    """Differences of at least so many seconds, in words.
 
     >>> list(told({"bubble": -2.0, "compute": 1.0, "host": 0.5}, 0.9))
     ['-2.000 s bubble', '+1.000 s compute']

@@ -33,12 +33,12 @@ class Likely:
         return replace(self, **ratios)
 
     def of(self, simulated: float) -> dict[str, float]:
-        """What grows with the time of a run: seconds, dollars."""
+        """Bounds of a quantity that grows with the time of a run: seconds, dollars."""
         return {key: getattr(self, key) * simulated for key in _RATIOS}
 
 
 def likely(result: Result) -> Likely:
-    """What runs of a step like this are expected to show."""
+    """The expected measured time of a step like this."""
     step = result.step_time
     return Likely(
         level=result.interval["level"],

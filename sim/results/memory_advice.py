@@ -65,7 +65,7 @@ def _said(setting: tuple[str, Any]) -> str:
 
 
 def _settings(plan: Plan) -> Iterator[tuple[str, Any]]:
-    """What may help, the cheapest first."""
+    """Settings that may help, the cheapest first."""
     if plan.data_parallel > 1:
         yield from (("zero", stage) for stage in (1, 2, 3) if stage > plan.zero)
     if plan.tp > 1 and not plan.sequence_parallel:

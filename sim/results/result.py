@@ -1,4 +1,4 @@
-"""What a simulation answers: numbers with the field's names, ready for JSON, text and Jupyter."""
+"""The answer to a simulation: numbers with the field's names, ready for JSON, text and Jupyter."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

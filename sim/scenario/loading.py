@@ -1,4 +1,4 @@
-"""What a scenario names, loaded with its changes."""
+"""The files that a scenario names, loaded with its changes."""
 
 from typing import Any
 

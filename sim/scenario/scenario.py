@@ -1,4 +1,4 @@
-"""What a scenario names: a model, a cluster, a plan; `sim.kind` reads it from a file."""
+"""A scenario: a model, a cluster, a plan; `sim.kind` reads it from a file."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar
@@ -56,7 +56,8 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseScenario(Checked):
-    """What scenarios of every kind name: the names of files, or, in Python, what they stand for.
+    """Fields of scenarios of every kind: names of files or, in Python, the objects that they stand
+    for.
 
     `kind` is the module of the kind (`sim.kind`). `change` alters single values of the named files
     for this scenario only, by dotted key: `network.bandwidth`, `device.memory`, `model.seq`,
@@ -89,7 +90,7 @@ class BaseScenario(Checked):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What it names, as columns of a sweep's table."""
+        """The named files, as columns of a sweep's table."""
         return named_columns(self)
 
 
@@ -134,5 +135,5 @@ def plan_columns(plan: Plan) -> dict[str, Any]:
 
 
 def name_of(given: str | Model | Stack | Topology) -> str:
-    """What a file, or what it stands for, is called."""
+    """The name of a file or of its object."""
     return given if isinstance(given, str) else given.name

@@ -45,7 +45,7 @@ class PlanSetup:
 
     @property
     def program(self) -> Program:
-        """What every rank does in a step."""
+        """The work of every rank in a step."""
         return training_step(self.job)
 
     @property

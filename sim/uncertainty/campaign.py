@@ -1,4 +1,4 @@
-"""What measured runs have in common that a prediction's error depends on."""
+"""Features that measured runs share and that a prediction's error depends on."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Campaign:
 
     @classmethod
     def of(cls, job: Job, topology: str) -> "Campaign":
-        """That of a job on a cluster of this name."""
+        """The campaign of a job on a cluster of this name."""
         return cls(
             stack=job.stack.name,
             device=job.device.name,

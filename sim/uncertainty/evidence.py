@@ -1,4 +1,4 @@
-"""What measured runs show of the errors of predictions.
+"""Errors of predictions that measured runs show.
 
 `topologies/validated/*.toml`, written by `sim validate TABLES --spread FILE`, keeps the errors of
 each table of measured runs by campaign; packaged files and the user's own count alike.

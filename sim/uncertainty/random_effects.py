@@ -1,4 +1,4 @@
-"""What jobs that are alike share of their errors: nested random effects.
+"""Shared errors of similar jobs: nested random effects.
 
 The error of a campaign is mean + the effects of the groups that it is in, from wide to narrow + its
 own, each drawn from a law of its group's level:

@@ -1,4 +1,4 @@
-"""What kinds of work a step's time consists of, and how sure the times of each kind are."""
+"""Shares of a step's time by kind of work, and how sure the times of each kind are."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -92,7 +92,7 @@ class CollectiveTimes(Answer):
 
     @property
     def choice(self) -> CollectiveTime:
-        """What the library would choose for the largest size."""
+        """The library's choice for the largest size."""
         return [row for row in self.rows if row.chosen][-1]
 
     @property
@@ -304,7 +304,8 @@ class _Bench:
         self._seconds: dict[str, tuple[list[Link], NDArray[np.float64]]] = {}
 
     def costs(self, size: float) -> list[CallCost]:
-        """What the library considers, or what was asked for. Raises `InputError`."""
+        """Costs of the algorithms that the library considers, or of the requested ones. Raises
+        `InputError`."""
         try:
             return self.machine.candidates(self.kind, size, self.shape, self.algorithm)
         except ValueError as error:

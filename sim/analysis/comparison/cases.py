@@ -1,4 +1,4 @@
-"""What is compared: scenarios, each with settings of its own, and results of before."""
+"""The cases of a comparison: scenarios with their own settings, and earlier results."""
 
 import json
 import os
@@ -40,8 +40,8 @@ class Case:
 
 
 class Prepared(NamedTuple):
-    """What is to be compared, read and set up: the class of its `comparison`, and what gives its
-    answer; `rent` as in a `Case`."""
+    """A comparison, read and set up: the class of its `comparison`, and a function for each answer;
+    `rent` as in a `Case`."""
 
     name: str
     comparison: str
@@ -125,7 +125,7 @@ def _short(found: list[Case]) -> list[Case]:
 
 
 def _told_apart(found: list[Case]) -> Iterator[Case]:
-    """Those of one name get numbers."""
+    """Cases with numbers behind names that occur twice."""
     count = Counter(case.name for case in found)
     seen: Counter[str] = Counter()
     for case in found:

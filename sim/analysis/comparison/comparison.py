@@ -126,7 +126,7 @@ class Comparison(Answer, ABC):
     @property
     @abstractmethod
     def best(self) -> Case:
-        """The one to take."""
+        """The recommended case."""
 
     @property
     @abstractmethod
@@ -135,7 +135,7 @@ class Comparison(Answer, ABC):
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the cases before they are held against one another."""
+        """Remarks on the cases, shown before they are compared."""
         warned = [f"{own.name}: {remark}" for own in self.cases for remark in own.result.remarks]
         precisions = {case.name: case.result.inputs.precision for case in self.cases}
         if len(set(precisions.values())) < 2:

@@ -149,8 +149,7 @@ class SharingComparison(Comparison):
 
     @property
     def ranking(self) -> list[Case]:
-        """Those that reach the loss first; those that never do, and all where nothing is learnt, by
-        their samples a second."""
+        """Runs that reach the loss, the fastest first, then all others by samples a second."""
 
         def key(case: Case) -> tuple[float, float]:
             outcome = self.outcomes[case.name]

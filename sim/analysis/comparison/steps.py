@@ -146,7 +146,7 @@ class StepComparison(Comparison):
 
     @property
     def best(self) -> Case:
-        """The one expected to be the shortest of those that fit, if any do."""
+        """The job with the shortest expected step among those that fit, if any fits."""
         rows = list(zip(self.cases, self.results, self.expected, strict=True))
         fit = [row for row in rows if row[1].fits] or rows
         return min(fit, key=lambda row: row[2])[0]
@@ -188,6 +188,6 @@ class StepComparison(Comparison):
 
 
 def _dollars(result: Result) -> dict[str, float]:
-    """What measured steps would make of the rent for a million tokens."""
+    """Rent for a million tokens, with the bounds that measured steps give."""
     known = result.dollars_per_million_tokens
     return {} if known is None else likely(result).of(known)

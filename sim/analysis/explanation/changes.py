@@ -1,4 +1,4 @@
-"""What one change of the plan would do: every choice of the search, one at a time."""
+"""Effects of single changes of the plan: every choice of the search, one at a time."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -64,7 +64,7 @@ class Explanation(Answer):
 
     @property
     def then(self) -> list[dict[str, Any]]:
-        """Those that are left once the first is twice as fast."""
+        """The limits that remain once the first is twice as fast."""
         return [_limit(one.resource, one.halved, one.free) for one in self.limits.then]
 
     @property
@@ -94,8 +94,8 @@ def _limit(resource: str, halved: float, free: float) -> dict[str, Any]:
 
 @whole("explaining the step")
 def explain(scenario: str | PathLike[str] | BaseScenario, settings: Settings = ()) -> Explanation:
-    """What limits a step of a scenario, or of a recording on a cluster that `settings` name, with
-    these applied. Raises `InputError`."""
+    """Explain the limits of a step. `scenario` may be a recording on a cluster that `settings`
+    name. Raises `InputError`."""
     setup = kind.set_up(kind.load(scenario, settings))
     with part(0.1):
         result = cast(Result, kind.answer(setup))

@@ -1,4 +1,4 @@
-"""What limits a step: how much shorter it is if one resource is faster, by replay or by plays."""
+"""Limits of a step: how much shorter it is if one resource is faster, by replay or by plays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _LEAST = 5e-4  # of a step: what is less is no limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What a step (s) takes where one resource is twice as fast, and where it costs nothing."""
+    """The step (s) if one resource is twice as fast, and if it costs nothing."""
 
     resource: str
     halved: float

@@ -1,5 +1,4 @@
-"""What if parts of the machine were faster or slower, or microbatches larger or smaller: step times
-on a grid, by replay."""
+"""Step times on a grid of faster or slower parts and larger or smaller microbatches, by replay."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -31,8 +30,8 @@ _FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the microbatch, beside its own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """What may be turned: its `values` in words, which of them is the step's `own`, and what is to
-    be said of each (`notes`), if anything."""
+    """A quantity that may be changed: its `values` in words, the step's `own` among them, and
+    `notes` on each, if any."""
 
     name: str
     values: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What training costs: GPU-hours at the topology's price, and the energy it takes.
+"""The cost of training: GPU-hours at the topology's price, and the energy it takes.
 
 days = tokens / (tokens per second) / 86,400; dollars = days x 24 x GPUs x price per GPU-hour;
 energy = days x 86,400 x GPUs x watts per GPU x power usage effectiveness. A scenario's checkpoints
@@ -68,7 +68,8 @@ class TrainingCost(Answer):
 
     @property
     def bounds(self) -> dict[str, Any] | None:
-        """What measured runs say: their ratio to the simulated one, and days, dollars, energy."""
+        """Bounds from measured runs: their ratio to the simulated time, and days, dollars,
+        energy."""
         if self.likely is None:
             return None
         scaled = {"days": self.days, "dollars": self.dollars, "energy": self.energy}

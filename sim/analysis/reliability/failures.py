@@ -92,7 +92,8 @@ class Failures:
     def assumed(
         self, gpus: int, checkpoints: Checkpoints | None, settled: Container[str]
     ) -> tuple[str, ...]:
-        """What an answer for so many devices rests on, in words; `self` is what was loaded."""
+        """The assumptions behind an answer for this many devices, in words; `self` is the table as
+        loaded."""
         scale = "" if gpus == self.gpus else f", in proportion to {several(gpus, 'GPU')}"
         whole = [cause.name for cause in self.cause if cause.component == "job"]
         if scale and whole:

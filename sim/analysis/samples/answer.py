@@ -1,4 +1,4 @@
-"""What drawing many steps with stragglers answers."""
+"""The answer to many drawn steps with stragglers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

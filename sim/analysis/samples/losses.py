@@ -16,7 +16,7 @@ REMOVED = (1, 4, 16)
 def by_cause(
     steps: Steps, slowdowns: RankSlowdowns, times: Floats, healthy: float
 ) -> dict[str, float]:
-    """What the mean step gains without each cause."""
+    """Seconds that the mean step gains without each cause."""
     mean = float(times.mean())
     if len(slowdowns.by_cause) == 1:
         return dict.fromkeys(slowdowns.by_cause, mean - healthy)
@@ -48,7 +48,7 @@ def removed(
 
 
 def assumed(jitter: Jitter) -> list[str]:
-    """What is to be said where nothing is known of how ranks vary."""
+    """The remark for stacks and devices whose ranks vary in an unknown way."""
     if not jitter.assumed:
         return []
     law = jitter.causes[0].law

@@ -98,7 +98,7 @@ class Draws:
         return self._drawn([*repeat(most, whole), *([rest] if rest else [])])
 
     def first(self, steps: int) -> RankSlowdowns:
-        """Those of the first steps only."""
+        """Slowdowns of the first steps only."""
         return next(self._drawn([steps]))
 
     def _drawn(self, sizes: Sequence[int]) -> Iterator[RankSlowdowns]:

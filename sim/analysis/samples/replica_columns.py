@@ -83,7 +83,7 @@ class ReplicaColumns:
         return ReplicaColumns(self.setup, self.folding, columns, contended=True)
 
     def _slowed(self, slowdowns: Floats) -> FoldedProgram:
-        """What one replica runs whose stages have these factors."""
+        """The program of one replica whose stages have these factors."""
         return self.folding.folded(lambda role: float(slowdowns[role.stage]))
 
     def durations(self, groups: Floats) -> Floats:
@@ -116,7 +116,7 @@ class ReplicaColumns:
         return ClockCheck(self, samples * self.replicas)
 
     def sensitivity(self) -> tuple[dict[str, float], ...]:
-        """What one group of each stage, a tenth slower, costs the step."""
+        """Seconds that the step loses if one group of a stage is a tenth slower, by stage."""
         slower = 1.0 + _TEST * np.eye(self.stages)
         lost = self.pipelines(slower) - self.healthy
         share = lost / self.healthy / _TEST
@@ -160,7 +160,8 @@ class Chosen:
         self._found: list[Floats] = []
 
     def among(self, groups: Floats) -> Floats:
-        """Those among the next samples [samples, replicas, stages], as [columns, stages]."""
+        """The slowed groups among the next samples [samples, replicas, stages], as [columns,
+        stages]."""
         flat = groups.reshape(-1, groups.shape[-1])
         places = self._numbers - self._passed
         found: Floats = flat[places[(places >= 0) & (places < len(flat))]]
@@ -190,7 +191,7 @@ def _clocked(slowdowns: Floats) -> float:
 
 
 def _mean(runs: Sequence[Mapping[Key, float]], *, usual: float) -> dict[Key, float]:
-    """What several runs say, in the mean."""
+    """The mean of several runs."""
     keys = sorted(set().union(*runs))
     return {key: sum(run.get(key, usual) for run in runs) / len(runs) for key in keys}
 

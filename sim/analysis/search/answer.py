@@ -1,4 +1,4 @@
-"""What a search for a layout found."""
+"""The answer to a search for a layout."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -94,7 +94,7 @@ class SearchResult(Answer):
 
     @property
     def why(self) -> str:
-        """What makes the first faster than the second."""
+        """The reasons why the first layout is faster than the second."""
         return in_words.why(self.results)
 
     @property

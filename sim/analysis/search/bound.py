@@ -27,7 +27,7 @@ from sim.program.program import Program
 
 
 class ChunkSeconds(NamedTuple):
-    """What one microbatch takes in a chunk: forward, until its gradient is handed on, and after."""
+    """Seconds of one microbatch in a chunk: forward, until its gradient is handed on, and after."""
 
     forward: float
     back: float

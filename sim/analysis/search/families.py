@@ -43,7 +43,7 @@ class Family:
 
 @lru_cache(maxsize=1)
 def _worked_out(search: float) -> dict[int, list[MeshLayouts]]:
-    """What this process knows of the families of a search."""
+    """Facts of a search's families that this process has computed."""
     return {}
 
 
@@ -116,7 +116,7 @@ def _contenders(
 def _written(
     contenders: Iterable[_Contender], standings: Standings, pruned: Pruned
 ) -> Iterator[tuple[MeshLayouts, Candidate]]:
-    """Those that fit and are worth an evaluation by what their programs say."""
+    """Layouts that fit and whose programs justify an evaluation."""
     for mesh, plan, bound in contenders:
         candidate = mesh.candidate(plan)
         if candidate is None:

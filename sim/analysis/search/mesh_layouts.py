@@ -105,7 +105,7 @@ class MeshLayouts:
         return float((self._stays[key] + self._taken_by_passes(plan)).max())
 
     def _taken_by_passes(self, plan: Plan) -> Floats | float:
-        """What passes take on each stage before their gradients."""
+        """Memory of the passes on each stage before their gradients."""
         key = _passes_key(plan)
         if key not in self._activations:
             job = self._job(plan)

@@ -1,4 +1,4 @@
-"""What is searched: a job of given size on given hardware, and what may be chosen."""
+"""The space of a search: a job of given size on given hardware, and its free choices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

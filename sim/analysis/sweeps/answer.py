@@ -113,7 +113,7 @@ def sweep(
 
 
 def _inputs(job: BaseScenario) -> Inputs:
-    """What a scenario says by itself."""
+    """The inputs of a scenario before a sweep changes it."""
     return Inputs(
         model=name_of(job.model),
         cluster=name_of(job.topology),

@@ -118,7 +118,7 @@ class Store:
         return int(self._db.execute(query).fetchone()[0])
 
     def get(self, key: str) -> str | None:
-        """What was stored under a key, if all that it rests on is as it was."""
+        """The row stored under a key, if all files behind it are unchanged."""
         query = (
             "SELECT results.reads, reads.reads, result, checksum FROM results"
             " LEFT JOIN reads ON results.reads = reads.id WHERE key = ?"

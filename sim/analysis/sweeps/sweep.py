@@ -112,7 +112,7 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
 
 
 def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
-    """What is wrong with a point by itself, beside sizes."""
+    """The mistake in a single point, sizes apart."""
     try:
         kind.set_up(kind.load(scenario, point), brief=True)
     except InputError as error:

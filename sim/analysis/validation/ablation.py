@@ -1,4 +1,4 @@
-"""What each mechanism is worth: predictions of measured rows without it, beside those with all.
+"""The worth of each mechanism: predictions of measured rows without it, beside complete ones.
 
 Mechanisms are data (`measurements/mechanisms.toml`): a name, and the settings that switch it off.
 """
@@ -44,7 +44,7 @@ class Ablation:
 
 
 def mechanisms() -> tuple[Mechanism, ...]:
-    """Those of `measurements/mechanisms.toml`, the user's own if there is one."""
+    """The mechanisms of `measurements/mechanisms.toml`, or of the user's own file."""
     return catalog.load(FOLDER, "mechanisms", _File).mechanism
 
 
@@ -87,7 +87,7 @@ def _of(mechanism: str, table: ValidatedTable, without: ValidatedTable) -> Ablat
 
 
 def to_dict(found: Sequence[Ablation]) -> list[dict[str, Any]]:
-    """What `--json` prints, fractions."""
+    """The fractions that `--json` prints."""
     return [
         {
             "mechanism": one.mechanism,

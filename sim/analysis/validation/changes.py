@@ -34,7 +34,7 @@ class Change:
 
 
 def changes(table: ValidatedTable) -> list[Change]:
-    """Those of all studies; rows without a measured or a predicted time are in none."""
+    """Changes of all studies; rows without a measured or a predicted time are in none."""
     return [change for runs in _studies(table.rows).values() for change in _of(runs)]
 
 

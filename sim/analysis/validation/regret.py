@@ -1,4 +1,4 @@
-"""What choosing a layout by prediction costs, on a table of measured runs.
+"""The cost of choosing a layout by prediction, on a table of measured runs.
 
 A group is all measured layouts of one model, GPU count and global batch (and cluster, software,
 precision). The regret of a choice is (measured time of the layout chosen / the group's best) - 1.

@@ -229,7 +229,7 @@ def run_by(
 
 
 def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
-    """What the software's own script for its model sets, where a row does not know it."""
+    """Settings of the software's own script for its model, where a row leaves them open."""
     assumed = str(row.get("assumed")).split()
 
     def known(column: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a table and the software's own scripts (`Stack.scripts`) leave open: one rule each, the same
+"""Rules for settings that a table and the software's scripts (`Stack.scripts`) leave open, the same
 for all rows.
 
 - Recomputation that a source does not print is the least that fits: none, then selective, then all.

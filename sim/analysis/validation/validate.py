@@ -230,7 +230,7 @@ def _counted(kind: str, setup: PlanSetup, memory: Memory) -> float:
 
 
 def _configuration(record: Mapping[str, Any], setup: PlanSetup) -> dict[str, Any]:
-    """What was run, as it was simulated."""
+    """The configuration of a row, as it was simulated."""
     job, topology = setup.job, setup.machine.topology
     plan, model = job.plan, job.model
     named = record.get("model")

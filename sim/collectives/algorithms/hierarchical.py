@@ -163,7 +163,7 @@ def cost(kind: CollectiveKind, ranks: int, per_node: int = 0, pieces: int = 8) -
 
 
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
-    """Those of the two levels: of g members in a node, and of N nodes, for each of g rails.
+    """Loads of the two levels: of g members in a node, and of N nodes, for each of g rails.
 
     All-reduce: 2(g-1)/g S through a port, 2(N-1)/N S out of a node, of which a rail has 1/g.
     """

@@ -26,7 +26,7 @@ from sim.program.selection import AUTO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRates:
-    """What processors spend on one kind of call: copies, sums and buffers of its own.
+    """Seconds of processors for one kind of call: copies, sums and buffers of its own.
 
     `message` (s) is the cost of one of its messages. The bytes that a rank sends pass at `near`,
     those of a buffer beyond `cache` at `far`.
@@ -145,7 +145,7 @@ def _loads(call: CollectiveCall, both: float, name: str) -> tuple[LevelLoads, in
 
 
 def _usual(kind: CollectiveKind, shape: GroupShape, both: float) -> tuple[LevelLoads, int, str]:
-    """The one algorithm that Gloo knows for a call."""
+    """Gloo's only algorithm for a call."""
     match kind:
         case "all_reduce" | "reduce_scatter":
             return _times(ring.loads("all_reduce", shape), both), 2, "ring"

@@ -1,4 +1,4 @@
-"""What NCCL's cost model knows of GPUs and networks: the content of topologies/backends/nccl.toml.
+"""Constants of NCCL's cost model of GPUs and networks, as in topologies/backends/nccl.toml.
 
 A constant belongs to a GPU generation or to a kind of network, never to a cluster, a group or a
 size. They were fitted on published nccl-tests by `benchmarks.published_nccl`.

@@ -58,7 +58,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What is left of a program; `end` is the moment when all is done."""
+    """The reduced graph of a program; `end` is the moment when all is done."""
 
     levels: tuple[Level, ...]
     nodes: int

@@ -108,7 +108,7 @@ def shape_of(
 
 
 def _coded(step: Step, kind: int) -> list[int]:
-    """What a step waits for and starts, as numbers; `kind` is its class if it computes."""
+    """A step's dependencies and successors as numbers; `kind` is its class if it computes."""
     if isinstance(step, ComputeStep):
         code = [-2, kind, step.sync, step.cost.duration.waits, len(step.joins), *step.joins]
     else:

@@ -59,7 +59,7 @@ class PlayedOperation(NamedTuple):
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
-        """Those that a communication takes part in."""
+        """The collectives that a communication takes part in."""
         calls = () if isinstance(self.operation, Compute) else self.operation.calls
         return tuple(call for call in calls if isinstance(call, Collective))
 

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Durations:
-    """What passes and messages take.
+    """Seconds of passes and messages.
 
     `maps` are the (max, +) maps of the kinds of passes [outputs, inputs, kinds, layouts]: outputs
     are the end, the host, the side streams, and the end of the last but one computation where

@@ -150,7 +150,7 @@ class FoldedMachine:
         return self._closing[key][1]
 
     def _between(self, pairs: Sequence[tuple[int, int]], program: Program) -> tuple[Traffic, ...]:
-        """What passes between every pair of neighbours, the largest where not all is alike."""
+        """Bytes between every pair of neighbours, the largest where they differ."""
         bytes, among = program.exchange.bytes, program.exchange.among
         key = pairs, bytes, among, program.schedule.pieces
         if key not in self._messages:
@@ -185,7 +185,7 @@ def sizes_between(program: Program) -> Mapping[tuple[int, int], set[float]]:
 
 
 def unmodelled(program: Program) -> str:
-    """What of a program cannot be said by maps and closings, if anything."""
+    """The features of a program that maps and closings cannot express, if any."""
     stages = dict.fromkeys(program.stages)
     variants = [ops for stage in stages for ops in stage.ops_by_variant.values()]
     passes = (operation for ops in variants for operation in ops)

@@ -40,7 +40,7 @@ class TailStep:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What does not differ between layouts that are evaluated together."""
+        """The form that is equal for layouts that are evaluated together."""
         operation = self.operation
         return (
             operation.name,
@@ -64,7 +64,7 @@ class StepTail:
 
     @cached_property
     def numbers(self) -> Floats:
-        """Those of all steps in a row."""
+        """The numbers of all steps in a row."""
         return np.array([number for step in self.steps for number in step.numbers])
 
 

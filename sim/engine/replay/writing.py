@@ -89,7 +89,7 @@ class Writer:
         return ends
 
     def messages(self) -> Iterator[tuple[Traffic, Floats]]:
-        """What passes between neighbours, a stream at a time, and when each message began."""
+        """Messages between neighbours, a stream at a time, and when each began."""
         grid = self.grid
         taken = np.flatnonzero(grid.received >= 0)
         streams = grid.received[taken] * 2 + grid.way[taken]
@@ -130,7 +130,8 @@ class Writer:
         return joined
 
     def _inputs(self) -> Floats:
-        """What the passes of all nodes depended on [inputs, nodes], as maps number it."""
+        """Moments that the passes of all nodes depended on [inputs, nodes], numbered as in the
+        maps."""
         grid, moments = self.grid, self.moments
         before = np.where(grid.before >= 0, grid.before, grid.size)
         arrival = moments[ARRIVAL, : grid.size]
@@ -159,7 +160,7 @@ class Writer:
     # --- Passes ----------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """What stages do before their passes."""
+        """Write the work of stages before their passes."""
         first = np.concatenate(([0], self.grid.ends[:-1] + 1))
         for stage, own in enumerate(self.estimate.program.stages):
             if own.opening is not None:

@@ -1,4 +1,4 @@
-"""What joins the nodes of a cluster; each shape is a file of `sim.hardware.cluster.networks`."""
+"""Networks between the nodes of a cluster; `sim.hardware.cluster.networks` has the shapes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class ClusterNetwork:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What else a person should know of it."""
+        """Further facts for a reader."""
         return ()
 
     def check(self, nodes: int, slots: int) -> None:

@@ -1,4 +1,4 @@
-"""What joins the devices of one node; each fabric is a file of `sim.hardware.cluster.fabrics`."""
+"""Links between the devices of a node; `sim.hardware.cluster.fabrics` has the fabrics."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar

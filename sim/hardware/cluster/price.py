@@ -1,4 +1,4 @@
-"""What a cluster costs while it works: rent and electricity, the `[price]` table of a topology."""
+"""The price of a working cluster: rent and electricity, the `[price]` table of a topology."""
 
 from dataclasses import dataclass
 from typing import Annotated

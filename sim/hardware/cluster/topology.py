@@ -163,7 +163,7 @@ class Topology(Placement):
         return part.latency if link[0] == "nvlink" else part.latency / 2  # a port is half of it
 
     def _part(self, link: Link) -> NodeFabric | ClusterNetwork | Host:
-        """What a link belongs to."""
+        """The part of the cluster that a link belongs to."""
         kind = link[0]
         in_node = self.node if kind in ("port-up", "port-down", "nvlink") else self.network
         part = self.host if kind in HOST_LINKS else in_node

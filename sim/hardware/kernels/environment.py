@@ -32,7 +32,7 @@ Beside = Literal["copy", "all_reduce"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchTimes:
-    """What launching a kernel costs.
+    """Seconds of a kernel launch.
 
     `issue`: the host's seconds per launch in eager mode, while nothing waits. `latency`: from a
     launch until the host knows that an empty kernel has ended. `node`: the device's seconds per

@@ -64,7 +64,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmRates:
-    """What matrix products achieve on a device, the `[gemm]` table of its file.
+    """Achieved rates of matrix products on a device, the `[gemm]` table of its file.
 
     `sustained` is the share of the peak that the power limit leaves a large product. In the inner
     loop, while power allows the full clock, SMs run `burst` times as fast, at most at the peak.

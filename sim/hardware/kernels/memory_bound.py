@@ -8,8 +8,8 @@ from sim.model.kernels import MemoryBound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBoundRates:
-    """What memory-bound kernels achieve: a share of the data sheet's bandwidth, and the time of a
-    kernel that moves almost nothing (start, ramp and drain)."""
+    """Achieved rates of memory-bound kernels: a share of the data sheet's bandwidth, and the time
+    of a kernel that moves almost nothing (start, ramp and drain)."""
 
     bandwidth: Share
     floor: Seconds

@@ -40,7 +40,7 @@ class KernelPrediction:
 
     @property
     def rate(self) -> float:
-        """What was achieved: FLOP/s, or B/s of a memory-bound kernel."""
+        """The achieved rate: FLOP/s, or B/s of a memory-bound kernel."""
         kernel = self.measured.kernel
         work = kernel.bytes if isinstance(kernel, MemoryBound) else kernel.flops
         return work / self.measured.seconds

@@ -162,7 +162,7 @@ def scenario_of(
 
 
 def title(name: str) -> str:
-    """What a model or topology is called: the folder of a checkpoint, the stem of another file."""
+    """The title of a model or topology: the folder of a checkpoint, the stem of another file."""
     path = Path(name)
     if path.name == "config.json":
         return path.resolve().parent.name

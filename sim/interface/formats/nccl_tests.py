@@ -1,4 +1,4 @@
-"""What nccl-tests prints, and the JSON that it writes with -J.
+"""The output of nccl-tests, as text and as the JSON that it writes with -J.
 
 Text: lines of `size count type [redop [root]]`, then time (us), algbw, busbw and #wrong out of
 place, then the same in place, with `i_min i_max i_p99 i_cv` after each where every iteration was

@@ -23,7 +23,7 @@ class Entry(Protocol):
         """The arguments that it reads."""
 
     def read(self, given: Given) -> dict[str, Any]:
-        """What they say, by key. Raises `InputError`."""
+        """Values of the arguments, by key. Raises `InputError`."""
 
     def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
         """The arguments that say what the keys do."""
@@ -165,7 +165,8 @@ def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:
 
 
 def chosen(given: Given, argument: str, values: Mapping[str, Any], default: str) -> Any:
-    """What the word behind an argument stands for. Raises `InputError` for an unknown one."""
+    """The value that the word behind an argument stands for. Raises `InputError` for an unknown
+    one."""
     word = value_of(given, argument, str) if argument in given else default
     if word not in values:
         fault = f"{word!r} is not known"
@@ -193,7 +194,7 @@ def told(table: Iterable[Entry], given: Given) -> list[Entry]:
 
 
 def read(table: Iterable[Entry], given: Given) -> dict[str, Any]:
-    """What all arguments say; where two entries have the same key, the later one holds."""
+    """Values of all arguments; where two entries have the same key, the later one holds."""
     keys: dict[str, Any] = {}
     for entry in table:
         keys |= entry.read(given)

@@ -1,4 +1,4 @@
-"""What a framework is to `sim import` and `sim plan --emit`."""
+"""The contract of a framework for `sim import` and `sim plan --emit`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

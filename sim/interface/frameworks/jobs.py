@@ -180,7 +180,7 @@ _DERIVED = (
 def _unsaid(
     table: str, given: Plan | Model | Numerics, usual: Mapping[str, Any], keys: _Read
 ) -> list[str]:
-    """What nobody read of the values that are not as usual."""
+    """Unusual values that no reader has used."""
     return [
         f"{name} = {getattr(given, name)}"
         for name, value in usual.items()

@@ -85,7 +85,7 @@ class _Script:
         return int(node.start_point[0]) + 1 + self.above
 
     def unknown(self, node: Node, text: str = "") -> str:
-        """What stands for a value that is not known."""
+        """The placeholder for an unknown value."""
         shown = re.sub(r"\s+", "_", text or _text(node))[:60]
         return f"{shown}:line-{self.line(node)}"
 

@@ -1,4 +1,4 @@
-"""What an answer rests on: the files that were read, with the sources that they name."""
+"""The basis of an answer: the files that were read, with the sources that they name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

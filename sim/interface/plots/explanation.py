@@ -1,4 +1,4 @@
-"""What limits a step as a picture: resources, and kernels beside the device's peaks."""
+"""Limits of a step as a picture: resources, and kernels beside the device's peaks."""
 
 from sim.analysis.explanation.explain import Explanation
 from sim.interface.plots.picture import PALETTE, Figure

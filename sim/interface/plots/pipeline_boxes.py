@@ -1,4 +1,4 @@
-"""What the picture of a pipeline consists of: a coloured box for every pass and every transfer."""
+"""The elements of a pipeline's picture: a coloured box for every pass and every transfer."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What happened in a run, as far as a picture has room for: its timeline."""
+"""The timeline of a run, as far as a picture has room for it."""
 
 from sim.interface.plots import pipeline
 from sim.interface.plots.picture import Figure

@@ -25,7 +25,7 @@ def view(times: CollectiveTimes) -> Document:
 
 
 def title(times: CollectiveTimes) -> str:
-    """What was done where, and who came late."""
+    """The collective and its cluster, and its late ranks."""
     late = ", ".join(f"rank {rank} {human_seconds(by)} late" for rank, by in times.late.items())
     where = f"{times.kind} on {several(times.gpus, 'GPU')} of {times.topology.name}"
     return f"{where}, {late}" if late else where

@@ -54,7 +54,7 @@ def rent(cost: TrainingCost, inputs: Inputs | None) -> str:
 
 
 def _expected(cost: TrainingCost, likely: Likely) -> str:
-    """What a real run would take and cost, all in proportion to its time."""
+    """Expected time and cost of a real run, all in proportion to its time."""
     scale, unit = long_unit(cost.seconds)
     time = likely.of(cost.seconds / scale)
     words = f"{time['expected']:,.1f} {unit} {_bounds(time, likely.level)}"

@@ -1,4 +1,4 @@
-"""What limits a step: resources, kernels, changes of the plan, lines of the script."""
+"""Limits of a step: resources, kernels, changes of the plan, lines of the script."""
 
 from collections.abc import Sequence
 

@@ -79,7 +79,7 @@ def _bill(goodput: Goodput) -> Iterator[str]:
 
 
 def _assumed(goodput: Goodput) -> Section | None:
-    """What all of this rests on."""
+    """The assumptions behind the answer."""
     if not goodput.assumed:
         return None
     title = "Assumed (--failures TABLE and --set recovery.KEY=VALUE say otherwise):"

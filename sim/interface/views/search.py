@@ -57,7 +57,7 @@ def _without_experts(rows: Sequence[Cells]) -> tuple[list[Cells], Cells]:
 
 
 def _sure(search: SearchResult) -> Iterator[Sentence]:
-    """What a run of the first would show, and which layouts may as well be faster."""
+    """The expected time of the first layout, and the layouts that may be faster."""
     if not search.results:
         return
     first, *others = search.results

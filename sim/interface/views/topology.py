@@ -24,7 +24,7 @@ KINDS = {
 
 
 def view(topology: Topology) -> Document:
-    """What the cluster is made of: a heading, then a line each for device, node and network.
+    """The parts of the cluster: a heading, then a line each for device, node and network.
 
     >>> from sim.hardware.cluster.topology import load
     >>> from sim.interface.document.terminal import text

@@ -86,7 +86,7 @@ class StepCounter:
 
 
 def install_pipelining(patches: Patches, log: Log) -> None:
-    """What a pipeline stage does in one of `_METHODS` is recorded as part of that pass.
+    """Record the work of a pipeline stage in one of `_METHODS` as part of that pass.
 
     All of torch's schedules run passes by them (torch/distributed/pipelining/stage.py);
     `backward_one_chunk` leaves the gradients of weights to `backward_weight_one_chunk` where

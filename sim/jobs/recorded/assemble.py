@@ -81,7 +81,7 @@ def _room(memories: Sequence[Memory], peaks: Sequence[Peak]) -> dict[str, Any]:
 
 
 def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
-    """What the result is the result of."""
+    """The inputs of the result."""
     topology, (recording, axes) = setup.machine.topology, setup.stages[0]
     return Inputs(
         model=" ".join((recording.script, *recording.arguments)),

@@ -1,4 +1,4 @@
-"""What would take long, or more memory than there is, is refused before it begins.
+"""Estimates of time and memory for workers; too large jobs are refused before they begin.
 
 Seconds are of the order of magnitude of one core.
 """

@@ -1,4 +1,4 @@
-"""What workers and servers hold: a step's own memory, and what a method keeps beside it."""
+"""Memory of workers and servers: that of a step, and the additional vectors of a method."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

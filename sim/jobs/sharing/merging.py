@@ -1,4 +1,4 @@
-"""What becomes of an update of weights that many write: how it is merged, late or with others."""
+"""Merging of updates into weights that many workers write: buffers, compensation, rules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a run of workers that share updates answers."""
+"""The answer to a run of workers that share updates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

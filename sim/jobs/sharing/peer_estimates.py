@@ -1,4 +1,5 @@
-"""What receivers know of senders: a compressed message holds what has changed since the last."""
+"""Receivers' estimates of senders: a compressed message holds the changes since the last
+message."""
 
 from typing import Any
 

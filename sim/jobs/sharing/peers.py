@@ -1,4 +1,4 @@
-"""What gossip is made of: local steps, messages of peers, partners."""
+"""The elements of gossip: local steps, messages of peers, partners."""
 
 from collections.abc import Sequence
 

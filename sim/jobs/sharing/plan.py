@@ -189,7 +189,7 @@ class Sharing(ABC):
         return gpus_per_node if self.worker == "node" else 1
 
     def worker_name(self, gpus_per_node: int) -> str:
-        """What a worker is, in words.
+        """The description of a worker, in words.
 
         >>> from sim.jobs.sharing.methods.all_reduce import AllReduce
         >>> [AllReduce(worker=worker).worker_name(8) for worker in ("gpu", "node", 4, 16)]

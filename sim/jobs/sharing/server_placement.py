@@ -39,7 +39,7 @@ def server_shares(
 
 
 def byteps_shares(workers: Sequence[Endpoint], spare: Sequence[Endpoint]) -> dict[Endpoint, float]:
-    """What each host sums so that no NIC carries more than another (Jiang et al. 2020).
+    """The share that each host sums so that no NIC carries more than another (Jiang et al. 2020).
 
     With n workers and k <= n spare hosts: 2(n-1)/c for a spare host, (n-k)/c for a worker's own,
     c = n^2 + kn - 2k.

@@ -79,7 +79,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What a failure costs beside the time away.
+    """The cost of a failure beside the time away.
 
     `detection`: until the others know; 3 missed keep-alives of 5 s (torch, elastic/rendezvous/
     dynamic_rendezvous.py, `keep_alive_interval`, `keep_alive_max_attempt`). `restart`: until a

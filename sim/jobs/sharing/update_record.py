@@ -1,4 +1,4 @@
-"""What a run leaves behind: updates with their staleness, samples, the loss on the way."""
+"""The record of a run: updates with their staleness, samples, the loss on the way."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -143,8 +143,8 @@ class Worker:
         yield from self._busy(moved / self.memory_bandwidth, "decode", COMPRESSION)
 
     def compressed(self, vector: Vector, step: int, elements: slice = EVERYTHING) -> Vector:
-        """What a receiver reads of a vector about some elements; what is left out waits for the
-        next one about them."""
+        """Elements of a vector as the receiver reads them; the rest waits for the next message
+        about them."""
         seed, error = (self.seed, step), self.error[elements]
         of = self._shapes if elements == EVERYTHING else ()
         sent, self.error[elements] = self.compression.encode(vector, error, seed, of)

@@ -1,4 +1,4 @@
-"""What one worker computes in a step: seconds and parameters, layer by layer."""
+"""The work of one worker in a step: seconds and parameters, layer by layer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What-ifs of a trace: kernels or the host faster, another network, another overlap."""
+"""Changes of a trace: kernels or the host faster, another network, another overlap."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -106,8 +106,8 @@ Overlap = Literal["as-is", "none", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What-ifs. `kernels` are pairs (part of a name, factor on the seconds), `host` is a factor on
-    the host's seconds.
+    """Changes to a replay. `kernels` are pairs (part of a name, factor on the seconds), `host` is a
+    factor on the host's seconds.
 
     `machine` takes the place of the network that was measured (`Network`). With `overlap` "none"
     the kernels of all streams run in a row, as they were launched; with "full" no kernel and no

@@ -1,5 +1,5 @@
-"""What multi-token prediction puts behind the layer of its module: a norm of its own, the model's
-output layer once more, and a loss (DeepSeek-AI 2024, arXiv 2412.19437, equation 23)."""
+"""The end of a multi-token prediction module: a norm of its own, the model's output layer once
+more, and a loss (DeepSeek-AI 2024, arXiv 2412.19437, equation 23)."""
 
 from dataclasses import replace
 

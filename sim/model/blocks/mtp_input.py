@@ -1,4 +1,4 @@
-"""What multi-token prediction puts in front of the layer of its module.
+"""The operators in front of the layer of a multi-token prediction module.
 
 The embedding of the token behind and the hidden state, each normalised, are joined and projected
 to the width of the model (DeepSeek-AI 2024, arXiv 2412.19437, equation 21). The embedding is the

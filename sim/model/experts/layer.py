@@ -1,4 +1,4 @@
-"""What a layer with experts has to do on one rank.
+"""The work of a layer with experts on one rank.
 
 b s tokens of a rank are sent to k of E experts each, which lie on `ep` ranks; what an expert gets
 of all ranks of the group goes through its matrices in one grouped product (Lepikhin et al. 2020;

@@ -15,7 +15,7 @@ SHARED = "shared_experts"
 
 
 def beside_tokens(operators: Sequence[Operator], items: Sequence[Items]) -> list[Items]:
-    """What each operator of a layer runs, kernels of shared experts beside the all-to-alls.
+    """Operators of a layer with kernels of shared experts beside the all-to-alls.
 
     `items` is what each runs in turn. Collectives of shared experts (tensor parallelism's) stay
     where they are, as do kernels beside these.

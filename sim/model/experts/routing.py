@@ -54,7 +54,7 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a layer's experts do of the tokens that are sent to them, as shares of an even load.
+    """Work of a layer's experts on the tokens that are sent to them, as shares of an even load.
 
     `mean` is what an average rank does, `fullest` what the fullest one does; `dropped` the share of
     the tokens that no expert has room for.

@@ -1,4 +1,4 @@
-"""What a config says of a model's numbers alone, for the framework that trains it."""
+"""Constants in a config that change a model's numbers alone, for the framework that trains it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -80,7 +80,7 @@ class _Trial:
         return self.filled(ahead).seconds(apart=self.costs.apart)
 
     def beginnings(self) -> Iterator[Ahead]:
-        """Those of ZB-H1 and ZB-H2, and steps between and beyond."""
+        """The beginnings of ZB-H1 and ZB-H2, and steps between and beyond."""
         for times in (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0):
             lines = (1 + round(times * (self.stages - 1 - s)) for s in range(self.stages))
             yield self.fitted(tuple(lines))

@@ -62,7 +62,7 @@ def half_in_flight(stages: int) -> int:
 
 
 def least_in_flight(stages: int) -> int:
-    """Those of V-Min.
+    """The least microbatches in flight, as V-Min has them.
 
     >>> [least_in_flight(stages) for stages in (4, 5, 8, 16)]
     [4, 6, 8, 12]

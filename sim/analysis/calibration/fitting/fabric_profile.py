@@ -89,7 +89,7 @@ def measured(name: str) -> list[MeasuredCollective]:
 
 
 def shared_devices(library: str, ranks: int, devices: int) -> Provenance:
-    """What to note if NCCL's ranks outnumber the GPUs, or a single rank has no peer.
+    """The note for NCCL ranks that outnumber the GPUs, or for a single rank without a peer.
 
     >>> shared_devices("nccl", 8, devices=8), shared_devices("gloo", 2, devices=0)
     ({}, {})

@@ -62,7 +62,7 @@ def tables(collectives: Iterable[MeasuredCollective]) -> tuple[str, ...]:
 
 
 def alternate(collectives: Sequence[MeasuredCollective], first: int) -> list[MeasuredCollective]:
-    """Those at every other size of their table, starting from the first or the second size."""
+    """Readings at every other size of their table, starting from the first or the second size."""
     sizes: dict[str, set[float]] = {}
     for collective in collectives:
         sizes.setdefault(collective.table, set()).add(collective.size)

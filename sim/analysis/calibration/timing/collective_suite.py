@@ -33,7 +33,7 @@ class CollectiveCase:
         return len({rank // per_node for rank in self.groups[0]})
 
     def key(self, per_node: int) -> tuple[object, ...]:
-        """What identifies the case; `key_of` gives the same for its reading."""
+        """The identity of the case; `key_of` gives the same for its reading."""
         nodes, size = self.nodes(per_node), float(self.size)
         return (self.kind, self.ranks, nodes, len(self.groups), size)
 

@@ -106,7 +106,7 @@ def _free_memory(backend: Backend) -> float:
 
 
 def _resumed(table: Path) -> list[OperationTime]:
-    """What an earlier call has measured, without a last line that it did not finish."""
+    """The readings of an earlier call, without an unfinished last line."""
     if not table.exists():
         if process_group.own_rank() == 0:
             operation_times.write([], table)
@@ -157,7 +157,7 @@ def _on_rank(
 
 
 def _of_rank_0(told: Told) -> Told:
-    """What rank 0 says."""
+    """The value that rank 0 has, on every rank."""
     import torch.distributed as dist
 
     shared = [told]

@@ -1,4 +1,4 @@
-"""What calls of torch take the host, and which operators each of them dispatches.
+"""Host seconds of calls of torch, and the operators that each call dispatches.
 
 Forward, layers of several kinds follow one another over and over, as in a model: a host that does
 one thing again and again has its code at hand, and is up to twice as fast. Backward, a layer is

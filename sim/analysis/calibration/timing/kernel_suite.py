@@ -128,7 +128,7 @@ def _attentions(
 
 
 def _generations(device: str, attention: Attention, number: int) -> tuple[str, ...]:
-    """Those that can do it: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp."""
+    """Generations of GPUs that can do it: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp."""
     if device == "cpu":
         return ("cpu",)
     half = ("flash2", "cudnn") if attention.precision in ("fp16", "bf16") else ()

@@ -1,4 +1,4 @@
-"""What launching costs: the host's seconds, an empty kernel's round trip, a graph's node."""
+"""Launch costs: the host's seconds, an empty kernel's round trip, a graph's node."""
 
 import time
 from statistics import median
@@ -59,7 +59,7 @@ def _seconds_per_node(replay: Call, wait: Call) -> float:
 
 
 def wait_of(device: str) -> Call:
-    """What returns when the device is idle."""
+    """A function that returns when the device is idle."""
     import torch
 
     return torch.cuda.synchronize if device == "cuda" else lambda: None

@@ -28,7 +28,7 @@ _TIMEOUT = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Membership:
-    """What each process of a group does and how it joins; `store` is where ranks meet.
+    """The work of each process of a group, and how it joins; `store` is where ranks meet.
 
     `threads` are torch's in each process; 0 leaves them alone.
     """

@@ -14,7 +14,7 @@ _QUERIED = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "tempe
 
 
 def provenance(device: str, *, processes: int = 1) -> Provenance:
-    """What is known of the machine that the command runs on."""
+    """Known facts of the machine that the command runs on."""
     import torch
 
     software: Provenance = {

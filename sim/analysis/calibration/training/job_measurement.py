@@ -1,4 +1,4 @@
-"""What was measured of a job: steps by phase, memory, and the machine's own drift."""
+"""The measurement of a job: steps by phase, memory, and the machine's own drift."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -171,7 +171,7 @@ def measure_script(
 
 
 def _ran(script: Sequence[str], device: str, world: int, steps: int) -> JobMeasurement:
-    """What a script took in processes of its own."""
+    """The measurement of a script in processes of its own."""
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
     with TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"

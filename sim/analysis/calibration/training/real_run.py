@@ -65,7 +65,8 @@ class _Enough(BaseException):
 
 
 class RealRun:
-    """What a script's steps on a device take; `graph` says that it replays one CUDA graph a step.
+    """Seconds and memory of a script's steps on a device; `graph` if each step replays one CUDA
+    graph.
 
     Between two steps the run's own protocol goes on by one: a generator that yields where the
     script shall do its next step.

@@ -44,7 +44,7 @@ def script_of(job: Job, name: str, device: str, *, steps: int = 20) -> str:
 
 
 def _facts(job: Job, device: str) -> dict[str, Any]:
-    """What the template asks of a job."""
+    """The values of a job that the template needs."""
     plan, model, stack = job.plan, job.execution.shape, job.stack
     ranks, sharded = plan.data_parallel, plan.zero == 3 and plan.data_parallel > 1
     optimizer, options = _OPTIMIZERS[plan.optimizer]

@@ -1,4 +1,4 @@
-"""What a rank computes in a microbatch, and in which order."""
+"""Choices of the work of a rank in a microbatch, and of its order."""
 
 from collections.abc import Iterable, Iterator
 from typing import get_args

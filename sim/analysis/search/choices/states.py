@@ -21,7 +21,7 @@ ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # tensor-parallel peers are neighbours 
 
 
 def _offloads(space: Space, plan: Plan) -> Iterator[str]:
-    """What may lie on hosts that the cluster has links to; parameters where ZeRO-3 shards them."""
+    """Parts that may lie on hosts with links in the cluster; parameters if ZeRO-3 shards them."""
     for name, offload in OFFLOADS.items():
         if not offload or (space.topology.host and (plan.zero >= 3 or not offload.parameters)):
             yield name

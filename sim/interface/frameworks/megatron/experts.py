@@ -76,7 +76,7 @@ def _write_experts(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _etp(given: Given) -> dict[str, Any]:
-    """That of everything else unless said (arguments.py, validate_args)."""
+    """The tensor-parallel degree of everything else, by default (arguments.py, validate_args)."""
     if "num-experts" not in given:
         return {}
     usual = integer(given, "tensor-model-parallel-size", 1)

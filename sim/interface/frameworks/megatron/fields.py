@@ -174,7 +174,7 @@ def _spread(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _of_a_name(key: str, values: tuple[str, ...]) -> Words:
-    """What `bf16_mixed` and its kin say; those of bf16 reduce gradients in fp32."""
+    """The precision that `bf16_mixed` and its kin name; those of bf16 reduce gradients in fp32."""
     name = values[0].replace("-", "_")
     if name in ("32", "32_true", "fp32"):
         return {}
@@ -192,7 +192,7 @@ DERIVED = ("gated-linear-unit", "activation-func", "should-pad-vocab")  # and re
 
 
 def _derived(given: Words) -> Words:
-    """What Megatron-LM says by arguments of its own."""
+    """Values that Megatron-LM states by arguments of its own."""
     own = {one: values for one, values in given.items() if one not in DERIVED}
     if "gated-linear-unit" in given:
         own["swiglu"] = ()

@@ -1,5 +1,5 @@
-"""What of Megatron-LM's arguments, and of recipes' fields, says nothing of a step's time or memory,
-or is so anyway."""
+"""Arguments of Megatron-LM and fields of recipes that change neither the time nor the memory of a
+step, or hold anyway."""
 
 from sim.config.silent import Silent
 

@@ -1,4 +1,4 @@
-"""What a task costs before it is made: how many weights it has, and what their gradients take.
+"""Costs of a task before it is made: the number of its weights, and the seconds of gradients.
 
 Seconds are of the order of magnitude that one core takes, measured at batches of 32.
 """

@@ -18,7 +18,7 @@ Vector = NDArray[np.float64]
 
 
 class Deferred(NDArrayOperatorsMixin):
-    """What `function` makes of vectors of which some are not known yet; `size` numbers.
+    """The result of `function` on vectors, some of them not known yet; `size` numbers.
 
     Elementwise functions of it are deferred, operators among them; all else makes an array first.
     """
