@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.checked import refuse
 from sim.config.errors import InputError
 from sim.config.units import Share
-from sim.config.without_effect import refuse
 
 Vector = NDArray[np.float64]
 Shapes = Sequence[tuple[int, ...]]

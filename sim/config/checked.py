@@ -114,3 +114,11 @@ def altered(thing: T, changes: Mapping[str, Any], where: str) -> T:
         except (TypeError, ValueError) as error:
             raise InputError.of(where, error, f"{key}: ") from None
     return thing
+
+
+def refuse(table: object, why: str, *keys: str) -> None:
+    """Raise `ValueError` for keys of a table that are not at their defaults but say nothing."""
+    known = table.__dataclass_fields__  # type: ignore[attr-defined]
+    for key in keys:
+        if getattr(table, key) != known[key].default:
+            raise ValueError(f"{key} would {why}, or leave {key} out")

@@ -13,9 +13,8 @@ from typing import NamedTuple, Protocol
 from sim.hardware.device import Device
 from sim.program.causes import HOST, Cause
 from sim.program.durations import Duration
-from sim.program.memory import added
+from sim.program.memory import added, runs
 from sim.program.operations import Collective, Segment, Work
-from sim.program.runs import runs
 
 Losses = Mapping[str, float]
 """Shares of their pace that kernels lose, by class."""

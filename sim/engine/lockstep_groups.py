@@ -16,8 +16,8 @@ from sim.engine.communicators import scope_of
 from sim.engine.folded import Team
 from sim.engine.lowering import Lowering
 from sim.program.durations import Duration
+from sim.program.memory import runs
 from sim.program.operations import Collective, Segment, Work
-from sim.program.runs import runs
 
 Floats = NDArray[np.float64]
 

@@ -16,9 +16,8 @@ from sim.engine.outline import Computation, Cut, Entry, Meeting, Named
 from sim.engine.transfers import RankTransfers
 from sim.program.causes import Cause
 from sim.program.durations import Duration
-from sim.program.memory import added
+from sim.program.memory import added, runs
 from sim.program.operations import Collective, Segment, Work
-from sim.program.runs import runs
 
 Content = tuple[float, Loads]  # FLOPs, and bytes on each link
 Flows = tuple[tuple[Traffic, Cause], ...]  # what an item puts on the network, and why

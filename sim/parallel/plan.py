@@ -11,7 +11,8 @@ from annotated_types import Ge, Gt, Le
 from sim.collectives.compression import Compression
 from sim.config.checked import Checked
 from sim.config.errors import InputError
-from sim.model.checkpointing import NONE, Names
+from sim.config.units import Portion
+from sim.model.checkpointing import FULL, NONE, Checkpointing, Names
 from sim.model.fusion import Context
 from sim.model.kernels import Precision
 from sim.model.lora import Lora
@@ -20,10 +21,41 @@ from sim.model.stash import Stash
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
 from sim.parallel.mesh import Layouts, axis_of, layouts
-from sim.parallel.offloading import ON_DEVICE, Offload
 from sim.parallel.overlap_forward_backward import overlap_forward_backward
 from sim.program.routed import Dispatcher
 from sim.program.schedule import Places, Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """Shares of what lies in the host's memory instead of the device's.
+
+    `optimizer` of its states, which the host's processors update then; `parameters` of the shards
+    of ZeRO-3; `activations` of the layers of each chunk, the first ones. With `overlap` copies run
+    beside the layers, without it the device waits for each. `nvme` keeps the states on the node's
+    drives between updates.
+    """
+
+    optimizer: Portion = 0.0
+    parameters: Portion = 0.0
+    activations: Portion = 0.0
+    overlap: bool = True
+    nvme: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.optimizer or self.parameters or self.activations)
+
+
+ON_DEVICE = Offload()
+
+
+def with_checkpoints(offload: Offload, checkpointing: Checkpointing, recompute: Names) -> Offload:
+    """The same, and all activations where a stack leaves the inputs of layers that run again as a
+    whole on the host."""
+    if not (checkpointing.on_host and recompute in (FULL, (FULL,))):
+        return offload
+    return replace(offload, activations=1.0)
+
 
 Count = Annotated[int, Ge(1)]
 MOST_MICROBATCHES, MOST_CHUNKS = 20_000, 1_000

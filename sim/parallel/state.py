@@ -8,7 +8,7 @@ from sim.model.fusion import Gradients
 from sim.model.kernels import Precision, weight_width
 from sim.model.optimizer import gradient_width
 from sim.model.precision import Recipe
-from sim.parallel.offloading import ON_DEVICE, Offload
+from sim.parallel.plan import ON_DEVICE, Offload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,24 @@ that operations in a row compose: the worst moment of two is the worse of the fi
 above what the first one leaves, the second one's.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TypeVar
 
-from sim.program.runs import runs
+Thing = TypeVar("Thing")
+
+
+def runs(things: Iterable[Thing]) -> Iterator[tuple[Thing, int]]:
+    """Each thing with how many times it stands in a row, the very same object.
+
+    >>> list(runs(["a", "a", "b", "a"]))
+    [('a', 2), ('b', 1), ('a', 1)]
+    """
+    for _, same in groupby(things, key=id):
+        alike = list(same)
+        yield alike[0], len(alike)
+
 
 Parts = Mapping[str, float]
 Part = TypeVar("Part")

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sim.config import gate
+from sim.config import catalog, gate
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 
@@ -107,3 +107,22 @@ def split_key(key: str) -> tuple[str, str, str]:
 def head_of(key: str) -> str:
     """The first part of a dotted key."""
     return key.partition(".")[0]
+
+
+FOLDER = "topologies/profiles"
+
+
+def setting_of(name: str) -> tuple[str, str]:
+    """Key and value of the setting that a profile stands for, given by name or path.
+
+    The profile of a device is its kernels' times, that of a backend the library of collectives.
+    Raises `InputError` where there is no such file or it is neither.
+    """
+    path = catalog.find(FOLDER, name, where="--profile")
+    keys = catalog.read(path).keys()
+    if "backend" in keys:
+        return "topology.backend", name
+    if "measurements" in keys:
+        return "device.profile", name
+    fault = "is the profile neither of a device nor of a collective library"
+    raise InputError(catalog.place(path), fault, "`sim calibrate` writes one")

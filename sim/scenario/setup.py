@@ -16,8 +16,7 @@ from sim.parallel.axis import axes
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
 from sim.parallel.known import known_of
-from sim.parallel.offloading import with_checkpoints
-from sim.parallel.plan import Plan
+from sim.parallel.plan import Plan, with_checkpoints
 from sim.parallel.resolved import resolved
 from sim.parallel.step import training_step
 from sim.program.program import Program

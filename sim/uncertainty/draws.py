@@ -27,7 +27,7 @@ from sim.program.program import Program
 from sim.scenario.setup import PlanSetup
 from sim.uncertainty.intervals import Sigmas
 from sim.uncertainty.work_shares import mix
-from sim.variability.generators import generator
+from sim.variability.laws import generator
 
 KINDS = ("gemm", "attention", "stream", "collective", "host")
 LATENCY = "latency of messages"

@@ -11,7 +11,7 @@ from sim.engine.play import play
 from sim.hardware.cluster import topology as topologies
 from sim.kind import load
 from sim.model.kinds import is_layer
-from sim.parallel.offloading import Offload
+from sim.parallel.plan import Offload
 from sim.parallel.step import training_step
 from sim.program.operations import Communicate, Compute, Copy
 from sim.program.unrolled import operations

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.variability.generators import generator
 from sim.variability.laws import (
     LAWS,
     Constant,
@@ -19,6 +18,7 @@ from sim.variability.laws import (
     ShiftedExponential,
     SlowdownLaw,
     Trace,
+    generator,
 )
 
 # Laws with their variances in closed form.

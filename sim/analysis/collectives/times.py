@@ -30,7 +30,7 @@ from sim.results.formatting import several
 from sim.scenario.loading import load_topology
 from sim.scenario.machine import machine
 from sim.scenario.settings import Settings, settings_of
-from sim.variability.generators import generator
+from sim.variability.laws import generator
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,7 +29,7 @@ from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely, Pace
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
-from sim.variability.generators import generator
+from sim.variability.laws import generator
 
 if TYPE_CHECKING:
     import pandas as pd

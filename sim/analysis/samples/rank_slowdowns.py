@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.axis import dividing
 from sim.parallel.mesh import Mesh, axis_of
-from sim.variability.generators import generator
 from sim.variability.jitter import Jitter, JitterCause
+from sim.variability.laws import generator
 
 Floats = NDArray[np.float64]
 

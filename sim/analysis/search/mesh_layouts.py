@@ -19,8 +19,7 @@ from sim.parallel.job import Job
 from sim.parallel.known import Known
 from sim.parallel.memory import fragmented, least_of_passes, resident
 from sim.parallel.offload import host_memory
-from sim.parallel.offloading import with_checkpoints
-from sim.parallel.plan import Plan
+from sim.parallel.plan import Plan, with_checkpoints
 from sim.parallel.schedule import searched
 from sim.parallel.step import training_step
 from sim.program.memory_levels import Floats, peaks

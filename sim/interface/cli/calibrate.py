@@ -96,7 +96,7 @@ def import_(
     Where a file is cut short, the readings before that line are kept.
     """
     from sim.analysis.calibration.fitting.fabric_profile import fabric_of
-    from sim.analysis.calibration.fitting.jitter import jitter
+    from sim.analysis.calibration.fitting.measured_collectives import jitter
     from sim.interface.document.terminal import text
     from sim.interface.formats import any_format
     from sim.interface.views import readings as shown

@@ -146,8 +146,7 @@ def scenario_of(
     """The scenario of a name, or that of a `job`'s model, topology and so on, with the values of
     `--set` and `--profile`. Raises `InputError`."""
     from sim.kind import described, load
-    from sim.scenario.profiles import setting_of
-    from sim.scenario.settings import setting
+    from sim.scenario.settings import setting, setting_of
 
     changes = dict(map(setting_of, profiles)) | dict(map(setting, settings))
     given = {key: value for key, value in (job or {}).items() if value is not None}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sim.engine.live_cluster import LiveCluster, Process
 from sim.hardware.cluster.link import Link
 from sim.jobs.sharing.tables import StragglerCause
-from sim.variability.generators import generator
+from sim.variability.laws import generator
 
 _BLOCK = 4096  # factors drawn at once; a longer run begins again
 

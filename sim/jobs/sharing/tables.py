@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from sim.config.checked import refuse
 from sim.config.schema import Tagged
 from sim.config.units import Seconds
-from sim.config.without_effect import refuse
 from sim.jobs.sharing.learning.optimizers import Rule, Schedule
 from sim.variability.laws import LAWS, SlowdownLaw
 

@@ -7,7 +7,7 @@ import numpy as np
 from sim.engine.live_cluster import Endpoint
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.tables import StragglerCause
-from sim.variability.generators import generator
+from sim.variability.laws import generator
 
 _BLOCK = 4096  # steps drawn at once at most; a longer run begins again
 

@@ -13,8 +13,7 @@ from sim.interface.frameworks.documents import flattened, nested
 from sim.interface.frameworks.jobs import imported
 from sim.model.reading import load
 from sim.model.transformer import Transformer
-from sim.parallel.offloading import Offload
-from sim.parallel.plan import Plan
+from sim.parallel.plan import Offload, Plan
 from sim.parallel.resolved import resolved
 
 LLAMA = load("llama3-8b")

@@ -11,7 +11,7 @@ from sim.analysis.reliability.goodput import Goodput, of_pace
 from sim.config.units import DAY
 from sim.engine.training_run import Conduct, Fault, simulate
 from sim.results.likely import Pace
-from sim.variability.generators import generator
+from sim.variability.laws import generator
 
 GPU = FailureCause(name="gpu", count=400.0)
 JOB = FailureCause(name="job", count=400.0, component="job")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CollectiveCall, Interconnect
@@ -68,3 +69,29 @@ def alternate(collectives: Sequence[MeasuredCollective], first: int) -> list[Mea
         sizes.setdefault(collective.table, set()).add(collective.size)
     kept = {table: set(sorted(of_table)[first::2]) for table, of_table in sizes.items()}
     return [collective for collective in collectives if collective.size in kept[collective.table]]
+
+
+def jitter(readings: Iterable[OperationTime]) -> str:
+    """The `[jitter]` table for iterations that were timed one by one; empty without any.
+
+    The sigma of a lognormal distribution, from the variances of all readings, each weighted with
+    its samples less one.
+
+    >>> reading = OperationTime(operation="broadcast", seconds=1e-5, ranks=2, samples=5, sigma=0.02)
+    >>> print(jitter([reading, reading]))
+    [[jitter.cause]]
+    name = "collectives"
+    kind = "lognormal"
+    sigma = 0.02
+    """
+    scattered = [
+        reading
+        for reading in readings
+        if reading.samples > 1 and reading.sigma > 0 and reading.operation in KINDS
+    ]
+    freedom = sum(reading.samples - 1 for reading in scattered)
+    if not freedom:
+        return ""
+    sigma = sqrt(sum((r.samples - 1) * r.sigma**2 for r in scattered) / freedom)
+    lines = ("[[jitter.cause]]", 'name = "collectives"', 'kind = "lognormal"')
+    return "\n".join([*lines, f"sigma = {sigma:.3g}"])

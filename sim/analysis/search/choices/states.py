@@ -7,8 +7,7 @@ from sim.analysis.search.choices.mesh import divides
 from sim.analysis.search.space import Space
 from sim.config.checked import replaced
 from sim.parallel.axis import axes, dividing
-from sim.parallel.offloading import ON_DEVICE, Offload
-from sim.parallel.plan import Plan
+from sim.parallel.plan import ON_DEVICE, Offload, Plan
 
 OFFLOADS = {
     "none": ON_DEVICE,

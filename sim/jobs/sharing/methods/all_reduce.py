@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.checked import refuse
 from sim.config.units import Bytes
-from sim.config.without_effect import refuse
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.averaging import Averaging, count_update
 from sim.jobs.sharing.plan import OF_UPDATE, Sharing

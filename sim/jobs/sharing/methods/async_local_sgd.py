@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
-from sim.config.without_effect import refuse
+from sim.config.checked import refuse
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.merging import DelayedNesterov, Merging

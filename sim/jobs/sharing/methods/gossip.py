@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.checked import refuse
 from sim.config.errors import InputError
 from sim.config.schema import nearest
-from sim.config.without_effect import refuse
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.graphs import (
     NAMED,

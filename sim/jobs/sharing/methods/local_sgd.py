@@ -9,8 +9,8 @@ from annotated_types import Lt
 from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression
+from sim.config.checked import refuse
 from sim.config.errors import InputError
-from sim.config.without_effect import refuse
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.averaging import Averaging, count_update
 from sim.jobs.sharing.barrier import Barrier, Exchange

@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.checked import refuse
 from sim.config.errors import InputError
 from sim.config.units import Bytes
-from sim.config.without_effect import refuse
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.first_gradients import FirstGradients, apply_mean
 from sim.jobs.sharing.layer_exchange import LayerExchange
