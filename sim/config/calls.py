@@ -30,7 +30,7 @@ def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
     """
     called = signature(function)
     known = called.parameters
-    free = any(one.kind is Parameter.VAR_KEYWORD for one in known.values())
+    free = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values())
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> T:
@@ -45,9 +45,9 @@ def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
             if known[key].kind is Parameter.VAR_POSITIONAL:
                 kind = GenericAlias(tuple, (kind, ...))
             if known[key].kind is not Parameter.VAR_KEYWORD and value is not known[key].default:
-                own = value.tolist() if type(value).__module__ == "numpy" else value
-                _refuse_value(own, kind, name, key)
-                given.arguments[key] = own
+                plain = value.tolist() if type(value).__module__ == "numpy" else value
+                _refuse_value(plain, kind, name, key)
+                given.arguments[key] = plain
         return function(*given.args, **given.kwargs)
 
     return checked
@@ -67,7 +67,7 @@ def _refuse_value(value: Any, kind: Any, name: str, key: str) -> None:
 def _fits(value: Any, kind: Any) -> bool:
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inner)
+        return any(_fits(value, choice) for choice in inner)
     if origin is Annotated:
         return _fits(value, inner[0])
     if origin is Literal:
@@ -83,7 +83,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if isinstance(value, Mapping) and len(inner) == 2:
         return all(_fits(one, inner[0]) and _fits(own, inner[1]) for one, own in value.items())
     if isinstance(value, list | tuple | set | Mapping) and inner:
-        return all(_fits(one, inner[0]) for one in value)
+        return all(_fits(entry, inner[0]) for entry in value)
     return True
 
 
@@ -93,21 +93,22 @@ _NOUNS = {**WORDS, NoneType: "None", PathLike: "a path", Mapping: "a table"}
 def _words(kind: Any) -> str:
     """The types that fit, in words."""
     if get_origin(kind) in (Union, UnionType):
-        said = dict.fromkeys(_words(one) for one in get_args(kind) if one is not NoneType)
+        said = dict.fromkeys(_words(choice) for choice in get_args(kind) if choice is not NoneType)
         return " or ".join(said)
-    own = get_origin(kind) or kind
-    if own is Annotated:
+    origin = get_origin(kind) or kind
+    if origin is Annotated:
         return _words(get_args(kind)[0])
-    if own in (Iterable, Sequence, list, tuple):
+    if origin in (Iterable, Sequence, list, tuple):
         return "a list"
     return _NOUNS.get(
-        own, f"a {own.__name__.removeprefix('Base')}" if isinstance(own, type) else str(own)
+        origin,
+        f"a {origin.__name__.removeprefix('Base')}" if isinstance(origin, type) else str(origin),
     )
 
 
 def _shape(known: Any) -> str:
     """The arguments that have to be given."""
-    needed = [key for key, one in known.items() if one.default is Parameter.empty]
+    needed = [key for key, parameter in known.items() if parameter.default is Parameter.empty]
     return f"({', '.join(needed)}, ...)"
 
 

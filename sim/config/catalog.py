@@ -117,7 +117,11 @@ def _other(folder: str, name: str) -> str:
     """A remedy for a name of another kind of file, or of a checkpoint's folder."""
     if exists(config := Path(name) / "config.json"):
         return f"did you mean {str(config)!r}?"
-    kinds = [kind for own, kind in _KINDS.items() if own != folder and name in names(own)]
+    kinds = [
+        kind
+        for candidate, kind in _KINDS.items()
+        if candidate != folder and name in names(candidate)
+    ]
     return f"that is a {kinds[0]}" if kinds else ""
 
 
@@ -149,8 +153,8 @@ def _candidates(folder: str, name: str) -> Iterator[Path]:
         yield Path(name)
     else:
         spelled = name.casefold().replace(" ", "-").replace("_", "-")
-        for own in dict.fromkeys((name, spelled)):
-            yield from (root / folder / f"{own}.toml" for root in roots())
+        for spelling in dict.fromkeys((name, spelled)):
+            yield from (root / folder / f"{spelling}.toml" for root in roots())
 
 
 def place(path: Path, *, changed: bool = False) -> str:
@@ -198,8 +202,10 @@ def document(
     files that others wrote into the folder's own."""
     content: dict[str, Any] = {}
     for file in reversed(lineage(folder, path)):
-        own = keys(read(file), place(file))
-        content = overlaid(content, {key: own[key] for key in own if key not in ("like", "names")})
+        local = keys(read(file), place(file))
+        content = overlaid(
+            content, {key: local[key] for key in local if key not in ("like", "names")}
+        )
     return content
 
 

@@ -30,9 +30,9 @@ class Checked(metaclass=Named):
     def __post_init__(self) -> None:
         kind: Any = type(self)
         values, defaults, _ = _fields(kind)
-        own = values(self)
+        given = values(self)
         for key, value in compress(
-            zip(defaults, own, strict=True), map(is_not, own, defaults.values())
+            zip(defaults, given, strict=True), map(is_not, given, defaults.values())
         ):
             default = defaults[key]
             if type(value) is type(default) and value == default:

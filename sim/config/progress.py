@@ -71,8 +71,8 @@ def counted(answers: Iterable[Answer], *, total: int, unit: str, done: int = 0) 
 @contextmanager
 def metered(total: float, *, unit: str, done: float = 0) -> Iterator[Amount]:
     """Gives what is to be told of every further amount that is done."""
-    with _opened(total=total, initial=done, unit=unit) as own:
-        yield own.update if own else _unseen
+    with _opened(total=total, initial=done, unit=unit) as counter:
+        yield counter.update if counter else _unseen
 
 
 @contextmanager
@@ -92,8 +92,8 @@ def told(words: Callable[[], str], *, by_itself: bool = True) -> Iterator[Callab
     """Shows what is being done, in words that are asked for again and again, and how long it has
     taken. Gives what asks, for those who fork and want no thread that does so `by_itself`."""
     form = "{desc}, {elapsed} so far"
-    with _opened(words=words, by_itself=by_itself, bar_format=form) as own:
-        yield own.look if own else (lambda: None)
+    with _opened(words=words, by_itself=by_itself, bar_format=form) as counter:
+        yield counter.look if counter else (lambda: None)
 
 
 def whole(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
@@ -105,16 +105,16 @@ def whole(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer
 def part(share: float) -> Iterator[None]:
     """What is counted first within this moves the bar of a `whole` by so much of it in the end; the
     shares of all parts add up to 1."""
-    own = _under_way[-1] if _under_way else None
-    if own is None or own.total is None:
+    current = _under_way[-1] if _under_way else None
+    if current is None or current.total is None:
         yield
         return
-    before, own.part = own.done, share * own.total
+    before, current.part = current.done, share * current.total
     try:
         yield
     finally:
-        own.update(before + share * own.total - own.done)
-        own.part = 0.0
+        current.update(before + share * current.total - current.done)
+        current.part = 0.0
 
 
 def _around(
@@ -151,10 +151,10 @@ def _opened(
         if total is None or not last.part:
             yield None
             return
-        own = _Open(total, above=last, share=last.part)
+        counter = _Open(total, above=last, share=last.part)
         last.part = 0.0
-        with _listed(own, read):
-            yield own
+        with _listed(counter, read):
+            yield counter
         return
     if _silent or (last is not None and total is None) or not sys.stderr.isatty():
         yield None
@@ -164,28 +164,28 @@ def _opened(
     if last is not None:
         last.bar.clear()
     with tqdm(total=total, position=0, delay=_TICK, leave=False, **style) as bar:
-        own = _Open(total, bar, done=bar.n, words=words)
-        with _listed(own, read, by_itself=by_itself):
-            yield own
+        counter = _Open(total, bar, done=bar.n, words=words)
+        with _listed(counter, read, by_itself=by_itself):
+            yield counter
 
 
 @contextmanager
 def _listed(
-    own: _Open, read: Callable[[], float] | None, *, by_itself: bool = True
+    counter: _Open, read: Callable[[], float] | None, *, by_itself: bool = True
 ) -> Iterator[None]:
     ended = Event()
-    _under_way.append(own)
-    if by_itself and (read is not None or own.bar is not None):
-        Thread(target=_ticks, args=(own, read, ended), daemon=True).start()
+    _under_way.append(counter)
+    if by_itself and (read is not None or counter.bar is not None):
+        Thread(target=_ticks, args=(counter, read, ended), daemon=True).start()
     try:
         yield
     finally:
         ended.set()
-        _under_way.remove(own)
+        _under_way.remove(counter)
 
 
-def _ticks(own: _Open, read: Callable[[], float] | None, ended: Event) -> None:
+def _ticks(counter: _Open, read: Callable[[], float] | None, ended: Event) -> None:
     while not ended.wait(_TICK):
-        if read is not None and own.total is not None:
-            own.update(min(read(), own.total) - own.done)
-        own.look()
+        if read is not None and counter.total is not None:
+            counter.update(min(read(), counter.total) - counter.done)
+        counter.look()

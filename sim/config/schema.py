@@ -177,9 +177,9 @@ def _prepared_table(table: dict[str, Any], shape: Any, where: str) -> dict[str, 
     known = {key: kind for key, kind in known.items() if key != name}
     _refuse_unknown(table, known | _keys(choice), where, tagged)
     _refuse_signs(table, shape, where)
-    own = {key: _prepared(table[key], known[key], where, key) for key in table if key in known}
+    prepared = {key: _prepared(table[key], known[key], where, key) for key in table if key in known}
     gathered = {key: value for key, value in table.items() if key not in known}
-    return own | {name: validate(gathered, choice, where)}
+    return prepared | {name: validate(gathered, choice, where)}
 
 
 @cache
@@ -262,8 +262,8 @@ def refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
 def _plain_types(kind: Any) -> set[type]:
     """The types of bool, int, float and str that a plain annotation admits."""
     if get_origin(kind) is Annotated:
-        own, *marks = get_args(kind)
-        return set() if any(isinstance(mark, Unit) for mark in marks) else _plain_types(own)
+        plain, *marks = get_args(kind)
+        return set() if any(isinstance(mark, Unit) for mark in marks) else _plain_types(plain)
     if get_origin(kind) is Literal:
         return {type(value) for value in get_args(kind)}
     if get_origin(kind) in (Union, UnionType):
@@ -360,7 +360,7 @@ def meant(word: str, known: Sequence[str]) -> str:
     "did you mean 'h100-80gb' or 'h100-96gb'?"
     """
     written = word.casefold()
-    longer = [one for one in known if word and one.casefold().startswith(written)]
+    longer = [candidate for candidate in known if word and candidate.casefold().startswith(written)]
     near = sorted(longer) if len(longer) <= _LISTED else []
     near = near or difflib.get_close_matches(
         written, longer or known, n=1, cutoff=0.0 if longer else 0.6

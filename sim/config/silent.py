@@ -26,9 +26,11 @@ def _lines(table: tuple[tuple[str, str], ...]) -> list[tuple[str, list[str], lis
     lines = []
     for sections, names in table:
         words = names.split()
-        own = [word for word in words if not word.startswith("!")]
+        kept = [word for word in words if not word.startswith("!")]
         out = [word[1:] for word in words if word.startswith("!")]
-        lines += [(f"{one}." if one else "", own, out) for one in sections.split() or [""]]
+        lines += [
+            (f"{section}." if section else "", kept, out) for section in sections.split() or [""]
+        ]
     return lines
 
 

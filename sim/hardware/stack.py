@@ -222,12 +222,12 @@ class Stack(metaclass=Named):
         """What its scripts set for runs of a task, of a model, on a cluster, of the model on the
         cluster: the later of these names has the last word. By column of a measured row."""
         found = (self.scripts[name] for name in ("*", *names) if name in self.scripts)
-        return {column: value for one in found for column, value in one.settings.items()}
+        return {column: value for script in found for column, value in script.settings.items()}
 
     def running(self, precision: Precision, *, where: str) -> "Stack":
         """The stack as it runs a precision. Raises `InputError` for a file that is not there."""
-        own = self.precisions.get(precision)
-        return self if own is None else load(own, where=where)
+        named = self.precisions.get(precision)
+        return self if named is None else load(named, where=where)
 
     def recipe(
         self, precision: Precision, named: str | Mapping[str, Any], *, where: str
@@ -310,8 +310,8 @@ class Stack(metaclass=Named):
         (torch/distributed/fsdp/_runtime_utils.py, `_reduce_grad`)."""
         width, reduced = self.weight_bytes(precision), self.reduced_bytes(precision)
         cast = width + reduced if width != reduced else 0
-        own = {"in-place": 0.0, "flat": float(2 * width + cast + 2 * reduced)}
-        return self.bucket_bytes(precision) + own.get(self.sharding, float(width + reduced))
+        sizes = {"in-place": 0.0, "flat": float(2 * width + cast + 2 * reduced)}
+        return self.bucket_bytes(precision) + sizes.get(self.sharding, float(width + reduced))
 
     def shard_bytes(self, precision: Precision, *, later: bool) -> float:
         """The same of a rank's share once it is reduced: divided by the rest (FSDP1), cast to the

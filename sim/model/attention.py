@@ -17,9 +17,11 @@ def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
         from sim.model import latent_attention
 
         return (*latent_attention.project_in(run), *cores(run), project_out(run))
-    before = [one for one in (project_in(run, normed=normed), arrange(run)) if one.name]
+    before = [
+        operator for operator in (project_in(run, normed=normed), arrange(run)) if operator.name
+    ]
     norms = normalise_heads(run, before[-1].name)
-    after = [one for one in (rotate(run), *_core_of_heads(run)) if one.name]
+    after = [operator for operator in (rotate(run), *_core_of_heads(run)) if operator.name]
     after[0] = replace(after[0], reads=tuple(norm.name for norm in norms))
     return (*before, *norms, *after, project_out(run))
 
@@ -31,7 +33,7 @@ def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
     if not run.fusion.repeated_keys or run.model.kv_heads == run.model.heads:
         return cores(run)
     wide = replace(run, model=replace(run.shape, kv_heads=run.shape.heads))
-    few, many = (one.rows * (one.kv_width + one.value_width) for one in (run, wide))
+    few, many = (shape.rows * (shape.kv_width + shape.value_width) for shape in (run, wide))
     launches = 1 if run.fusion.compiled else 2
     moved = float((few + many) * run.width)
     copies = Operator(
@@ -40,7 +42,7 @@ def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
         input_gradient=(MemoryBound(name="repeat keys grad", bytes=moved, launches=launches),),
         inputs=float(few * run.width),
     )
-    reads = tuple(one for one in (rotate(run).name, copies.name) if one)
+    reads = tuple(name for name in (rotate(run).name, copies.name) if name)
     first, *rest = cores(wide)
     return (copies, replace(first, reads=reads), *rest)
 

@@ -46,8 +46,8 @@ class Block:
 
     def shapes(self, group: ParameterGroup) -> Iterator[tuple[int, int]]:
         """Rows and columns of every matrix of a group."""
-        for one in self.matrices.get(group, ()):
-            yield from ((one.rows, one.columns),) * one.number
+        for matrix in self.matrices.get(group, ()):
+            yield from ((matrix.rows, matrix.columns),) * matrix.number
 
     @property
     def count(self) -> float:
@@ -77,24 +77,24 @@ def block(kind: str, run: Execution, rule: Rule = NOTHING, again: Again = ALONE)
     """One block of a kind, or of a variant in the model's `blocks`; a layer runs again what the
     rule says. Raises `InputError` for an unknown kind.
     """
-    own = _block(kind, run, rule if again.way == "alone" else NOTHING)
-    return _in_a_unit(own, run, rule, again) if again.way == "in a unit" else own
+    plain = _block(kind, run, rule if again.way == "alone" else NOTHING)
+    return _in_a_unit(plain, run, rule, again) if again.way == "in a unit" else plain
 
 
-def _in_a_unit(own: Block, run: Execution, rule: Rule, again: Again) -> Block:
+def _in_a_unit(plain: Block, run: Execution, rule: Rule, again: Again) -> Block:
     """A layer of a unit that runs again as a whole, when the backward pass comes to its end."""
-    saved = _block(own.kind, run, rule).saved if again.begins else 0.0
+    saved = _block(plain.kind, run, rule).saved if again.begins else 0.0
     if not again.unit:
-        return replace(own, saved=saved)
+        return replace(plain, saved=saved)
     unit = [_block(kind, run, rule) for kind in again.unit]
     others = sum(_block(kind, run, NOTHING).saved for kind in again.unit[:-1])
     restored = others - (unit[0].saved if len(unit) > 1 else 0.0)
     return replace(
-        own,
+        plain,
         recompute=tuple(item for each in unit for item in each.recompute),
         saved=saved,
         freed=saved - restored,
-        transient=own.transient + own.saved - saved,
+        transient=plain.transient + plain.saved - saved,
     )
 
 
@@ -138,8 +138,8 @@ def _launched(parts: Iterable[tuple[str, Items]], graphs: tuple[str, ...]) -> It
     """The items of operators in a row, those in the scopes of CUDA graphs as graphs; neighbouring
     scopes are one (Megatron-LM, transformer_layer.py, `_te_cuda_graph_capture`)."""
     found: list[Item] = []
-    for captured, own in groupby(parts, lambda part: part[0] in graphs):
-        items = [item for _, each in own for item in each]
+    for captured, members in groupby(parts, lambda part: part[0] in graphs):
+        items = [item for _, each in members for item in each]
         found += [GRAPH, *items, GRAPH_END] if captured and items else items
     return tuple(found)
 

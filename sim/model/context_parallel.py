@@ -70,22 +70,22 @@ def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
     """The kernels of the rank that sets the pace."""
     model, sharding = run.shape, run.sharding
     ring, whole = sharding.ring, model.seq
-    own = whole // ring
+    local = whole // ring
     if run.memory:
-        yield _kernel(run, own, run.memory, causal=False, backward=backward)
+        yield _kernel(run, local, run.memory, causal=False, backward=backward)
     elif ring == 1 or not model.causal or model.window:
-        yield _kernel(run, own, whole, causal=model.causal, backward=backward)
+        yield _kernel(run, local, whole, causal=model.causal, backward=backward)
     elif sharding.way == "all-gather":
         if sharding.balanced:
-            yield _kernel(run, own, whole, causal=True, backward=backward)
+            yield _kernel(run, local, whole, causal=True, backward=backward)
         else:
-            yield _kernel(run, own, own, causal=True, backward=backward)
-            yield _kernel(run, own, whole - own, causal=False, backward=backward)
+            yield _kernel(run, local, local, causal=True, backward=backward)
+            yield _kernel(run, local, whole - local, causal=False, backward=backward)
     else:
-        yield _kernel(run, own, own, causal=True, backward=backward)
-        seen = own // 2 if sharding.balanced else own
+        yield _kernel(run, local, local, causal=True, backward=backward)
+        seen = local // 2 if sharding.balanced else local
         for _ in range(ring - 1):
-            yield _kernel(run, own, seen, causal=False, backward=backward)
+            yield _kernel(run, local, seen, causal=False, backward=backward)
 
 
 def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) -> Attention:

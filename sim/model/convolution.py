@@ -93,8 +93,8 @@ class Convolutional:
 
     def handed(self, layer: int, width: float) -> float:
         """Bytes of an image that a layer hands on, in activations of `width` bytes."""
-        own = self.layers[layer]
-        return own.outputs * (own.pooled or own.size) ** 2 * width
+        chosen = self.layers[layer]
+        return chosen.outputs * (chosen.pooled or chosen.size) ** 2 * width
 
     def pulled(self, batch: int) -> "Convolutional":
         """All of it."""
@@ -222,7 +222,7 @@ def operator(
     """
     shared = (_statistics(layer),) if model.synchronised and layer.norm else ()
     image, weights = _backward(layer, batch, precision)
-    maps = [kept(one, BYTES[precision], stash) for one in layer.maps(batch)]
+    maps = [kept(kept_map, BYTES[precision], stash) for kept_map in layer.maps(batch)]
     images = float(batch * BYTES[precision])
     return Operator(
         name=layer.name,
@@ -230,19 +230,19 @@ def operator(
             _forward(layer, batch, precision),
             *shared,
             *_behind(layer, batch, precision, fused, 1.0),
-            *(kernel for one in maps for kernel in one.encode),
+            *(kernel for kept_map in maps for kernel in kept_map.encode),
         ),
         input_gradient=(
-            *(kernel for one in maps for kernel in one.decode),
+            *(kernel for kept_map in maps for kernel in kept_map.decode),
             *shared,
             *reversed(_behind(layer, batch, precision, fused, 5.0 / 3.0)),
             *(() if layer.first else (image,)),
         ),
         weight_gradient=(weights,),
         inputs=images * layer.read,
-        saved=sum(one.bytes for one in maps),
+        saved=sum(kept_map.bytes for kept_map in maps),
         # Backward: dy and dx at once, and what is decoded.
-        transient=images * (layer.read + layer.written) + sum(one.whole for one in maps),
+        transient=images * (layer.read + layer.written) + sum(kept_map.whole for kept_map in maps),
         parameters=layer.parameters,
         matrices=(Matrix(layer.inputs * layer.filter**2, layer.outputs),),
     )

@@ -26,7 +26,7 @@ def parameters(model: Model) -> int:
     >>> f"{parameters(load('gpt3-175b')) / 1e9:.1f}"
     '174.6'
     """
-    return round(_over_blocks(whole(model, 1), lambda one: one.count))
+    return round(_over_blocks(whole(model, 1), lambda block: block.count))
 
 
 @remembered(FOLDER)
@@ -64,7 +64,7 @@ def model_flops(model: Model, batch: int, *, frozen: bool = False) -> float:
     True
     """
     run = replace(whole(model, batch), empty_slots=False)
-    return (2.0 if frozen else 3.0) * _over_blocks(run, lambda one: full_flops(one.forward))
+    return (2.0 if frozen else 3.0) * _over_blocks(run, lambda block: full_flops(block.forward))
 
 
 def full_flops(items: tuple[Item, ...]) -> float:

@@ -28,16 +28,16 @@ def decoded(run: Execution) -> Execution:
 def cross_attention(run: Execution) -> tuple[Operator, ...]:
     """Queries of the decoder's tokens, keys and values of the encoder's, core and projection out;
     `run` has the encoder's sequences."""
-    own = decoded(run)
-    model = replace(own.shape, qk_norm="none")
-    across = replace(own, memory=run.model.seq, model=model)
+    decoder = decoded(run)
+    model = replace(decoder.shape, qk_norm="none")
+    across = replace(decoder, memory=run.model.seq, model=model)
     queries = column_linear(
-        own, "cross q", (own.query_width,), bias=own.shape.biased("qkv"), normed=True
+        decoder, "cross q", (decoder.query_width,), bias=decoder.shape.biased("qkv"), normed=True
     )
     core = attention_core.core(across)
     reads = (queries.name, "cross kv")
     output = row_linear(
-        own, "cross output", own.output_width, bias=own.shape.biased("attention output")
+        decoder, "cross output", decoder.output_width, bias=decoder.shape.biased("attention output")
     )
     return (queries, _keys(run), replace(core, name="cross core", reads=reads), output)
 

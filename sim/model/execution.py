@@ -190,8 +190,8 @@ class Execution:
     @property
     def shares_output(self) -> bool:
         """Whether attention's output is kept once, for its backward pass and its projection's."""
-        own = self.recipe is not None and (self.recipe.core > 0 or self.recipe.attention)
-        return self.keeps("attention output") or own
+        low = self.recipe is not None and (self.recipe.core > 0 or self.recipe.attention)
+        return self.keeps("attention output") or low
 
     @property
     def dispatched_width(self) -> float:

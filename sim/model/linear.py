@@ -179,10 +179,10 @@ class Linear:
         if recipe is None:
             return ()
         copies = recipe.copies("input") if recipe.keeps_operand else recipe.copies("input") > 0
-        own = int("forward" in recipe.products and recipe.weights == "pass")
+        casts_weights = int("forward" in recipe.products and recipe.weights == "pass")
         return (
             *self._cast("input", rows * self.inputs, int(copies)),
-            *self._cast("weight", self.weights, own),
+            *self._cast("weight", self.weights, casts_weights),
         )
 
     def cast_gradient(self, rows: int) -> tuple[Kernel, ...]:

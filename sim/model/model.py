@@ -143,15 +143,15 @@ class Model(metaclass=Named):
 
         Raises `ValueError` for a kind that is no text, or where they name one another in a circle.
         """
-        own = dict(self.blocks.get(name, {}))
-        kind = own.get("kind", name)
+        settings = dict(self.blocks.get(name, {}))
+        kind = settings.get("kind", name)
         if not isinstance(kind, str):
             raise ValueError(f"blocks.{name}: kind = {kind!r} is no text; name a kind of layer")
         if kind == name or kind not in self.blocks:
-            return own | {"kind": kind}
+            return settings | {"kind": kind}
         if kind in above:
             raise ValueError(f"blocks.{name}: kind = {kind!r} leads back to itself; name a kind")
-        return self.entry(kind, (*above, name)) | {k: v for k, v in own.items() if k != "kind"}
+        return self.entry(kind, (*above, name)) | {k: v for k, v in settings.items() if k != "kind"}
 
 
 def period(pattern: str) -> tuple[str, ...]:

@@ -41,8 +41,8 @@ def load(name: str, *, where: str = "command line") -> Model:
 
 def settled(model: Model, keys: Iterable[str]) -> Model:
     """Without its notes on keys (`model.seq`) that have been set since."""
-    own = {f"model.{key}" for key in keys}
-    open_ = [note for note in model.notes if not (asked := _asked(note)) or asked - own]
+    ours = {f"model.{key}" for key in keys}
+    open_ = [note for note in model.notes if not (asked := _asked(note)) or asked - ours]
     return model.changed(notes=tuple(open_))
 
 

@@ -102,8 +102,8 @@ class Recommendation:
 
     def handed(self, layer: int, width: float) -> float:
         """Bytes of a sample that a layer hands on, in activations of `width` bytes."""
-        own = self.layers[layer]
-        return width * (self.vectors * self.dim if own.part == "tables" else own.widths[-1])
+        chosen = self.layers[layer]
+        return width * (self.vectors * self.dim if chosen.part == "tables" else chosen.widths[-1])
 
     def pulled(self, batch: int) -> "Recommendation":
         """Of tables the rows that the samples touch (Li et al. 2014, section 3.1: ranges of keys,

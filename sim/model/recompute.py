@@ -40,8 +40,8 @@ def recomputed(operators: Sequence[Operator], rule: Rule, *, compiled: bool = Fa
         repeats = [each if need else each.cut() for each, need in zip(repeats, needed, strict=True)]
     kept = sum(op.made * (1 - own.share) for op, own in zip(operators, repeats, strict=True))
     dropped: defaultdict[str, float] = defaultdict(float)
-    for operator, own in zip(operators, repeats, strict=True):
-        dropped[own.name or ""] += operator.made * own.share
+    for operator, repeat in zip(operators, repeats, strict=True):
+        dropped[repeat.name or ""] += operator.made * repeat.share
     for makers, reading in tensors:
         made = [repeats[maker] if maker >= 0 else _STAYS for maker in makers]
         whole = max(operators[reader].keeps for reader in reading)
@@ -123,7 +123,7 @@ def _without(items: Items, saved: Sequence[Item]) -> Items:
         if isinstance(item, Overlap):
             kernels = tuple(k for k in item.kernels if not any(k is one for one in saved))
             left.append(replace(item, kernels=kernels) if kernels else item.collective)
-        elif not any(item is one for one in saved):
+        elif not any(item is other for other in saved):
             left.append(item)
     return tuple(left)
 
@@ -171,8 +171,8 @@ def _needed(
     for number in reversed(range(len(operators))):
         reading = (r for makers, readers in tensors if number in makers for r in readers)
         wanted = any(operators[r].keeps or needed[r] for r in reading)
-        own = operators[number].made > 0 or (functions and operators[number].keeps > 0)
-        needed[number] = repeats[number].share > 0 and (own or wanted)
+        made = operators[number].made > 0 or (functions and operators[number].keeps > 0)
+        needed[number] = repeats[number].share > 0 and (made or wanted)
     return needed
 
 
@@ -187,7 +187,7 @@ def _kept_between(
         reader: operators[reader].inputs if repeats[reader].items else operators[reader].keeps
         for reader in readers
     }
-    names = {own.name for own in made}
+    names = {tensor.name for tensor in made}
     if names & set(_WITH_OUTPUT):
         return max(
             (size for r, size in wanted.items() if repeats[r].name not in names), default=0.0
@@ -199,6 +199,8 @@ def _alive(repeats: Sequence[_Repeat], dropped: Mapping[str, float]) -> tuple[fl
     """Bytes that are there again while each operator runs backward."""
     discarded = max((size for name, size in dropped.items() if name not in _WITH_OUTPUT), default=0)
     return tuple(
-        max(discarded, dropped[name] if (name := own.name) in _WITH_OUTPUT and name else 0.0, 0.0)
-        for own in repeats
+        max(
+            discarded, dropped[name] if (name := repeat.name) in _WITH_OUTPUT and name else 0.0, 0.0
+        )
+        for repeat in repeats
     )

@@ -26,8 +26,8 @@ def redistributed(operators: Iterable[Operator], run: Execution) -> Iterator[Ope
     """The operators where the stack `redistributes`: copies beside what gathers and scatters, and
     gathers that are operators, which run again where a rule says so."""
     for operator in operators:
-        own = operator if run.fusion.overlap_tensor else _ordered(operator, run)
-        yield from (own,) if own.before_weights is None else _parted(own, run)
+        ordered = operator if run.fusion.overlap_tensor else _ordered(operator, run)
+        yield from (ordered,) if ordered.before_weights is None else _parted(ordered, run)
 
 
 def _ordered(operator: Operator, run: Execution) -> Operator:

@@ -56,38 +56,38 @@ class Kept(NamedTuple):
     whole: float = 0.0  # bytes that decoding brings back
 
 
-def kept(one: Map, width: float, stash: Stash | None) -> Kept:
+def kept(map_: Map, width: float, stash: Stash | None) -> Kept:
     """A map whose values take `width` bytes as it is kept: encoded where that is smaller.
 
     >>> kept(Map(1024.0, "signs"), 4, Stash()).bytes, kept(Map(1024.0, "sparse"), 4, None).bytes
     (128.0, 4096.0)
     """
-    whole = one.elements * width if one.reads != "places" else 0.0
-    size = _size(one, width, stash) if stash else whole
+    whole = map_.elements * width if map_.reads != "places" else 0.0
+    size = _size(map_, width, stash) if stash else whole
     if stash is None or size >= whole > 0.0:
         return Kept(whole)
-    read = max(whole, one.elements * width)
-    encode = MemoryBound(name=f"encode {one.reads}", bytes=read + size)
-    if one.reads in ("signs", "places"):  # their readers take them as they are
+    read = max(whole, map_.elements * width)
+    encode = MemoryBound(name=f"encode {map_.reads}", bytes=read + size)
+    if map_.reads in ("signs", "places"):  # their readers take them as they are
         return Kept(size, (encode,))
-    decode = MemoryBound(name=f"decode {one.reads}", bytes=size + whole)
+    decode = MemoryBound(name=f"decode {map_.reads}", bytes=size + whole)
     return Kept(size, (encode,), (decode,), whole)
 
 
-def _size(one: Map, width: float, stash: Stash) -> float:
+def _size(map_: Map, width: float, stash: Stash) -> float:
     narrow = min(width, _BYTES[stash.bits])
     if not stash.lossless:
-        return one.elements * narrow * (one.reads != "places")
-    if one.reads == "signs":
-        return one.elements / 8
-    if one.reads == "places":
-        return one.elements / 2
-    values = one.elements * narrow
-    if one.reads == "values":
+        return map_.elements * narrow * (map_.reads != "places")
+    if map_.reads == "signs":
+        return map_.elements / 8
+    if map_.reads == "places":
+        return map_.elements / 2
+    values = map_.elements * narrow
+    if map_.reads == "values":
         return values
     # A value of a window is 0 if all of its are, as if zeros were where they are by chance.
-    filled = one.elements * (1.0 - stash.sparsity**one.window)
-    return min(values, filled * (narrow + 1) + one.elements / _ROW * 4)
+    filled = map_.elements * (1.0 - stash.sparsity**map_.window)
+    return min(values, filled * (narrow + 1) + map_.elements / _ROW * 4)
 
 
 _BYTES = {32: 4.0, 16: 2.0, 10: 4 / 3, 8: 1.0}  # three of 10 bits in a word of 4 bytes

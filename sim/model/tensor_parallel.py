@@ -123,11 +123,11 @@ def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
     before, behind = (casts(run.local), ()) if low else ((), casts(run.rows))
     if not (run.fusion.split_gather or run.user_buffers):
         return (*before, gather, *behind, *getattr(linear, product))
-    own = replace(linear, rows=run.local)
+    local = replace(linear, rows=run.local)
     others = replace(linear, rows=run.rows - run.local)
     if run.user_buffers:  # the last piece comes behind the gather, all others as they arrive
-        own, others = others, own
-    beside_it = Overlap(collective=gather, kernels=getattr(own, product))
+        local, others = others, local
+    beside_it = Overlap(collective=gather, kernels=getattr(local, product))
     return (*before, beside_it, *behind, *getattr(others, product))
 
 

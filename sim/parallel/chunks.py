@@ -35,7 +35,7 @@ def chunks_of(
     else:
         layers = _layers(model, stack, stages, chunks, _balance(model, stack, plan))
     cut = _cut(plan, model.row, layers)
-    return tuple(tuple(cut[piece] for piece in own) for own in plan.pieces)
+    return tuple(tuple(cut[piece] for piece in pieces) for pieces in plan.pieces)
 
 
 def balanced(model: Model, stack: Stack, stages: int, chunks: int) -> Split:

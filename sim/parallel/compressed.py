@@ -26,10 +26,10 @@ def summed(
     """The operations that sum the encoded gradients of some blocks."""
     calls = [list(_calls(job, group, blocks)) for group in _groups(job, blocks)]
     for number in range(max(map(len, calls), default=0)):
-        own = name if number == 0 else f"{name} second factors"
+        label = name if number == 0 else f"{name} second factors"
         now = _together(row[number] for row in calls if number < len(row))
-        yield Communicate(name=own, calls=now, after=after, stream=stream)
-        after = (own,)
+        yield Communicate(name=label, calls=now, after=after, stream=stream)
+        after = (label,)
 
 
 def _together(calls: Iterable[Collective]) -> tuple[Collective, ...]:

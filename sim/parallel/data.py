@@ -52,7 +52,7 @@ def buckets(pieces: Iterable[Piece], *, first: float, size: float) -> Iterator[l
     limit = first
     for piece in pieces:
         held.append(piece)
-        if sum(one.block.trained for one in held) >= limit:
+        if sum(piece.block.trained for piece in held) >= limit:
             yield held
             held, limit = [], size
     if held:
@@ -114,7 +114,7 @@ def _ddp_buckets(job: Job, blocks: Iterable[Block]) -> int:
     matrices in it have reached `bucket` bytes (torch, reducer.cpp, `compute_bucket_assignment`)."""
     width, number, filled = job.stack.weight_bytes(job.plan.precision), 0, 0.0
     for block in blocks:
-        for matrix in (m for own in block.matrices.values() for m in reversed(own)):
+        for matrix in (m for matrices in block.matrices.values() for m in reversed(matrices)):
             for _ in range(matrix.number):
                 filled += matrix.rows * matrix.columns * width
                 if filled >= job.stack.bucket:
@@ -153,9 +153,9 @@ def reduced(
     )
     done: list[Operation] = []
     for number, calls in enumerate(rounds):
-        own = name if number == 0 else f"{name} over replicas"
-        done.append(Communicate(name=own, calls=calls, after=after, stream=stream, memory=memory))
-        after, memory = (own,), NOTHING
+        label = name if number == 0 else f"{name} over replicas"
+        done.append(Communicate(name=label, calls=calls, after=after, stream=stream, memory=memory))
+        after, memory = (label,), NOTHING
         stream = stream if stream == COMPUTE_STREAM else REPLICAS
     return done
 

@@ -49,7 +49,7 @@ def finished(job: Job, blocks: Iterable[Block]) -> list[Operation]:
 
 def check_deferred(job: Job, where: str) -> None:
     """Raise `InputError` where Megatron-Core does, or where passes are split already."""
-    plan, own = job.plan, "defer_embedding_wgrad_compute"
+    plan, option = job.plan, "defer_embedding_wgrad_compute"
     if not plan.defer_embedding_wgrad_compute:
         return
     schedule = plan.passes()
@@ -70,4 +70,4 @@ def check_deferred(job: Job, where: str) -> None:
     )
     for fault, what, remedy in faults:
         if fault:
-            raise InputError(where, f"{own} {what}", f"{remedy} or leave it out")
+            raise InputError(where, f"{option} {what}", f"{remedy} or leave it out")

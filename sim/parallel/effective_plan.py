@@ -57,8 +57,8 @@ class EffectivePlan:
     @property
     def host(self) -> Stack:
         """The stack as it launches passes."""
-        own = self.stack.paced(self.device.host)
-        return own.in_graph if WHOLE in self.plan.cuda_graph else own
+        paced = self.stack.paced(self.device.host)
+        return paced.in_graph if WHOLE in self.plan.cuda_graph else paced
 
     @property
     def host_ranks(self) -> int:

@@ -205,16 +205,19 @@ class Job(EffectivePlan):
             return 0.0, 0.0
         if self.stack.fusion.gradients != "fresh":
             return 1.0, 0.0
-        one = 1.0 / self.plan.microbatches
-        return 1.0 - one, one if self.plan.data_parallel > 1 and not self.plan.zero else 0.0
+        share = 1.0 / self.plan.microbatches
+        return 1.0 - share, share if self.plan.data_parallel > 1 and not self.plan.zero else 0.0
 
     @property
     def _reduced_each_pass(self) -> bool:
         """Whether whole gradients are given away behind every backward pass, so that none find
         earlier ones (FSDP1, _runtime_utils.py, `_reduce_grad`: flat_param.grad = None; FSDP2,
         _fsdp_param_group.py, `post_backward`). Experts that one rank holds have theirs added up."""
-        own = self.stack.sharding != "in-place" and self.stack.fusion.gradients in ("grad", "fresh")
-        return own and self.plan.zero >= 2 and not self.no_sync and self.plan.ep == 1
+        flat = self.stack.sharding != "in-place" and self.stack.fusion.gradients in (
+            "grad",
+            "fresh",
+        )
+        return flat and self.plan.zero >= 2 and not self.no_sync and self.plan.ep == 1
 
     def parameters(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, float]:
         """Parameters that one rank holds of some chunks, by group."""
@@ -232,14 +235,14 @@ class Job(EffectivePlan):
 
     def matrices(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
         """The weight matrices that one rank holds of some chunks, by group."""
-        own = tuple(chunks)
-        return self.known.memo(("matrices", self.workload, own), lambda: self._matrices(own))
+        key = tuple(chunks)
+        return self.known.memo(("matrices", self.workload, key), lambda: self._matrices(key))
 
     def _matrices(self, chunks: tuple[Chunk, ...]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
         found: dict[ParameterGroup, tuple[Matrix, ...]] = {}
         for kind, often in _blocks_of(chunks).items():
             for group, matrix in self.block(kind).matrices.items():
-                repeated = (one._replace(number=one.number * often) for one in matrix)
+                repeated = (weight._replace(number=weight.number * often) for weight in matrix)
                 found[group] = (*found.get(group, ()), *repeated)
         return found
 
@@ -256,14 +259,14 @@ class Job(EffectivePlan):
         )
 
     def _items(self, kind: str, action: Kind, part: Again) -> Items:
-        stack, own, layers = self.host, self.block(kind, part), is_layer(kind)
+        stack, block, layers = self.host, self.block(kind, part), is_layer(kind)
         if action == "F":
-            items = self._segments(own.forward, "forward", COMPUTE, stack.launch_forward)
+            items = self._segments(block.forward, "forward", COMPUTE, stack.launch_forward)
             return (*host_time(stack.layer_forward * layers), *items)
         if action == "W":
-            return self._segments(own.weight_gradient, "weights", COMPUTE, stack.launch_backward)
-        again = self._segments(own.recompute, "recompute", RECOMPUTE, stack.launch_forward)
-        back = own.backward if action == "B" else own.input_gradient
+            return self._segments(block.weight_gradient, "weights", COMPUTE, stack.launch_backward)
+        again = self._segments(block.recompute, "recompute", RECOMPUTE, stack.launch_forward)
+        back = block.backward if action == "B" else block.input_gradient
         items = self._segments(back, "backward", COMPUTE, stack.launch_backward)
         rerun = max(len(part.unit), 1) * layers if again else 0
         host = stack.layer_backward * layers + stack.layer_forward * rerun
@@ -327,6 +330,6 @@ def stage_kernels(job: Job, stage: int) -> Iterator[tuple[Kernel, int]]:
     many equal blocks."""
     slots = Counter(slot for chunk in job.chunks[stage] for slot in chunk.slots)
     for slot, often in slots.items():
-        own = job.block(*slot)
-        for kernel in kernels_of((*own.forward, *own.recompute, *own.backward)):
+        block = job.block(*slot)
+        for kernel in kernels_of((*block.forward, *block.recompute, *block.backward)):
             yield kernel, often

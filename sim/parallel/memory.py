@@ -104,10 +104,10 @@ def resident(job: Job, stage: int) -> Parts:
     kept: list[Parts] = []
     further = max(job.plan.versions(stage) - 1, 0)
     for group, count in job.parameters(job.chunks[stage]).items():
-        own = state_of(job, group, job.chunks[stage])
-        kept.append({**own.parts(count), **({"gradients": 0.0} if own.growing else {})})
+        state = state_of(job, group, job.chunks[stage])
+        kept.append({**state.parts(count), **({"gradients": 0.0} if state.growing else {})})
         if further and group.trained:
-            kept.append({"weight versions": further * own.parts(count)["weights"]})
+            kept.append({"weight versions": further * state.parts(count)["weights"]})
         if error := _error_bytes(job, group):
             kept.append({"compression error": count * error})
     gathered = _activation(job) if job.plan.sequence_parallel else 0.0
@@ -128,10 +128,12 @@ def optimizer_use(job: Job, stage: int) -> MemoryUse:
     """The optimizer's temporaries; ZeRO's gather copies remain, grown gradients are freed."""
     peak = copies = gone = 0.0
     for group, count in job.parameters(job.chunks[stage]).items():
-        own = state_of(job, group, job.chunks[stage])
-        peak += count * own.share(1) * own.update * (1.0 - job.plan.offload.optimizer)
-        copies += count * own.gather
-        gone += count * (own.growing * own.gradients * own.share(2) + own.beside * _several(job))
+        state = state_of(job, group, job.chunks[stage])
+        peak += count * state.share(1) * state.update * (1.0 - job.plan.offload.optimizer)
+        copies += count * state.gather
+        gone += count * (
+            state.growing * state.gradients * state.share(2) + state.beside * _several(job)
+        )
     left = {"optimizer step": copies} if copies else {}
     freed = {"gradients": -gone} if gone else {}
     return MemoryUse({**left, **freed}, {"optimizer step": peak + copies})
@@ -186,11 +188,11 @@ class PassUses:
         """Bytes that the gradients of a block add to those of earlier micro-steps."""
         grown = fresh = 0.0
         for group, count in block.parameters.items():
-            own = self.states[group]
-            fresh += count * own.fresh
+            state = self.states[group]
+            fresh += count * state.fresh
             if first:
-                grown += count * own.growing * own.gradients * own.share(2)
-                grown += count * own.beside * _several(self.job)
+                grown += count * state.growing * state.gradients * state.share(2)
+                grown += count * state.beside * _several(self.job)
         return {
             **({"gradients": grown} if grown else {}),
             **({"fresh gradients": fresh} if fresh else {}),
@@ -226,11 +228,11 @@ def _left_and_highest(
 ) -> tuple[float, float]:
     """Bytes that a pass leaves, and those at its worst moment. Of two passes that take turns only
     what both leave is known, which is put down to the forward pass."""
-    own = uses[variant.chunk][variant.kind]
+    use = uses[variant.chunk][variant.kind]
     if variant.beside is None:
-        return own.left, own.highest
+        return use.left, use.highest
     kind, chunk = variant.beside
-    both = (own.left + uses[chunk][kind].left) * (variant.kind == "F")
+    both = (use.left + uses[chunk][kind].left) * (variant.kind == "F")
     return both, max(both, 0.0)
 
 
@@ -280,9 +282,9 @@ def _fragmented(job: Job, stage: int) -> float:
         return 0.0
     moments = flat = 0.0
     for group, count in job.parameters(job.chunks[stage]).items():
-        own = state_of(job, group, job.chunks[stage])
-        moments += count * own.share(1) * own.moments
-        flat += count * (own.weights * own.share(2) + own.share(1) * own.update)
+        state = state_of(job, group, job.chunks[stage])
+        moments += count * state.share(1) * state.moments
+        flat += count * (state.weights * state.share(2) + state.share(1) * state.update)
     if job.stack.allocator.flat_step:
         return flat
     blocks = (block for chunk in job.chunks[stage] for block in job.blocks(chunk))

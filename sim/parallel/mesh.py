@@ -96,10 +96,14 @@ def layouts(sizes: Sizes, experts: Sizes) -> Layouts:
         bounds.append(bounds[-1] * size)
     mesh, parts, first, ranks = {}, {}, {}, 1
     for axis, size in sizes:
-        own = (size,) if axis == "pp" else tuple(_digits(axis, ranks, size, bounds))
-        names = [axis] if len(own) == 1 else [f"{axis}.{number + 1}" for number in range(len(own))]
+        digits = (size,) if axis == "pp" else tuple(_digits(axis, ranks, size, bounds))
+        names = (
+            [axis]
+            if len(digits) == 1
+            else [f"{axis}.{number + 1}" for number in range(len(digits))]
+        )
         parts[axis] = tuple(names)
-        for name, digit in zip(names, own, strict=True):
+        for name, digit in zip(names, digits, strict=True):
             mesh[name] = digit
             if axis != "pp":
                 first[name], ranks = ranks, ranks * digit

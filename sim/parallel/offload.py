@@ -65,8 +65,8 @@ def copied(
 def share_in(job: Job, parameters: Parameters, name: str, after: After) -> tuple[Communicate, ...]:
     """The rank's own shards of these parameters, as they come to the device."""
     plan, offload = job.plan, job.plan.offload
-    own = sum(count / shards(plan, group) for group, count in parameters.items())
-    size = own * job.stack.weight_bytes(plan.precision) * offload.parameters
+    held = sum(count / shards(plan, group) for group, count in parameters.items())
+    size = held * job.stack.weight_bytes(plan.precision) * offload.parameters
     path: tuple[HostLink, ...] = ("nvme-down", *_IN) if offload.nvme else _IN
     stream = _stream(job, FROM_HOST)
     return (copied(name, size, path, stream=stream, after=after),) if size else ()
@@ -91,8 +91,8 @@ def shares_out(job: Job, parameters: Parameters) -> Iterator[Communicate]:
 def updated_on_host(job: Job, parameters: Parameters) -> float:
     """Of these parameters those that the host updates for this rank."""
     trained = ((group, count) for group, count in parameters.items() if group.trained)
-    own = sum(count / shards(job.plan, group) for group, count in trained)
-    return own * job.plan.offload.optimizer
+    held = sum(count / shards(job.plan, group) for group, count in trained)
+    return held * job.plan.offload.optimizer
 
 
 def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
@@ -149,8 +149,8 @@ def host_update(job: Job, parameters: Parameters) -> Iterator[Operation]:
         after = ("norm", Drained(TO_HOST))
 
 
-def _stream(job: Job, own: str) -> str:
-    return own if job.plan.offload.overlap else COMPUTE_STREAM
+def _stream(job: Job, stream: str) -> str:
+    return stream if job.plan.offload.overlap else COMPUTE_STREAM
 
 
 def _host_bytes(job: Job, count: float) -> float:

@@ -38,14 +38,14 @@ def merged(forward: Iterable[Item], backward: Iterable[Item]) -> tuple[Items, It
 
 def _parts(items: Iterable[Item]) -> Iterator[Part]:
     """A pass cut behind each of its all-to-alls."""
-    own: list[Item] = []
+    kernels: list[Item] = []
     for item in items:
         if isinstance(item, Collective) and item.kind == "all_to_all":
-            yield own, item
-            own = []
+            yield kernels, item
+            kernels = []
         else:
-            _append(own, item)
-    yield own, None
+            _append(kernels, item)
+    yield kernels, None
 
 
 def _append(row: list[Item], item: Item) -> None:

@@ -32,7 +32,7 @@ def partition(
     taken = [_taken(costs, k, pieces, first, last) for k in range(pieces)]
     worst, _ = _cheapest(taken, np.maximum)
     allowed = worst * (1.0 + _ROUNDING)
-    squares = [np.where(own <= allowed, own**2, np.inf) for own in taken]
+    squares = [np.where(row <= allowed, row**2, np.inf) for row in taken]
     _, ends = _cheapest(squares, np.add)
     return tuple(np.diff([0, *ends]).tolist())
 

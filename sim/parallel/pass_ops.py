@@ -30,7 +30,7 @@ def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:
             seconds = sum(
                 job.checked(call) for call in operation.calls if isinstance(call, Collective)
             )
-            last = max((n for n, one in enumerate(done) if isinstance(one, Compute)), default=None)
+            last = max((n for n, op in enumerate(done) if isinstance(op, Compute)), default=None)
             if last is None:
                 early += seconds
             else:
@@ -138,10 +138,10 @@ class _ChunkPasses:
 
     def _grown(self, variant: PassVariant) -> MemoryUse:
         """Bytes that a backward pass leaves in addition to others, if it is the first one."""
-        usual, own = (
+        usual, this = (
             self.on(PassVariant(variant.kind, 0, first)) for first in (False, variant.first)
         )
-        kept = added(own.memory.kept, {p: -size for p, size in usual.memory.kept.items()})
+        kept = added(this.memory.kept, {p: -size for p, size in usual.memory.kept.items()})
         return MemoryUse(kept, kept)
 
     def _written(self, variant: PassVariant) -> PassOps:

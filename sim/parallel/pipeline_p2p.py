@@ -35,8 +35,8 @@ def _unlike(job: Job) -> Iterator[float]:
     pieces = job.plan.pieces if job.plan.pp > 1 else ((0,),)
     chunks = {
         piece: chunk
-        for own, chunks in zip(pieces, job.chunks, strict=True)
-        for piece, chunk in zip(own, chunks, strict=True)
+        for numbers, chunks in zip(pieces, job.chunks, strict=True)
+        for piece, chunk in zip(numbers, chunks, strict=True)
     }
     width, layers = job.stack.weight_bytes(job.plan.precision), 0
     for piece in range(len(chunks) - 1):

@@ -224,10 +224,10 @@ class Plan(Checked):
     @property
     def chunks(self) -> int:
         """Chunks of a stage."""
-        own = schedules.listed(self.pipeline)
-        if self.pp == 1 or own is None:
+        entry = schedules.listed(self.pipeline)
+        if self.pp == 1 or entry is None:
             return self.passes().chunks
-        return own.chunks or self.interleave
+        return entry.chunks or self.interleave
 
     @property
     def pieces(self) -> Places:
@@ -244,15 +244,19 @@ class Plan(Checked):
         name, microbatches = self.pipeline, self.microbatches // self.drains
         listed = schedules.listed(name)
         fixed = listed.chunks if listed else 1
-        own = schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
+        order = schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
         if self.versions(0):
             return schedules.undrained(name, self.pp, microbatches)
         if self.overlap_experts is not None:
-            own = overlap_forward_backward(own) if self.overlap_experts else replace(own, pairs=())
-        return own.in_a_row(self.drains)
+            order = (
+                overlap_forward_backward(order)
+                if self.overlap_experts
+                else replace(order, pairs=())
+            )
+        return order.in_a_row(self.drains)
 
     def versions(self, stage: int) -> int:
         """How many versions of its weights a stage keeps; 0 where pipelines drain between steps, so
         that there is only one."""
-        own = schedules.listed(self.pipeline)
-        return own.versions(stage, self.pp, self.microbatches) if own and own.versions else 0
+        entry = schedules.listed(self.pipeline)
+        return entry.versions(stage, self.pp, self.microbatches) if entry and entry.versions else 0

@@ -34,7 +34,7 @@ def recomputed_layers(plan: Plan, kinds: Sequence[str], before: int) -> tuple[Ag
         for first in range(0, len(layers), each):
             unit = layers[first : first + each]
             for number in unit:
-                ended = tuple(kinds[one] for one in unit) if number == unit[-1] else ()
+                ended = tuple(kinds[layer] for layer in unit) if number == unit[-1] else ()
                 found[number] = Again("in a unit", number == unit[0], ended)
         return tuple(found)
     for count, number in enumerate(layers):

@@ -57,5 +57,5 @@ def _sharded(known: Layouts, split_by: tuple[str, ...]) -> tuple[str, ...]:
 
 def _repeats(axis: str) -> bool:
     """Whether whole sharded groups are repeated along an axis."""
-    own = axes()[axis_of(axis)]
-    return own.divides == "batch" and not own.shards_states
+    found = axes()[axis_of(axis)]
+    return found.divides == "batch" and not found.shards_states

@@ -172,7 +172,7 @@ def _check_drains(plan: Plan, where: str) -> None:
     if plan.microbatches % plan.drains:
         said = f"{fault} does not divide {plan.microbatches} microbatches"
         raise InputError(where, said, "change it or global_batch")
-    own = schedules.listed(plan.pipeline)
-    if own and (own.versions or own.searched):
-        said = f"{fault}, but schedule {own.name!r} orders all microbatches of a step"
+    entry = schedules.listed(plan.pipeline)
+    if entry and (entry.versions or entry.searched):
+        said = f"{fault}, but schedule {entry.name!r} orders all microbatches of a step"
         raise InputError(where, said, "take another schedule or leave it out")

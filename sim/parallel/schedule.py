@@ -122,8 +122,8 @@ def listed(name: str) -> Entry | None:
 
 def searched(name: str) -> "Callable[[Costs, int], Schedule] | None":
     """The search for the order of a schedule, if it depends on times."""
-    own = listed(name)
-    return own.searched if own else None
+    known = listed(name)
+    return known.searched if known else None
 
 
 def is_file(name: str) -> bool:
@@ -170,8 +170,8 @@ def pieces(name: str, stages: int, microbatches: int, chunks: int) -> Places:
     of microbatches."""
     if is_file(name):
         return schedule(name, stages, microbatches).pieces
-    own = entry(name)
-    return made(name, stages, max(own.group(stages), own.least(stages)), chunks).pieces
+    known = entry(name)
+    return made(name, stages, max(known.group(stages), known.least(stages)), chunks).pieces
 
 
 @lru_cache(maxsize=512)

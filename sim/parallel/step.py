@@ -66,9 +66,9 @@ def _exchange(job: Job, schedule: Schedule) -> Exchange:
     a send is waited for behind the last pass).
     """
     style, sync = job.stack.pipeline_exchange, job.stack.exchange_sync
-    own = listed(job.plan.pipeline)
-    if own is not None and own.exchange is not None:
-        style, sync = own.exchange, sync and own.exchange == "batched"
+    entry = listed(job.plan.pipeline)
+    if entry is not None and entry.exchange is not None:
+        style, sync = entry.exchange, sync and entry.exchange == "batched"
     elif style == "batched" and (
         schedule.splits_backward or schedule.steps > 1 or is_file(job.plan.pipeline)
     ):
@@ -108,8 +108,8 @@ def _stage(
     if not drains:
         between = *closing, *([opening] if opening else [])
         ops_by_variant = {
-            variant: PassOps((*own, *between)) if variant.last else own
-            for variant, own in ops_by_variant.items()
+            variant: PassOps((*ops, *between)) if variant.last else ops
+            for variant, ops in ops_by_variant.items()
         }
     return Stage(
         opening=opening,

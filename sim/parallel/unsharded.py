@@ -89,8 +89,8 @@ def scattered(
     ends = trained(job, before) * width + (trained(job, blocks) * width if last else 0.0)
     copy = trained(job, blocks) * width
     kept = {"unsharded gradients": copy - gradients - ends}
-    own = width == _made_width(job) and job.stack.sharding != "per-parameter"
-    return MemoryUse(kept, {} if own else {"unsharded gradients": copy})
+    in_place = width == _made_width(job) and job.stack.sharding != "per-parameter"
+    return MemoryUse(kept, {} if in_place else {"unsharded gradients": copy})
 
 
 def _made_width(job: Job) -> float:

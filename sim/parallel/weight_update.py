@@ -59,7 +59,7 @@ def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
             continue
         together.setdefault(replace(group, low=False), {})[group] = count
     return tuple(
-        kernel for own in together.values() for kernel in _update(job, stage, own, tensors)
+        kernel for group in together.values() for kernel in _update(job, stage, group, tensors)
     )
 
 
@@ -73,7 +73,7 @@ def _update(
     ranks = shards(plan, next(iter(parameters)))
     held = sum(parameters.values())
     known = job.matrices(job.chunks[stage])
-    matrices = shares([one for group in parameters for one in known.get(group, ())], ranks)
+    matrices = shares([matrix for group in parameters for matrix in known.get(group, ())], ranks)
     yield from optimizer_work(
         parameters=held / ranks if plan.zero >= 2 else held,
         updated=held / ranks * (1.0 - plan.offload.optimizer),

@@ -213,8 +213,8 @@ class _Pass:
             items = (*items, *self._joined(unit))
         if number == unit.numbers[-1] and self._gives_back(unit):
             use = use.then(given_back(self.job, unit.blocks, self.variant))
-        own = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
-        calls = data.collectives(op for op in beside if op.name != own)
+        fetched = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
+        calls = data.collectives(op for op in beside if op.name != fetched)
         work = self._whole(piece.work, items, calls)
         return Compute(name=self.names[number], work=work, after=after, memory=use)
 
@@ -277,12 +277,14 @@ def _units(job: Job, blocks: Sequence[Block], *, forward: bool) -> list[_Unit]:
     layers = [number for number, block in enumerate(blocks) if is_layer(block.kind)]
     final = layers[-1 if forward else 0] if layers else None
     for number, block in enumerate(blocks):
-        own = root if number not in layers and job.stack.root_unit else _Unit()
-        if own not in units:
-            units.append(own)
-        own.kept = own.kept or not job.reshard or (number == final and job.stack.keeps_last)
-        own.blocks.append(block)
-        own.numbers.append(number)
+        root_unit = root if number not in layers and job.stack.root_unit else _Unit()
+        if root_unit not in units:
+            units.append(root_unit)
+        root_unit.kept = (
+            root_unit.kept or not job.reshard or (number == final and job.stack.keeps_last)
+        )
+        root_unit.blocks.append(block)
+        root_unit.numbers.append(number)
     return units
 
 

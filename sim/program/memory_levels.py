@@ -70,16 +70,16 @@ def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels
 
 def levels_of(program: Program, stage: int) -> Levels:
     """The levels of a stage's operations in the order of the program, exchanges left out."""
-    own, actions = program.stages[stage], program.schedule.actions[stage]
-    passes = [own.ops_by_variant[variant] for variant in actions.variants]
-    blocks = [*passes, own.closing]
+    stage_program, actions = program.stages[stage], program.schedule.actions[stage]
+    passes = [stage_program.ops_by_variant[variant] for variant in actions.variants]
+    blocks = [*passes, stage_program.closing]
     sequence = np.append(actions.rows, len(blocks) - 1)
     lengths = np.array([len(block) for block in blocks])
     first, own_length = (np.cumsum(lengths) - lengths)[sequence], lengths[sequence]
     behind = np.cumsum(own_length) - own_length  # operations before each block
     order = np.repeat(first - behind, own_length) + np.arange(own_length.sum())
     uses = [operation.memory for block in blocks for operation in block]
-    return levels(own.resident, uses, order)
+    return levels(stage_program.resident, uses, order)
 
 
 def peaks(program: Program) -> Floats:

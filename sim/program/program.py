@@ -29,10 +29,10 @@ class Program:
     apart: bool = False
 
     def __post_init__(self) -> None:
-        for stage, (own, actions) in enumerate(
+        for stage, (stage_program, actions) in enumerate(
             zip(self.stages, self.schedule.actions, strict=True)
         ):
-            if tuple(own.ops_by_variant) != actions.variants:
+            if tuple(stage_program.ops_by_variant) != actions.variants:
                 raise ValueError(f"stage {stage} needs operations for each variant, in their order")
 
     @property

@@ -188,7 +188,7 @@ class Schedule:
         pairs = self.pairs or (frozenset(),) * self.stages
         count = 1 + max(action.microbatch for action in self.orders[0])
         each = count // self.steps
-        return tuple(_actions(*own, each) for own in zip(self.orders, pairs, strict=True))
+        return tuple(_actions(*pair, each) for pair in zip(self.orders, pairs, strict=True))
 
     @cached_property
     def rows(self) -> tuple[Indices, Indices]:

@@ -81,7 +81,7 @@ class Stage:
     @cached_property
     def streams_of_passes(self) -> frozenset[str]:
         """The streams on which its passes run."""
-        return frozenset(chain.from_iterable(own.streams for own in self.ops_by_variant.values()))
+        return frozenset(chain.from_iterable(ops.streams for ops in self.ops_by_variant.values()))
 
     @cached_property
     def pass_totals(self) -> NDArray[np.float64]:

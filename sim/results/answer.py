@@ -139,13 +139,13 @@ class Answer:
     @classmethod
     def written(cls) -> dict[str, str]:
         """The keys of `to_dict` behind the schema's number, and the attributes that they are of."""
-        own = {f.name: f.name for f in fields(cls) if f.name not in cls.unwritten}  # type: ignore[arg-type]
-        return own | dict(cls.derived)
+        names = {f.name: f.name for f in fields(cls) if f.name not in cls.unwritten}  # type: ignore[arg-type]
+        return names | dict(cls.derived)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the answer, what it is of (`inputs`), the number of its schema."""
-        own = {key: plain(getattr(self, name)) for key, name in self.written().items()}
-        return {"schema": SCHEMA, **own}
+        written = {key: plain(getattr(self, name)) for key, name in self.written().items()}
+        return {"schema": SCHEMA, **written}
 
     def plot(self, of: str = "") -> "Figure":
         """The answer as a picture, or another one that it has. Raises `InputError` for none."""
@@ -175,22 +175,22 @@ class JobAnswer(Answer):
 def plain(value: Any) -> Any:
     """Dataclasses as tables, rows that are written on demand as lists."""
     if isinstance(value, Answer):
-        return {key: own for key, own in value.to_dict().items() if key != "schema"}
+        return {key: entry for key, entry in value.to_dict().items() if key != "schema"}
     if is_dataclass(value) and not isinstance(value, type):
         return finite(asdict(value))
     if isinstance(value, Mapping):
-        return {key: plain(own) for key, own in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(one) for one in value]
+        return [plain(entry) for entry in value]
     return finite(value)
 
 
 def said_of(thing: Any) -> dict[str, Any]:
     """The keys of a dataclass that are not as usual."""
     said = {}
-    for one in fields(thing):
-        value = getattr(thing, one.name)
-        usual = one.default if one.default_factory is MISSING else one.default_factory()
+    for key in fields(thing):
+        value = getattr(thing, key.name)
+        usual = key.default if key.default_factory is MISSING else key.default_factory()
         if value != usual:
-            said[one.name] = plain(value)
+            said[key.name] = plain(value)
     return said

@@ -188,12 +188,12 @@ def executed_flops(job: Job) -> float:
     plan = job.plan
     once = 0.0
     for stage in range(plan.pp):
-        own = sum(
+        total = sum(
             often * kernel.flops
             for kernel, often in stage_kernels(job, stage)
             if isinstance(kernel, Gemm | Attention)
         )
-        once += own / max(len(job.copies[stage]), 1)
+        once += total / max(len(job.copies[stage]), 1)
     ranks = plan.degree(("tp", *dividing("sequence")))
     return once * ranks * plan.global_batch / plan.microbatch
 
@@ -250,7 +250,10 @@ def _remedies(setup: PlanSetup) -> Sequence[str]:
 
 
 def _curves(program: Program, record: Record, taken: Sequence[Memory]) -> list[MemoryCurve]:
-    return [memory_curve(program, record, stage, own.fragmented) for stage, own in enumerate(taken)]
+    return [
+        memory_curve(program, record, stage, memory.fragmented)
+        for stage, memory in enumerate(taken)
+    ]
 
 
 def _parts(memory: Memory) -> dict[str, float]:
@@ -265,11 +268,11 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
     if (measured := setup.job.device.measured) is not None:
         yield from measured.doubts
     fabric = fabrics.find(setup.machine.topology.backend)
-    for one in fabric.residuals if fabric else ():
+    for residual in fabric.residuals if fabric else ():
         from sim.hardware.kernels import profile as profiles
 
-        if one.p95 > profiles.BUSY:
-            yield profiles.busy(setup.machine.topology.backend, one.name, one.p95)
+        if residual.p95 > profiles.BUSY:
+            yield profiles.busy(setup.machine.topology.backend, residual.name, residual.p95)
     if not worst.fits(topology.device.usable_memory):
         yield too_big(worst, topology.device.usable_memory)
     if plan.tp > topology.gpus_per_node:

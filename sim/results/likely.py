@@ -118,7 +118,7 @@ class Pace:
 
 def checkpoint_bytes(job: Job) -> float:
     """Weights in working precision, their fp32 copy and the optimizer's moments, of all ranks."""
-    chunks = tuple(chunk for own in job.chunks for chunk in own)
+    chunks = tuple(chunk for of_stage in job.chunks for chunk in of_stage)
     groups = job.parameters(chunks)
     kept = sum(n * state_of(job, group).moments for group, n in groups.items())
     moments = kept / sum(groups.values())

@@ -71,7 +71,7 @@ def _settings(plan: Plan) -> Iterator[tuple[str, Any]]:
     if plan.tp > 1 and not plan.sequence_parallel:
         yield "sequence_parallel", True
     if plan.recompute in MODES:
-        yield from (("recompute", own) for own in MODES[MODES.index(str(plan.recompute)) + 1 :])
+        yield from (("recompute", mode) for mode in MODES[MODES.index(str(plan.recompute)) + 1 :])
     if plan.microbatch > 1:
         yield "microbatch", plan.microbatch // 2
     for size in (2, 4, 8):
@@ -90,4 +90,4 @@ def _fits(setup: PlanSetup, settings: dict[str, Any]) -> bool:
         taken = memories(other, training_step(other))
     except InputError:
         return False
-    return all(own.fits(topology.device.usable_memory) for own in taken)
+    return all(memory.fits(topology.device.usable_memory) for memory in taken)

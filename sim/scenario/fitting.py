@@ -41,7 +41,7 @@ def check_job(job: Job, topology: Topology, where: str) -> None:
     """Refuse what only shows once the layers lie on their stages. Raises `InputError`."""
     plan, kinds = job.plan, job.model.kinds
     check_used(plan, where)
-    check_method(plan, (one.kinds for chunk in job.chunks for one in chunk), where)
+    check_method(plan, (part.kinds for chunk in job.chunks for part in chunk), where)
     check_versions(job, where)
     check_rule(job.rule, kinds, job.execution, where=where)
     check_adapters(kinds, job.execution, where=where)
@@ -55,7 +55,7 @@ def _check_graphs(job: Job, where: str) -> None:
     if job.plan.cuda_graph and job.device.generation in ("cpu", "tpu"):
         raise InputError(where, f"cuda_graph, but {job.device.name} has none", "leave it out")
     # That of moe_preprocess goes on from moe_router's, and may find nothing to do.
-    scopes = [one for one in job.plan.cuda_graph if one not in (WHOLE, "moe_preprocess")]
+    scopes = [scope for scope in job.plan.cuda_graph if scope not in (WHOLE, "moe_preprocess")]
     check_graphs(scopes, job.model.kinds, job.execution, where=where)
 
 
@@ -65,7 +65,7 @@ def _check_experts(model: Model, plan: Plan, where: str) -> None:
         model.check_tables(plan.ep, plan.data_parallel, where)
         plan = replace(plan, ep=1)
     if found := layers_of(model):
-        _check_shared(any(own.shared_width for own in found), plan, where)
+        _check_shared(any(experts.shared_width for experts in found), plan, where)
         return
     usual = {
         "ep": 1, "etp": 1, "dispatcher": None, "overlap_experts": None, "overlap_shared": None

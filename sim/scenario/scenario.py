@@ -126,7 +126,7 @@ class ClusterScenario(BaseScenario):
 def named_columns(scenario: BaseScenario) -> dict[str, str]:
     """The scenario, and the files that it names, as columns of a sweep's table."""
     given = {"model": scenario.model, "topology": scenario.topology, "stack": scenario.stack}
-    return {"scenario": scenario.name, **{key: name_of(own) for key, own in given.items()}}
+    return {"scenario": scenario.name, **{key: name_of(value) for key, value in given.items()}}
 
 
 def plan_columns(plan: Plan) -> dict[str, Any]:

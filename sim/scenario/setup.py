@@ -67,7 +67,9 @@ class PlanSetup:
 
     def same_as(self, other: "PlanSetup") -> bool:
         """Whether the two are one job on one machine, whatever it and its model are called."""
-        jobs = (replace(one.job, model=one.job.model.changed(name="")) for one in (self, other))
+        jobs = (
+            replace(setup.job, model=setup.job.model.changed(name="")) for setup in (self, other)
+        )
         return self.machine == other.machine and next(jobs) == next(jobs)
 
 

@@ -56,11 +56,11 @@ def reduce(ranks: int, pieces: int = 8) -> CollectiveSchedule:
 
 def _around(ranks: int, *, first: int, reduce: bool) -> Iterator[Round]:
     """In round t rank i passes on chunk i + first - t."""
-    own = np.arange(ranks)
-    twice, following, adds = np.tile(own, 2), np.roll(own, -1), np.full(ranks, reduce)
+    chunks = np.arange(ranks)
+    twice, following, adds = np.tile(chunks, 2), np.roll(chunks, -1), np.full(ranks, reduce)
     for t in range(ranks - 1):
         start = (first - t) % ranks
-        yield Round(own, following, twice[start : start + ranks], adds)
+        yield Round(chunks, following, twice[start : start + ranks], adds)
 
 
 def _along(ranks: int, pieces: int, *, up: bool) -> Iterator[list[ChunkSend]]:

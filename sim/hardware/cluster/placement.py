@@ -74,11 +74,11 @@ class Placement(metaclass=Named):
     def _check_measured(self, network: ClusterNetwork) -> None:
         """Refuse measurements that used no network, or not all of their last node."""
         whole = self.slots or self.gpus_per_node
-        for one in network.measured:
-            if self.tray == 0 and (one.gpus <= whole or one.gpus % whole):
+        for reading in network.measured:
+            if self.tray == 0 and (reading.gpus <= whole or reading.gpus % whole):
                 raise ValueError(
-                    f"network.measured: {one.gpus} devices do not fill several nodes of {whole}; "
-                    f"give a multiple of {whole}, at least {2 * whole}"
+                    f"network.measured: {reading.gpus} devices do not fill several nodes of "
+                    f"{whole}; give a multiple of {whole}, at least {2 * whole}"
                 )
 
     def taken(self, gpus: int) -> int:

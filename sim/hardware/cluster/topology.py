@@ -93,15 +93,15 @@ class Topology(Placement):
         >>> busy.capacity(("nic-up", 3, 1)) - busy.capacity(("nic-up", 3, 0))
         5000000000.0
         """
-        own = self
-        for one in self.parse_link(link):
-            capacity = self.capacity(one)
+        topology = self
+        for part in self.parse_link(link):
+            capacity = self.capacity(part)
             if rate >= capacity:
                 has = human_rate(capacity, "B/s")
                 fault = f"{human_rate(rate, 'B/s')} of traffic on a link that carries {has}"
                 raise InputError(f"link {link!r}", fault, "leave something of it")
-            own = own.slowed(one, capacity / (capacity - rate))
-        return own
+            topology = topology.slowed(part, capacity / (capacity - rate))
+        return topology
 
     def _changed(self, **changes: Any) -> "Topology":
         try:

@@ -105,6 +105,6 @@ def write(times: Iterable[OperatorTime], path: Path) -> None:
     with atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        for one in times:
-            figures = {key: f"{getattr(one, key):.4g}" for key in ("seconds", "each", "spread")}
-            writer.writerow(asdict(one) | figures)
+        for reading in times:
+            figures = {key: f"{getattr(reading, key):.4g}" for key in ("seconds", "each", "spread")}
+            writer.writerow(asdict(reading) | figures)

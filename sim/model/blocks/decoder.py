@@ -11,17 +11,19 @@ from sim.model.operators import Operator, normalise, scoped
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
-    own = decoded(run)
-    own = replace(own, model=replace(own.shape, causal=True, decoder_seq=0, pattern="dense"))
+    decoder = decoded(run)
+    decoder = replace(
+        decoder, model=replace(decoder.shape, causal=True, decoder_seq=0, pattern="dense")
+    )
     return (
-        *attention_part(own),
+        *attention_part(decoder),
         *scoped(
             "attn",
             (
-                normalise(own, "cross norm", own.local, into="cross q"),
+                normalise(decoder, "cross norm", decoder.local, into="cross q"),
                 *cross_attention(run),
-                *joined(own, "cross"),
+                *joined(decoder, "cross"),
             ),
         ),
-        *feed_forward_part(own),
+        *feed_forward_part(decoder),
     )

@@ -14,15 +14,15 @@ LAYER = False
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
-    own = decoded(run)
-    positions = embedding.positions(own)
-    if own.shape.positions == "learned":  # the encoder's, too
+    decoder = decoded(run)
+    positions = embedding.positions(decoder)
+    if decoder.shape.positions == "learned":  # the encoder's, too
         positions = replace(positions, parameters=0.0)
     return (
         normalise(run, "encoder norm", run.local, residual=False),
         embedding.dropped(run),
         memory(run),
-        replace(embedding.look_up(own), parameters=0.0, matrices=()),
+        replace(embedding.look_up(decoder), parameters=0.0, matrices=()),
         positions,
-        embedding.dropped(own),
+        embedding.dropped(decoder),
     )

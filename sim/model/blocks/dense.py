@@ -66,8 +66,8 @@ def forked(run: Execution, operators: tuple[Operator, ...]) -> tuple[Operator, .
 def joined(run: Execution, part: str) -> tuple[Operator, ...]:
     """A part's result, normalised where the model says so, and added to the residual stream."""
     norm = normalise(run, f"{part} output norm", run.local, residual=False)
-    own = (norm,) if run.shape.output_norms else ()
-    return (*own, dropout_add(run, f"{part} residual", run.local))
+    norms = (norm,) if run.shape.output_norms else ()
+    return (*norms, dropout_add(run, f"{part} residual", run.local))
 
 
 def _post_norm(run: Execution) -> tuple[Operator, ...]:

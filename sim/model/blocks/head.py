@@ -106,8 +106,10 @@ def logits(run: Execution, rows: int) -> Operator:
     hidden, vocab = run.model.hidden, run.vocab
     biased = bool(run.shape.predictions) or run.shape.biased("logits")
     # A tied matrix's gradient is accumulated behind the embedding.
-    own = replace(run, later=0.0, bucketed=0.0) if joins_gradients(run) else run
-    linear = Linear(run=own, name="logits", rows=rows, inputs=hidden, outputs=(vocab,), bias=biased)
+    alone = replace(run, later=0.0, bucketed=0.0) if joins_gradients(run) else run
+    linear = Linear(
+        run=alone, name="logits", rows=rows, inputs=hidden, outputs=(vocab,), bias=biased
+    )
     whole = rows * hidden
     local = rows * run.local // run.rows
     gather = tensor_collective(run, "all_gather", "logits all-gather", whole)

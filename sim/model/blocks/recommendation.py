@@ -190,21 +190,21 @@ def _perceptron(
 ) -> Iterator[Operator]:
     """Linear layers with biases, each behind it a ReLU, or at the very end the loss."""
     for number, (inputs, outputs) in enumerate(pairwise(widths)):
-        own = f"{name} {number}" if len(widths) > 2 else name
+        label = f"{name} {number}" if len(widths) > 2 else name
         linear = Linear(
-            run=run, name=own, rows=run.microbatch, inputs=inputs, outputs=(outputs,), bias=True
+            run=run, name=label, rows=run.microbatch, inputs=inputs, outputs=(outputs,), bias=True
         )
         size = float(run.microbatch * outputs * run.width)
         # Sigmoid and binary cross-entropy, in fp32: a pass each, forward and back.
         launches, what = (4, "loss") if last else (1, "relu")
         yield Operator(
-            name=own,
+            name=label,
             forward=(
                 *linear.forward,
-                MemoryBound(name=f"{own} {what}", bytes=2 * size * launches, launches=launches),
+                MemoryBound(name=f"{label} {what}", bytes=2 * size * launches, launches=launches),
             ),
             input_gradient=(
-                MemoryBound(name=f"{own} {what} grad", bytes=3 * size, launches=launches),
+                MemoryBound(name=f"{label} {what} grad", bytes=3 * size, launches=launches),
                 *linear.input_gradient,
             ),
             weight_gradient=linear.weight_gradient,

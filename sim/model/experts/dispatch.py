@@ -78,14 +78,14 @@ def _sort(layer: Layer, name: str) -> Items:
 
 
 def _routed(layer: Layer) -> Routed:
-    own = layer.own
-    limit = own.limit or own.groups
+    experts = layer.own
+    limit = experts.limit or experts.groups
     return Routed(
-        choices=own.top_k,
-        among=own.experts,
-        groups=own.groups,
+        choices=experts.top_k,
+        among=experts.experts,
+        groups=experts.groups,
         limit=limit,
-        in_turn=own.routing.law == "round-robin",
+        in_turn=experts.routing.law == "round-robin",
     )
 
 

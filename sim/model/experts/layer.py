@@ -28,12 +28,12 @@ class Layer:
 
     def check(self) -> None:
         """Raise `InputError` unless the experts' sizes divide."""
-        run, own = self.run, self.own
-        if own.experts % self.ep:
-            fault = f"ep = {self.ep} does not divide experts = {own.experts}"
+        run, experts = self.run, self.own
+        if experts.experts % self.ep:
+            fault = f"ep = {self.ep} does not divide experts = {experts.experts}"
             raise InputError("plan, ep", fault, "change ep")
-        if own.ffn % self.etp:
-            fault = f"etp = {self.etp} does not divide ffn = {own.ffn}"
+        if experts.ffn % self.etp:
+            fault = f"etp = {self.etp} does not divide ffn = {experts.ffn}"
             raise InputError("plan, etp", fault, "lower it")
         if run.tp > 1 and not run.sharding.sequence_parallel:
             fault = "experts with tp > 1 take the tokens of each rank"
@@ -41,12 +41,12 @@ class Layer:
 
     @cached_property
     def load(self) -> Load:
-        own = self.own
+        experts = self.own
         return load_of(
-            own.routing,
-            experts=own.experts,
+            experts.routing,
+            experts=experts.experts,
             ranks=self.ep,
-            capacity=own.capacity,
+            capacity=experts.capacity,
             layer=self.run.layer,
             layers=self.run.model.layers,
         )

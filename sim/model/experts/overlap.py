@@ -45,6 +45,6 @@ def _sending(row: Sequence[Item]) -> int | None:
 
 def _taken(row: list[Item]) -> list[Kernel]:
     """The kernels of a row that nothing else is beside, which are taken out of it."""
-    own = [item for item in row if isinstance(item, Kernel)]
+    kernels = [item for item in row if isinstance(item, Kernel)]
     row[:] = [item for item in row if not isinstance(item, Kernel)]
-    return own
+    return kernels

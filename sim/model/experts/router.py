@@ -15,16 +15,16 @@ _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 14, 3
 
 def router(layer: Layer) -> Operator:
     """Scores of all experts, the best of them for each token, the loss that balances them."""
-    run, own = layer.run, layer.own
-    if own.routing.law == "round-robin":
+    run, experts = layer.run, layer.own
+    if experts.routing.law == "round-robin":
         return _in_turn(layer)
-    scores = layer.tokens * own.experts
+    scores = layer.tokens * experts.experts
     linear = Linear(
         run=replace(run, precision="fp32" if run.width == 4 else "bf16", recipe=None),
         name="router",
         rows=layer.tokens,
         inputs=run.model.hidden,
-        outputs=(own.experts,),
+        outputs=(experts.experts,),
         bias=run.shape.bias,
     )
     back = _router_gradients(layer, linear)
@@ -38,10 +38,10 @@ def router(layer: Layer) -> Operator:
         weight_gradient=back.weight_gradient,
         inputs=size,
         saved=4.0 * scores,
-        saved_for_weights=0.0 if own.shared_width else size,
+        saved_for_weights=0.0 if experts.shared_width else size,
         made=4.0 * scores,
         handed=4.0 * scores,
-        parameters=float(linear.weights + own.experts * run.shape.bias),
+        parameters=float(linear.weights + experts.experts * run.shape.bias),
         matrices=linear.matrices,
     )
 

@@ -64,4 +64,4 @@ class Experts:
 
 def layers_of(model: Model) -> list[Experts]:
     """The experts of a model's layers, for each kind of layer that has any."""
-    return [own for own in settings_of(model) if isinstance(own, Experts)]
+    return [settings for settings in settings_of(model) if isinstance(settings, Experts)]

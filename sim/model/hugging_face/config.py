@@ -44,7 +44,9 @@ _KINDS: dict[type, Kind] = {
     float: (lambda value: isinstance(value, float) or _whole(value), "number"),
     str: (lambda value: isinstance(value, str), "text"),
     list: (
-        lambda value: isinstance(value, list) and all(isinstance(one, str | int) for one in value),
+        lambda value: (
+            isinstance(value, list) and all(isinstance(entry, str | int) for entry in value)
+        ),
         "list of texts or numbers",
     ),
     dict: (lambda value: isinstance(value, Mapping), "table"),

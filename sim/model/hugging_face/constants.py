@@ -29,7 +29,9 @@ def numerics(config: Config) -> Document:
     if kind == "llama3" and _is_positive(scaling.get("factor")):
         found["rope_llama3"] = float(scaling["factor"])
     elif kind != "default":
-        found["rope_scaling"] = {key: one for key, one in scaling.items() if key != "rope_theta"}
+        found["rope_scaling"] = {
+            key: factor for key, factor in scaling.items() if key != "rope_theta"
+        }
     return found
 
 

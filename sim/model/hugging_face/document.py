@@ -120,7 +120,7 @@ def document(content: Mapping[str, Any], place: str) -> Document:
         raise InputError(place, f"model_type = {kind!r} is not known", nearest(kind, [*_TYPES]))
     config = Config(content, place)
     described = _TYPES[kind](config)
-    said = {"numerics": own} if (own := numerics(config)) else {}
+    said = {"numerics": constants} if (constants := numerics(config)) else {}
     return described | said | {"notes": [*config.notes, *config.unread()]}
 
 

@@ -29,17 +29,17 @@ def qwen3_moe(config: Config) -> Document:
 
 def _qwen_experts(config: Config, further: Document, shared: Document) -> Document:
     experts = config("num_local_experts", 0) or config("num_experts")
-    own = {"experts": experts, "top_k": config("num_experts_per_tok")}
-    own |= {"ffn": config("moe_intermediate_size"), **shared}
-    return in_turn(config, llama(config) | further, experts=own, sparse=_sparse(config))
+    fields = {"experts": experts, "top_k": config("num_experts_per_tok")}
+    fields |= {"ffn": config("moe_intermediate_size"), **shared}
+    return in_turn(config, llama(config) | further, experts=fields, sparse=_sparse(config))
 
 
 def _in_every_layer(config: Config, shape: Document) -> Document:
     """Experts as wide as the dense model's own layers would be."""
-    own = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
-    own |= {"ffn": config("intermediate_size")}
+    fields = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
+    fields |= {"ffn": config("intermediate_size")}
     every = [True] * config("num_hidden_layers")
-    return in_turn(config, shape, experts=own, sparse=every)
+    return in_turn(config, shape, experts=fields, sparse=every)
 
 
 def mixtral(config: Config) -> Document:
@@ -62,16 +62,16 @@ def deepseek(config: Config) -> Document:
 
 
 def _deepseek_experts(config: Config) -> Document:
-    own = {"experts": config("n_routed_experts"), "top_k": config("num_experts_per_tok")}
-    own |= {"ffn": config("moe_intermediate_size"), "shared": config("n_shared_experts", 0)}
+    fields = {"experts": config("n_routed_experts"), "top_k": config("num_experts_per_tok")}
+    fields |= {"ffn": config("moe_intermediate_size"), "shared": config("n_shared_experts", 0)}
     grouped = config("topk_method", "noaux_tc") != "greedy" and config("n_group", 1) > 1
     if grouped:
-        own |= {"groups": config("n_group"), "limit": config("topk_group")}
+        fields |= {"groups": config("n_group"), "limit": config("topk_group")}
     config.read |= {"n_group", "topk_group"}
     if config("num_nextn_predict_layers", 0):
         what = "the layers of multi-token prediction are left out, as transformers does"
         config.notes.append(f"{config.place}: {what}; set model.mtp to have them")
-    return own
+    return fields
 
 
 def _behind_dense(config: Config) -> list[bool]:
@@ -81,12 +81,12 @@ def _behind_dense(config: Config) -> list[bool]:
 
 def gpt_oss(config: Config) -> Document:
     config.refuse_unless("attention_bias", True)
-    own = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
-    own |= {"ffn": config("intermediate_size")}
+    fields = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
+    fields |= {"ffn": config("intermediate_size")}
     every = [True] * config("num_hidden_layers")
     shape = llama(config) | {"bias": True, "biases": [], "sinks": True}
     shape["glu_limit"] = config("swiglu_limit", 7.0)
-    return in_turn(config, shape, experts=own, sparse=every, period=2)
+    return in_turn(config, shape, experts=fields, sparse=every, period=2)
 
 
 def granite_moe(config: Config) -> Document:
@@ -95,10 +95,10 @@ def granite_moe(config: Config) -> Document:
 
 def olmoe(config: Config) -> Document:
     config.refuse_unless("clip_qkv", None)
-    own = {"experts": config("num_experts"), "top_k": config("num_experts_per_tok")}
-    own |= {"ffn": config("intermediate_size")}
+    fields = {"experts": config("num_experts"), "top_k": config("num_experts_per_tok")}
+    fields |= {"ffn": config("intermediate_size")}
     every = [True] * config("num_hidden_layers")
-    return in_turn(config, llama(config) | {"qk_norm": "whole"}, experts=own, sparse=every)
+    return in_turn(config, llama(config) | {"qk_norm": "whole"}, experts=fields, sparse=every)
 
 
 def glm4_moe(config: Config) -> Document:
@@ -119,7 +119,7 @@ def llama4(config: Config) -> Document:
     bare = {"positions": "none", "qk_norm": "none"}
     chunk = config("attention_chunk_size", 0)
     own = [bare if none else {"chunk": chunk} if chunk else {} for none in unrotated(config)]
-    if types and [one == "full_attention" for one in types] != unrotated(config):
+    if types and [name == "full_attention" for name in types] != unrotated(config):
         fault = "layer_types and no_rope_layers name different layers"
         raise InputError(config.place, fault, "only layers without positions may see all keys")
     experts = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}

@@ -142,16 +142,16 @@ def stablelm(config: Config) -> Document:
     config.refuse_unless("qk_layernorm", False)
     biases = ["qkv"] if config("use_qkv_bias", False) else []
     dropout = config.dropout("hidden_dropout", "attention_dropout")
-    own = {"normalisation": "layernorm", "norm_weights": 2, "biases": biases, "dropout": dropout}
-    return llama(config) | own
+    fields = {"normalisation": "layernorm", "norm_weights": 2, "biases": biases, "dropout": dropout}
+    return llama(config) | fields
 
 
 def cohere(config: Config) -> Document:
     """Command R: LayerNorm without shifts, both parts of a layer behind the same one."""
     config.refuse_unless("use_qk_norm", False)
     config("logit_scale", 1.0)
-    own = {"normalisation": "layernorm", "norm_weights": 1, "pattern": "parallel"}
-    return llama(config, tied=True) | own
+    fields = {"normalisation": "layernorm", "norm_weights": 1, "pattern": "parallel"}
+    return llama(config, tied=True) | fields
 
 
 def cohere2(config: Config) -> Document:

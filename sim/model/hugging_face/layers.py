@@ -31,16 +31,16 @@ def in_turn(
     count, window = shape["layers"], config("sliding_window", 0)
     types = layer_types(config, count)
     if types:
-        slides = [one == "sliding_attention" for one in types]
+        slides = [name == "sliding_attention" for name in types]
     elif period:
         slides = [(layer + 1) % period != 0 for layer in range(count)]
     else:
         slides = [slides_from is not None and layer >= slides_from for layer in range(count)]
     kinds = ["experts" if each else kind for each in (sparse or [False] * count)]
-    own: Document = {"window": window} if window else {}
+    settings: Document = {"window": window} if window else {}
     return laid_out(
         shape,
-        [(one, own if each else full or {}) for one, each in zip(kinds, slides, strict=True)],
+        [(one, settings if each else full or {}) for one, each in zip(kinds, slides, strict=True)],
         experts=experts,
     )
 

@@ -43,7 +43,7 @@ def zb_auto(costs: Costs, microbatches: int) -> Schedule:
         _Trial(costs, room, microbatches, patience).filled(ahead)
         for patience, ahead in zip(_PATIENCE, found, strict=True)
     )
-    best = min(whole, key=lambda own: own.seconds(apart=costs.apart))
+    best = min(whole, key=lambda candidate: candidate.seconds(apart=costs.apart))
     return Schedule(best.orders, in_loops(stages, 1), "zb-auto")
 
 
@@ -64,15 +64,15 @@ class _Trial:
         """Within memory, and on no stage fewer than on the next one, which would wait forever."""
         most = min(self.room[-1], self.microbatches)
         fewest, fitted = 1, list[int]()
-        for own, room in zip(reversed(ahead), reversed(self.room), strict=True):
+        for count, room in zip(reversed(ahead), reversed(self.room), strict=True):
             most = min(room, self.microbatches)
-            fewest = max(min(own, most), fewest)
+            fewest = max(min(count, most), fewest)
             fitted.append(fewest)
         lowest = [min(self.room[: stage + 1]) for stage in range(self.stages)]
-        return tuple(min(own, most) for own, most in zip(reversed(fitted), lowest, strict=True))
+        return tuple(min(count, most) for count, most in zip(reversed(fitted), lowest, strict=True))
 
     def filled(self, ahead: Ahead) -> Filled:
-        orders = [_taking_turns(own, self.microbatches) for own in ahead]
+        orders = [_taking_turns(count, self.microbatches) for count in ahead]
         pieces = in_loops(self.stages, 1)
         return filled(orders, pieces, self.costs, patience=self.patience)
 

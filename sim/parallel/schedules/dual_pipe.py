@@ -23,8 +23,8 @@ from sim.program.schedule import Order, Schedule, both_ways, in_a_v
 
 def dualpipev(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     """The order of every stage, eight phases each."""
-    own = [_DualPipeV(stages, stage, microbatches) for stage in range(stages)]
-    orders, pairs = (tuple(one.order) for one in own), (frozenset(one.pairs) for one in own)
+    ranks = [_DualPipeV(stages, stage, microbatches) for stage in range(stages)]
+    orders, pairs = (tuple(one.order) for one in ranks), (frozenset(one.pairs) for one in ranks)
     return Schedule(tuple(orders), in_a_v(stages), "dualpipev", tuple(pairs))
 
 
@@ -97,13 +97,13 @@ class _DualPipeV:
 
     def _drain(self) -> None:
         """The last backward passes; in the second half weight gradients fill the bubble."""
-        own = self.before + 1
-        for place in range(2 * own):
-            self._run(("B" if place < own else "I") + ("0" if place % 2 else "1"))
+        forwards = self.before + 1
+        for place in range(2 * forwards):
+            self._run(("B" if place < forwards else "I") + ("0" if place % 2 else "1"))
         for _ in range(self.behind):
             self._weight()
             self._run("I0")
-        for _ in range(own):
+        for _ in range(forwards):
             self._weight()
 
 
