@@ -28,7 +28,7 @@ def accounts(record: Record) -> list[Account]:
     if record.base is None:
         return _accounts(record)
     whole, before = _accounts(replace(record, period=None)), _accounts(record.base)
-    return [_each(*own, record.more) for own in zip(whole, before, strict=True)]
+    return [_each(*columns, record.more) for columns in zip(whole, before, strict=True)]
 
 
 def _each(whole: Account, before: Account, more: int) -> Account:
@@ -42,7 +42,7 @@ def _accounts(record: Record) -> list[Account]:
     tracks: list[list[Track]] = [[] for _ in record.roles]
     for track in record.tracks:
         tracks[track.role].append(track)
-    return [_Accountant(record, own).account() for own in tracks]
+    return [_Accountant(record, streams).account() for streams in tracks]
 
 
 def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) -> None:

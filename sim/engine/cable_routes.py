@@ -42,8 +42,8 @@ def ways(network: ClusterNetwork | None) -> tuple[Way, ...]:
 def _offered(way: Way) -> list[CollectiveKind]:
     """The collectives of an algorithm that take a way."""
     name, kind = way
-    mine = (one for one in offered(algorithms()[name]) if one != "point_to_point")
-    return [one for one in mine if way_of(one, name) == (name, kind)]
+    mine = (candidate for candidate in offered(algorithms()[name]) if candidate != "point_to_point")
+    return [candidate for candidate in mine if way_of(candidate, name) == (name, kind)]
 
 
 def way_of(kind: str, algorithm: str) -> Way:

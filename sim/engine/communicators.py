@@ -81,9 +81,9 @@ def scopes_of(program: Program) -> dict[Scope, set[str]]:
 def scopes_beside(program: Program) -> frozenset[Scope]:
     """The scopes whose transfers run beside computations, on streams of their own."""
     return frozenset(
-        scope_of(call, program.stages.index(own))
-        for own in dict.fromkeys(program.stages)
-        for call in own.calls_beside
+        scope_of(call, program.stages.index(stage))
+        for stage in dict.fromkeys(program.stages)
+        for call in stage.calls_beside
     )
 
 
@@ -119,11 +119,11 @@ class Communicators:
         """For each row of the loads, `port` and `nic` of all groups of its kin on that link."""
         loads = self.loads
         key = self.kin[loads.group] * len(self.links) + loads.link
-        names, own = np.unique(key, return_inverse=True)
+        names, numbers = np.unique(key, return_inverse=True)
         port, nic = np.zeros(len(names)), np.zeros((len(names), loads.nic.shape[1]))
-        np.add.at(port, own, loads.port * self.times)
-        np.add.at(nic, own, loads.nic * self.times[:, None])
-        return port[own], nic[own]
+        np.add.at(port, numbers, loads.port * self.times)
+        np.add.at(nic, numbers, loads.nic * self.times[:, None])
+        return port[numbers], nic[numbers]
 
     @cached_property
     def _number(self) -> Mapping[Scope, int]:

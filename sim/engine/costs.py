@@ -32,13 +32,13 @@ def losses(device: Device, *, ctas: int, moved: float) -> Losses:
     """
     held = max(ctas / device.sms, device.interference) if ctas else 0.0
     shared = min(moved / (device.memory_bandwidth * device.stream.bandwidth), MOST)
-    own = {"gemm": held, "attention": held, "timed": held, "stream": shared}
-    return own | _measured(device) if ctas else own
+    found_losses = {"gemm": held, "attention": held, "timed": held, "stream": shared}
+    return found_losses | _measured(device) if ctas else found_losses
 
 
 def _measured(device: Device) -> dict[str, float]:
     found = device.measured.environment.overlaps if device.measured else ()
-    slow = {one.kernel: one.slowdown for one in found if one.beside == "all_reduce"}
+    slow = {overlap.kernel: overlap.slowdown for overlap in found if overlap.beside == "all_reduce"}
     return {kernel: 1.0 - 1.0 / max(factor, 1.0) for kernel, factor in slow.items()}
 
 
@@ -189,8 +189,8 @@ class Costs:
         known = self._kernels.get(id(work))
         if known is None:
             parts = ((self._kernels_of(item), times) for item, times in runs(work.items))
-            own = added(*({k: times * t for k, t in part.items()} for part, times in parts))
-            known = self._kernels[id(work)] = work, own
+            causes = added(*({k: times * t for k, t in part.items()} for part, times in parts))
+            known = self._kernels[id(work)] = work, causes
         return known[1]
 
     def _kernels_of(self, item: Work | Segment | Collective) -> Kernels:
@@ -203,7 +203,10 @@ class Costs:
         if device <= 0.0:
             return 0.0
         losses = self.links.losses(call)
-        return sum(losses[own] * seconds for own, seconds in kernels.items()) / device
+        return (
+            sum(losses[kernel_class] * seconds for kernel_class, seconds in kernels.items())
+            / device
+        )
 
     def _of_work(self, work: Work) -> Cost:
         known = self._known.get(id(work))

@@ -125,10 +125,12 @@ class _Path:
         seconds are those of who computes longest, and what is left the host's."""
         team, begun = self.record.program().teams[number], self._teams[number]
         members = [begun[role] for role in team.roles]
-        before = [own.start[at] for own, at in members] + [own.host[at] for own, at in members]
+        before = [track.start[at] for track, at in members] + [
+            track.host[at] for track, at in members
+        ]
         seconds = team.table[team.roles.index(lane.role)]
         last = int((seconds + np.array(before)).argmax())
-        parts = max((self.record.parts[own.parts[at]] for own, at in members), key=_sum)
+        parts = max((self.record.parts[track.parts[at]] for track, at in members), key=_sum)
         passed = float(seconds[last])
         share = min(passed / _sum(parts), 1.0)
         for cause, part in parts.items():
@@ -178,8 +180,8 @@ class _Path:
         """Account for what the host waited for of a step, in the proportions of its whole work."""
         parts = self.record.parts[lane.parts[place]]
         device = sum(parts.values())
-        for cause, own in (parts if device else {HOST: 1.0}).items():
-            self._put(lane, cause, own * seconds / (device or 1.0))
+        for cause, share in (parts if device else {HOST: 1.0}).items():
+            self._put(lane, cause, share * seconds / (device or 1.0))
         return self._before_start(lane, place)
 
 

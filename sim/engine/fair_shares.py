@@ -147,11 +147,11 @@ class FairShares:
             fixed = free = 0.0
             for limit, load, share in limits:
                 if limit < x:
-                    own, flows = share.demand(limit)
-                    fixed += load * (own + flows * limit)
+                    needed, flows = share.demand(limit)
+                    fixed += load * (needed + flows * limit)
                 else:
-                    own, flows = share.demand(x)
-                    fixed += load * own
+                    needed, flows = share.demand(x)
+                    fixed += load * needed
                     free += load * flows
             if free:
                 new = max((capacity - fixed) / free, 0.0)

@@ -141,8 +141,8 @@ class GroupLinks:
         """Loads of groups whose members send to each other by these hops."""
         rows = [
             (group, self._number(link), local * share, (not local) * share, way)
-            for group, own in routes
-            for source, target, way, share in own
+            for group, hop in routes
+            for source, target, way, share in hop
             for local in [source // self.slots == target // self.slots]
             for link in self.topology.route(source, target)
         ]
@@ -193,12 +193,12 @@ def group_loads(
     """Per link of one group, bytes per byte of its wire's `port` and of its `nic`."""
     way = number_of(topology.network, kind, algorithm)
     links, members = GroupLinks(topology), np.array(gpus, dtype=np.int64)
-    own = np.zeros_like(members)
+    group = np.zeros_like(members)
     if topology.hierarchical:
-        everybody = own == 0
+        everybody = group == 0
         across = everybody if shape.nodes > 1 else ~everybody
         loads = links.of_members(
-            own, members, across, Spread(own + 1, own + 1), everybody, everybody
+            group, members, across, Spread(group + 1, group + 1), everybody, everybody
         )
     else:
         loads = links.of_routes([(0, hops(gpus, topology, {kind}))])

@@ -26,7 +26,7 @@ def link_loads(record: Record) -> list[LinkLoad]:
     """Classes of links that a run loads, the busiest first."""
     program = record.program()
     links, (_, traffic) = program.links, amounts(record.tracks, program)
-    carried = {link: sum(size for *_, size in own) for link, own in traffic.items()}
+    carried = {link: sum(size for *_, size in transfers) for link, transfers in traffic.items()}
     loads = [
         LinkLoad(
             name=links[link].name,
@@ -37,4 +37,4 @@ def link_loads(record: Record) -> list[LinkLoad]:
         for link, size in carried.items()
         if size > 0.0
     ]
-    return sorted(loads, key=lambda one: (-one.busy, one.name))
+    return sorted(loads, key=lambda load: (-load.busy, load.name))

@@ -99,23 +99,23 @@ class Tables:
     def _computed(self, durations: Sequence[Duration]) -> Floats:
         """Every role by itself."""
         table = np.full((2 * self.size, 2 * self.size), -np.inf)
-        for own, (device, host, lead, wait) in enumerate(durations):
-            launches = self.size + own
-            table[own, [own, launches]] = device, lead
-            table[launches, [own, launches]] = wait, host
+        for index, (device, host, lead, wait) in enumerate(durations):
+            launches = self.size + index
+            table[index, [index, launches]] = device, lead
+            table[launches, [index, launches]] = wait, host
         return table
 
     def _met(self, calls: Sequence[Collective], beside: Floats) -> Floats:
         """Collectives that begin when all who take part and their hosts have come, and whatever
         runs beside them."""
         table = beside.copy()
-        for own, member in enumerate(self.members):
+        for index, member in enumerate(self.members):
             for call in calls:
                 seconds = member.desk.traffic(call, member.stage).alone
                 alone = member.desk.among_equals(call, member.stage)
-                for other in (own,) if alone else range(self.size):
+                for other in (index,) if alone else range(self.size):
                     come = [other, self.size + other]
-                    table[own, come] = np.maximum(table[own, come], seconds)
+                    table[index, come] = np.maximum(table[index, come], seconds)
         return table
 
 

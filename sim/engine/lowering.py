@@ -139,8 +139,8 @@ class Lowering:
         if known is None:
             flops, carried = 0.0, dict[int, float]()
             for item, times in runs(work.items):
-                own, sizes = self._content_of(item)
-                flops += times * own
+                content, sizes = self._content_of(item)
+                flops += times * content
                 carried = added(carried, {link: times * size for link, size in sizes})
             known = self._contents[id(work)] = work, (flops, tuple(carried.items()))
         return known[1]
@@ -167,7 +167,7 @@ class Lowering:
             roles = next(iter(teams))
             alike = (self.peers[role]._teams_of(calls.values()).keys() for role in roles)
             # A member that meets others, too, plays item by item, and so do all that it meets.
-            if not self.together or any(own != {roles} for own in alike):
+            if not self.together or any(kinds != {roles} for kinds in alike):
                 return _Inner("apart")
             return _Inner("team", team=teams[roles], roles=roles)
         if not any(self.desk.has_rivals(scope) for scope in calls):

@@ -88,7 +88,7 @@ class Machine:
         network = self.topology.network
         if network is None or not network.measured or self.topology.nodes == 1:
             return HEALTHY
-        return state_of(network.measured, [self._expected(one) for one in network.measured])
+        return state_of(network.measured, [self._expected(reading) for reading in network.measured])
 
     def _expected(self, measured: MeasuredBandwidth) -> float:
         """Seconds that the library would take for what was measured."""
@@ -143,7 +143,7 @@ class Machine:
     def slow_pods(self) -> frozenset[int]:
         """Pods of which the uplinks are degraded."""
         links = (
-            link for one in self.topology.degraded for link in self.topology.parse_link(one.link)
+            link for slow in self.topology.degraded for link in self.topology.parse_link(slow.link)
         )
         return frozenset(place for kind, place, *_ in links if kind.startswith("pod"))
 
@@ -151,8 +151,8 @@ class Machine:
     def slow_nodes(self) -> frozenset[int]:
         """Nodes of which a link is degraded."""
         nodes = set()
-        for one in self.topology.degraded:
-            for kind, place, *_ in self.topology.parse_link(one.link):
+        for slow in self.topology.degraded:
+            for kind, place, *_ in self.topology.parse_link(slow.link):
                 if kind.startswith("nic"):
                     nodes.add(place)
                 elif not kind.startswith("pod"):

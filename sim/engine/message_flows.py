@@ -72,8 +72,8 @@ class FlowPlay:
         route = number[graph.route]
         capacity = np.append(graph.capacity, np.inf)[graph.route]
         with np.errstate(divide="ignore"):
-            own = np.where(route < 0, capacity / graph.load, np.inf).min(1)
-        key = np.column_stack([route, np.where(route < 0, 0.0, graph.load), own])
+            alone = np.where(route < 0, capacity / graph.load, np.inf).min(1)
+        key = np.column_stack([route, np.where(route < 0, 0.0, graph.load), alone])
         rows, group = np.unique(key, axis=0, return_inverse=True)
         self._group: list[int] = group.ravel().tolist()
         pairs = [zip(row[:width], row[width:-1], strict=True) for row in rows.tolist()]
@@ -202,7 +202,7 @@ class FlowPlay:
         for queue, clock in zip(self._queues, self._clock.tolist(), strict=True):
             for end, hop in queue:
                 part[hop] = 1.0 - 0.5 * (end - clock) / self._bytes[hop]
-        return np.array([self._frontier[self._src[hop]] + own for hop, own in part.items()])
+        return np.array([self._frontier[self._src[hop]] + seconds for hop, seconds in part.items()])
 
     def _skip(self, run: int, rounds: int, seconds: float) -> None:
         """Everything of a run is so many rounds and seconds further on."""

@@ -74,25 +74,28 @@ def message_graph(
     places = np.arange(schedule.ranks) if gpus is None else np.asarray(gpus)
     found, ranks = exchanges(schedule), schedule.ranks
     pairs, hop = np.unique(
-        np.concatenate([one.src * ranks + one.dst for one, _ in found]), return_inverse=True
+        np.concatenate([round_.src * ranks + round_.dst for round_, _ in found]),
+        return_inverse=True,
     )
     src, dst = pairs // ranks, pairs % ranks
     ends = zip(places[src].tolist(), places[dst].tolist(), strict=True)
     routes = [topology.route(a, b) for a, b in ends]
-    numbers = {link: i for i, link in enumerate(dict.fromkeys(x for own in routes for x in own))}
+    numbers = {
+        link: i for i, link in enumerate(dict.fromkeys(x for route in routes for x in route))
+    }
     latency = {link: topology.latency(link) for link in numbers}
     route = np.full((len(routes), max(map(len, routes))), -1)
-    for row, own in enumerate(routes):
-        route[row, : len(own)] = [numbers[link] for link in own]
+    for row, links_on_route in enumerate(routes):
+        route[row, : len(links_on_route)] = [numbers[link] for link in links_on_route]
     ready = np.zeros(ranks)
     for rank, seconds in (late or {}).items():
         ready[rank] = seconds
-    ends_of_runs = np.cumsum([len(one.src) for one, _ in found])[:-1]
+    ends_of_runs = np.cumsum([len(round_.src) for round_, _ in found])[:-1]
     return MessageGraph(
         ready=ready,
         src=src,
         dst=dst,
-        delay=overhead + np.array([sum(latency[link] for link in own) for own in routes]),
+        delay=overhead + np.array([sum(latency[link] for link in route) for route in routes]),
         route=route,
         load=np.where(route < 0, 0.0, 1.0),
         capacity=np.array([topology.capacity(link) for link in numbers]),
@@ -159,6 +162,6 @@ def _colours(graph: MessageGraph) -> list[tuple[object, ...]]:
     links = zip((link[0] for link in graph.links), graph.capacity.tolist(), strict=True)
     return [
         *(("rank", seconds) for seconds in graph.ready.tolist()),
-        *(("hop", *own) for own in hops),
+        *(("hop", *hop) for hop in hops),
         *(("link", *own) for own in links),
     ]

@@ -61,21 +61,21 @@ def costs_of(program: Program, machine: Machine, memory: float) -> "Costs":
     }
     bytes_of = {
         (stage, variant): ops.memory.kept.get(_ACTIVATIONS, 0.0)
-        for stage, own in enumerate(program.stages)
-        for variant, ops in own.ops_by_variant.items()
+        for stage, stage_program in enumerate(program.stages)
+        for variant, ops in stage_program.ops_by_variant.items()
     }
 
     def rows(kind: Kind, values: Mapping[tuple[int, PassVariant], float]) -> "Rows":
         return _rows(program, lambda stage, chunk: _usual(values, stage, chunk, kind))
 
     kept, freed = rows("F", bytes_of), rows("W", bytes_of)
-    most = max(sum(own) for own in kept)
+    most = max(sum(sizes) for sizes in kept)
     return Costs(
         forward=rows("F", seconds),
         inputs=rows("I", seconds),
         weights=rows("W", seconds),
         kept=kept,
-        held=tuple(tuple(-size for size in own) for own in freed),
+        held=tuple(tuple(-size for size in sizes) for sizes in freed),
         limits=(memory * stages * most,) * stages,
         apart=program.apart,
         message=max((traffic.alone for traffic in estimate.messages), default=0.0),

@@ -76,13 +76,13 @@ class Outlines:
     @cached_property
     def _works(self) -> list[dict[int, Work]]:
         return [
-            {id(one.work): one.work for one, _ in own if isinstance(one, Compute)}
-            for own in self._written
+            {id(one.work): one.work for one, _ in operations if isinstance(one, Compute)}
+            for operations in self._written
         ]
 
     def of(self, stage: int, cut: Callable[[Work], Cut]) -> tuple[Entry, ...]:
         """The outline of a role of a stage that cuts its work like this."""
-        cuts = {own: cut(work) for own, work in self._works[stage].items()}
+        cuts = {key: cut(work) for key, work in self._works[stage].items()}
         key = stage, tuple(cuts.values())
         if key not in self._known:
             self._known[key] = tuple(_Outline(stage, cuts).entries(self._written[stage]))
@@ -134,9 +134,9 @@ class _Outline:
                 self._next(), name, stream, work, after=after, sync=sync, action=action
             )
         else:
-            own = f"{name}.0"
+            label = f"{name}.0"
             yield Computation(
-                self._next(), own, stream, work, after=after, action=action, team=name
+                self._next(), label, stream, work, after=after, action=action, team=name
             )
             yield Meeting(self._next(), name, stream, (), joined=True, sync=sync, team=name)
 

@@ -18,9 +18,13 @@ def hidden(record: Record, role: int, account: Account) -> dict[Cause, float]:
     busy = dict(_busy(record, role))
     if record.base is not None:
         before = _busy(record.base, role)
-        busy = {cause: (own - before[cause]) / record.more for cause, own in busy.items()}
-    beside = {cause: own - account.get(cause, 0.0) for cause, own in busy.items()}
-    return {cause: own for cause, own in beside.items() if own > _ROUNDING * record.step_time}
+        busy = {cause: (seconds - before[cause]) / record.more for cause, seconds in busy.items()}
+    beside = {cause: seconds - account.get(cause, 0.0) for cause, seconds in busy.items()}
+    return {
+        cause: seconds
+        for cause, seconds in beside.items()
+        if seconds > _ROUNDING * record.step_time
+    }
 
 
 def _busy(record: Record, role: int) -> defaultdict[Cause, float]:

@@ -23,8 +23,8 @@ MOST_LINKS = 8  # of a kind; those that carry most
 def rates(tracks: Iterable[Track], program: FoldedProgram) -> Iterator[Rate]:
     """FLOP/s of the products of each role, then the load of the links that carry most, B/s."""
     work, traffic = amounts(tracks, program)
-    for role, own in work.items():
-        yield _rate(role, "products", "FLOP/s", own)
+    for role, spans in work.items():
+        yield _rate(role, "products", "FLOP/s", spans)
     links = program.links
     shown: Counter[str] = Counter()
     for link in sorted(traffic, key=lambda link: (-sum(size for *_, size in traffic[link]), link)):

@@ -60,9 +60,9 @@ class Record:
 
     def _span(self, role: Role, opened: bool) -> float:
         """From the beginning of a role's first pass, what opens the step before it, to its end."""
-        own = [track for track in self.tracks if track.role == role.index and len(track.end)]
-        end = max((float(track.end[-1]) for track in own), default=0.0)
-        compute = next((track for track in own if track.stream == COMPUTE_STREAM), None)
+        tracks = [track for track in self.tracks if track.role == role.index and len(track.end)]
+        end = max((float(track.end[-1]) for track in tracks), default=0.0)
+        compute = next((track for track in tracks if track.stream == COMPUTE_STREAM), None)
         if compute is None:
             return end
         passes = np.flatnonzero(compute.parts != COMMUNICATION)[int(opened) :]

@@ -44,7 +44,9 @@ def clocked_contention(program: FoldedProgram) -> Contention:
     longer = {}
     for number, process in enumerate(processes):
         logs = process.logs.values()
-        for step, parts in (own for log in logs for own in zip(log.steps, log.parts, strict=True)):
+        for step, parts in (
+            entry for log in logs for entry in zip(log.steps, log.parts, strict=True)
+        ):
             if isinstance(step, ComputeStep) and parts is not step.cost.parts:
                 more = sum(parts.values()) - step.cost.duration.device
                 if more > least:

@@ -149,7 +149,7 @@ def _step(level: Level, values: Floats, rows: Floats, place: NDArray[np.intp]) -
 def _moved(table: Table, moves: Moves) -> tuple[Table, NDArray[np.intp]]:
     """What each row of a table gains per coordinate; equal rows are one, and where each went."""
     number: dict[tuple[tuple[int, float], ...], int] = {}
-    place = [number.setdefault(_gain(one, moves), len(number)) for one in table.sums()]
+    place = [number.setdefault(_gain(row, moves), len(number)) for row in table.sums()]
     moved = Table.of(list(number))
     return moved, moved.place[np.array(place, dtype=np.intp)]
 

@@ -74,11 +74,11 @@ class ColumnProgram:
 
     def time(self, parameters: Floats | None = None) -> float:
         """The step time (s) of one column of durations, the score's own by default."""
-        own = self.parameters if parameters is None else parameters
-        compiled = _compiled(self.shape, self.joint, own)
+        durations = self.parameters if parameters is None else parameters
+        compiled = _compiled(self.shape, self.joint, durations)
         if self._single is None or self._single[0] is not compiled:
             self._single = compiled, _single(compiled.graph)
-        rows = compiled.graph.table.values(own)
+        rows = compiled.graph.table.values(durations)
         return float(compiled.graph.end.at(self._single[1](rows), rows)[0])
 
     def times(self, parameters: Floats, *, group: int = 1) -> Floats:

@@ -95,8 +95,8 @@ def shape_of(
             for step in steps:
                 _check(step, stream, role.role.name)
                 if isinstance(step, ComputeStep):
-                    own = _class(step, number)
-                    of_computation[number, step.index] = classes.setdefault(own, len(classes))
+                    class_ = _class(step, number)
+                    of_computation[number, step.index] = classes.setdefault(class_, len(classes))
                 code += _coded(step, of_computation.get((number, step.index), -1))
                 for transfer in joins(step):
                     members[transfer].append(number)
@@ -134,8 +134,8 @@ def _prolonged(
         counts[number] += 1
         seconds[number] += longer.get(step, 0.0)
     return tuple(
-        replace(own, duration=_with_more(own.duration, seconds[n] / counts[n]))
-        for n, own in enumerate(classes)
+        replace(class_, duration=_with_more(class_.duration, seconds[n] / counts[n]))
+        for n, class_ in enumerate(classes)
     )
 
 

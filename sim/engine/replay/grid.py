@@ -101,8 +101,8 @@ class _GridBuilder:
         self.microbatch = np.zeros(self.size, dtype=np.int64)
         self.piece = np.zeros(self.size, dtype=np.int64)
         kinds: list[tuple[int, PassVariant]] = []
-        own = zip(self.schedule.actions, self.schedule.pieces, strict=True)
-        for stage, (actions, pieces) in enumerate(own):
+        stages = zip(self.schedule.actions, self.schedule.pieces, strict=True)
+        for stage, (actions, pieces) in enumerate(stages):
             here = slice(self.first[stage], self.ends[stage])
             self.kind[here] = len(kinds) + actions.rows
             self.way[here] = _way(actions.kinds)
@@ -179,8 +179,8 @@ class _GridBuilder:
         yield self._term(END, source, message)
         yield self._term(ARRIVAL, self._queued(target, self.stage[target]), message)
         if self.style == "overlapped":
-            own = np.where(received, np.arange(self.size), NOTHING)
-            yield self._term(ARRIVAL, self._queued(own, self.stage[source]), message)
+            sources = np.where(received, np.arange(self.size), NOTHING)
+            yield self._term(ARRIVAL, self._queued(sources, self.stage[source]), message)
         else:
             yield self._term(REACHED, np.where(received, self.before, NOTHING), message, received)
 

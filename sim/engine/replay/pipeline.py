@@ -66,8 +66,8 @@ class Pipeline:
     def _computed(self, computations: tuple[int, ...]) -> Indices:
         """How many computations of passes precede each node on its stage."""
         grid = self.grid
-        own = np.append(np.array(computations, dtype=np.int64), 0)[grid.kind]
-        total = np.cumsum(own) - own
+        columns = np.append(np.array(computations, dtype=np.int64), 0)[grid.kind]
+        total = np.cumsum(columns) - columns
         first = np.concatenate(([0], grid.ends[:-1] + 1))
         counts: Indices = total - np.repeat(total[first], grid.ends + 1 - first)
         return counts
@@ -110,10 +110,14 @@ class Pipeline:
         grid, size, sides = self.grid, self.grid.size + 2, durations.sides
         before = grid.before[nodes]
         before = place[np.where(before >= 0, before, grid.size)]
-        own = [END, HOST_FREE, *range(FIRST_SIDE, FIRST_SIDE + sides + durations.asks_before_last)]
+        outputs = [
+            END,
+            HOST_FREE,
+            *range(FIRST_SIDE, FIRST_SIDE + sides + durations.asks_before_last),
+        ]
         awaited, never = grid.nodes[:, nodes], place[grid.size + 1]
         terms = np.where(awaited >= 0, grid.moments[:, nodes] * size + place[awaited], never)
-        return np.concatenate([*([moment * size + before] for moment in own), terms])
+        return np.concatenate([*([moment * size + before] for moment in outputs), terms])
 
     def _lags(self, nodes: Indices, durations: Durations) -> Floats:
         """The seconds behind each of these moments [moments, causes, nodes, layouts]."""

@@ -43,9 +43,9 @@ class StageMaps:
     @classmethod
     def of(cls, maps: Iterable[PassMap]) -> "StageMaps":
         """The maps of one stage."""
-        own = tuple(maps)
-        tables = np.array([one.table for one in own])
-        return cls(own, tables, tuple(one.computations for one in own))
+        listed = tuple(maps)
+        tables = np.array([map_.table for map_ in listed])
+        return cls(listed, tables, tuple(map_.computations for map_ in listed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Estimate:
     @cached_property
     def maps(self) -> tuple[PassMap, ...]:
         """The map of each kind of node."""
-        return tuple(own for stage in self.stages for own in stage.maps)
+        return tuple(map_ for stage in self.stages for map_ in stage.maps)
 
     @cached_property
     def shape(self) -> tuple[object, ...]:
@@ -80,7 +80,7 @@ class Estimate:
     @cached_property
     def form(self) -> tuple[object, ...]:
         """Equal for programs of one shape whose ends can be played together."""
-        return tuple(own.form for own in self.closing)
+        return tuple(tail.form for tail in self.closing)
 
 
 class FoldedMachine:
@@ -122,14 +122,17 @@ class FoldedMachine:
             opening=self._opening(program),
         )
 
-    def _maps_of(self, stage: int, own: Stage, streams: tuple[str, ...]) -> StageMaps:
+    def _maps_of(self, stage: int, stage_program: Stage, streams: tuple[str, ...]) -> StageMaps:
         """The maps of a stage, one object for stages that do the same in the same time."""
         desk, slowdown = self.desks[stage], self.costs[stage].slowdown
-        seconds = tuple(desk.traffic(call, stage).alone for call in own.calls_of_passes)
-        key = id(own), slowdown, seconds, streams
+        seconds = tuple(desk.traffic(call, stage).alone for call in stage_program.calls_of_passes)
+        key = id(stage_program), slowdown, seconds, streams
         if key not in self._stages:
-            maps = (self._map(stage, ops, slowdown, streams) for ops in own.ops_by_variant.values())
-            self._stages[key] = own, StageMaps.of(maps)
+            maps = (
+                self._map(stage, ops, slowdown, streams)
+                for ops in stage_program.ops_by_variant.values()
+            )
+            self._stages[key] = stage_program, StageMaps.of(maps)
         return self._stages[key][1]
 
     def _map(self, stage: int, ops: PassOps, slowdown: float, streams: tuple[str, ...]) -> PassMap:
@@ -137,16 +140,16 @@ class FoldedMachine:
         seconds = tuple(desk.traffic(call, stage).alone for call in ops.calls)
         key = id(ops), slowdown, seconds, streams
         if key not in self._maps:
-            own = pass_map(ops, self.costs[stage], desk, stage, streams)
-            self._maps[key] = ops, own
+            made = pass_map(ops, self.costs[stage], desk, stage, streams)
+            self._maps[key] = ops, made
         return self._maps[key][1]
 
-    def _closing_of(self, stage: int, own: Stage) -> StepTail:
-        key = stage, id(own.closing)
+    def _closing_of(self, stage: int, stage_program: Stage) -> StepTail:
+        key = stage, id(stage_program.closing)
         if key not in self._closing:
             desk, costs = self.desks[stage], self.costs[stage]
-            steps = stage_closing(own.closing, stage, desk, costs, self._stage_of)
-            self._closing[key] = own.closing, steps
+            steps = stage_closing(stage_program.closing, stage, desk, costs, self._stage_of)
+            self._closing[key] = stage_program.closing, steps
         return self._closing[key][1]
 
     def _between(self, pairs: Sequence[tuple[int, int]], program: Program) -> tuple[Traffic, ...]:
@@ -166,9 +169,9 @@ class FoldedMachine:
     def _opening(self, program: Program) -> float:
         """When stages begin their passes."""
         leads = (
-            self.costs[stage].of(own.opening.work).duration.lead
-            for stage, own in enumerate(program.stages)
-            if own.opening is not None
+            self.costs[stage].of(stage_program.opening.work).duration.lead
+            for stage, stage_program in enumerate(program.stages)
+            if stage_program.opening is not None
         )
         return max(leads, default=0.0)
 
@@ -189,7 +192,7 @@ def unmodelled(program: Program) -> str:
     stages = dict.fromkeys(program.stages)
     variants = [ops for stage in stages for ops in stage.ops_by_variant.values()]
     passes = (operation for ops in variants for operation in ops)
-    closing = (own for stage in stages for own in stage.closing)
+    closing = (operation for stage in stages for operation in stage.closing)
     reasons = [_opening_obstacle(program), *map(_end_obstacle, variants)]
     reasons += map(_pass_obstacle, passes)
     reasons += map(_closing_obstacle, closing)
@@ -210,7 +213,7 @@ def _opening_obstacle(program: Program) -> str:
 
 
 def _end_obstacle(ops: PassOps) -> str:
-    *_, last = (own for own in ops if isinstance(own, Compute))
+    *_, last = (operation for operation in ops if isinstance(operation, Compute))
     return "a pass sends what it made before its end" if last.name else ""
 
 

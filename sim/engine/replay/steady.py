@@ -82,8 +82,8 @@ class Repeating:
             start + region.last - _ENDS * region.long
             for start, region in zip(starts.tolist(), self.regions, strict=True)
         ]
-        own = zip(cuts, ends.tolist(), strict=True)
-        return np.concatenate([np.arange(cut, end + 1) for cut, end in own])
+        ranges = zip(cuts, ends.tolist(), strict=True)
+        return np.concatenate([np.arange(cut, end + 1) for cut, end in ranges])
 
 
 def repeating(make: Make, stages: int, rest: int, group: int, *, least: int) -> Repeating | None:
@@ -108,7 +108,7 @@ def _repeating(
     if not _may_repeat(short.orders[0], longer.orders[0], group, periods):
         return None
     pairs = zip(short.actions, longer.actions, strict=True)
-    regions = [_region(own, more, group, periods) for own, more in pairs]
+    regions = [_region(short, more, group, periods) for short, more in pairs]
     sound = [region for region in regions if region is not None]
     return Repeating(short, count, group, tuple(sound)) if len(sound) == len(regions) else None
 

@@ -84,7 +84,7 @@ def stage_closing(
             members = tuple(
                 tuple(sorted({stage_of[role] for role in desk.roles(g)})) for _, g in calls
             )
-            numbers = tuple(own.alone for _, own in traffic)
+            numbers = tuple(call_traffic.alone for _, call_traffic in traffic)
             steps.append(TailStep(operation, members, numbers, traffic=traffic))
         else:
             cost = costs.of(operation.work)
@@ -116,7 +116,7 @@ class Closing:
     def __init__(
         self, layouts: Sequence[Sequence[StepTail]], moments: Sequence[StageMoments]
     ) -> None:
-        self.steps = [own.steps for own in layouts[0]]
+        self.steps = [tail.steps for tail in layouts[0]]
         self.numbers = [_in_columns(column) for column in zip(*layouts, strict=True)]
         self.moments, steps = moments, self.steps
         self.spans: list[list[ClosingSpan]] = [[] for _ in steps]

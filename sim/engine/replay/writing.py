@@ -99,10 +99,10 @@ class Writer:
 
     def collectives(self) -> Iterator[tuple[int, Collective, Floats]]:
         """Collectives outside of computations: a stage that takes part, and when each began."""
-        for kind, own in enumerate(self.estimate.maps):
-            if any(operation.collectives for operation in own.played):
+        for kind, map_ in enumerate(self.estimate.maps):
+            if any(operation.collectives for operation in map_.played):
                 nodes, stage = np.flatnonzero(self.grid.kind == kind), self.grid.kinds[kind][0]
-                for operation in own.played:
+                for operation in map_.played:
                     for call in operation.collectives:
                         yield stage, call, self.at(operation.start, nodes)
         closing = self.played.closing
@@ -162,9 +162,9 @@ class Writer:
     def _open(self) -> None:
         """Write the work of stages before their passes."""
         first = np.concatenate(([0], self.grid.ends[:-1] + 1))
-        for stage, own in enumerate(self.estimate.program.stages):
-            if own.opening is not None:
-                cost = self.estimate.machine.costs[stage].of(own.opening.work)
+        for stage, stage_program in enumerate(self.estimate.program.stages):
+            if stage_program.opening is not None:
+                cost = self.estimate.machine.costs[stage].of(stage_program.opening.work)
                 start, end = np.zeros(1), np.array([cost.duration.lead])
                 self._add(COMPUTE_STREAM, first[stage : stage + 1], 0, start, end, cost.parts)
 
@@ -172,7 +172,9 @@ class Writer:
         """The nodes that run the same operations in the same time, and a stage of theirs."""
         maps = self.estimate.maps
         first: dict[int, int] = {}
-        alike = np.array([first.setdefault(id(own), kind) for kind, own in enumerate(maps)] or [0])
+        alike = np.array(
+            [first.setdefault(id(map_), kind) for kind, map_ in enumerate(maps)] or [0]
+        )
         nodes = np.flatnonzero(self.grid.kind >= 0)
         kinds = alike[self.grid.kind[nodes]]
         order = np.argsort(kinds, kind="stable")
@@ -217,7 +219,7 @@ class Writer:
         start = np.maximum(self.moments[END, nodes], before) if what == "send" else before
         names = {key: self._stream(what, key) for key in dict.fromkeys(keys.tolist())}
         for name in dict.fromkeys(names.values()):
-            here = np.isin(keys, [key for key, own in names.items() if own == name])
+            here = np.isin(keys, [key for key, stream in names.items() if stream == name])
             flights = [(self._send, begun[here], end[here])]
             self._add(name, nodes[here], self.room // 2, start[here], end[here], flights=flights)
 
@@ -294,17 +296,17 @@ class Writer:
         bounds = np.searchsorted(place[order], (self.grid.ends + 1) * self.room).tolist()
         for stage, (first, last) in enumerate(pairwise([0, *bounds])):
             if first < last:
-                own = order[first:last]
+                chosen = order[first:last]
                 start, end, parts, kinds, begun, arrived = columns
                 yield Track(
                     role=stage,
                     stream=stream,
-                    start=start[own],
-                    end=end[own],
-                    parts=parts[own],
-                    transfers=kinds[own],
-                    begun=begun[own],
-                    arrived=arrived[own],
+                    start=start[chosen],
+                    end=end[chosen],
+                    parts=parts[chosen],
+                    transfers=kinds[chosen],
+                    begun=begun[chosen],
+                    arrived=arrived[chosen],
                 )
 
     def _columns(
