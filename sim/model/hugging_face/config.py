@@ -1,10 +1,12 @@
 """A config that is read key by key, so that what nobody read can be named."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.silent import Silent, is_silent
+from sim.model.model import MOST_LAYERS
 
 Document = dict[str, Any]
 
@@ -83,6 +85,14 @@ class Config:
         self._check(key, value, *_POSITIVE)
         return value
 
+    def layers(self) -> int:
+        """How many layers of a decoder, each of which may be named. Raises `InputError`."""
+        count: int = self("num_hidden_layers")
+        if count > MOST_LAYERS:
+            fault = f"num_hidden_layers = {count:,} is more than can be simulated"
+            raise InputError(self.place, fault, f"use at most {MOST_LAYERS:,}")
+        return count
+
     def each(self, key: str, count: int) -> list[Any]:
         """A list with a value for each of `count` layers, empty where there is none. Raises
         `InputError`."""
@@ -109,7 +119,7 @@ class Config:
     def unread(self) -> list[str]:
         """A line for each key of the config that was not read and may matter."""
         return [
-            f"{self.place}: {key} = {value!r:.40} is not modelled"
+            f"{self.place}: {key} = {json.dumps(value):.40} is not modelled"
             for key, value in self.content.items()
             if value and key not in self.read and not is_silent(key, _SILENT)
         ]

@@ -8,7 +8,7 @@ from sim.model.hugging_face.llama import granite, llama, mistral, unrotated
 
 def _sparse(config: Config) -> list[bool]:
     """Which layers of a Qwen have experts (Qwen2MoeDecoderLayer.__init__)."""
-    count, step = config("num_hidden_layers"), config.positive("decoder_sparse_step", 1)
+    count, step = config.layers(), config.positive("decoder_sparse_step", 1)
     dense = config.some("mlp_only_layers", count)
     return [layer not in dense and (layer + 1) % step == 0 for layer in range(count)]
 
@@ -38,7 +38,7 @@ def _in_every_layer(config: Config, shape: Document) -> Document:
     """Experts as wide as the dense model's own layers would be."""
     fields = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
     fields |= {"ffn": config("intermediate_size")}
-    every = [True] * config("num_hidden_layers")
+    every = [True] * config.layers()
     return in_turn(config, shape, experts=fields, sparse=every)
 
 
@@ -75,7 +75,7 @@ def _deepseek_experts(config: Config) -> Document:
 
 
 def _behind_dense(config: Config) -> list[bool]:
-    layers, dense = config("num_hidden_layers"), config("first_k_dense_replace", 0)
+    layers, dense = config.layers(), config("first_k_dense_replace", 0)
     return [layer >= dense for layer in range(layers)]
 
 
@@ -83,7 +83,7 @@ def gpt_oss(config: Config) -> Document:
     config.refuse_unless("attention_bias", True)
     fields = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
     fields |= {"ffn": config("intermediate_size")}
-    every = [True] * config("num_hidden_layers")
+    every = [True] * config.layers()
     shape = llama(config) | {"bias": True, "biases": [], "sinks": True}
     shape["glu_limit"] = config("swiglu_limit", 7.0)
     return in_turn(config, shape, experts=fields, sparse=every, period=2)
@@ -97,7 +97,7 @@ def olmoe(config: Config) -> Document:
     config.refuse_unless("clip_qkv", None)
     fields = {"experts": config("num_experts"), "top_k": config("num_experts_per_tok")}
     fields |= {"ffn": config("intermediate_size")}
-    every = [True] * config("num_hidden_layers")
+    every = [True] * config.layers()
     return in_turn(config, llama(config) | {"qk_norm": "whole"}, experts=fields, sparse=every)
 
 
@@ -112,7 +112,7 @@ def glm4_moe(config: Config) -> Document:
 
 def llama4(config: Config) -> Document:
     """Chunks and positions in three of four layers, experts in all or in every second one."""
-    types = layer_types(config, count := config("num_hidden_layers"))
+    types = layer_types(config, count := config.layers())
     step = config.positive("interleave_moe_layer_step", 1)
     usual = [layer for layer in range(count) if (layer + 1) % step == 0]
     sparse = set(config.some("moe_layers", count) or usual)

@@ -22,7 +22,7 @@ def with_biases(config: Config, *dropouts: str) -> Document:
 
 def usual(config: Config) -> Document:
     return {
-        "layers": config("num_hidden_layers"),
+        "layers": config.layers(),
         "hidden": config("hidden_size"),
         "heads": config("num_attention_heads"),
     }

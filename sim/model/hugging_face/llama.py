@@ -11,7 +11,7 @@ def llama(config: Config, *, tied: bool = False) -> Document:
     return {
         "name": str(config("_name_or_path", "")),
         "family": "llama",
-        "layers": config("num_hidden_layers"),
+        "layers": config.layers(),
         "hidden": config("hidden_size"),
         "heads": config("num_attention_heads"),
         "kv_heads": config("num_key_value_heads", config("num_attention_heads")),
@@ -124,6 +124,6 @@ def smollm3(config: Config) -> Document:
 
 def unrotated(config: Config) -> list[bool]:
     """Which layers have no positions."""
-    count, every = config("num_hidden_layers"), config.positive("no_rope_layer_interval", 4)
+    count, every = config.layers(), config.positive("no_rope_layer_interval", 4)
     usual = [(layer + 1) % every != 0 for layer in range(count)]
     return [not one for one in config.each("no_rope_layers", count) or usual]
