@@ -31,13 +31,24 @@ def atomic_write(path: Path | str) -> Iterator[Path]:
         try:
             yield part
             part.chmod(0o666 & ~_umask())
+            _onto_disk(part)
             part.replace(path)
+            _onto_disk(path.parent)
         finally:
             with suppress(FileNotFoundError):
                 part.unlink()
     except OSError as error:
         remedy = "name a file in a folder that exists and can be written to"
         raise InputError(str(path), f"cannot be written ({error.strerror})", remedy) from None
+
+
+def _onto_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, would outlast a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _own_prefix() -> str:
