@@ -2,7 +2,7 @@
 
 Replicas that fill whole nodes can be exchanged without changing anything, unless one is slow or
 hangs on a slow link; and so can pods that hold equally many of them. One block of replicas stands
-for all exchangeable ones, so the work below never depends on how many there are.
+for all exchangeable ones, so what is simulated never depends on how many there are.
 """
 
 from collections import Counter
@@ -13,12 +13,14 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config import limit
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.axis import dividing
 from sim.parallel.mesh import Mesh, axis_of
 
 Indices = NDArray[np.int64]
+_OF_BLOCK, _HELD = 6e-7, 100.0  # s and bytes of each block of replicas
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +83,9 @@ def _replicas(axis: str, mesh: Mapping[str, int], machine: Machine, unfold: bool
     width = None if unfold else _block_width(axis, mesh, machine.topology)
     if width is None:
         return [_Replica(index) for index in range(size)]
+    blocks = size // width
+    limit.refuse_long("gpus", f"{blocks:,} nodes of replicas", blocks * _OF_BLOCK)
+    limit.refuse_large("gpus", f"{blocks:,} nodes of replicas", blocks * _HELD)
     where = _pods(axis, mesh, machine.topology, width)
     alike: dict[object, list[int]] = {}
     for block, kind in enumerate(_kinds(where, _odd_blocks(axis, mesh, machine, width), machine)):

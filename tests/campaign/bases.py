@@ -1,6 +1,8 @@
 """Jobs that hold, one of every kind, with all files that they reach beside them; mistakes are made
 in these."""
 
+import gzip
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -212,6 +214,64 @@ file = "trace.csv"
 A100 = ("dgx-a100-hdr", "a100-80gb-sxm")
 _DENSE = _step(DENSE, "gpt2-124m", *A100, "megatron-lm-2022")
 
+_TESTS = Path(__file__).parents[1]
+_FILES = _TESTS / "interface" / "frameworks" / "files"
+TITAN = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+global_batch_size = 16
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 2
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+"""
+ZERO = """{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,
+ "bf16": {"enabled": true}, "gradient_clipping": 1.0,
+ "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}
+"""
+FRAMEWORKS = (
+    ("torchtitan", "job.toml", TITAN),
+    ("deepspeed", "zero.json", ZERO),
+    ("nemo", "nemo.yaml", (_FILES / "nemo.yaml").read_text()),
+    ("megatron-bridge", "bridge.yaml", (_FILES / "megatron-bridge.yaml").read_text()),
+    ("nanotron", "nanotron.yaml", (_FILES / "nanotron.yaml").read_text()),
+)
+CONFIGS = json.loads((_TESTS / "model" / "hugging_face.json").read_text())
+FAMILIES = sorted(CONFIGS)
+
+
+def _imported(framework: str, name: str, text: str) -> Base:
+    model = ("--model=llama3-8b",) if framework == "deepspeed" else ()
+    return Base(
+        arguments=("import", framework, name, "--topology=dgx-h100-ndr", "--gpus=16", *model),
+        own={name: text},
+        options=("--gpus", "--topology", "--model", "--name"),
+    )
+
+
+def _config(family: str) -> Base:
+    own = {"config.json": json.dumps(CONFIGS[family]["config"])}
+    return Base(arguments=("show", "config.json"), own=own)
+
+
+def _recording(path: Path) -> Base:
+    return Base(
+        arguments=("run", "record.json", "--topology=dgx-h100-ndr"),
+        own={"record.json": _unpacked(path)},
+        options=("--gpus", "--topology", "--stack", "--samples"),
+    )
+
+
+def _unpacked(path: Path) -> str:
+    return gzip.decompress(path.read_bytes()).decode()
+
+
 BASES = (
     _DENSE,
     _step(EXPERTS, "mixtral-8x7b", *A100, "megatron-core"),
@@ -351,5 +411,14 @@ BASES = (
         arguments=("import", "megatron", "arguments.sh", "--topology=dgx-a100-hdr"),
         own={"arguments.sh": MEGATRON},
         options=("--gpus", "--topology", "--model", "--name"),
+    ),
+    *(_imported(framework, name, text) for framework, name, text in FRAMEWORKS),
+    *(_config(family) for family in FAMILIES),
+    _recording(_TESTS / "jobs/capturing/recordings/ddp-2.12.json.gz"),
+    _recording(_TESTS / "jobs/capturing/recordings/fsdp2-2.12.json.gz"),
+    _recording(_TESTS / "jobs/recorded/traces/ddp-0.json.gz"),
+    Base(
+        arguments=("calibrate", "import", "trace.json"),
+        own={"trace.json": _unpacked(_TESTS / "jobs/traces/recorded/ddp-0-of-2.json.gz")},
     ),
 )

@@ -1,10 +1,12 @@
 """Files and options that somebody might write by mistake, or that a disk has spoiled."""
 
 import copy
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tomli_w
+import yaml
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -171,6 +173,13 @@ def written(document: Document) -> bytes:
     return tomli_w.dumps(document).encode(errors="surrogatepass")
 
 
+FORMS: dict[str, tuple[Callable[[str], Any], Callable[[Any], bytes]]] = {
+    "toml": (catalog.tomllib.loads, written),
+    "json": (json.loads, lambda document: json.dumps(document).encode()),
+    "yaml": (yaml.safe_load, lambda document: yaml.safe_dump(document).encode()),
+}
+
+
 @st.composite
 def settings_of(draw: st.DrawFn, base: Base) -> str:
     """A `--set` with a value that makes no sense, or one that does not belong there."""
@@ -188,11 +197,12 @@ def cases(draw: st.DrawFn) -> Case:
     for _ in range(draw(st.integers(1, 2))):
         kind = draw(st.sampled_from(["document"] * 5 + ["bytes", "setting", "setting", "option"]))
         name = draw(st.sampled_from(sorted(files))) if files else ""
-        if kind == "document" and name.endswith(".toml"):
+        form = FORMS.get(name.rpartition(".")[2])
+        if kind == "document" and form is not None:
+            read, write = form
             try:
-                document = catalog.tomllib.loads(files[name].decode())
-                files[name] = written(draw(edited(document)))
-            except (ValueError, TypeError):
+                files[name] = write(draw(edited(read(files[name].decode()))))
+            except (ValueError, TypeError, RecursionError, yaml.YAMLError):
                 continue  # spoiled before
         elif kind in ("bytes", "document") and name:
             files[name] = draw(spoiled(files[name]))
