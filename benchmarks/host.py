@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from sim.analysis.calibration.fitting.host_table import host_table
+from sim.analysis.calibration.fitting.device_profile import host_table
 from sim.analysis.calibration.timing.host_times import HostTime, host_times, quickest
 from sim.hardware import device as devices
 from sim.hardware import stack as stacks

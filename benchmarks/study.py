@@ -23,10 +23,10 @@ from sim.analysis.search.space import space
 from sim.analysis.sweeps.points import axis, points
 from sim.analysis.sweeps.sweep import sweep
 from sim.analysis.sweeps.table import WALL
-from sim.analysis.validation.regret import regret
+from sim.analysis.validation.errors import regret
 from sim.config.units import DAY
 from sim.kind import load
-from sim.parallel.known import Known
+from sim.parallel.job import Known
 from sim.scenario.setup import from_scenario
 
 KILLS = 10

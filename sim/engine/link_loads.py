@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from sim.engine.rates import amounts
-from sim.engine.record import Record
+from sim.engine.record import Record, amounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

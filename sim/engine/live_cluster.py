@@ -20,7 +20,7 @@ from sim.engine.flow_classes import FlowClassNetwork
 from sim.engine.machine import Machine
 from sim.engine.routes import Endpoint, LinkLoads, Regions, Routes, name_of
 from sim.engine.timeline import Role, Span, Timeline
-from sim.hardware.cluster.link import Link
+from sim.hardware.cluster.network import Link
 from sim.hardware.cluster.topology import Topology
 from sim.program.causes import Cause
 

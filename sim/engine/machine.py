@@ -5,9 +5,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
+from sim.collectives.interconnect import (
+    HEALTHY,
+    CallCost,
+    CollectiveCall,
+    Interconnect,
+    NetworkState,
+    state_of,
+)
 from sim.collectives.libraries.backend import Backend
-from sim.collectives.measured_network import HEALTHY, NetworkState, state_of
 from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
 from sim.engine.cable_routes import check_orders, orders

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sim.collectives.messages import exchanges
 from sim.collectives.schedule import CollectiveSchedule
-from sim.engine.symmetry import Edges, Indices, equitable_partition, renumbered
+from sim.engine.fold import Edges, Indices, equitable_partition, renumbered
 from sim.hardware.cluster.topology import Link, Topology
 
 Floats = NDArray[np.float64]
@@ -111,7 +111,7 @@ def message_graph(
 def folded(graph: MessageGraph) -> MessageGraph:
     """The same with one rank, hop and link for all that cannot be told apart.
 
-    Of the coarsest equitable partition of ranks, hops and links (`sim.engine.symmetry`) each hop of
+    Of the coarsest equitable partition of ranks, hops and links (`sim.engine.fold`) each hop of
     a class loads each link of another alike, so that one flow with the load of all is exact.
     """
     ranks, hops = len(graph.ready), len(graph.src)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from sim.config import limit
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Topology
-from sim.parallel.axis import dividing
-from sim.parallel.mesh import Mesh, axis_of
+from sim.parallel.mesh import Mesh, axis_of, dividing
 
 Indices = NDArray[np.int64]
 _OF_BLOCK, _HELD = 6e-7, 100.0  # s and bytes of each block of replicas

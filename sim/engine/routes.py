@@ -16,7 +16,7 @@ from sim.config.errors import InputError
 from sim.config.units import BytesPerSecond, Seconds
 from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
-from sim.hardware.cluster.link import Link, link_name
+from sim.hardware.cluster.network import Link, link_name
 from sim.hardware.cluster.topology import Topology
 
 LinkLoads = tuple[tuple[Link, float], ...]

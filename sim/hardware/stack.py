@@ -15,7 +15,7 @@ from sim.model.checkpointing import Checkpointing
 from sim.model.fusion import Context, Fusion, Gradients
 from sim.model.kernels import Precision, weight_width
 from sim.model.precision import Recipe
-from sim.program.exchange import Style
+from sim.program.program import Style
 from sim.program.routed import Dispatcher
 
 
@@ -120,7 +120,7 @@ class Stack(metaclass=Named):
     `context` is how it reaches the rest of a divided sequence (`sim.model.context_parallel`),
     `balanced_context` whether each rank has two shares of a causal one, from either end.
 
-    Pipeline: `pipeline_exchange` is how neighbouring stages communicate (`sim.program.exchange`),
+    Pipeline: `pipeline_exchange` is how neighbouring stages communicate (`sim.program.program`),
     `exchange_sync` whether the host waits until a blocking exchange has ended
     (`torch.cuda.synchronize`), `exchange_group` over whose communicator messages go, that of two
     or of all stages (`Exchange.among`), `scatter_gather` whether tensor-parallel peers send a share

@@ -10,7 +10,7 @@ from dataclasses import replace
 from sim.config.plugins import remembered
 from sim.model.block import Block, block
 from sim.model.execution import EXPERTS, Execution, Sharding
-from sim.model.experts.settings import Experts
+from sim.model.experts.layer import Experts
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm, Item
 from sim.model.kinds import FOLDER, specialised

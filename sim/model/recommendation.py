@@ -3,20 +3,87 @@
 Naumov et al. 2019 (arXiv 1906.00091), sections 2 and 3: dense features go through the bottom
 perceptron, categorical ones look up vectors in tables; the dot products of all pairs of these
 vectors, beside the dense one, go through the top perceptron to one logit.
+
+The k-th row of a table of R is read with chance k^-s / H(R, s): Zipf's law, as benchmarks of
+embedding tables draw their requests (FBGEMM, fbgemm_gpu/tbe/utils/requests.py,
+`alpha`: uniform where it says nothing, Zipf's law where it does). Rows are numbered from the most
+popular one on, as a vocabulary that is ordered by frequency.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from math import ceil
+from math import ceil, exp, expm1, log, log1p
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES
-from sim.model.popularity import distinct, read_of
+
+_EXACT = 512  # terms that are added up one by one; beyond, sums are integrals
+_CELLS = 400
+
+
+def harmonic(rows: int, skew: float) -> float:
+    """H(R, s) = sum of k^-s over k = 1 to R.
+
+    >>> harmonic(4, 0.0), harmonic(3, 1.0)
+    (4.0, 1.8333333333333333)
+    >>> round(harmonic(10**6, 1.0), 9)  # ln R + 0.5772 + 1 / 2R
+    14.392726723
+    """
+    if not skew:
+        return float(rows)
+    near = sum(_weight(k, skew) for k in range(1, min(rows, _EXACT) + 1))
+    if rows <= _EXACT:
+        return near
+    first, last = float(_EXACT), float(rows)  # Euler and Maclaurin's formula
+    between = log(last / first)
+    if skew != 1.0:
+        between = (_weight(last, skew - 1.0) - _weight(first, skew - 1.0)) / (1.0 - skew)
+    ends = 0.5 * (_weight(last, skew) - _weight(first, skew))
+    slopes = skew * (_weight(first, skew + 1.0) - _weight(last, skew + 1.0)) / 12.0
+    return near + between + ends + slopes
+
+
+def read_of(rows: int, first: int, skew: float) -> float:
+    """The share of all look-ups that goes to the `first` rows.
+
+    >>> read_of(100, 25, 0.0), round(read_of(100, 25, 1.0), 3)
+    (0.25, 0.736)
+    """
+    return harmonic(first, skew) / harmonic(rows, skew)
+
+
+def distinct(rows: int, draws: int, skew: float) -> float:
+    """How many rows so many look-ups meet in the mean: sum of 1 - (1 - p_k)^n.
+
+    >>> round(distinct(100, 100, 0.0), 2), round(distinct(100, 100, 1.0), 2)
+    (63.4, 41.35)
+    """
+    if rows == 1:
+        return 1.0
+    if not skew:
+        return -rows * expm1(draws * log1p(-1.0 / rows))
+    whole = harmonic(rows, skew)
+
+    def met(row: float) -> float:
+        return -expm1(draws * log1p(-_weight(row, skew) / whole))
+
+    near = sum(met(k) for k in range(1, min(rows, _EXACT) + 1))
+    if rows <= _EXACT:
+        return near
+    start, end = log(_EXACT + 0.5), log(rows + 0.5)
+    step = (end - start) / _CELLS
+    middles = (exp(start + (n + 0.5) * step) for n in range(_CELLS))
+    return near + sum(met(row) * row * step for row in middles)
+
+
+def _weight(row: float, skew: float) -> float:
+    return exp(-skew * log(row))
+
 
 INDEX = 8  # bytes of an index, torch.int64
 _MOST_TABLES = 100_000  # of the largest published, Mudigere et al. 2022, a hundred times as many
@@ -40,7 +107,7 @@ class Recommendation:
     """The content of `models/NAME.toml` for `tables` of so many rows, of `dim` columns each.
 
     A sample looks up `lookups` rows in every table, which are summed (a bag); the k-th of them is
-    read in proportion to k^-`skew`, evenly where that is 0 (`sim.model.popularity`). `bottom` and
+    read in proportion to k^-`skew`, evenly where that is 0. `bottom` and
     `top` are the widths of the perceptrons' layers; the bottom one ends with `dim`, the top one
     with 1. Over the ranks of `ep` tables are divided by `table` (each rank has some), by `row` or
     by `column` (each has a share of all; Mudigere et al. 2022, arXiv 2104.05158). They are in the

@@ -9,7 +9,7 @@ from sim.hardware.stack import Stack
 from sim.model.fusion import Context
 from sim.model.kernels import Precision
 from sim.model.model import Model
-from sim.parallel.axis import dividing
+from sim.parallel.mesh import dividing
 from sim.parallel.plan import WHOLE, Plan
 from sim.program.routed import Dispatcher
 

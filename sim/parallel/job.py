@@ -1,10 +1,14 @@
-"""A job: a model, a plan, the stack that runs it and the device that executes it."""
+"""A job: a model, a plan, the stack that runs it and the device that executes it. What
+is asked twice of its model, stack and device is worked out once (`Known`).
+"""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
+from sim.config import reads
 from sim.config.errors import InputError
 from sim.hardware.kernels.time import kernel_time
 from sim.model.block import ALONE, Again, Block, block
@@ -14,9 +18,8 @@ from sim.model.kernels import Item, Kernel
 from sim.model.kinds import is_layer
 from sim.model.operators import Matrix, kernels_of
 from sim.model.precision import Recipe
-from sim.parallel.axis import dividing
 from sim.parallel.effective_plan import EffectivePlan
-from sim.parallel.known import Known
+from sim.parallel.mesh import dividing
 from sim.parallel.segments import Items, blocked, segments
 from sim.program.actions import Kind
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
@@ -24,6 +27,48 @@ from sim.program.checks import Checks
 from sim.program.memory import added
 from sim.program.operations import Collective, Segment, Work
 from sim.program.schedule import Places, Schedule
+
+Key = tuple[object, ...]
+Made = TypeVar("Made")
+
+
+class Known:
+    """Memoised results; jobs of one model, stack and device can share them."""
+
+    def __init__(self) -> None:
+        self._answers: dict[Key, Any] = {}
+        self.read: reads.Reads = {}  # what they rest on
+
+    def memo(self, key: Key, make: Callable[[], Made]) -> Made:
+        """The result of `make`, computed once for each key; keys begin with their purpose."""
+        if key not in self._answers:
+            with reads.recorded() as read:
+                self._answers[key] = make()
+            self.read |= read
+        made: Made = self._answers[key]
+        return made
+
+    def number(self, key: Key) -> int:
+        """A number for each key."""
+        return self.memo(("number", *key), lambda: len(self._answers))
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+
+_KEPT, _MOST = 4, 20_000  # who have been asked of last, and answers of each
+_asked: deque[tuple[tuple[object, ...], Known]] = deque(maxlen=_KEPT)
+
+
+def known_of(*whose: object) -> Known:
+    """The memo of a model, a stack and a device, cleared if it has grown too large: points of a
+    sweep have most of it in common."""
+    for asked, known in _asked:
+        if asked == whose and len(known) < _MOST and reads.holds(known.read):
+            reads.rest_on(known.read)
+            return known
+    _asked.appendleft((whose, Known()))
+    return _asked[0][1]
 
 
 @dataclass(frozen=True, slots=True)

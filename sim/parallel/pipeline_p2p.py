@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from sim.model.kernels import MemoryBound
-from sim.parallel.axis import dividing
 from sim.parallel.job import Job
+from sim.parallel.mesh import dividing
 from sim.parallel.segments import Items, segments
 from sim.program.causes import COMPRESSION, TENSOR
 from sim.program.operations import Collective

@@ -19,8 +19,7 @@ from sim.model.lora import Lora
 from sim.model.optimizers import Moments
 from sim.model.stash import Stash
 from sim.parallel import schedule as schedules
-from sim.parallel.axis import axes, dividing, every_axis
-from sim.parallel.mesh import Layouts, axis_of, layouts
+from sim.parallel.mesh import Layouts, axes, axis_of, dividing, every_axis, layouts
 from sim.parallel.overlap_forward_backward import overlap_forward_backward
 from sim.program.routed import Dispatcher
 from sim.program.schedule import Places, Schedule
@@ -113,7 +112,7 @@ class Plan(Checked):
     are compressed between stages, `gradients` how those that replicas sum whole are
     (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
     pass: none, selective (as the stack does), full, or names of modules and operators; by
-    `recompute_method` and `recompute_layers` (`sim.parallel.recomputed_layers`) of some layers.
+    `recompute_method` and `recompute_layers` (`sim.parallel.chunks`) of some layers.
     """
 
     global_batch: Count

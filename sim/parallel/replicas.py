@@ -8,8 +8,7 @@ tokens of its own.
 from functools import lru_cache
 
 from sim.model.execution import ParameterGroup
-from sim.parallel.axis import axes
-from sim.parallel.mesh import Layouts, axis_of
+from sim.parallel.mesh import Layouts, axes, axis_of
 from sim.parallel.plan import Plan
 
 

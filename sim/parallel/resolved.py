@@ -6,7 +6,7 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model import optimizers
 from sim.parallel import schedule as schedules
-from sim.parallel.axis import axes, dividing
+from sim.parallel.mesh import axes, dividing
 from sim.parallel.plan import MOST_MICROBATCHES, ORDERED, PLAN_AXES, WHOLE, Plan
 
 

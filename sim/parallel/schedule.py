@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from sim.config.errors import InputError
 from sim.config.plugins import modules, naming, remembered
 from sim.config.schema import nearest
-from sim.program.exchange import Style
+from sim.program.program import Style
 from sim.program.schedule import Places, Schedule
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Entry:
     take, for so many microbatches; `order` is then what stands in until these are known. Where
     the pipeline does not drain between steps, `versions` is how many of its weights a stage keeps,
     for (stage, stages, microbatches): the last of a step's gradients come as many updates late,
-    less one. `exchange` is how its runtime hands over activations (`sim.program.exchange`), where
+    less one. `exchange` is how its runtime hands over activations (`sim.program.program`), where
     that is not as the stack does it. One that is not `usual` is there to compare with: `sim plan`
     tries it where it is named.
     """

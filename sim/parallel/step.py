@@ -15,17 +15,16 @@ from sim.parallel.schedule import is_file, listed
 from sim.parallel.weight_update import gathered_copies, optimizer
 from sim.program.actions import PassVariant
 from sim.program.causes import DATA, EMBEDDING
-from sim.program.exchange import Exchange
 from sim.program.operations import (
     Collective,
     Communicate,
     Compute,
     Drained,
     Operation,
+    PassOps,
     Work,
 )
-from sim.program.pass_ops import PassOps
-from sim.program.program import Program
+from sim.program.program import Exchange, Program
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sim.config.errors import InputError
 from sim.model.checkpointing import MODES, NONE
-from sim.parallel.axis import dividing
+from sim.parallel.mesh import dividing
 from sim.parallel.plan import Plan
 
 Fault = tuple[bool, str, str]  # whether it is one, what, what to do

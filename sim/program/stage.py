@@ -16,8 +16,8 @@ from sim.program.operations import (
     Communicate,
     Compute,
     Copy,
+    PassOps,
 )
-from sim.program.pass_ops import PassOps
 
 # Axes, and stages where they are restricted; or the links of a copy.
 Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[str, ...]]

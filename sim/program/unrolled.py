@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sim.program.actions import Action
-from sim.program.exchange import message_stream
 from sim.program.operations import (
     COMPUTE_STREAM,
     INPUT,
@@ -17,7 +16,7 @@ from sim.program.operations import (
     Recent,
     Send,
 )
-from sim.program.program import Program
+from sim.program.program import Program, message_stream
 
 
 def operations(program: Program, stage: int) -> Iterator[tuple[Operation, Action | None]]:

@@ -6,20 +6,19 @@ from typing import Any
 
 from sim.collectives.libraries import profile as fabrics
 from sim.config.units import human_bytes
-from sim.engine.accounts import Account, bubble_fraction, critical_role
+from sim.engine.accounts import Account, bubble_fraction, critical_role, hidden
 from sim.engine.link_loads import link_loads
 from sim.engine.memory_curve import MemoryCurve, memory_curve
-from sim.engine.overlapped_communication import hidden
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.hardware.cluster.price import per_million
 from sim.hardware.cluster.topology import Topology
 from sim.model.counts import active_parameters, model_flops, parameters
-from sim.model.experts.settings import layers_of
+from sim.model.experts.layer import layers_of
 from sim.model.kernels import BYTES, Attention, Gemm, Precision
-from sim.parallel.axis import dividing
 from sim.parallel.job import Job, stage_kernels
 from sim.parallel.memory import Memory, fullest, memories
+from sim.parallel.mesh import dividing
 from sim.parallel.offload import host_memory
 from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
@@ -29,8 +28,7 @@ from sim.scenario.setup import PlanSetup
 from sim.uncertainty.campaign import Campaign
 from sim.uncertainty.evidence import evidence
 from sim.uncertainty.intervals import Interval, Kernels
-from sim.uncertainty.kernel_sources import device_time
-from sim.uncertainty.work_shares import profiled, work_shares
+from sim.uncertainty.work_shares import device_time, profiled, work_shares
 
 
 def report(

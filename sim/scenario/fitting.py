@@ -8,15 +8,14 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
 from sim.model import optimizers
 from sim.model.block import check_adapters, check_graphs, check_rule
-from sim.model.experts.settings import layers_of
+from sim.model.experts.layer import layers_of
 from sim.model.model import Model
-from sim.parallel.axis import dividing
-from sim.parallel.chunks import check_versions
+from sim.parallel.chunks import check_method, check_versions
 from sim.parallel.deferred import check_deferred
 from sim.parallel.job import Job
+from sim.parallel.mesh import dividing
 from sim.parallel.offload import host_memory
 from sim.parallel.plan import WHOLE, Plan
-from sim.parallel.recomputed_layers import check_method
 from sim.parallel.unused import check_used
 
 

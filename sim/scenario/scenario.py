@@ -13,7 +13,7 @@ from sim.model.model import Model
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.scenario.settings import changes_of
-from sim.variability.jitter import Jitter
+from sim.variability.laws import Jitter
 
 Factor = Annotated[float, Gt(0)]
 

@@ -12,17 +12,15 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
 from sim.model.kinds import check_layers
 from sim.model.model import Model
-from sim.parallel.axis import axes
 from sim.parallel.chunks import chunks_of
-from sim.parallel.job import Job
-from sim.parallel.known import known_of
+from sim.parallel.job import Job, known_of
+from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan, with_checkpoints
 from sim.parallel.resolved import resolved
 from sim.parallel.step import training_step
 from sim.program.program import Program
 from sim.scenario.fitting import check_job, check_sizes
-from sim.scenario.loading import load_model, load_stack, load_topology
-from sim.scenario.machine import machine
+from sim.scenario.machine import load_model, load_stack, load_topology, machine
 from sim.scenario.scenario import Scenario, Straggler, name_of, plan_columns
 from sim.scenario.settings import flat
 

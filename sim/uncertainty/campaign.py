@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.model.experts.settings import layers_of
+from sim.model.experts.layer import layers_of
 from sim.parallel.job import Job
 
 Work = Literal["dense", "experts", "adapters"]

@@ -8,7 +8,7 @@ from tests.adding.walk import planned, played
 SOURCE = '''
 """An axis of one's own."""
 
-from sim.parallel.axis import Axis
+from sim.parallel.mesh import Axis
 
 AXES = (Axis(name="{name}", divides="{divides}", place={place}, shards_states=True),)
 '''

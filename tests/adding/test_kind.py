@@ -28,7 +28,7 @@ from sim.config.units import PositiveSeconds
 from sim.engine.timeline import Timeline
 from sim.results.answer import Inputs, JobAnswer
 from sim.results.likely import Pace
-from sim.scenario.loading import load_topology
+from sim.scenario.machine import load_topology
 from sim.scenario.machine import machine
 from sim.scenario.scenario import BaseScenario
 

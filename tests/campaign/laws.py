@@ -30,12 +30,11 @@ from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.engine.columns.contention import TOLERANCE, InexactError
 from sim.engine.play import play
-from sim.engine.rates import amounts
-from sim.engine.record import Record
+from sim.engine.record import Record, amounts
 from sim.hardware.cluster import topology as topologies
 from sim.interface.cli.files import DOES_NOT_FIT
 from sim.kind import load
-from sim.parallel.known import Known
+from sim.parallel.job import Known
 from sim.scenario.settings import flat
 from sim.scenario.setup import from_scenario
 from tests.campaign.case import ALLOWED, called

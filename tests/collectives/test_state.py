@@ -5,10 +5,10 @@ from math import prod
 
 import pytest
 
-from sim.analysis.validation.clusters import cluster_of
+from sim.analysis.validation.table import cluster_of
 from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import HEALTHY, seconds_of
 from sim.collectives.libraries import backend
-from sim.collectives.measured_network import HEALTHY, seconds_of
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies

@@ -10,18 +10,17 @@ from sim.hardware.cluster import topology as topologies
 from sim.parallel.schedule import schedule as schedule_named
 from sim.program.actions import PassVariant
 from sim.program.causes import COMPUTE, DATA, TENSOR, Cause
-from sim.program.exchange import Exchange, Style
 from sim.program.operations import (
     INPUT,
     Collective,
     Communicate,
     Compute,
     Drained,
+    PassOps,
     Segment,
     Work,
 )
-from sim.program.pass_ops import PassOps
-from sim.program.program import Program
+from sim.program.program import Exchange, Program, Style
 from sim.program.stage import Stage
 
 AXES = ("tp", "dp", "pp")

@@ -11,7 +11,7 @@ from sim.engine.accounts import accounts
 from sim.engine.play import play
 from sim.kind import load
 from sim.parallel.schedule import table
-from sim.program.pass_ops import PassOps
+from sim.program.operations import PassOps
 from sim.program.program import Program
 from tests.engine.programs import machine, training, undisturbed
 

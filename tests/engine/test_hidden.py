@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sim
-from sim.engine.overlapped_communication import covered
+from sim.engine.accounts import covered
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.symmetry import Edges, equitable_partition
+from sim.engine.fold import Edges, equitable_partition
 
 
 def graph(edges) -> Edges:

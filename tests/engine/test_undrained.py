@@ -14,10 +14,8 @@ from sim.engine.play import play
 from sim.kind import load
 from sim.parallel.schedule import undrained
 from sim.program.causes import BUBBLE, COMPUTE, OPTIMIZER
-from sim.program.exchange import Exchange
-from sim.program.operations import INPUT, Compute, Work
-from sim.program.pass_ops import PassOps
-from sim.program.program import Program
+from sim.program.operations import INPUT, Compute, PassOps, Work
+from sim.program.program import Exchange, Program
 from sim.program.stage import Stage
 from tests.engine.programs import machine, segment, undisturbed
 

@@ -20,9 +20,8 @@ from sim.model.fusion import Fusion
 from sim.model.kernels import Gemm, Kernel, Lag, MemoryBound, Overlap
 from sim.model.network import network
 from sim.model.operators import kernels_of
-from sim.model.popularity import distinct, harmonic
 from sim.model.reading import load
-from sim.model.recommendation import Recommendation
+from sim.model.recommendation import Recommendation, distinct, harmonic
 from sim.program.operations import Collective
 from tests.jobs.sharing.pools import trained
 

@@ -12,7 +12,7 @@ from sim.model import precision as recipes
 from sim.model.block import Block, block, check_rule
 from sim.model.checkpointing import MODES, Checkpointing, Rule
 from sim.model.execution import Execution, Sharding
-from sim.model.experts.settings import layers_of
+from sim.model.experts.layer import layers_of
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm
 from sim.model.kinds import specialised

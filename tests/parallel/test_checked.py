@@ -6,7 +6,7 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.hardware.cluster import topology as topologies
-from sim.parallel.known import Known
+from sim.parallel.job import Known
 from sim.parallel.plan import Plan
 from sim.program.checks import Checks
 from sim.program.operations import Collective, Segment

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sim.model.counts import parameters
-from sim.parallel.job import Job
-from sim.parallel.known import Known
+from sim.parallel.job import Job, Known
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step
 from sim.program.operations import Collective, Communicate, Compute, Segment

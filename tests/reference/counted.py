@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from sim.program.operations import Call, Collective, Compute, Segment, Work
-from sim.program.pass_ops import PassOps
+from sim.program.operations import Call, Collective, Compute, PassOps, Segment, Work
 from sim.program.program import Program
 
 SENT = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}

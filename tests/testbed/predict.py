@@ -37,10 +37,10 @@ from sim.program.operations import (
     Compute,
     Kind,
     Operation,
+    PassOps,
     Segment,
     Work,
 )
-from sim.program.pass_ops import PassOps
 from sim.program.program import Program
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage

@@ -11,7 +11,6 @@ from sim.hardware.kernels.measurements import COLUMNS
 from sim.kind import load
 from sim.model.kernels import Attention, Gemm, MemoryBound
 from sim.parallel import job as jobs
-from sim.parallel import known
 from sim.parallel.step import training_step
 from sim.scenario.setup import from_scenario
 from sim.uncertainty.intervals import Sigmas
@@ -43,7 +42,7 @@ def test_shares_are_the_sensitivities_that_slower_kernels_show(name, monkeypatch
     for kind in ("gemm", "stream"):
         with monkeypatch.context() as patch:
             patch.setattr(jobs, "kernel_time", slowed(kind, jobs.kernel_time))
-            patch.setattr(known, "_asked", deque(maxlen=1))  # nothing is known of slower kernels
+            patch.setattr(jobs, "_asked", deque(maxlen=1))  # nothing is known of slower kernels
             slower = played(name)[1].end
         seen = math.log(slower / record.end) / math.log(SLOWER)
         assert seen == pytest.approx(shares.get(kind, 0.0), abs=0.035)  # transfers share links

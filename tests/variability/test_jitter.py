@@ -4,8 +4,7 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.config.schema import validate
-from sim.variability.jitter import Jitter, JitterCause
-from sim.variability.laws import Lognormal, Pauses
+from sim.variability.laws import Jitter, JitterCause, Lognormal, Pauses
 
 
 def cause(**table: object) -> JitterCause:

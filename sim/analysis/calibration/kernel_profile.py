@@ -6,8 +6,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from sim.analysis.calibration.fitting.device_profile import profiled
-from sim.analysis.calibration.fitting.host_table import host_table
+from sim.analysis.calibration.fitting.device_profile import host_table, profiled
 from sim.analysis.calibration.fitting.profile_file import write
 from sim.analysis.calibration.timing import process_group, torch_device
 from sim.analysis.calibration.timing.calls.dispatch import call

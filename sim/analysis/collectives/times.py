@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CallCost
-from sim.collectives.measured_network import bus_factor
+from sim.collectives.interconnect import CallCost, bus_factor
 from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, algorithms, kind_named
 from sim.collectives.selection import check
 from sim.config import gate, limit
@@ -21,14 +20,13 @@ from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
 from sim.engine.messages import play_collective, trace_collective
 from sim.engine.timeline import Timeline
-from sim.hardware.cluster.link import link_name, links_named
+from sim.hardware.cluster.network import link_name, links_named
 from sim.hardware.cluster.topology import Link, Topology
 from sim.kind import cluster_scenario
 from sim.program.selection import AlgorithmRule
 from sim.results.answer import Answer, Inputs
 from sim.results.formatting import several
-from sim.scenario.loading import load_topology
-from sim.scenario.machine import machine
+from sim.scenario.machine import load_topology, machine
 from sim.scenario.settings import Settings, settings_of
 from sim.variability.laws import generator
 

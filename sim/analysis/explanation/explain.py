@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sim import kind
 from sim.analysis.explanation.changes import Change, changes
-from sim.analysis.explanation.kernels import Roof, roofline
-from sim.analysis.explanation.limits import Limits, limits
+from sim.analysis.explanation.limits import Limits, Roof, limits, roofline
 from sim.config.progress import part, whole
 from sim.results.answer import Answer, Inputs
 from sim.results.by_line import Line, Moment

@@ -1,7 +1,9 @@
 """Goodput: how much of a long run counts, from the rates of failures and how they are handled.
 
-Effective training time = productive time / elapsed time (Llama 3, arXiv 2407.21783, section
-3.3.4). Beside the simulation stand the classic formulas (`checkpoint_interval`).
+Effective training time = productive time / elapsed time (Llama 3, arXiv 2407.21783, section 3.3.4).
+Beside the simulation stand the classic formulas for the best interval between checkpoints. For a
+checkpoint of cost C (s) and a mean time M (s) between failures: Young 1974, tau = sqrt(2 C M); Daly
+2006, equation 37, tau = sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + C / 18M] - C for C < 2M, else M.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from sim import kind
-from sim.analysis.reliability.checkpoint_interval import daly, expected_share, young
 from sim.analysis.reliability.cost import TrainingCost, cost_of
 from sim.analysis.reliability.failures import Failures, Recovery
 from sim.analysis.reliability.failures import load as load_failures
@@ -33,6 +34,46 @@ from sim.variability.laws import generator
 
 if TYPE_CHECKING:
     import pandas as pd
+from math import sqrt
+
+
+def young(cost: float, between: float) -> float:
+    """Young's best interval between checkpoints (s).
+
+    Source: Young 1974, A first order approximation to the optimum checkpoint interval.
+
+    >>> young(5.0, 1000.0)
+    100.0
+    """
+    return sqrt(2.0 * cost * between)
+
+
+def daly(cost: float, between: float) -> float:
+    """Daly's higher-order best interval between checkpoints (s).
+
+    Source: Daly 2006, A higher order estimate of the optimum checkpoint interval for restart
+    dumps, equation 37.
+
+    >>> round(daly(5.0, 1000.0), 2)
+    96.69
+    """
+    if cost >= 2.0 * between:
+        return between
+    ratio = cost / (2.0 * between)
+    return young(cost, between) * (1.0 + sqrt(ratio) / 3.0 + ratio / 9.0) - cost
+
+
+def expected_share(conduct: Conduct, between: float) -> float:
+    """The effective share by Daly 2006, equation 20, with detection and restart of every failure.
+
+    M e^(-(D+R)/M) (tau/M) / (e^((tau+C)/M) - 1)
+    """
+    if between == float("inf"):
+        return conduct.interval / (conduct.interval + conduct.stop)
+    away = (conduct.detection + conduct.restart) / between
+    cycle = (conduct.interval + conduct.stop) / between
+    return float(np.exp(-away) * (conduct.interval / between) / np.expm1(cycle))
+
 
 TARGET = 0.9
 _STOPS = (1.0, 5.0, 15.0, 30.0, 60.0)  # s for which a checkpoint stops training: examples

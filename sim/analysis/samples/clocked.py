@@ -28,7 +28,7 @@ from sim.engine.machine import Machine
 from sim.engine.timeline import Role
 from sim.kind import Setup
 from sim.program.program import Program
-from sim.variability.jitter import Jitter
+from sim.variability.laws import Jitter
 
 _CLOSER = 16  # steps for each closer look: at causes, nodes taken away
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.analysis.samples.rank_slowdowns import Floats, RankPlacement, RankSlowdowns
-from sim.variability.jitter import Jitter
-from sim.variability.laws import Lognormal
+from sim.variability.laws import Jitter, Lognormal
 
 Steps = Callable[[Floats], Floats]  # seconds of steps with these slowdowns [steps, ranks]
 

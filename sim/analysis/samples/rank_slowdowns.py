@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.hardware.cluster.topology import Topology
-from sim.parallel.axis import dividing
-from sim.parallel.mesh import Mesh, axis_of
-from sim.variability.jitter import Jitter, JitterCause
-from sim.variability.laws import generator
+from sim.parallel.mesh import Mesh, axis_of, dividing
+from sim.variability.laws import Jitter, JitterCause, generator
 
 Floats = NDArray[np.float64]
 

@@ -16,8 +16,7 @@ from sim.engine.columns.nearby import Nearby
 from sim.engine.columns.program import ColumnProgram
 from sim.engine.fold import Folding
 from sim.engine.folded import FoldedProgram
-from sim.parallel.axis import dividing
-from sim.parallel.mesh import axis_of
+from sim.parallel.mesh import axis_of, dividing
 from sim.parallel.step import training_step
 from sim.program.causes import HOST
 from sim.program.operations import Collective

@@ -30,7 +30,7 @@ from sim.results.assemble import inputs_of, too_big
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.setup import PlanSetup
 from sim.simulate import garbage_left
-from sim.variability.jitter import Jitter
+from sim.variability.laws import Jitter
 
 _CLOSER = 12_800  # columns for each closer look: at causes, meetings, nodes taken away
 _CLOCKED = 4  # runs of the clock where the healthy one's contention is not typical

@@ -21,8 +21,7 @@ from sim.parallel import schedule as schedules
 from sim.parallel.job import Chunk, Job
 from sim.program.actions import Kind
 from sim.program.memory import added
-from sim.program.operations import Collective, Communicate, Work
-from sim.program.pass_ops import PassOps
+from sim.program.operations import Collective, Communicate, PassOps, Work
 from sim.program.program import Program
 
 

@@ -12,7 +12,7 @@ from sim.analysis.search.layouts import Pruned, layouts
 from sim.analysis.search.mesh_layouts import MeshLayouts
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
-from sim.parallel.known import Known
+from sim.parallel.job import Known
 from sim.parallel.plan import Plan
 from sim.simulate import garbage_left
 

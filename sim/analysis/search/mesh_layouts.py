@@ -15,8 +15,7 @@ from sim.engine.machine import Machine
 from sim.engine.ordering import ordered
 from sim.engine.replay.play import FoldedMachine
 from sim.parallel.chunks import check_versions, chunks_of
-from sim.parallel.job import Job
-from sim.parallel.known import Known
+from sim.parallel.job import Job, Known
 from sim.parallel.memory import fragmented, least_of_passes, resident
 from sim.parallel.offload import host_memory
 from sim.parallel.plan import Plan, with_checkpoints

@@ -12,7 +12,7 @@ from sim.analysis.sweeps import points, table
 from sim.analysis.sweeps.sweep import sweep as swept
 from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs, said_of
-from sim.scenario.loading import load_model
+from sim.scenario.machine import load_model
 from sim.scenario.scenario import BaseScenario, name_of
 from sim.scenario.settings import Settings, flat, settings_of
 

@@ -1,7 +1,7 @@
 """The passes of a schedule as numbered nodes: what each waits for, in arrays.
 
 Nodes are numbered stage by stage in their order. What a pass waits for follows from the schedule
-and from the manner in which stages exchange (`sim.program.exchange.Exchange`): the arrival of its
+and from the manner in which stages exchange (`sim.program.program.Exchange`): the arrival of its
 input is the latest of some moments of other nodes, each and a message behind it.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.program.actions import PassVariant
-from sim.program.exchange import Style
+from sim.program.program import Style
 from sim.program.schedule import Schedule
 
 Indices = NDArray[np.int64]

@@ -22,9 +22,9 @@ from sim.program.operations import (
     Compute,
     Drained,
     Operation,
+    PassOps,
     Recent,
 )
-from sim.program.pass_ops import PassOps
 
 # What a pass may depend on: when its stage is ready and its input there, when the host is free,
 # when the last and the last but one computation ended, when its input came; then side streams.

@@ -21,12 +21,12 @@ from sim.program.operations import (
     Communicate,
     Compute,
     Operation,
+    PassOps,
     Recent,
     Segment,
     Send,
     Work,
 )
-from sim.program.pass_ops import PassOps
 from sim.program.program import Program
 from sim.program.stage import Stage
 

@@ -20,8 +20,8 @@ from sim.program.operations import (
     Communicate,
     Drained,
     Operation,
+    PassOps,
 )
-from sim.program.pass_ops import PassOps
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,8 +24,8 @@ from sim.engine.replay.pass_map import Form, PlayedOperation
 from sim.engine.replay.play import Estimate, Played
 from sim.engine.tracks import COMMUNICATION, Floats, Track
 from sim.program.causes import PIPELINE, Cause
-from sim.program.exchange import message_stream
 from sim.program.operations import COMPUTE_STREAM, Collective
+from sim.program.program import message_stream
 
 NONE = -1
 

@@ -4,8 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sim.hardware.cluster.link import Link, Route, path_links
-from sim.hardware.cluster.network import ClusterNetwork
+from sim.hardware.cluster.network import ClusterNetwork, Link, Route, path_links
 
 
 class CabledNetwork(ClusterNetwork, ABC):

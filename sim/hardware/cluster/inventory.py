@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sim.hardware.cluster.host import HOST_LINKS
-from sim.hardware.cluster.link import Link
+from sim.hardware.cluster.network import Link
 from sim.hardware.cluster.placement import Placement
 
 

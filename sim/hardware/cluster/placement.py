@@ -6,8 +6,8 @@ from sim.config.calls import Named
 from sim.hardware.cluster.host import Host
 from sim.hardware.cluster.network import AnyNetwork, ClusterNetwork
 from sim.hardware.cluster.node_fabric import AnyNodeFabric
+from sim.hardware.cluster.pods import SwitchedNetwork
 from sim.hardware.cluster.price import Price
-from sim.hardware.cluster.switched import SwitchedNetwork
 from sim.hardware.device import Device
 from sim.program.checks import Checks
 

@@ -1,7 +1,13 @@
-"""The links that a message passes from one device to another."""
+"""The links that a message passes from one device to another.
 
-from sim.hardware.cluster.link import Route, path_links
-from sim.hardware.cluster.network import ClusterNetwork
+On an irregular graph it is a shortest path; vertices are numbered from 0.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+from sim.hardware.cluster.network import ClusterNetwork, Route, path_links
 from sim.hardware.cluster.placement import Placement
 
 
@@ -52,3 +58,54 @@ def _between(cluster: Placement, network: ClusterNetwork, source: int, target: i
     (here, up), (there, down) = cluster.nic_of(source), cluster.nic_of(target)
     above = network.route(here, there, (up, down))
     return (("nic-up", here, up), *above, ("nic-down", there, down))
+
+
+Cables = tuple[tuple[int, ...], ...]
+"""(vertex, vertex, how many, 1 where left out) of each."""
+
+Neighbours = Callable[[int], Iterable[int]]
+
+
+def shortest_path(source: int, target: int, neighbours: Neighbours) -> tuple[int, ...]:
+    """Breadth-first search, the smallest-numbered neighbour first; () where no path leads."""
+    came_from = {source: source}
+    frontier = deque([source])
+    while frontier and target not in came_from:
+        here = frontier.popleft()
+        for there in sorted(neighbours(here)):
+            if there not in came_from:
+                came_from[there] = here
+                frontier.append(there)
+    return tuple(reversed(list(_back(target, came_from)))) if target in came_from else ()
+
+
+def _back(vertex: int, came_from: dict[int, int]) -> Iterator[int]:
+    yield vertex
+    while came_from[vertex] != vertex:
+        vertex = came_from[vertex]
+        yield vertex
+
+
+def reachable(source: int, neighbours: Neighbours) -> set[int]:
+    """All vertices that a path from `source` leads to, itself included."""
+    reached, frontier = {source}, [source]
+    while frontier:
+        new = set(neighbours(frontier.pop())) - reached
+        reached |= new
+        frontier.extend(new)
+    return reached
+
+
+@cache
+def adjacency(cables: Cables) -> dict[int, dict[int, int]]:
+    """For each vertex its neighbours with the number of cables.
+
+    >>> adjacency(((0, 1), (0, 1), (1, 2, 3)))
+    {0: {1: 2}, 1: {0: 2, 2: 3}, 2: {1: 3}}
+    """
+    counts: dict[int, dict[int, int]] = {}
+    for a, b, *count in cables:
+        for here, there in ((a, b), (b, a)):
+            to = counts.setdefault(here, {})
+            to[there] = to.get(there, 0) + sum(count or [1])
+    return counts

@@ -16,8 +16,7 @@ from sim.config.errors import InputError
 from sim.config.units import human_rate
 from sim.hardware.cluster import inventory
 from sim.hardware.cluster.host import HOST_LINKS, Host
-from sim.hardware.cluster.link import FORMS, Link, Route, link_name, links_named
-from sim.hardware.cluster.network import ClusterNetwork
+from sim.hardware.cluster.network import FORMS, ClusterNetwork, Link, Route, link_name, links_named
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.placement import Placement
 from sim.hardware.cluster.route import route
@@ -40,7 +39,7 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology(Placement):
-    """A cluster with its links (see `sim.hardware.cluster.link`), some of them perhaps degraded.
+    """A cluster with its links (see `sim.hardware.cluster.network`), some of them perhaps degraded.
 
     >>> pair = load("dgx-a100-hdr").with_gpus(16)
     >>> pair.route(0, 1), pair.route(3, 11)

@@ -121,6 +121,8 @@ def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
 
 def _joined(power_bound: float, wave_bound: float) -> float:
     large = max(power_bound, wave_bound)
+    if not large:
+        return 0.0  # nothing is multiplied
     ratio = min(power_bound, wave_bound) / large
     return float(large * (1.0 + ratio**SHARPNESS) ** (1.0 / SHARPNESS))
 

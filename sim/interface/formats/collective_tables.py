@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from pathlib import Path
 
-from sim.collectives.measured_network import bus_factor
+from sim.collectives.interconnect import bus_factor
 from sim.collectives.schedule import kind_named
 from sim.config import tables
 from sim.config.errors import InputError

@@ -17,8 +17,7 @@ from sim.interface.document.nodes import (
 from sim.interface.page import inputs
 from sim.interface.page.figures import through
 from sim.interface.page.network import element
-from sim.interface.page.nodes import Drawing, paged
-from sim.interface.page.page import html
+from sim.interface.page.page import Drawing, html, paged
 from sim.interface.page.timeline import chart
 from sim.interface.views import comparison as words
 from sim.results.answer import Inputs

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.engine.memory_curve import MemoryCurve
 from sim.interface.page.figures import blank
-from sim.interface.page.nodes import Chart
+from sim.interface.page.page import Chart
 from sim.interface.plots.memory import colour_of
 from sim.results.formatting import time_unit
 from sim.results.result import Result

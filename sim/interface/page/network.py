@@ -9,7 +9,7 @@ from sim.config.units import human_bytes
 from sim.engine.link_loads import LinkLoad
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Section, Sentence, Table
-from sim.interface.page.nodes import Drawing, paged
+from sim.interface.page.page import Drawing, paged
 from sim.interface.plots import topology as drawing
 from sim.interface.plots.picture import rendered
 from sim.interface.views.topology import rate

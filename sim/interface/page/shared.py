@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from bokeh.models import HoverTool, Range1d
 
-from sim.hardware.cluster.link import links_named
+from sim.hardware.cluster.network import links_named
 from sim.interface.document import terminal
 from sim.interface.document.nodes import Section, Sentence, Table, document, warnings
 from sim.interface.page import inputs, network
 from sim.interface.page.figures import blank, through
-from sim.interface.page.nodes import Chart, paged
-from sim.interface.page.page import html
+from sim.interface.page.page import Chart, html, paged
 from sim.interface.page.timeline import chart
 from sim.interface.plots.picture import PALETTE
 from sim.interface.views import sharing as words

@@ -20,8 +20,7 @@ from sim.interface.document.nodes import (
 )
 from sim.interface.page import inputs, memory, network
 from sim.interface.page.figures import through
-from sim.interface.page.nodes import Sliders, paged
-from sim.interface.page.page import html
+from sim.interface.page.page import Sliders, html, paged
 from sim.interface.page.timeline import chart
 from sim.interface.plots.loads import busiest
 from sim.interface.views import model as model_view

@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 
 from sim.engine.timeline import Role, Timeline
 from sim.interface.page.figures import blank
-from sim.interface.page.nodes import Chart
+from sim.interface.page.page import Chart
 from sim.interface.plots.pipeline import legend_place, row_label
 from sim.interface.plots.pipeline_boxes import PASS_HEIGHT, TOP, Box, boxes_of
 from sim.results.formatting import count, several, time_unit

@@ -13,7 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import SubFigure
 
-from sim.hardware.cluster.link import link_name, links_named
+from sim.hardware.cluster.network import link_name, links_named
 from sim.hardware.cluster.topology import Topology
 from sim.interface.plots.network import draw_network
 from sim.interface.plots.node import draw_node
@@ -28,7 +28,7 @@ _SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 def figure(topology: Topology, busy: Mapping[str, float] | None = None) -> Figure:
     """The node and the network of a topology, each where it has one; `busy` is the share of time
-    for which its links of a kind (`sim.engine.link_loads`) carry all they can, or single cables by
+    for which its links of a kind (`sim.engine.record`) carry all they can, or single cables by
     their names."""
     fig = Figure(figsize=(1 + 6.5 * max(len(_panels(topology)), 1), 6.0), layout="constrained")
     draw(fig, topology, busy)

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from sim.analysis.explanation.changes import Change
 from sim.analysis.explanation.explain import Explanation
-from sim.analysis.explanation.kernels import Roof
-from sim.analysis.explanation.limits import Limits
+from sim.analysis.explanation.limits import Limits, Roof
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.document.nodes import Document, Section, Sentence, document, section, table
 from sim.results.by_line import PARTS, Line, Moment

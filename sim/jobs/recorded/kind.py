@@ -1,24 +1,154 @@
-"""The kind of scenarios that play a recorded step: the first file to read of such jobs."""
+"""The kind of scenarios that play a recorded step: the first file to read of such jobs.
+
+Its account names the lines of the script that take time and hold memory at the peak. Its limits
+(how much faster is the step with a faster resource?) are played on the clock: no static graph
+replays streams of kernels beside one another, as FSDP has them.
+"""
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sim.config import reads
 from sim.config.errors import InputError
+from sim.config.progress import counted
+from sim.engine import clock
 from sim.engine.accounts import accounts
+from sim.engine.columns.weights import Floats
+from sim.engine.fold import fold
+from sim.engine.folded import FoldedProgram, Traffic
 from sim.engine.play import Engine, play
+from sim.hardware.kernels.dispatch import Phase
 from sim.jobs.recorded.assemble import report
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS
-from sim.jobs.recorded.by_line import by_line, kernels
+from sim.jobs.recorded.kernels import kernel_of
+from sim.jobs.recorded.memory import NOWHERE, Memory, Peak, fullest
+from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import Recorded, RecordedScenario, from_scenario
-from sim.jobs.recorded.speeds import speeds
+from sim.model.kernels import Kernel
+from sim.program.causes import HOST
+from sim.results.by_line import PARTS, ByLine, Line, Moment, Part
 from sim.results.likely import Pace, likely
 from sim.results.result import Result
 from sim.scenario.settings import head_of
 from sim.simulate import refuse_task
+from sim.uncertainty.draws import LATENCY, Split, bandwidth, by_cause, split
+
+FAMILIES = ("gemm", "attention", "stream")
+
+
+class Clocked:
+    """A recorded step in `kinds` of resources, as `Split` for plans; every column is played."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        causes = tuple(dict.fromkeys(transfer.cause for transfer in self._folded({}).transfers))
+        self.keys = (*FAMILIES, HOST, LATENCY, *causes)
+        self.kinds = (*FAMILIES, HOST, LATENCY, *map(bandwidth, causes))
+
+    def times(self, factors: Floats) -> Floats:
+        """Step times (s) of columns whose kinds take so many times as long [kinds, columns]."""
+        columns = counted(factors.T.tolist(), total=factors.shape[1], unit="play")
+        by_key = (dict(zip(self.keys, column, strict=True)) for column in columns)
+        return np.array(
+            [clock.play(self._folded(factors_by_key)).step_time for factors_by_key in by_key]
+        )
+
+    def _folded(self, factors: Mapping[str, float]) -> FoldedProgram:
+        found = fold(self.recorded.slower(factors), self.recorded.machine)
+        for transfer in found.transfers:
+            latency, links = (factors.get(key, 1.0) for key in (LATENCY, transfer.cause))
+            transfer.traffic = _faster(transfer.traffic, latency, links)
+        return found
+
+
+def speeds(setup: Recorded, *, many: bool = False) -> Clocked | Split:
+    """The step with resources faster or slower; `many` columns are evaluated by a compiled replay.
+    Raises `InputError` where a replay does not hold."""
+    return split(setup.machine, setup.program, by_cause) if many else Clocked(setup)
+
+
+def _faster(traffic: Traffic, latency: float, links: float) -> Traffic:
+    return replace(
+        traffic,
+        latency=latency * traffic.latency,
+        size=links * traffic.size,
+        seconds=links * traffic.seconds,
+        at_once=latency * traffic.latency + links * max(traffic.at_once - traffic.latency, 0.0),
+    )
+
+
+_PHASES: dict[Phase, str] = {
+    "forward": "a forward pass",
+    "backward": "a backward pass",
+    "optimizer": "the optimizer's step",
+}
+
+
+def by_line(setup: Recorded) -> ByLine:
+    """The lines of the stage that computes longest, and the fullest moment of all."""
+    stages = [recording for recording, _ in setup.stages]
+    seconds = [sum(time * often for _, time, often in rows) for rows in kernels(setup)]
+    longest = stages[seconds.index(max(seconds))]
+    return ByLine(lines=tuple(_lines(setup, longest)), fullest=_fullest_moment(setup))
+
+
+def kernels(setup: Recorded) -> list[list[tuple[Kernel, float, int]]]:
+    """For each stage its kernels, with their seconds and how often a step calls them."""
+    return [
+        [(kernel, setup.time(kernel), often) for kernel, often in _calls(recording)]
+        for recording, _ in setup.stages
+    ]
+
+
+def _calls(recording: Recording) -> list[tuple[Kernel, int]]:
+    often = Counter(event.operator for event in recording.events if event.kind == "kernel")
+    return [(kernel_of(recording.operators[number]), count) for number, count in often.items()]
+
+
+def _lines(recorded: Recorded, recording: Recording) -> list[Line]:
+    """The lines of one recording, those of the longest kernels first."""
+    times = [recorded.time(kernel_of(operator)) for operator in recording.operators]
+    found: defaultdict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(PARTS, 0.0))
+    for event in recording.events:
+        if event.kind == "kernel":
+            part: Part = "again" if event.again else event.phase
+            found[event.line][part] += times[event.operator]
+    places = (*recording.lines, NOWHERE)  # whose number is -1
+    named = (Line(line=places[line], seconds=parts) for line, parts in found.items())
+    return sorted(named, key=lambda line: -line.total)
+
+
+def _fullest_moment(recorded: Recorded) -> Moment | None:
+    """The fullest moment of the stage that needs most memory; None where none was recorded."""
+    memory = fullest(recorded.memories)
+    peak = memory.peak()
+    if not peak.allocated:
+        return None
+    in_step = memory.peak(since=0).allocated
+    return Moment(
+        allocated=peak.allocated,
+        in_step=in_step,
+        when=_when(memory, peak, before=in_step < peak.allocated),
+        lines=dict(peak.lines),
+    )
+
+
+def _when(memory: Memory, peak: Peak, *, before: bool) -> str:
+    events = memory.recording.events
+    if before:
+        return f"before the recorded step, at {peak.line}"
+    if peak.event < 0:
+        return "as the recorded step begins"
+    phase = events[min(peak.event, len(events) - 1)].phase
+    return f"in {_PHASES[phase]}, at {peak.line}"
+
 
 __all__ = [
     "ANSWER",

@@ -28,12 +28,12 @@ from sim.program.operations import (
     Communicate,
     Compute,
     Operation,
+    PassOps,
     Receive,
     Segment,
     Send,
     Work,
 )
-from sim.program.pass_ops import PassOps
 from sim.program.program import Program
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage

@@ -22,8 +22,7 @@ from sim.jobs.recorded.scaled import scaled
 from sim.model.kernels import Kernel
 from sim.program.causes import HOST
 from sim.program.program import Program
-from sim.scenario.loading import load_stack, load_topology
-from sim.scenario.machine import machine
+from sim.scenario.machine import load_stack, load_topology, machine
 from sim.scenario.scenario import BaseScenario
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sim.config.errors import InputError
 from sim.engine.play import Engine
 from sim.jobs.sharing.assemble import outcome
-from sim.jobs.sharing.learning.own_task import Task
+from sim.jobs.sharing.learning.tasks import Task
 from sim.jobs.sharing.loading import from_scenario
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.run import run

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.live_cluster import LiveCluster, Process
-from sim.hardware.cluster.link import Link
+from sim.hardware.cluster.network import Link
 from sim.jobs.sharing.tables import StragglerCause
 from sim.variability.laws import generator
 

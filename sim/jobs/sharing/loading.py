@@ -11,20 +11,18 @@ from sim.hardware import device as devices
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
 from sim.jobs.sharing import setup as sharing
-from sim.jobs.sharing.group_step import group_step
-from sim.jobs.sharing.learning.own_task import Task
+from sim.jobs.sharing.learning.tasks import Task
 from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.jobs.sharing.setup import KEEP_SPANS, SharingSetup
-from sim.jobs.sharing.worker_step import free, worker_step
+from sim.jobs.sharing.worker_step import free, group_step, worker_step
 from sim.jobs.sharing.workload import Workload
 from sim.model.counts import parameters
 from sim.model.model import Model
-from sim.parallel.axis import axes
+from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan
 from sim.program.operations import Collective
-from sim.scenario.loading import load_model, load_stack, load_topology
-from sim.scenario.machine import machine
+from sim.scenario.machine import load_model, load_stack, load_topology, machine
 from sim.scenario.scenario import name_of
 from sim.scenario.settings import flat
 from sim.scenario.setup import assemble

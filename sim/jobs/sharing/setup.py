@@ -8,9 +8,8 @@ from sim.config.errors import InputError
 from sim.engine.live_cluster import Endpoint
 from sim.engine.machine import Machine
 from sim.jobs.sharing import limits
-from sim.jobs.sharing.learning.own_task import Task
 from sim.jobs.sharing.learning.task import LearningTask, NoTask
-from sim.jobs.sharing.learning.tasks import task_of
+from sim.jobs.sharing.learning.tasks import Task, task_of
 from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.server_placement import reserved_gpus, server_shares
 from sim.jobs.sharing.workload import Workload

@@ -15,8 +15,8 @@ from sim.config.units import HOUR, human_seconds
 from sim.jobs.sharing.assemble import inputs_of
 from sim.jobs.sharing.kind import sharing_of
 from sim.jobs.sharing.learning.efficiency import Efficiency, efficiency_of
-from sim.jobs.sharing.learning.own_task import Task
 from sim.jobs.sharing.learning.task import NoTask
+from sim.jobs.sharing.learning.tasks import Task
 from sim.jobs.sharing.loading import from_scenario
 from sim.jobs.sharing.memory import holders
 from sim.jobs.sharing.run import run

@@ -1,5 +1,9 @@
-"""Workers that train together: what every method of sharing updates is given."""
+"""Workers that train together: what every method of sharing updates is given.
 
+`Clocks` count how far every worker is, for stale synchronous training (Ho et al. 2013).
+"""
+
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -7,9 +11,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.live_cluster import LiveCluster, Process
+from sim.engine.live_cluster import Event, LiveCluster, Process
 from sim.jobs.sharing.barrier import Action, Barrier
-from sim.jobs.sharing.clocks import Clocks
 from sim.jobs.sharing.learning.task import LearningTask
 from sim.jobs.sharing.mailboxes import Mailboxes
 from sim.jobs.sharing.server import Server
@@ -17,6 +20,43 @@ from sim.jobs.sharing.shared_weights import SharedWeights
 from sim.jobs.sharing.tables import Recovery
 from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker, WorkerLost
+
+
+class Clocks:
+    """How many steps each worker has done; the slowest holds back the others."""
+
+    def __init__(self, cluster: LiveCluster, members: Iterable[int]) -> None:
+        self.cluster = cluster
+        self._steps = dict.fromkeys(members, 0)
+        self._workers_at = Counter(self._steps.values())
+        self.slowest = 0
+        self._waiting: dict[int, Event] = {}
+
+    def tick(self, rank: int) -> None:
+        """A worker has done one more step."""
+        self._workers_at[self._steps[rank]] -= 1
+        self._steps[rank] += 1
+        self._workers_at[self._steps[rank]] += 1
+        self._advance()
+
+    def leave(self, rank: int) -> None:
+        self._workers_at[self._steps.pop(rank)] -= 1
+        self._advance()
+
+    def reach(self, steps: int) -> Event:
+        """Fires when even the slowest has done so many steps."""
+        if self.slowest >= steps:
+            event = self.cluster.event()
+            event.succeed()
+            return event
+        return self._waiting.setdefault(steps, self.cluster.event())
+
+    def _advance(self) -> None:
+        while self._steps and not self._workers_at[self.slowest]:
+            self.slowest += 1
+        for steps in [steps for steps in self._waiting if steps <= self.slowest]:
+            self._waiting.pop(steps).succeed()
+
 
 Vector = NDArray[np.float64]
 TrainingLoop = Callable[[Worker], Process]

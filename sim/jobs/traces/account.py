@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.engine.overlapped_communication import covered
+from sim.engine.accounts import covered
 from sim.engine.record import Record
 from sim.engine.tracks import Track
 from sim.jobs.traces.program import HOST_STREAM

@@ -10,7 +10,7 @@ from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
 from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
-from sim.hardware.cluster.link import link_name
+from sim.hardware.cluster.network import link_name
 from sim.jobs.recorded.axes import lattice
 from sim.jobs.recorded.recording import Group
 from sim.jobs.traces.rank_trace import Collective, Kernel, RankTrace, Route

@@ -11,8 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from sim.jobs.recorded.program import stage_of, step_of
 from sim.jobs.traces.rank_trace import Group, HostSpan, Kernel, RankTrace
 from sim.program.causes import COMMUNICATION, COMPUTE, HOST, WAITING, Cause
-from sim.program.operations import Communicate, Compute, Operation, PlacedCollective, Segment, Work
-from sim.program.pass_ops import PassOps
+from sim.program.operations import (
+    Communicate,
+    Compute,
+    Operation,
+    PassOps,
+    PlacedCollective,
+    Segment,
+    Work,
+)
 from sim.program.program import Program
 
 HOST_STREAM = "host"

@@ -6,9 +6,8 @@ from dataclasses import replace
 from sim.model import feed_forward
 from sim.model.blocks.dense import attention_part, before, forked, joined
 from sim.model.execution import Execution
-from sim.model.experts import dispatch, products, router
-from sim.model.experts.layer import Layer
-from sim.model.experts.settings import Experts
+from sim.model.experts import dispatch, products
+from sim.model.experts.layer import Experts, Layer, router
 from sim.model.kernels import MemoryBound
 from sim.model.operators import Operator, belonging, scoped
 
@@ -28,7 +27,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 def _experts(layer: Layer) -> Iterator[Operator]:
     """Router, dispatch, experts, combination, and the shared experts."""
     layer.check()
-    yield from scoped("moe_router", [router.router(layer)])
+    yield from scoped("moe_router", [router(layer)])
     yield from scoped("moe_preprocess", dispatch.permute(layer))
     yield dispatch.dispatch(layer)
     yield products.widen(layer)

@@ -3,16 +3,82 @@
 b s tokens of a rank are sent to k of E experts each, which lie on `ep` ranks; what an expert gets
 of all ranks of the group goes through its matrices in one grouped product (Lepikhin et al. 2020;
 Gale et al. 2022, MegaBlocks). Each expert is divided over `etp` ranks, which gather the tokens and
-scatter the sums. All ranks of a group wait for the fullest one.
+scatter the sums. All ranks of a group wait for the fullest one. The
+router computes the scores of all experts, and the best of them for each token.
 """
 
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sim.config.errors import InputError
 from sim.model.execution import Execution
-from sim.model.experts.routing import Load, load_of
-from sim.model.experts.settings import Experts
-from sim.model.kinds import specialised
+from sim.model.experts.routing import Load, Routing, load_of
+from sim.model.kernels import MemoryBound
+from sim.model.kinds import settings_of, specialised
+from sim.model.linear import Linear
+from sim.model.model import Model
+from sim.model.operators import Operator
+
+_MOST_EXPERTS = 100_000  # fifty times GShard's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Keys of a kind of layer with experts.
+
+    `experts` matrices of inner width `ffn`, of which each token takes `top_k`; `shared` more of
+    them (or one of width `shared_ffn`) that every token takes, times a sigmoid of its own where
+    there is a `shared_gate`. With `groups` a token's experts lie in at most `limit` of them.
+    `capacity` is the factor beyond which tokens are dropped, 0 for none (dropless). `routing` says
+    how unequal the experts' loads are.
+    """
+
+    experts: int
+    top_k: int
+    ffn: int
+    shared: int = 0
+    shared_ffn: int = 0
+    shared_gate: bool = False
+    groups: int = 1
+    limit: int = 0
+    capacity: float = 0.0
+    routing: Routing = field(default_factory=Routing)
+
+    def __post_init__(self) -> None:
+        if self.experts > _MOST_EXPERTS:
+            fault = f"experts = {self.experts:,} is more than can be simulated"
+            raise ValueError(f"{fault}; use at most {_MOST_EXPERTS:,}")
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k = {self.top_k} of {self.experts} experts; use 1 to experts")
+        if self.experts % self.groups or self.limit > self.groups:
+            fault = f"groups = {self.groups}, limit = {self.limit} for {self.experts} experts"
+            raise ValueError(f"{fault}; groups divide the experts, limit is at most groups")
+        if self.groups > 1 and not self.limit:
+            fault = f"groups = {self.groups} without limit restrict nothing"
+            raise ValueError(f"{fault}; set limit, of how many a token takes, or leave groups out")
+        if self.limit and self.groups == 1:
+            raise ValueError(f"limit = {self.limit} without groups; set groups or leave limit out")
+        if self.limit * (self.experts // self.groups) < self.top_k and self.limit:
+            fault = f"top_k = {self.top_k} of {self.limit} groups of {self.experts // self.groups}"
+            raise ValueError(f"{fault}; lower top_k or groups, or raise limit")
+        if not (self.capacity == 0.0 or 0.0 < self.capacity <= self.experts):
+            raise ValueError(f"capacity = {self.capacity} is outside (0, experts]; 0 drops none")
+
+    @property
+    def chosen(self) -> float:
+        """The share of the routed experts that a token goes to."""
+        return self.top_k / self.experts
+
+    @property
+    def shared_width(self) -> int:
+        """The inner width of all shared experts together."""
+        return self.shared_ffn or self.shared * self.ffn
+
+
+def layers_of(model: Model) -> list[Experts]:
+    """The experts of a model's layers, for each kind of layer that has any."""
+    return [settings for settings in settings_of(model) if isinstance(settings, Experts)]
+
 
 # What happens to tokens and gradients in front of experts' products, and on the way to them.
 _TOWARDS = ("permute", "dispatch", "sort", "unpermute grad", "combine grad", "unsort grad")
@@ -94,3 +160,70 @@ def dropped(run: Execution) -> float:
     layers = [own for kind in run.model.kinds for _, own in [specialised(kind, run)]]
     shares = [Layer(layer).load.dropped for layer in layers if isinstance(layer.block, Experts)]
     return sum(shares) / len(shares) if shares else 0.0
+
+
+# Kernels of an unfused router: softmax or sigmoid, top-k, two scatters, normalisation, auxiliary
+# loss (Megatron-LM, megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function
+# and switch_load_balancing_loss_func). Each passes over the fp32 scores about once.
+_ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 14, 3
+
+
+def router(layer: Layer) -> Operator:
+    """Scores of all experts, the best of them for each token, the loss that balances them."""
+    run, experts = layer.run, layer.own
+    if experts.routing.law == "round-robin":
+        return _in_turn(layer)
+    scores = layer.tokens * experts.experts
+    linear = Linear(
+        run=replace(run, precision="fp32" if run.width == 4 else "bf16", recipe=None),
+        name="router",
+        rows=layer.tokens,
+        inputs=run.model.hidden,
+        outputs=(experts.experts,),
+        bias=run.shape.bias,
+    )
+    back = _router_gradients(layer, linear)
+    launches = _FUSED_ROUTER_LAUNCHES if run.fused("router") else _ROUTER_LAUNCHES
+    choose = MemoryBound(name="top-k", bytes=8.0 * scores * launches, launches=launches)
+    size = float(layer.tokens * run.model.hidden * run.width)
+    return Operator(
+        name="router",
+        forward=(*linear.forward, choose),
+        input_gradient=(choose, *back.input_gradient),
+        weight_gradient=back.weight_gradient,
+        inputs=size,
+        saved=4.0 * scores,
+        saved_for_weights=0.0 if experts.shared_width else size,
+        made=4.0 * scores,
+        handed=4.0 * scores,
+        parameters=float(linear.weights + experts.experts * run.shape.bias),
+        matrices=linear.matrices,
+    )
+
+
+def _router_gradients(layer: Layer, linear: Linear) -> Operator:
+    """Gradients of the scores' product, whose operands are cast to fp32 and whose results are
+    cast back where the router is fp32 (Megatron-LM, moe/moe_utils.py,
+    RouterGatingLinearFunction: forward TransformerEngine multiplies bf16 operands)."""
+    run = layer.run
+    operator = Operator(
+        input_gradient=linear.input_gradient, weight_gradient=linear.weight_gradient
+    )
+    if not run.fusion.router_fp32 or run.width == 4:
+        return operator
+    wide = replace(linear, run=replace(linear.run, precision="tf32"))
+    both = float(layer.tokens * run.model.hidden * (run.width + 4))
+    casts = [MemoryBound(name=f"router {what} cast", bytes=both) for what in ("grad", "input")]
+    return Operator(
+        input_gradient=(*wide.input_gradient, casts[0]),
+        weight_gradient=(casts[1], *wide.weight_gradient),
+    )
+
+
+def _in_turn(layer: Layer) -> Operator:
+    """Numbers of experts and equal weights in a router's place: a range of integers, its
+    remainders, ones and their share, and a cast (FakeBalancedGate)."""
+    chosen = float(layer.tokens * layer.own.top_k)
+    made = MemoryBound(name="experts in turn", bytes=chosen * (24 + 18), launches=5)
+    size = float(layer.tokens * layer.run.model.hidden * layer.run.width)
+    return Operator(name="router", forward=(made,), inputs=size)

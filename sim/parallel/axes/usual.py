@@ -1,6 +1,6 @@
 """The axes that training frameworks have, fastest-varying first."""
 
-from sim.parallel.axis import Axis
+from sim.parallel.mesh import Axis
 
 AXES = (
     # The matrices of each expert are divided (Megatron-Core's `expert_tensor_parallel_size`).

@@ -5,8 +5,8 @@ model, one for each way through the pipeline, so that each piece is held twice a
 are summed over both holders; half of the microbatches come from either end. DualPipeV is its first
 half, cut off as in deepseek-ai/DualPipe: two chunks a stage on a V-shaped way, in the order of
 PyTorch's `ScheduleDualPipeV`. `Schedule.pairs` says which passes are to overlap: they do where
-tokens travel to experts (`sim.parallel.pairs`), and run one after the other elsewhere, as PyTorch
-runs them.
+tokens travel to experts (`sim.parallel.pass_ops`), and run one after the other elsewhere, as
+PyTorch runs them.
 
 With F&B the time of a pair, the bubble of p stages of DualPipe is (p/2-1) (F&B + B - 3W) (table 2
 of the paper), exactly so where F = I = W. Where the passes of a pair run one after the other, the

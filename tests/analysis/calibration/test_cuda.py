@@ -21,7 +21,6 @@ from sim.analysis.calibration.timing import (
     kernel_suite,
     launches,
     provenance,
-    repetitions,
 )
 from sim.analysis.calibration.training.real_run import Interleaving
 from sim.hardware.kernels import profile
@@ -50,8 +49,8 @@ def quickly() -> Iterator[None]:
         patch.setattr(host_times, "REPEATS", 2)
         patch.setattr(launches, "LAUNCHES", 20)
         patch.setattr(launches, "REPEATS", 3)
-        patch.setattr(repetitions, "_IN_A_ROW", 2)
-        patch.setattr(repetitions, "_MOST", 3)
+        patch.setattr(collectives, "_IN_A_ROW", 2)
+        patch.setattr(collectives, "_MOST", 3)
         patch.setitem(collectives.PASSES, "quick", 1)
         yield
 

@@ -12,7 +12,7 @@ from sim.collectives.libraries import profile
 from sim.config.catalog import validate
 from sim.interface.cli.main import main
 from sim.jobs.traces import operation_times
-from sim.variability.jitter import Jitter
+from sim.variability.laws import Jitter
 from tests.interface.formats.test_nccl_tests import HEAD, ROWS
 
 

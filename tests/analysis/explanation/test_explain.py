@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from sim.analysis.explanation.changes import changes
-from sim.analysis.explanation.kernels import roofline
-from sim.analysis.explanation.limits import limits
+from sim.analysis.explanation.limits import limits, roofline
 from sim.interface.cli.main import main
 from sim.kind import load
 from sim.scenario.setup import from_scenario

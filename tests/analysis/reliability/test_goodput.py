@@ -11,8 +11,15 @@ from click.testing import CliRunner
 
 import sim
 from sim.analysis.reliability import failures
-from sim.analysis.reliability.checkpoint_interval import daly, expected_share, young
-from sim.analysis.reliability.goodput import conduct_of, effective, of_pace, run
+from sim.analysis.reliability.goodput import (
+    conduct_of,
+    daly,
+    effective,
+    expected_share,
+    of_pace,
+    run,
+    young,
+)
 from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
 from sim.engine.training_run import Conduct, Fault, Ledger, simulate

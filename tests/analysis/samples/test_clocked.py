@@ -18,8 +18,7 @@ from sim.jobs.recorded.kind import answer
 from sim.jobs.recorded.recording import Event, Group, Recording
 from sim.jobs.recorded.setup import RecordedScenario, from_scenario
 from sim.kind import load
-from sim.variability.jitter import Jitter, JitterCause
-from sim.variability.laws import Constant, Lognormal
+from sim.variability.laws import Constant, Jitter, JitterCause, Lognormal
 from tests.jobs.recorded.test_play import LAUNCH, REDUCE, WORLD, recorded
 
 CAPTURED = Path("tests/jobs/capturing/recordings")

@@ -22,8 +22,7 @@ from sim.kind import load
 from sim.parallel.step import training_step
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
-from sim.variability.jitter import Jitter, JitterCause
-from sim.variability.laws import Constant, Lognormal, OnOff
+from sim.variability.laws import Constant, Jitter, JitterCause, Lognormal, OnOff
 
 SMALL = {"plan.tp": 2, "plan.pp": 4, "plan.interleave": 1, "plan.schedule": "1f1b",
          "plan.global_batch": 32, "gpus": 32, "model.layers": 8}  # fmt: skip

@@ -22,7 +22,7 @@ from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.interface.document.answers import text as page
 from sim.parallel.chunks import chunks_of
-from sim.parallel.known import Known
+from sim.parallel.job import Known
 from sim.parallel.plan import Plan
 from sim.parallel.resolved import resolved
 from sim.parallel.schedule import table

@@ -30,7 +30,7 @@ from sim.config import catalog, reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.kind import load
-from sim.scenario.loading import load_topology
+from sim.scenario.machine import load_topology
 
 JOB = """
 model = "gpt2-124m"

@@ -19,8 +19,7 @@ from sim.engine.replay.pass_map import (
     latest,
     pass_map,
 )
-from sim.program.operations import INPUT, Communicate, Compute, Operation, Recent, Work
-from sim.program.pass_ops import PassOps
+from sim.program.operations import INPUT, Communicate, Compute, Operation, PassOps, Recent, Work
 from tests.engine.programs import data, machine, segment, training, undisturbed
 
 # A collective takes a second for each of its two members, whatever its bytes.

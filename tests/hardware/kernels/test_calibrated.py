@@ -6,8 +6,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from sim.hardware.kernels.calibrated import Calibrated
-from sim.hardware.kernels.gaussian import Field, likeliest
+from sim.hardware.kernels.calibrated import Calibrated, Field, likeliest
 from sim.hardware.kernels.measurements import Measurement
 from sim.hardware.kernels.profile import Curve, Origin, Profile, Smoothness
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sim.hardware.kernels.coverage import coverage
+from sim.hardware.kernels.residuals import coverage
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.3])

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from sim import run
 from sim.config.errors import InputError
-from sim.engine.accounts import accounts
-from sim.engine.overlapped_communication import hidden
+from sim.engine.accounts import accounts, hidden
 from sim.engine.play import play
 from sim.engine.timeline import Role, Span, Timeline
 from sim.interface.formats import perfetto

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import sim
-from sim.analysis.calibration.training.peak_memory import counted
+from sim.analysis.calibration.training.phase_timer import counted
 from sim.jobs.capturing.capture import capture_script
 from sim.jobs.recorded.allocator_settings import AllocatorSettings
 from sim.jobs.recorded.file import read

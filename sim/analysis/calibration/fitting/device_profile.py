@@ -1,6 +1,9 @@
-"""The profile of a device: rates fitted to measured kernels, and the errors on those kept out."""
+"""The profile of a device: rates fitted to measured kernels, and the errors on those kept out. Host
+seconds of operators come from those of calls, measured or found in traces.
+"""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import log
 from statistics import mean, median, pstdev
@@ -9,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from sim.analysis.calibration.fitting.device_rates import fitted_rates, model_of
+from sim.analysis.calibration.timing.clock import summary
+from sim.analysis.calibration.timing.host_times import HostTime
 from sim.config import catalog
-from sim.hardware.kernels.calibrated import Calibrated, features, ratios
-from sim.hardware.kernels.dispatch import OperatorTime
+from sim.hardware.kernels.calibrated import Calibrated, features, likeliest, ratios
+from sim.hardware.kernels.dispatch import OperatorTime, Phase
 from sim.hardware.kernels.environment import Environment
-from sim.hardware.kernels.gaussian import likeliest
 from sim.hardware.kernels.measurements import KernelClass, Measurement, class_of
 from sim.hardware.kernels.profile import KernelResidual, Origin, Profile, Smoothness
+from sim.jobs.traces.kineto_operators import HostCall
 from sim.model.kernels import Kernel
 
 CLASSES: tuple[KernelClass, ...] = ("gemm", "attention", "stream")
@@ -96,3 +101,50 @@ def residual(kind: str, pairs: Sequence[tuple[float, float]]) -> KernelResidual:
         bias=round(mean(errors), 4),
         sigma=round(pstdev(logs), 4),
     )
+
+
+def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
+    """The host's seconds of every operator that the calls dispatch, by phase.
+
+    A call is as long as its operators together. In the order of the calls, what those take that an
+    earlier call has shown is taken off, and the rest divided evenly among those that are new, so
+    that whatever is built of the same calls takes as long as they do. Where less than nothing is
+    left they stay unknown. Each tensor of a list is paid for by the operators on lists.
+    """
+    known: dict[tuple[str, str], OperatorTime] = {}
+    for time in times:
+        shown = {name: known.get((name, time.phase)) for name in time.operators}
+        new = {name: time.operators[name] for name, own in shown.items() if own is None}
+        before = [(own, time.operators[name]) for name, own in shown.items() if own is not None]
+        left = time.seconds - sum(own.seconds * count for own, count in before)
+        each = time.each - sum(own.each * count for own, count in before)
+        if not new or left < 0.0:
+            continue
+        lists = sum(count for name, count in new.items() if _on_lists(name))
+        for name in new:
+            known[name, time.phase] = OperatorTime(
+                operator=name,
+                phase=time.phase,
+                seconds=left / sum(new.values()),
+                each=max(each, 0.0) / lists if _on_lists(name) else 0.0,
+                spread=time.spread,
+                calls=time.calls,
+            )
+    return tuple(known.values())
+
+
+def traced(calls: Iterable[HostCall]) -> tuple[OperatorTime, ...]:
+    """The median of every operator and phase in traces of PyTorch's profiler, which takes time of
+    its own for each."""
+    seconds: defaultdict[tuple[str, Phase], list[float]] = defaultdict(list)
+    for call in calls:
+        seconds[call.operator, call.phase].append(call.seconds)
+    return tuple(
+        OperatorTime(operator=name, phase=phase, seconds=middle, spread=spread, calls=len(own))
+        for (name, phase), own in seconds.items()
+        for middle, spread in [summary(own) if len(own) > 1 else (own[0], 0.0)]
+    )
+
+
+def _on_lists(name: str) -> bool:
+    return name.startswith(("_foreach", "_fused", "_amp_foreach"))

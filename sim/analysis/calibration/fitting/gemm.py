@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import exp, log
 from typing import Any
 
-from sim.analysis.calibration.fitting.least_squares import FREE, minimised
+from sim.analysis.calibration.fitting.constants import FREE, minimised
 from sim.hardware.device import Device
 from sim.hardware.kernels.gemm import GemmRates, gemm_time
 from sim.hardware.kernels.measurements import Measurement

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from sim.analysis.calibration.fitting.host_table import traced
+from sim.analysis.calibration.fitting.device_profile import traced
 from sim.analysis.calibration.timing.kernel_suite import EVERY, size_kept_out
 from sim.config import tables
 from sim.config.errors import InputError

@@ -4,6 +4,8 @@ between the steps where the machine's speed drifts.
 A step ends where the script's optimizer has updated (or its CUDA graph has been replayed).
 `python -m sim.analysis.calibration.training.real_run ANSWER STEPS SCRIPT ...` writes what rank 0
 has seen to the file ANSWER, as JSON.
+
+Reference work, kernels and all-reduces, shows how fast the machine is at a moment.
 """
 
 import gc
@@ -11,27 +13,72 @@ import json
 import os
 import runpy
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 from unittest.mock import patch
 from weakref import ref
 
 from sim.analysis.calibration.timing import torch_device
 from sim.analysis.calibration.timing.provenance import machine
-from sim.analysis.calibration.timing.reference import reference_kernels, transfers
 from sim.analysis.calibration.training import phase_timer
 from sim.analysis.calibration.training.job_measurement import (
     JobMeasurement,
     MeasuredRound,
     joined,
 )
-from sim.analysis.calibration.training.peak_memory import bytes_of, counted
+from sim.analysis.calibration.training.phase_timer import bytes_of, counted
 from sim.config.errors import InputError
 from sim.hardware.kernels.measurements import Measurement
+
+# Bytes of the all-reduces that show gloo's cost of a message and the loopback's bandwidth.
+TRANSFERS = (64.0, 64 * 2.0**10, 2.0**20, 4 * 2.0**20, 25 * 2.0**20)
+_REPEATS = 7
+
+
+def reference_kernels(device: str) -> float:
+    """Median seconds of a product of 768 x 768 matrices followed by a sum of 16 MiB."""
+    import torch
+
+    a = torch.randn(768, 768, device=device)
+    b = torch.randn(2**22, device=device)
+    out = torch.empty_like(b)
+
+    def seconds() -> float:
+        began = time.perf_counter()
+        torch.mm(a, a)
+        torch.add(b, b, out=out)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    seconds()
+    return median(seconds() for _ in range(_REPEATS))
+
+
+def transfers() -> tuple[tuple[float, float], ...]:
+    """(bytes, median seconds) of all-reduces of each of `TRANSFERS`; call it on every rank."""
+    return tuple((size, _all_reduce(size)) for size in TRANSFERS)
+
+
+def _all_reduce(size: float) -> float:
+    import torch
+    import torch.distributed as dist
+
+    data = torch.zeros(int(size) // 4)
+    seconds = []
+    for _ in range(_REPEATS):
+        dist.barrier()
+        began = time.perf_counter()
+        dist.all_reduce(data)
+        seconds.append(time.perf_counter() - began)
+    return median(seconds[1:])
+
 
 TimeKernels = Callable[[int, int], Sequence[Measurement]]
 

@@ -7,8 +7,8 @@ from math import gcd
 from sim.analysis.search.choices.choice import Choice, divisors
 from sim.analysis.search.space import Space
 from sim.config.errors import InputError
-from sim.model.experts.settings import layers_of
-from sim.parallel.axis import axes
+from sim.model.experts.layer import layers_of
+from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan
 
 _TOKENS = 4096  # fewest of a sequence on a rank where context parallelism is not asked for

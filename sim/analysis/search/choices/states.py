@@ -6,7 +6,7 @@ from sim.analysis.search.choices.choice import YES_OR_NO, Choice
 from sim.analysis.search.choices.mesh import divides
 from sim.analysis.search.space import Space
 from sim.config.checked import replaced
-from sim.parallel.axis import axes, dividing
+from sim.parallel.mesh import axes, dividing
 from sim.parallel.plan import ON_DEVICE, Offload, Plan
 
 OFFLOADS = {

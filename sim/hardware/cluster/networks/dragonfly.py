@@ -8,8 +8,8 @@ from typing import Literal
 
 from sim.config.units import BytesPerSecond, Seconds
 from sim.hardware.cluster.cabled import CabledNetwork
-from sim.hardware.cluster.link import Link
-from sim.hardware.cluster.switched import SwitchedNetwork
+from sim.hardware.cluster.network import Link
+from sim.hardware.cluster.pods import SwitchedNetwork
 
 
 @dataclass(frozen=True, kw_only=True)

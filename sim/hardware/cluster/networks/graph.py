@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from sim.hardware.cluster import paths
 from sim.hardware.cluster.cabled import NodeCables
+from sim.hardware.cluster.route import adjacency, reachable, shortest_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class CableGraph(NodeCables):
 
     def check(self, nodes: int, slots: int) -> None:
         super().check(nodes, slots)
-        reached = paths.reachable(0, self.neighbours)
+        reached = reachable(0, self.neighbours)
         if len(reached) < self.vertices:
             lost = next(vertex for vertex in range(self.vertices) if vertex not in reached)
             raise ValueError(
@@ -48,7 +48,7 @@ class CableGraph(NodeCables):
 
     @cached_property
     def _counts(self) -> dict[int, dict[int, int]]:
-        return paths.adjacency(self.cables)
+        return adjacency(self.cables)
 
     def count(self, a: int, b: int) -> int:
         return self._counts.get(a, {}).get(b, 0)
@@ -60,4 +60,4 @@ class CableGraph(NodeCables):
         """The way back is the same reversed."""
         if source > target:
             return tuple(reversed(self.path(target, source)))
-        return paths.shortest_path(source, target, self.neighbours)
+        return shortest_path(source, target, self.neighbours)

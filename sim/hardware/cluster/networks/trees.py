@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from sim.hardware.cluster.pods import PodNetwork
-from sim.hardware.cluster.switched import SwitchedNetwork
+from sim.hardware.cluster.pods import PodNetwork, SwitchedNetwork
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from sim.interface.frameworks.megatron.experts import EXPERTS
 from sim.interface.frameworks.megatron.fields import DERIVED, Sections, arguments, fields
 from sim.interface.frameworks.megatron.layout import LAYOUT, SEARCH
 from sim.interface.frameworks.megatron.model import MODEL
-from sim.interface.frameworks.megatron.silent import RECIPES
+from sim.interface.frameworks.megatron.table import RECIPES
 
 # Of recipes (llama3_8b_pretrain_config) and classes of configs (Llama3Config8B), by how they begin.
 _MODELS = {

@@ -1,13 +1,60 @@
-"""The task that a `[sharing.learning]` table names, or the user's own instead."""
+"""The task that a `[sharing.learning]` table names, or the user's own instead.
 
-from typing import Any
+A user's task is an object, or a Python file that makes one.
+"""
 
+import os
+import traceback
+from pathlib import Path
+from typing import Any, cast
+
+from sim.config import reads
+from sim.config.errors import InputError
 from sim.jobs.sharing.learning.classifiers import Logistic, Perceptron
 from sim.jobs.sharing.learning.modules import characters, digits, residual
-from sim.jobs.sharing.learning.own_task import Task, own_task
 from sim.jobs.sharing.learning.quadratic import Quadratic
 from sim.jobs.sharing.learning.task import LearningTask, NoTask
 from sim.jobs.sharing.tables import Learning
+
+Task = LearningTask | str | os.PathLike[str]
+_REMEDY = "see docs/sharing.md, What it learns"
+
+
+def own_task(task: Task, **options: Any) -> LearningTask:
+    """The task itself, or what the file's `task(*, size, batch, workers, unlike, seed)` returns: a
+    `sim.jobs.sharing.learning.module.Module`, or another `LearningTask`.
+
+    The file is run as it is. Raises `InputError` where there is none, where it fails, and where
+    that is no task.
+    """
+    if isinstance(task, str | os.PathLike):
+        where = f"--task {os.fspath(task)}"
+        made = _made(Path(task), where, options)
+        fault = "has no function task(*, size, batch, workers, unlike, seed) that returns one"
+    else:
+        where, made, fault = "task", task, f"a {type(task).__name__} is none"
+    missing = [part for part in ("name", "start", "gradient", "loss") if not hasattr(made, part)]
+    if missing:
+        told = fault if made is None else f"{fault}: without {missing[0]}"
+        raise InputError(where, told, _REMEDY)
+    return cast(LearningTask, made)
+
+
+def _made(path: Path, where: str, options: dict[str, Any]) -> Any:
+    """The task that a file's function returns; None where the file has no such function."""
+    source = reads.text(path, where=where)
+    namespace: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    try:
+        exec(compile(source, path, "exec"), namespace)
+        make = namespace.get("task")
+        return make(**options) if callable(make) else None
+    except InputError:
+        raise
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1].lineno
+        what = f"fails in line {line}: {type(error).__name__}: {error}".splitlines()[0]
+        raise InputError(where, what, _REMEDY) from None
+
 
 _MODULES = {"digits": digits, "residual": residual, "characters": characters}
 

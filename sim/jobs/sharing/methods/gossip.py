@@ -20,8 +20,14 @@ from sim.jobs.sharing.graphs import (
     mixing,
 )
 from sim.jobs.sharing.learning.task import shapes
-from sim.jobs.sharing.peer_estimates import PeerEstimates
-from sim.jobs.sharing.peers import LocalPeriods, partner, random_pairs, receive, receive_all
+from sim.jobs.sharing.peers import (
+    LocalPeriods,
+    PeerEstimates,
+    partner,
+    random_pairs,
+    receive,
+    receive_all,
+)
 from sim.jobs.sharing.plan import OF_UPDATE, Sharing
 from sim.jobs.sharing.tables import Count, Positive
 from sim.jobs.sharing.worker import Worker

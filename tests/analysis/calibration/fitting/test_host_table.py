@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sim.analysis.calibration.fitting.host_table import host_table
-from sim.analysis.calibration.fitting.host_table import traced as medians
+from sim.analysis.calibration.fitting.device_profile import host_table
+from sim.analysis.calibration.fitting.device_profile import traced as medians
 from sim.analysis.calibration.timing.host_times import HostTime, quickest
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.jobs.traces.kineto import events_of

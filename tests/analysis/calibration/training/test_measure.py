@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from sim import run
-from sim.analysis.calibration.timing import process_group, reference
+from sim.analysis.calibration.timing import process_group
+from sim.analysis.calibration.training import real_run
 from sim.analysis.calibration.training.comparison import (
     ComparedQuantity,
     compare,
@@ -19,7 +20,7 @@ from sim.analysis.calibration.training.comparison import (
 )
 from sim.analysis.calibration.training.job_measurement import JobMeasurement, MeasuredRound
 from sim.analysis.calibration.training.measure import measure
-from sim.analysis.calibration.training.peak_memory import bytes_of
+from sim.analysis.calibration.training.phase_timer import bytes_of
 from sim.analysis.calibration.training.real_run import Interleaving, measure_text
 from sim.analysis.calibration.training.script import script_of
 from sim.config.errors import InputError
@@ -74,7 +75,7 @@ def test_ranks_see_the_loss_of_one_process_with_the_same_batches() -> None:
     of_two = process_group.run(measure_text, 2, text(shared), "cpu", ONE_ROUND, silent, threads=1)
     assert of_two.loss == pytest.approx(of_one.loss, rel=1e-5)
     assert all("communication" in step for step in of_two.steps)
-    assert [size for size, _ in of_two.rounds[0].transfers] == list(reference.TRANSFERS)
+    assert [size for size, _ in of_two.rounds[0].transfers] == list(real_run.TRANSFERS)
 
 
 def text(trained: Job) -> str:

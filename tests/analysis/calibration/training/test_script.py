@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sim.analysis.calibration.training.peak_memory import bytes_of
+from sim.analysis.calibration.training.phase_timer import bytes_of
 from sim.analysis.calibration.training.real_run import Interleaving, measure_text
 from sim.analysis.calibration.training.script import script_of
 from sim.model.counts import parameters
