@@ -25,4 +25,5 @@ def _is_trace(path: Path) -> bool:
     if path.suffix == ".gz":
         return True
     head = reads.content(path)[: 1 << 16]
-    return (b"traceEvents" in head or b"schemaVersion" in head) and head.lstrip()[:1] == b"{"
+    known = (b"traceEvents", b"schemaVersion", b'"ph"')
+    return any(word in head for word in known) and head.lstrip()[:1] in b"{["

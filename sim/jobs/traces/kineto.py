@@ -4,7 +4,8 @@ A kernel on a GPU is an event of category "kernel". A kernel of NCCL has the col
 elements and its group in `args`. On CPUs an operator is a kernel, and events named `gloo:...` are
 collectives: their group is the only group of the trace's `distributedInfo`, and their size is
 recorded with `record_shapes=True`. The time of a collective contains the wait for others, so the
-least of many times is the nearest to its own. Format: Trace Event Format (Google, 2016).
+least of many times is the nearest to its own. Format: Trace Event Format (Google, 2016). torch 1.8
+and 1.9 call categories otherwise, and may write the events without an object around them.
 """
 
 import gzip
@@ -35,6 +36,17 @@ _COUNTS = (
 Event = Mapping[str, Any]
 
 CALLS = ("cuda_runtime", "cuda_driver")  # categories of the host's calls of the device
+_CATEGORIES = {  # of torch 1.8 and 1.9, and what they are called since
+    "Operator": "cpu_op",
+    "Runtime": "cuda_runtime",
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+}
+_SERVING = re.compile(
+    r"(^|/)(vllm|sglang)(/|::)|^sgl_kernel::|^execute_\w*context_\d|^step\[(DECODE|EXTEND)"
+)
+_TRAINING = ("Optimizer.step", "autograd::engine")
 Key = tuple[tuple[str, Any], ...]
 
 _TYPES = {  # by name here and bytes, what torch and NCCL call them
@@ -95,10 +107,44 @@ def trace_of(path: Path) -> Mapping[str, Any]:
     if isinstance(trace, dict) and {"script", "events"} <= trace.keys():
         remedy = "play it on a cluster: sim run FILE --topology NAME"
         raise InputError(str(path), "is a recording of sim capture, which has no times", remedy)
+    trace = {"traceEvents": trace} if isinstance(trace, list) else trace
+    _refuse_other_profilers(trace, path)
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise _wrong(path, 1, "holds no traceEvents")
     _refuse_other_kinds(trace, path)
-    return trace
+    events = [_renamed(event) for event in trace["traceEvents"]]
+    _refuse_serving(events, path)
+    return {**trace, "traceEvents": events}
+
+
+def _renamed(event: Event) -> Event:
+    """An event of torch 1.8 or 1.9 with today's category and the number of its operator."""
+    category = event.get("cat")
+    if category not in _CATEGORIES:
+        return event
+    args = dict(event.get("args") or {})
+    if "external id" in args:
+        args["External id"] = args.pop("external id")
+    return {**event, "cat": _CATEGORIES[category], "args": args}
+
+
+def _refuse_other_profilers(trace: Any, path: Path) -> None:
+    """Refuse what rocprof and rocprofv3 write: kernels without operators and launches."""
+    events = trace.get("traceEvents") if isinstance(trace, dict) else None
+    args = (event.get("args") for event in events or () if isinstance(event, dict))
+    timed = any(isinstance(given, dict) and {"BeginNs", "EndNs"} <= given.keys() for given in args)
+    if timed or (isinstance(trace, dict) and "rocprofiler-sdk-tool" in trace):
+        fault = "is a trace of rocprof, which says nothing of operators and steps"
+        raise InputError(str(path), fault, "record a step with torch.profiler")
+
+
+def _refuse_serving(events: Iterable[Event], path: Path) -> None:
+    """Refuse traces of vLLM and SGLang, unless a step of training is among their events."""
+    names = [str(event["name"]) for event in events if event.get("ph") == "X"]
+    serving = any(map(_SERVING.search, names))
+    if serving and not any(name.startswith(_TRAINING) for name in names):
+        fault = "is a trace of an inference engine, whose steps are not those of training"
+        raise InputError(str(path), fault, "profile a step of training")
 
 
 def events_of(path: Path) -> list[Event]:
