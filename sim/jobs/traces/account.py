@@ -1,6 +1,7 @@
 """Which reason does each second of a replayed rank have?
 
-Seconds in which a kernel computes are compute. Of the others, seconds in which a collective is in
+Of several steps, the seconds from the end of the first step to the end of the last count. Seconds
+in which a kernel computes are compute. Of the others, seconds in which a collective is in
 flight are exposed communication, and seconds before its last rank has come are waiting for other
 ranks. Otherwise the device has nothing to do: until the host has launched the next kernel this is
 the host's, the rest is idle (launch latency, gaps between kernels, events).
@@ -20,20 +21,25 @@ Spans = list[tuple[float, float]]
 REASONS = ("compute", "exposed communication", "other ranks", "host", "idle")
 
 
-def account(record: Record, role: int) -> dict[str, float]:
-    """Seconds by reason, adding up to the end of the record, and "overlapped communication"."""
+def account(record: Record, role: int, begin: float, end: float) -> dict[str, float]:
+    """Seconds by reason from `begin` to `end`, adding up to all between, and "overlapped
+    communication"."""
     tracks = [track for track in record.tracks if track.role == role]
     computed = [span for track in tracks for span in _computed(record, track, COMPUTE)]
     on_host = [span for track in tracks for span in _computed(record, track, HOST)]
     sent = [span for track in tracks for span in _flights(track)]
     sent += [span for track in tracks for span in _computed(record, track, COMMUNICATION)]
     late = [(start, begun) for track in tracks for start, begun in _late(track)]
+    computed, on_host, sent, late = (
+        [(max(a, begin), min(b, end)) for a, b in spans if b > begin and a < end]
+        for spans in (computed, on_host, sent, late)
+    )
     host = _launches(record, tracks, role)
     compute, with_sent = _length(computed), _length(computed + sent)
     busy = _length(computed + sent + late)
     waited = _length(computed + sent + late + on_host) - busy
-    waited += _host_waits(computed + sent + late + on_host, host, record.end)
-    seconds = (compute, with_sent - compute, busy - with_sent, waited, record.end - busy - waited)
+    waited += _host_waits(computed + sent + late + on_host, host, begin, end)
+    seconds = (compute, with_sent - compute, busy - with_sent, waited, end - begin - busy - waited)
     found = {why: max(each, 0.0) for why, each in zip(REASONS, seconds, strict=True)}  # rounding
     return found | {"overlapped communication": _length(sent) - found["exposed communication"]}
 
@@ -90,10 +96,10 @@ def _launches(record: Record, tracks: Sequence[Track], role: int) -> Spans:
     ]
 
 
-def _host_waits(busy: Spans, launches: Spans, end: float) -> float:
+def _host_waits(busy: Spans, launches: Spans, begun: float, end: float) -> float:
     """Seconds in which the device has nothing to do because the next kernel is not yet launched."""
     launched = np.array(sorted(moment for moment, _ in launches) or [0.0])
-    waited, free = 0.0, 0.0
+    waited, free = 0.0, begun
     for begin, until in [*sorted(busy), (end, end)]:
         if begin > free:
             last = (

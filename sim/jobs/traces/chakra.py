@@ -43,7 +43,7 @@ def read(path: Path, ranks: int, removed: str = "") -> RankTrace:
         for node in nodes
         for gone in [bool(removed) and removed in node.name]
     )
-    return RankTrace(rank=rank, world=ranks, kernels=kernels, host=(), steps=1, measured=None)
+    return RankTrace(rank=rank, world=ranks, kernels=kernels, host=(), steps=1, ends=None)
 
 
 def _number(path: Path) -> int:

@@ -8,6 +8,7 @@ not in the trace waits for nobody: its collectives last as long as they did.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from sim.engine.record import Record
 from sim.jobs.recorded.program import stage_of, step_of
 from sim.jobs.traces.rank_trace import Group, HostSpan, Kernel, RankTrace
 from sim.program.causes import COMMUNICATION, COMPUTE, HOST, WAITING, Cause
@@ -33,6 +34,18 @@ def program(ranks: Sequence[RankTrace]) -> Program:
     written = [tuple(_operations(rank, calls)) for rank in ranks]
     stages = [stage_of(PassOps(each, (None,) * len(each))) for each in written]
     return step_of({"pp": len(ranks)}, stages)
+
+
+def kernel_ends(record: Record, number: int, rank: RankTrace) -> list[float]:
+    """When each kernel of a rank ended in the record of a program of several ranks."""
+    streams = record.program().roles[number].streams
+    ends = {
+        step.name: end
+        for track in record.tracks
+        if track.role == number
+        for step, end in zip(streams[track.stream], track.end.tolist(), strict=True)
+    }
+    return [ends[_end(n, kernel)] for n, kernel in enumerate(rank.kernels)]
 
 
 def _calls(ranks: Sequence[RankTrace]) -> Calls:

@@ -79,9 +79,11 @@ class HostSpan:
 class RankTrace:
     """Consecutive `steps` of one rank of a job of `world` ranks.
 
-    `measured` (s) is how long they took together. It is None where a trace has the times of
-    computations but not of communications. `flights` has the begin and the end of each collective,
-    in seconds after the first step began.
+    `ends` has the moments at which the device ended its first and its last step, in seconds after
+    the first step began. It is None where a trace has the times of computations but not of
+    communications. The first step launched so many kernels (`lead`). It is 0 where a trace has only
+    one step, or a step without kernels. `flights` has the begin and the end of each collective, in
+    the same seconds.
     """
 
     rank: int
@@ -89,7 +91,8 @@ class RankTrace:
     kernels: tuple[Kernel, ...]
     host: tuple[HostSpan, ...]
     steps: int
-    measured: float | None
+    ends: tuple[float, float] | None
+    lead: int = 0
     flights: Mapping[Group, tuple[float, float]] = field(default_factory=dict)
 
 
@@ -121,11 +124,12 @@ def _earliest_ends(ranks: Sequence[RankTrace], later: Sequence[float]) -> dict[G
 
 
 def _later(rank: RankTrace, seconds: float, earliest: Mapping[Group, float]) -> RankTrace:
-    if rank.measured is None or not rank.host:
+    if rank.ends is None or not rank.host:
         return rank
     host = (HostSpan(seconds=seconds), *rank.host) if seconds > 0.0 else rank.host
     kernels = tuple(_ended(kernel, rank, seconds, earliest) for kernel in rank.kernels)
-    return replace(rank, host=host, kernels=kernels, measured=rank.measured + seconds)
+    first, last = rank.ends
+    return replace(rank, host=host, kernels=kernels, ends=(first + seconds, last + seconds))
 
 
 def _ended(

@@ -15,6 +15,8 @@ ended has waited for it.
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -214,7 +216,8 @@ def read(path: Path, removed: str = "") -> RankTrace:
     host's time for them. Raises `InputError` for a file that holds no step."""
     document = trace_of(path)
     events = [e for e in document["traceEvents"] if e.get("ph") == "X" and e.get("dur", -1) >= 0]
-    begin, end, steps = _window(events, path)
+    cuts = _cuts(events, path)
+    begin, *_, end = cuts
     events = [e for e in events if begin <= e["ts"] < end or e.get("cat") in DEVICE]
     gone = RemovedSpans((e["ts"], e["ts"] + e["dur"]) for e in _operators_of(events, removed))
     if removed and not gone:
@@ -224,26 +227,42 @@ def read(path: Path, removed: str = "") -> RankTrace:
     job = document.get("distributedInfo") or {}
     found = ProfiledSteps(document, events, begin, end, gone)
     launched = tuple(kernels(found))
+    ends, lead = _ends(found, cuts)
     return RankTrace(
         rank=int(job.get("rank", 0)),
         world=found.world,
         kernels=launched,
         flights=dict(flights(found, launched)),
         host=tuple(host_items(found)),
-        steps=steps,
-        measured=(max((end, *found.ends)) - begin) * 1e-6,
+        steps=len(cuts) - 1,
+        ends=ends,
+        lead=lead,
     )
 
 
-def _window(events: Iterable[Event], path: Path) -> tuple[float, float, int]:
-    """From the first marked step to the end of the last (us), and how many; else everything."""
-    marks = [e for e in events if str(e["name"]).startswith("ProfilerStep#") and _on_host(e)]
+def _ends(steps: ProfiledSteps, cuts: Sequence[float]) -> tuple[tuple[float, float], int]:
+    """When the device ended the first and the last step (s), and how many kernels the first
+    launched. That is 0 where a step is alone or has no kernels, or where the first ended last."""
+    places = [bisect_left(range(len(steps.found)), cut, key=steps.asked_for) for cut in cuts[:-1]]
+    places.append(len(steps.found))
+    lead = places[1] if all(here < there for here, there in pairwise(places)) else 0
+    first, last = max(steps.ends[:lead], default=inf), max(steps.ends, default=steps.end)
+    if len(cuts) == 2 or not first < last:
+        first, last, lead = steps.end, max(last, steps.end), 0
+    return ((first - steps.begin) * 1e-6, (last - steps.begin) * 1e-6), lead
+
+
+def _cuts(events: Sequence[Event], path: Path) -> list[float]:
+    """When the first marked step began, and when each step ended (us). Steps are marked by the
+    profiler's schedule, or end with an optimizer's step; else everything is a single step."""
+    on_host = [e for e in events if e.get("cat") in ("user_annotation", "cpu_op")]
+    marks = [e for e in on_host if str(e["name"]).startswith("ProfilerStep#")]
     if marks:
-        begin, ends = min(e["ts"] for e in marks), max(e["ts"] + e["dur"] for e in marks)
-        if not ends > begin:
+        begins, end = {e["ts"] for e in marks}, max(e["ts"] + e["dur"] for e in marks)
+        if not end > min(begins):
             fault = f"{marks[0]['name']} lasts no time"
             raise InputError(str(path), fault, "profile a step of training")
-        return begin, ends, len(marks)
+        return [*sorted(begins), end]
     times = [
         (e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") in (*DEVICE, *CALLS, "cpu_op")
     ]
@@ -251,11 +270,19 @@ def _window(events: Iterable[Event], path: Path) -> tuple[float, float, int]:
         raise InputError(
             str(path), "holds neither kernels nor operators", "profile a step of training"
         )
-    return min(begin for begin, _ in times), max(end for _, end in times) + CLOSE, 1
+    begin = min(begin for begin, _ in times)
+    updates = _updates(on_host)
+    return [begin, *updates] if updates else [begin, max(end for _, end in times) + CLOSE]
 
 
-def _on_host(event: Event) -> bool:
-    return event.get("cat") in ("user_annotation", "cpu_op")
+def _updates(on_host: Iterable[Event]) -> list[float]:
+    """The ends of an optimizer's repeated steps: of the optimizer that steps last."""
+    ends: defaultdict[str, list[float]] = defaultdict(list)
+    for event in on_host:
+        if event["name"].startswith("Optimizer.step#"):
+            ends[event["name"]].append(event["ts"] + event["dur"])
+    repeated = [sorted(each) for each in ends.values() if len(each) > 1]
+    return max(repeated, key=lambda each: each[-1], default=[])
 
 
 def _operators_of(events: Iterable[Event], name: str) -> Iterator[Event]:

@@ -13,7 +13,7 @@ from sim.engine.record import Record
 from sim.jobs.traces import chakra, reading
 from sim.jobs.traces.account import account
 from sim.jobs.traces.changes import Changes
-from sim.jobs.traces.program import program
+from sim.jobs.traces.program import kernel_ends, program
 from sim.jobs.traces.rank_trace import RankTrace, aligned
 from sim.results.answer import Answer, Inputs, said_of
 
@@ -43,9 +43,11 @@ class Played:
 class Replay(Answer):
     """Steps of one or several ranks; all seconds are of one step.
 
-    `measured` is the trace's own step time, if it has one. `replayed` is the step as the engine
-    plays it, which agrees as far as the trace is understood. `explained` is the step time without
-    lags that neither launches nor streams nor waits explain. `changed` is the step with what-ifs.
+    `measured` is the trace's own step time, if it has one. Of several steps it is the time between
+    their ends on the device: before the first step the device has nothing to do. `replayed` is the
+    step as the engine plays it, which agrees as far as the trace is understood. `explained` is the
+    step time without lags that neither launches nor streams nor waits explain. `changed` is the
+    step with what-ifs.
     `kernels` are seconds by name, the longest first.
     """
 
@@ -80,24 +82,24 @@ def replayed(paths: Sequence[Path], changes: Changes | None = None, *, removed: 
     step, or not the same steps."""
     ranks = aligned(_read(paths))
     _check(ranks, paths)
-    steps, asked = ranks[0].steps, changes or Changes()
+    asked = changes or Changes()
     others = aligned(_read(paths, removed)) if removed else ranks
-    if any(rank.measured is None for rank in ranks):
+    if any(rank.ends is None for rank in ranks):
         network = _network(asked)
         ranks, others, asked = network.of(ranks), network.of(others), replace(asked, machine=None)
     changed = None
     if removed or asked != Changes():
-        changed = _played(asked.of(others), steps)
+        changed = _played(asked.of(others))
     seconds: defaultdict[str, float] = defaultdict(float)
-    for kernel in ranks[0].kernels:
-        seconds[kernel.name] += kernel.seconds / steps
+    for kernel in ranks[0].kernels[ranks[0].lead if _led(ranks) else 0 :]:
+        seconds[kernel.name] += kernel.seconds / _periods(ranks)
     return Replay(
         inputs=_inputs(changes, removed, ranks),
         files=tuple(path.name for path in paths),
-        steps=steps,
-        measured=_longest(ranks),
-        replayed=_played(ranks, steps),
-        explained=_played([_without_lags(rank) for rank in ranks], steps).step_time,
+        steps=ranks[0].steps,
+        measured=_measured(ranks),
+        replayed=_played(ranks),
+        explained=_played([_without_lags(rank, _led(ranks)) for rank in ranks]).step_time,
         changed=changed,
         kernels=dict(sorted(seconds.items(), key=lambda item: -item[1])),
     )
@@ -148,10 +150,23 @@ def _network(asked: Changes) -> Changes:
     return Changes(machine=asked.machine)
 
 
-def _longest(ranks: Sequence[RankTrace]) -> float | None:
-    """The measured step time of the slowest rank; None where no rank has it."""
-    known = [rank.measured / rank.steps for rank in ranks if rank.measured is not None]
-    return max(known, default=None)
+def _measured(ranks: Sequence[RankTrace]) -> float | None:
+    """The measured time between the ends of a job's steps; None where traces have none."""
+    ends = [rank.ends for rank in ranks if rank.ends is not None]
+    if not ends:
+        return None
+    begin = max(first for first, _ in ends) if _led(ranks) else 0.0
+    return (max(last for _, last in ends) - begin) / _periods(ranks)
+
+
+def _led(ranks: Sequence[RankTrace]) -> bool:
+    """Whether a first step leads to the steps that count."""
+    return all(rank.lead for rank in ranks)
+
+
+def _periods(ranks: Sequence[RankTrace]) -> int:
+    """The number of steps that count."""
+    return ranks[0].steps - _led(ranks)
 
 
 def _check(ranks: Sequence[RankTrace], paths: Sequence[Path]) -> None:
@@ -166,23 +181,40 @@ def _check(ranks: Sequence[RankTrace], paths: Sequence[Path]) -> None:
             raise InputError(str(path), fault, "give traces of the same steps")
 
 
-def _played(ranks: Sequence[RankTrace], steps: int) -> Played:
+def _played(ranks: Sequence[RankTrace]) -> Played:
     try:
         written = placed(program(ranks), [rank.rank for rank in ranks])
         record: Record = clock.play(written)
     except InputError as error:
         remedy = "give traces of the same steps of one job"
         raise InputError("traces", error.what, remedy) from None
+    steps, (begin, end) = _periods(ranks), _counted(record, ranks)
     accounts = {
-        rank.rank: {why: seconds / steps for why, seconds in account(record, number).items()}
+        rank.rank: {
+            why: seconds / steps for why, seconds in account(record, number, begin, end).items()
+        }
         for number, rank in enumerate(ranks)
     }
-    return Played(step_time=record.end / steps, ranks=accounts)
+    return Played(step_time=(end - begin) / steps, ranks=accounts)
 
 
-def _without_lags(rank: RankTrace) -> RankTrace:
-    kernels = tuple(replace(kernel, lag=0.0, tail=0.0) for kernel in rank.kernels)
-    return replace(rank, kernels=kernels)
+def _counted(record: Record, ranks: Sequence[RankTrace]) -> tuple[float, float]:
+    """From the end of the job's first step on the devices to the end of its last."""
+    if not _led(ranks):
+        return 0.0, record.end
+    firsts, lasts = [], []
+    for number, rank in enumerate(ranks):
+        ends = kernel_ends(record, number, rank)
+        firsts.append(max(ends[: rank.lead]))
+        lasts.append(max(ends))
+    return max(firsts), max(lasts)
+
+
+def _without_lags(rank: RankTrace, led: bool) -> RankTrace:
+    """The rank without lags of kernels that count; a first step that leads keeps its lags."""
+    lead = rank.lead if led else 0
+    others = (replace(kernel, lag=0.0, tail=0.0) for kernel in rank.kernels[lead:])
+    return replace(rank, kernels=(*rank.kernels[:lead], *others))
 
 
 def replay(

@@ -6,6 +6,7 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.interface.formats import any_format
+from sim.jobs.traces.changes import Changes
 from sim.jobs.traces.replay import replayed as replay
 from tests.jobs.traces.synthetic import Machine
 
@@ -90,3 +91,110 @@ def test_a_trace_of_rocprof_is_refused_in_a_line(path, document):
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match="is a trace of rocprof"):
         replay([path])
+
+
+def ahead(update=""):
+    """Three steps of 200 us on the device, which first has nothing to do for 150 us. The host is
+    done with each after 80 us and then runs ahead."""
+    rank = Machine()
+    rank.think(150.0)
+    marks = []
+    for _ in range(3):
+        marks.append(rank.now)
+        for name in ("forward", "backward"):
+            rank.think(35.0)
+            rank.launch(100.0, name)
+        if update:
+            rank.add("user_annotation", update, rank.now - 1.0, 1.0, tid=1)
+    return rank, marks
+
+
+def marked(rank, marks, path):
+    """The trace with a mark for each step, the first of which begins with the trace."""
+    for number, (begin, end) in enumerate(
+        zip([rank.start, *marks[1:]], [*marks[1:], rank.now], strict=True)
+    ):
+        rank.add("user_annotation", f"ProfilerStep#{number}", begin, end - begin, tid=1)
+    path.write_text(json.dumps({"traceEvents": rank.events}))
+    return path
+
+
+def test_a_step_lasts_from_an_end_on_the_device_to_the_next(path):
+    rank, marks = ahead()
+    found = replay([marked(rank, marks, path)], Changes(kernels=(("forward", 2.0),)))
+    assert found.steps == 3
+    assert [found.measured, found.replayed.step_time, found.explained] == [close(200.0)] * 3
+    assert found.changed.step_time == close(300.0)
+    assert found.kernels == {"forward": close(100.0), "backward": close(100.0)}
+    assert found.replayed.ranks[0]["compute"] == close(200.0)
+    assert found.changed.ranks[0]["compute"] == close(300.0)
+
+
+def test_a_rank_that_began_later_shares_the_step_of_the_job(tmp_path):
+    paths = []
+    for number in range(2):
+        rank, marks = Machine(number, start=1000.0), []
+        rank.think(300.0 * number)
+        for _ in range(3):
+            marks.append(rank.now)
+            rank.launch(200.0)
+            rank.wait(20, 7)
+            rank.reduce(50.0 + (0.0 if number else 300.0 * (len(marks) == 1)), ranks=2)
+            rank.wait(7, 20)
+        paths.append(marked(rank, marks, tmp_path / f"{number}.json"))
+        document = json.loads(paths[-1].read_text())
+        document["distributedInfo"] = {"rank": number, "world_size": 2}
+        paths[-1].write_text(json.dumps(document))
+    found = replay(paths)
+    assert found.measured == close(250.0)
+    assert found.replayed.step_time == pytest.approx(found.measured, rel=0.01)
+    for seconds in found.replayed.ranks.values():
+        assert seconds["other ranks"] == pytest.approx(0.0, abs=1e-6)
+        assert seconds["exposed communication"] == close(50.0)
+
+
+def test_a_step_without_kernels_leaves_the_steps_together(path):
+    rank, marks = ahead()
+    marks = [*marks, rank.now]
+    rank.think(30.0)
+    found = replay([marked(rank, marks, path)])
+    assert found.steps == 4
+    whole = close((rank.end - rank.start) / 4)
+    assert (found.measured, found.replayed.step_time) == (whole, whole)
+
+
+def test_steps_end_with_the_optimizer_where_no_step_is_marked(path):
+    rank, _ = ahead("Optimizer.step#SGD.step")
+    rank.think(1000.0)  # what comes behind the last update is no step
+    path.write_text(json.dumps({"traceEvents": rank.events}))
+    found = replay([path])
+    assert (found.steps, found.measured) == (3, close(200.0))
+
+
+def test_of_two_optimizers_the_later_ends_a_step(path):
+    rank = Machine()
+    for _ in range(3):
+        for name in ("first", "second"):
+            rank.launch(100.0, name)
+            rank.add("cpu_op", f"Optimizer.step#{name}", rank.now, 1.0, tid=1)
+            rank.think(2.0)
+    path.write_text(json.dumps({"traceEvents": rank.events}))
+    found = replay([path])
+    assert (found.steps, found.measured) == (3, close(200.0))
+
+
+def test_a_single_update_marks_no_step(path):
+    rank = Machine()
+    rank.launch(100.0)
+    rank.add("user_annotation", "Optimizer.step#SGD.step", rank.start, 1.0, tid=1)
+    path.write_text(json.dumps({"traceEvents": rank.events}))
+    found = replay([path])
+    assert found.steps == 1
+    assert found.kernels == {"gemm": close(100.0)}
+
+
+def test_a_kernel_that_outlasts_all_steps_leaves_them_together(path):
+    rank, marks = ahead()
+    rank.events[1]["dur"] = 5000.0
+    found = replay([marked(rank, marks, path)])
+    assert found.measured * 3 == close(rank.events[1]["ts"] + 5000.0 - rank.start)
