@@ -12,6 +12,7 @@ own: an operator begins each of them, within it or before the next, and a host t
 ended has waited for it.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,10 @@ from sim.jobs.traces.kineto import (
 )
 from sim.jobs.traces.profiled import CLOSE, DEVICE, Call, ProfiledSteps, RemovedSpans, Wait
 from sim.jobs.traces.rank_trace import Collective, Group, HostSpan, Kernel, RankTrace
+
+_EXPERTS = re.compile(  # kernels of DeepEP that exchange tokens, or wait for all ranks before it
+    r"\b(?:deep_ep|dpsk::ep)::((?:inter|intra)node\w*::\w*(?:dispatch|combine|notify|barrier)\w*)"
+)
 
 
 def host_items(steps: ProfiledSteps) -> Iterator[HostSpan]:
@@ -191,12 +196,19 @@ def _collective(
             key=(*key, seen[key]), kind=key[1], bytes=sent["bytes"], ranks=steps.world,
             lacks=lacking(args),
         )  # fmt: skip
-    if "nccl" not in event["name"].lower() and "rccl" not in event["name"].lower():
+    exchange = _EXPERTS.search(event["name"])
+    if "nccl" not in event["name"].lower() and "rccl" not in event["name"].lower() and not exchange:
         return None
-    if "Collective name" not in args:
+    if exchange:
+        key = "experts", exchange[1]
+        described: dict[str, Any] = {
+            "operation": "all_to_all", "bytes": 0.0, "ranks": steps.world,
+            "nodes": -(-steps.world // (steps.per_node or steps.world)),
+        }  # fmt: skip
+    elif "Collective name" not in args:
         named = str(event["name"]).split("(")[0]
         key = "all", named
-        described: dict[str, Any] = {"operation": named, "bytes": 0.0, "ranks": 1, "nodes": 1}
+        described = {"operation": named, "bytes": 0.0, "ranks": 1, "nodes": 1}
     else:
         described = collective_of(args, steps.per_node)
         key = (

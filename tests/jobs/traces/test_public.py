@@ -5,9 +5,12 @@ import json
 import pytest
 
 from sim.config.errors import InputError
+from sim.hardware.cluster import topology as topologies
 from sim.interface.formats import any_format
 from sim.jobs.traces.changes import Changes
+from sim.jobs.traces.reading import read
 from sim.jobs.traces.replay import replayed as replay
+from sim.scenario.machine import machine
 from tests.jobs.traces.synthetic import Machine
 
 US = 1e-6
@@ -198,3 +201,33 @@ def test_a_kernel_that_outlasts_all_steps_leaves_them_together(path):
     rank.events[1]["dur"] = 5000.0
     found = replay([marked(rank, marks, path)])
     assert found.measured * 3 == close(rank.events[1]["ts"] + 5000.0 - rank.start)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)",
+        "void deep_ep::internode_ll::combine<true, 7168, 9>(void*)",
+        "void dpsk::ep::internode::cached_notify<false>(int, int)",
+        "void dpsk::ep::internode::notify_dispatch<false, 8>(int const*)",
+    ],
+)
+def test_the_exchange_of_tokens_among_experts_is_communication(path, name):
+    rank = Machine()
+    rank.launch(100.0)
+    rank.wait(27, 7)
+    rank.launch(80.0, name, stream=27)
+    seconds = replay([rank.write(path)]).replayed.ranks[0]
+    assert seconds["exposed communication"] == close(80.0)
+    assert seconds["compute"] == close(100.0)
+    (call,) = [kernel.collective for kernel in read(path).kernels if kernel.collective]
+    assert (call.kind, call.ranks, call.nodes) == ("all_to_all", 8, 1)
+    with pytest.raises(InputError, match="has no size in the trace"):
+        replay([path], Changes(machine=machine(topologies.load("dgx-a100-hdr"), None, (), "x")))
+
+
+@pytest.mark.parametrize("name", ["dpsk::ep::cuda::get_dispatch_layout<256>", "dispatch_kernel"])
+def test_the_layout_of_tokens_among_experts_is_computed(path, name):
+    rank = Machine()
+    rank.launch(80.0, name)
+    assert replay([rank.write(path)]).replayed.ranks[0]["compute"] == close(80.0)
