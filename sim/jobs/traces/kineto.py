@@ -15,7 +15,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from sim.config import gate, reads
 from sim.config.errors import InputError, json_fault
 from sim.jobs.recorded.kernels import call_of
 from sim.jobs.recorded.trace_nodes import is_trace
+from sim.jobs.traces.described import DTYPES, described, elements_of
+from sim.jobs.traces.event import Event
 from sim.jobs.traces.operation_times import OperationTime, of_samples
 
 _REMEDY = "give a whole trace of PyTorch's profiler"
@@ -33,9 +34,6 @@ _COUNTS = (
     *("wait_on_cuda_event_record_corr_id", "rank", "world_size", "pg_size"),
 )
 
-Event = Mapping[str, Any]
-
-CALLS = ("cuda_runtime", "cuda_driver")  # categories of the host's calls of the device
 _CATEGORIES = {  # of torch 1.8 and 1.9, and what they are called since
     "Operator": "cpu_op",
     "Runtime": "cuda_runtime",
@@ -48,21 +46,6 @@ _SERVING = re.compile(
 )
 _TRAINING = ("Optimizer.step", "autograd::engine")
 Key = tuple[tuple[str, Any], ...]
-
-_TYPES = {  # by name here and bytes, what torch and NCCL call them
-    ("fp32", 4): ("float",),
-    ("bf16", 2): ("bfloat16", "c10::bfloat16"),
-    ("fp16", 2): ("half", "c10::half"),
-    ("fp64", 8): ("double",),
-    ("int64", 8): ("long", "long int"),
-    ("int32", 4): ("int",),
-    ("int16", 2): ("short",),
-    ("int8", 1): ("char", "signed char"),
-    ("uint8", 1): ("byte", "unsigned char"),
-    ("bool", 1): ("bool",),
-    ("fp8", 1): ("float8_e4m3fn", "c10::float8_e4m3fn", "float8_e5m2", "c10::float8_e5m2"),
-}
-_DTYPES = {name: dtype for dtype, names in _TYPES.items() for name in names}
 
 
 def _kind(name: str) -> str | None:
@@ -89,11 +72,6 @@ def read(path: Path) -> list[OperationTime]:
     ]
 
 
-def correlation_of(event: Event) -> Any:
-    """The number that a launch and the launched kernel have in common; None without it."""
-    return (event.get("args") or {}).get("correlation")
-
-
 def trace_of(path: Path) -> Mapping[str, Any]:
     """The whole document. Raises `InputError` where the file is not a whole trace."""
     text = _text(path)
@@ -114,7 +92,8 @@ def trace_of(path: Path) -> Mapping[str, Any]:
     _refuse_other_kinds(trace, path)
     events = [_renamed(event) for event in trace["traceEvents"]]
     _refuse_serving(events, path)
-    return {**trace, "traceEvents": events}
+    told = described(events, trace.get("distributedInfo") or {})
+    return {**trace, "traceEvents": told}
 
 
 def _renamed(event: Event) -> Event:
@@ -203,17 +182,6 @@ def _is_shape(value: Any) -> bool:
 
 def _is_size(value: Any) -> bool:
     return type(value) is int and 0 <= value < _LARGEST
-
-
-def _elements(shape: Any) -> int:
-    """Elements of a tensor, or of a list of tensors.
-
-    >>> _elements([2, 3]), _elements([[2, 3], [4]]), _elements([])
-    (6, 10, 1)
-    """
-    if any(isinstance(size, list) for size in shape):
-        return sum(map(_elements, shape))
-    return prod(shape)
 
 
 def _fault(table: Mapping[str, Any], counts: Iterable[str]) -> str:
@@ -319,7 +287,7 @@ def lacking(args: Mapping[str, Any]) -> str:
     """
     nccl = "Collective name" in args
     dtype = args.get("dtype") if nccl else (args.get("Input type") or [""])[0]
-    if str(dtype).lower() not in _DTYPES:
+    if str(dtype).lower() not in DTYPES:
         return "known dtype"
     if not nccl or 1 <= (ranks := int(args.get("Group size", 0))) <= 2:
         return ""
@@ -360,7 +328,7 @@ def gloo_of(event: Event, ranks: int) -> dict[str, Any] | None:
         return None
     dtype, width = _dtype((args.get("Input type") or [""])[0])
     parts = ranks if kind == "all_gather" else 1
-    elements = min(sum(map(_elements, args.get("Input Dims") or ())), _MOST)
+    elements = min(sum(map(elements_of, args.get("Input Dims") or ())), _MOST)
     size = float(parts * width * elements)
     return {"operation": kind, "ranks": ranks, "bytes": size, "dtype": dtype}
 
@@ -374,7 +342,7 @@ def _world(trace: Mapping[str, Any]) -> int:
 
 def _dtype(name: Any) -> tuple[str, int]:
     """Its name here and its bytes; 4 where it is unknown."""
-    return _DTYPES.get(str(name).lower(), (str(name or ""), 4))
+    return DTYPES.get(str(name).lower(), (str(name or ""), 4))
 
 
 def _wrong(path: Path, line: int, fault: str) -> InputError:

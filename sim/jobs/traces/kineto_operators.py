@@ -25,7 +25,7 @@ from sim.hardware.kernels.dispatch import Phase, fused_as_one
 from sim.jobs.recorded.kernels import has_kernel, kernel_of, of_own_use
 from sim.jobs.recorded.recording import Operator, Tensor
 from sim.jobs.recorded.trace_nodes import DTYPES, ENGINE
-from sim.jobs.traces.kineto import CALLS, Event, correlation_of
+from sim.jobs.traces.event import CALLS, Event, correlation_of
 from sim.model.kernels import Gemm
 
 _PHASES: dict[str, Phase] = {ENGINE: "backward", "Optimizer.step": "optimizer"}

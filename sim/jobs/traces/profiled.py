@@ -12,7 +12,8 @@ from itertools import accumulate
 from math import inf
 from typing import Any
 
-from sim.jobs.traces.kineto import CALLS, Event, correlation_of, gloo_of
+from sim.jobs.traces.event import CALLS, Event, correlation_of
+from sim.jobs.traces.kineto import gloo_of
 
 
 @dataclass(frozen=True, slots=True)

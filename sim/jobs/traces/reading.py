@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
+from sim.jobs.traces.event import CALLS, Event
 from sim.jobs.traces.kineto import (
-    CALLS,
-    Event,
     collective_of,
     gloo_of,
     lacking,

@@ -231,3 +231,65 @@ def test_the_layout_of_tokens_among_experts_is_computed(path, name):
     rank = Machine()
     rank.launch(80.0, name)
     assert replay([rank.write(path)]).replayed.ranks[0]["compute"] == close(80.0)
+
+
+OPERATORS = {  # of the collective of a kernel, the outermost first
+    "nccl": [
+        ("c10d::allreduce_", {}),
+        ("record_param_comms", {"Input type": ["TensorList", "Scalar"], "Input Dims": [[], []]}),
+        ("nccl:all_reduce", {"Input type": ["float"], "Input Dims": [[1000, 4]]}),
+    ],
+    "record": [
+        ("c10d::allreduce_", {"Input type": ["float"] * 2, "Input Dims": [[1000, 4]] * 2}),
+        ("record_param_comms", {"Input type": ["float", "Scalar"], "Input Dims": [[4000], []]}),
+    ],
+    "named": [
+        ("record_param_comms", {
+            "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 4000,
+            "Out msg nelems": 4000, "Group size": 2, "Process Group Name": "7",
+        }),
+        ("nccl:all_reduce", {}),
+    ],
+}  # fmt: skip
+
+
+def sent_within(path, operators, job=None):
+    """The collective of a kernel that says nothing of itself, launched within these operators."""
+    rank = Machine()
+    rank.launch(10.0)
+    for name, args in operators:
+        rank.add("cpu_op", name, rank.now, 30.0, tid=1, **args)
+        rank.now += 1.0
+    rank.launch(100.0, "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", 20)
+    rank.write(path)
+    rewritten(path, lambda document: document | {"distributedInfo": job or {"world_size": 8}})
+    (call,) = [kernel.collective for kernel in read(path).kernels if kernel.collective]
+    return call
+
+
+@pytest.mark.parametrize(("told", "ranks"), [("nccl", 8), ("record", 8), ("named", 2)])
+def test_the_size_of_a_collective_is_that_of_the_operator_around_it(path, told, ranks):
+    call = sent_within(path, OPERATORS[told])
+    assert (call.kind, call.bytes, call.ranks, call.lacks) == ("all_reduce", 16e3, ranks, "")
+    (reading,) = [time for time in any_format.read(path) if time.operation == "all_reduce"]
+    assert (reading.bytes, reading.ranks, reading.dtype) == (16e3, ranks, "fp32")
+
+
+def test_an_all_gather_counts_what_it_makes(path):
+    shard = {"Input type": ["c10::BFloat16"], "Input Dims": [[1000]]}
+    call = sent_within(path, [("nccl:_all_gather_base", shard)])
+    assert (call.kind, call.bytes, call.ranks) == ("all_gather", 16e3, 8)
+
+
+@pytest.mark.parametrize(
+    ("operators", "job"),
+    [
+        ([], None),  # around another kernel
+        ([("nccl:all_reduce", {})], None),  # without recorded shapes
+        ([("nccl:barrier", OPERATORS["nccl"][-1][1])], None),
+        (OPERATORS["nccl"], {"rank": 0}),
+        (OPERATORS["nccl"], {"world_size": 8, "pg_config": [{"pg_size": 8}, {"pg_size": 2}]}),
+    ],
+)
+def test_a_collective_of_which_operators_tell_too_little_has_no_size(path, operators, job):
+    assert sent_within(path, operators, job).bytes == 0.0
