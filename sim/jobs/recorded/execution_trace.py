@@ -32,6 +32,8 @@ from sim.jobs.recorded.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_o
 _NOTE = "an execution trace says nothing of memory and streams: its kernels run one after the other"
 _FLAGS = ("is_causal", "output_mask")
 _UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # beside what is called "out"
+_MOST = 1 << 24  # ranks of a group
+_ROOTLESS = ("all", "reduce_scatter")  # collectives that name the rank, where others name a root
 _PHASES: dict[str, Phase] = {  # by what the names of nodes begin with
     ENGINE: "backward",
     "torch.distributed.ddp.reducer": "backward",
@@ -81,6 +83,39 @@ def _one_step(events: Sequence[Event]) -> list[Event]:
     return found[ends[0] : ends[1]] if len(ends) > 1 else found
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """NCCL's node (`record_param_comms`) on a collective's group: its name or address, the place of
+    the rank in it (-1: not told), its size (0: not told), its members as far as they are known."""
+
+    group: str
+    place: int
+    size: int
+    members: tuple[int, ...]
+
+
+def _call_of(node: Node) -> _Call | None:
+    """Arguments before schema 1.1: tensors, number, group, rank or root, collective, two lists of
+    sizes by rank; from 1.0.2 on the first rank of the group, its stride, its size."""
+    words = [n for n, value in enumerate(node.given) if isinstance(value, str)]
+    if node.name != "record_param_comms" or not words or words[0] < 2:
+        return None
+    group, place, kind, *rest = node.given[words[0] - 2 :]
+    name = str(group[0] if isinstance(group, list) and group else group)
+    numbers = [value for value in rest if type(value) is int]
+    if kind == "wait" or not name or type(place) is not int:
+        return None
+    place = place if kind.strip("_").startswith(_ROOTLESS) else -1
+    if len(numbers) < 3:
+        sizes = (len(value) for value in rest if isinstance(value, list))
+        return _Call(name, place, max(sizes, default=0), ())
+    first, stride, size = numbers[:3]
+    if not 0 < size <= _MOST:
+        return None
+    members = range(first, first + stride * size, stride) if first >= 0 and stride > 0 else ()
+    return _Call(name, place, size, tuple(members))
+
+
 class _Groups:
     """The process groups that a trace names; its collectives `used` some of them."""
 
@@ -91,10 +126,30 @@ class _Groups:
         for node in nodes:
             if node.name == "## process_group:init ##" and node.given:
                 self._told(node.given[0])
+        seen = None if self.sizes else self._seen(nodes)
         last = (ranks[-1] + 1 for ranks in self.members.values() if ranks)
         self.world = max((*self.sizes.values(), *last), default=1)
         together = (set(ranks or range(self.world)) for ranks in self.members.values())
-        self.rank = min(set.intersection(*together, set(range(self.world))), default=0)
+        least = min(set.intersection(*together, set(range(self.world))), default=0)
+        self.rank = least if seen is None else seen
+
+    def _seen(self, nodes: Sequence[Node]) -> int | None:
+        """Groups as their collectives have them, and the rank that a largest group tells. A group
+        of no known size has as many ranks as the largest."""
+        calls = [call for call in map(_call_of, nodes) if call]
+        largest = max((call.size for call in calls), default=0)
+        if not largest:
+            return None
+        for call in calls:
+            self.sizes[call.group] = max(call.size, self.sizes.get(call.group, 0))
+            self.members[call.group] = call.members or self.members.get(call.group, ())
+        self.sizes = {name: size or largest for name, size in self.sizes.items()}
+        members = (
+            (self.members[call.group] or range(largest), call.place)
+            for call in calls
+            if self.sizes[call.group] == largest and 0 <= call.place < largest
+        )
+        return next((ranks[place] for ranks, place in members), None)
 
     def _told(self, text: Any) -> None:
         try:
@@ -109,6 +164,7 @@ class _Groups:
         """The number of a collective's group: the named group, else the group of NCCL's node inside
         it, else the only group. Raises `InputError` where none is known."""
         names = [str(call.attributes["pg_name"]) for call in inner if "pg_name" in call.attributes]
+        names += [call.group for call in map(_call_of, inner) if call]
         names += [value for value in node.given if isinstance(value, str) and value in self.sizes]
         names += list(self.sizes) if len(self.sizes) == 1 else []
         if not names or names[0] not in self.sizes:

@@ -1,8 +1,9 @@
-"""What is in a PyTorch execution trace (`torch.profiler.ExecutionTraceObserver`, schema 1.1)?
+"""What is in a PyTorch execution trace (`torch.profiler.ExecutionTraceObserver`, schema 1.0, 1.1)?
 
 A node is a call: of an operator, with its schema and tensors, of a module, of autograd, of a
 collective. A tensor is written as [tensor, storage, offset, elements, bytes of an element, device]
-(torch/csrc/profiler/standalone/execution_trace_observer.cpp).
+(torch/csrc/profiler/standalone/execution_trace_observer.cpp). Schema 1.0.1 has no `attrs`: what
+they hold, and the values, shapes and types of tensors, lie in the node itself.
 """
 
 from bisect import bisect
@@ -15,7 +16,7 @@ from sim.config.errors import InputError
 from sim.jobs.recorded.recording import Tensor, covered
 
 SCHEMAS = ("1.0.", "1.1.")
-REMEDY = "give a whole trace of torch.profiler.ExecutionTraceObserver, of torch 2.4 or later"
+REMEDY = "give a whole trace of torch.profiler.ExecutionTraceObserver, of torch 2.0 or later"
 DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -161,6 +162,7 @@ def _around(number: int, known: Mapping[int, Node]) -> int:
 
 
 def _node(row: Mapping[str, Any]) -> Node:
+    row = row if "attrs" in row else _as_of_1_1(row)
     attributes = {attribute["name"]: attribute.get("value") for attribute in row["attrs"]}
     number, parent = _count(row["id"]), _count(row["ctrl_deps"])
     return Node(
@@ -172,6 +174,20 @@ def _node(row: Mapping[str, Any]) -> Node:
         made=_values(row["outputs"]),
         attributes=attributes,
     )
+
+
+def _as_of_1_1(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A node of schema 1.0.1 as later schemas write it."""
+    sides = {
+        f"{side}s": {
+            "values": row[f"{side}s"],
+            "shapes": row[f"{side}_shapes"],
+            "types": row[f"{side}_types"],
+        }
+        for side in ("input", "output")
+    }
+    attributes = [{"name": name, "value": row.get(name)} for name in ("op_schema", "seq_id")]
+    return {**row, **sides, "ctrl_deps": row["parent"], "attrs": attributes}
 
 
 def _values(side: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -202,7 +218,8 @@ def _operand(value: Any, shape: Any, dtype: str, stride: Any) -> Operand:
     )
     if tensor.bytes > _MOST:
         raise ValueError
-    return Operand(tensor, _count(value[1]), str(value[5]).startswith("cuda"))
+    on_gpu = any(str(device).startswith("cuda") for device in value[5:6])  # 1.0.1 may lack it
+    return Operand(tensor, _count(value[1]), on_gpu)
 
 
 def _count(value: Any) -> int:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,99 @@ def test_an_operator_that_is_not_torchs_is_told(tmp_path: Path) -> None:
     path.write_text(json.dumps(small(attrs=schema)))
     (own,) = read(path)
     assert any("mine.twist (1 times) is no operator of torch" in note for note in own.notes)
+
+
+TENSOR, SHAPE = [1, 2, 0, 16, 4, "cpu"], [4, 4]
+
+
+def of_job(*calls: list[Any]) -> dict[str, Any]:
+    """A product, and all-reduces of which NCCL's nodes have these arguments behind the tensor."""
+    document = small()
+    side = {"values": [[TENSOR]], "shapes": [[SHAPE]], "types": ["GenericList[Tensor(float)]"]}
+    schema = [{"name": "op_schema", "value": "c10d::allreduce_(Tensor[] x, Object g) -> Tensor[]"}]
+    for number, rest in enumerate(calls):
+        node = {"id": 10 + 2 * number, "ctrl_deps": 1, "attrs": schema, "outputs": side,
+                "name": "c10d::allreduce_", "inputs": side}  # fmt: skip
+        lists = {"values": [[TENSOR], *rest], "shapes": [[SHAPE], *([] for _ in rest)],
+                 "types": ["GenericList[Tensor(float)]", *("Int" for _ in rest)]}  # fmt: skip
+        inner = {"id": 11 + 2 * number, "ctrl_deps": 10 + 2 * number, "attrs": [],
+                 "name": "record_param_comms", "inputs": lists, "outputs": side}  # fmt: skip
+        document["nodes"] += [node, inner]
+    return document
+
+
+def of_1_0_1(document: dict[str, Any]) -> dict[str, Any]:
+    """The same trace in the layout of schema 1.0.1."""
+    nodes = []
+    for node in document["nodes"]:
+        old = {"name": node["name"], "id": node["id"], "parent": node["ctrl_deps"], "op_schema": ""}
+        for side in ("input", "output"):
+            given = node[f"{side}s"]
+            old[f"{side}s"] = given["values"]
+            old |= {f"{side}_{name}": given[name] for name in ("shapes", "types")}
+        nodes.append(old | {attribute["name"]: attribute["value"] for attribute in node["attrs"]})
+    return {"schema": "1.0.1", "nodes": nodes}
+
+
+def test_schema_1_0_1_has_what_later_schemas_have(tmp_path: Path) -> None:
+    paths = [tmp_path / "new" / "trace.json", tmp_path / "old" / "trace.json"]
+    document = of_job([7, ["0", "default_pg"], 1, "allreduce", [], [], 0, 1, 2])
+    for path, each in zip(paths, [document, of_1_0_1(document)], strict=True):
+        path.parent.mkdir()
+        path.write_text(json.dumps(each))
+    (new,), (old,) = map(read, paths)
+    assert replace(old, torch=new.torch) == new
+    assert [event.kind for event in old.events] == ["kernel", "collective"]
+
+
+def test_a_tensor_of_schema_1_0_1_may_have_no_device(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    document = of_1_0_1(small())
+    for side in ("inputs", "outputs"):
+        document["nodes"][0][side] = [tensor[:5] for tensor in document["nodes"][0][side]]
+    path.write_text(json.dumps(document))
+    (own,) = read(path)
+    assert [operator.name for operator in own.operators] == ["aten.mm"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "world", "rank", "groups"),
+    [
+        ([[7, ["0", "all"], 0, "broadcast", [], [], 0, 1, 4],  # from root 0
+          [8, ["0", "all"], 3, "allreduce", [], [], 0, 1, 4],
+          [9, ["1", "tp"], 1, "allreduce", [], [], 2, 1, 2]],
+         4, 3, [((1, 4),), ((1, 4),), ((1, 2),)]),  # of 1.0.2
+        ([[7, 94594108284448, 2, "all_to_allv", [1, 2, 3, 4], [4, 3, 2, 1]],
+          [8, 94594108284448, 2, "allreduce", [], []],
+          [9, 11, 2, "allreduce", [], []]],
+         4, 2, [((1, 4),)] * 3),  # of 1.0.1: the sizes by rank tell how many ranks there are
+    ],
+)  # fmt: skip
+def test_groups_are_those_of_collectives_where_none_is_declared(
+    tmp_path: Path, calls: list[list[Any]], world: int, rank: int, groups: list[Any]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(of_job(*calls)))
+    (own,) = read(path)
+    events = [event for event in own.events if event.kind == "collective"]
+    assert (own.world, own.rank) == (world, rank)
+    assert [own.groups[event.group].axes for event in events] == groups
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        [7, 11, 2, "allreduce", [], []],  # nobody tells the size
+        [7, ["0", "all"], 0, "allreduce", [], [], 0, 1, 1 << 40],
+        [7, ["0", "all"], 0, "wait", [], [], -1, -1, 1],
+        ["allreduce"],
+    ],
+)
+def test_a_group_of_no_known_size_is_refused(tmp_path: Path, rest: list[Any]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(of_job(rest)))
+    with pytest.raises(InputError, match="does not say in which of 0 process groups"):
+        read(path)
 
 
 @pytest.mark.parametrize(
