@@ -1,15 +1,18 @@
 """What did a profiled rank do: kernels, calls of the host, waits of streams?
 
-Kernels are in the order of their launches. Streams wait by `cudaStreamWaitEvent`, as CUPTI saw it.
-Spans of the host's time can be left out (`RemovedSpans`).
+Kernels are in the order of their launches. A kernel whose launch was not recorded follows the
+kernel before it on its stream. Where there is none, it is left over from before the steps. Streams
+wait by `cudaStreamWaitEvent`, as CUPTI saw it. Spans of the host's time can be left out
+(`RemovedSpans`).
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
+from operator import itemgetter
 from typing import Any
 
 from sim.jobs.traces.event import CALLS, Event, correlation_of
@@ -134,8 +137,9 @@ class ProfiledSteps:
     """The steps of a rank; times in us.
 
     The call `launch[n]` launched kernel n (None: no call in the trace), `found[n]` is its event,
-    and the device knew of it at `points[n]`. Collectives of gloo were `begun` by operators of the
-    host, which `asked` for collectives at those moments.
+    and the device knew of it at `points[n]`. The first `left` kernels are left over from before.
+    Collectives of gloo were `begun` by operators of the host, which `asked` for collectives at
+    those moments.
     """
 
     def __init__(
@@ -150,10 +154,10 @@ class ProfiledSteps:
         found = [e for e in events if e.get("cat") in DEVICE]
         self.on_device = bool(found)
         found = found or [*_operators(events), *filter(is_gloo, events)]
-        found = [e for e in found if self._asked_within(e, launches)]
-        pairs = ((launches.get(correlation_of(e)), e) for e in found)
-        order = sorted(pairs, key=lambda pair: ((pair[0] or pair[1])["ts"], pair[1]["ts"]))
-        self.launch, self.found = [launch for launch, _ in order], [event for _, event in order]
+        order = sorted(self._moments(found, launches), key=itemgetter(0, 1))
+        self.moments, self.found = [moment for moment, *_ in order], [event for *_, event in order]
+        self.launch = [launches.get(correlation_of(event)) for event in self.found]
+        self.left = bisect_left(self.moments, begin)
         self.ends = [e["ts"] + e["dur"] for e in self.found]
         self.begun = self._begun()
         self.asked = sorted(e["ts"] for e in events if str(e["name"]).startswith("c10d::"))
@@ -183,12 +187,23 @@ class ProfiledSteps:
                 kernels = tuple(launched.get(id(e), ()))
                 yield Call(e["ts"], e["ts"] + e["dur"], kernels, "DeviceSync" in e["name"])
 
-    def _asked_within(self, event: Event, launches: Mapping[Any, Event]) -> bool:
-        """Whether the host asked for it in the steps."""
-        launch = launches.get(correlation_of(event), event)
-        if launch is event and event.get("cat") in DEVICE and launches:
-            return False
-        return bool(self.begin <= launch["ts"] < self.end)
+    def _moments(
+        self, found: Iterable[Event], launches: Mapping[Any, Event]
+    ) -> Iterator[tuple[float, float, Event]]:
+        """When the host asked for each event of the steps, if known, and when the event began."""
+        streams: defaultdict[str, list[Event]] = defaultdict(list)
+        for event in sorted(found, key=itemgetter("ts")):
+            streams[self.stream(event)].append(event)
+        for events in streams.values():
+            asked = [launches.get(correlation_of(event)) for event in events]
+            last = max((n for n, launch in enumerate(asked) if launch), default=-1)
+            latest = -inf
+            for n, (event, launch) in enumerate(zip(events, asked, strict=True)):
+                if launch or last < 0:
+                    latest = float((launch or event)["ts"])
+                left = event["ts"] < self.begin and event["ts"] + event["dur"] <= self.begin
+                if launch or (not left and (n < last or event["ts"] < self.end)):
+                    yield latest, event["ts"], event
 
     def _points(self) -> list[float]:
         """When the device knew of each kernel: as the call that launched it ends, or the first of
@@ -203,7 +218,7 @@ class ProfiledSteps:
 
     def asked_for(self, n: int) -> float:
         """When the host asked for kernel n."""
-        return float((self.launch[n] or self.found[n])["ts"])
+        return self.moments[n]
 
     def stream(self, event: Event) -> str:
         """The stream that it ran on."""

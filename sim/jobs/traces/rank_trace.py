@@ -81,9 +81,9 @@ class RankTrace:
 
     `ends` has the moments at which the device ended its first and its last step, in seconds after
     the first step began. It is None where a trace has the times of computations but not of
-    communications. The first step launched so many kernels (`lead`). It is 0 where a trace has only
-    one step, or a step without kernels. `flights` has the begin and the end of each collective, in
-    the same seconds.
+    communications. The first step launched so many kernels (`lead`), or the step before it where a
+    trace has only one step. It is 0 where there are none, and where a step has no kernels.
+    `flights` has the begin and the end of each collective, in the same seconds.
     """
 
     rank: int

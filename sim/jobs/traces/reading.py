@@ -100,8 +100,7 @@ def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
     device also waits for kernels that ended before."""
     latest: dict[str, int] = {}
     for n in range(len(steps.found)):
-        launch = steps.launch[n]
-        if launch is None or launch["ts"] > call.begin:
+        if steps.asked_for(n) > call.begin:
             continue
         if (call.everything or call.begin < steps.ends[n]) and steps.ends[n] <= call.end + CLOSE:
             latest[steps.stream(steps.found[n])] = n
@@ -128,7 +127,7 @@ def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
             seconds=_seconds(steps, n),
             lag=max(event["ts"] - max(ready), 0.0) * 1e-6,
             after=after,
-            collective=None if _removed(steps, n) else _collective(steps, event, seen),
+            collective=None if _uncalled(steps, n) else _collective(steps, event, seen),
         )
 
 
@@ -146,7 +145,13 @@ def _seconds(steps: ProfiledSteps, n: int) -> float:
     """How long a kernel ran, nothing where its operator was removed."""
     if not steps.on_device and n not in steps.begun:
         return steps.removed.seconds_left(steps.found[n]["ts"], steps.ends[n])
-    return 0.0 if _removed(steps, n) else float(steps.found[n]["dur"]) * 1e-6
+    since = max(steps.found[n]["ts"], steps.begin)
+    return 0.0 if _removed(steps, n) else float(steps.ends[n] - since) * 1e-6
+
+
+def _uncalled(steps: ProfiledSteps, n: int) -> bool:
+    """Whether no step calls kernel n: its operator was removed, or it is left over from before."""
+    return n < steps.left or _removed(steps, n)
 
 
 def _removed(steps: ProfiledSteps, n: int) -> bool:
@@ -253,12 +258,12 @@ def read(path: Path, removed: str = "") -> RankTrace:
 
 def _ends(steps: ProfiledSteps, cuts: Sequence[float]) -> tuple[tuple[float, float], int]:
     """When the device ended the first and the last step (s), and how many kernels the first
-    launched. That is 0 where a step is alone or has no kernels, or where the first ended last."""
-    places = [bisect_left(range(len(steps.found)), cut, key=steps.asked_for) for cut in cuts[:-1]]
-    places.append(len(steps.found))
-    lead = places[1] if all(here < there for here, there in pairwise(places)) else 0
+    launched. A step that is alone follows the kernels that are left over from the step before it.
+    Without them, or where a step has no kernels or the first ended last, that is 0 kernels."""
+    places = [*(bisect_left(steps.moments, cut) for cut in cuts[:-1]), len(steps.found)]
+    lead = places[len(cuts) > 2] if all(here < there for here, there in pairwise(places)) else 0
     first, last = max(steps.ends[:lead], default=inf), max(steps.ends, default=steps.end)
-    if len(cuts) == 2 or not first < last:
+    if not first < last:
         first, last, lead = steps.end, max(last, steps.end), 0
     return ((first - steps.begin) * 1e-6, (last - steps.begin) * 1e-6), lead
 

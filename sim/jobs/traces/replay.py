@@ -166,7 +166,7 @@ def _led(ranks: Sequence[RankTrace]) -> bool:
 
 def _periods(ranks: Sequence[RankTrace]) -> int:
     """The number of steps that count."""
-    return ranks[0].steps - _led(ranks)
+    return max(ranks[0].steps - _led(ranks), 1)
 
 
 def _check(ranks: Sequence[RankTrace], paths: Sequence[Path]) -> None:

@@ -11,7 +11,7 @@ from sim.jobs.traces.changes import Changes
 from sim.jobs.traces.reading import read
 from sim.jobs.traces.replay import replayed as replay
 from sim.scenario.machine import machine
-from tests.jobs.traces.synthetic import Machine
+from tests.jobs.traces.synthetic import LAUNCH, Machine
 
 US = 1e-6
 OLD = {
@@ -293,3 +293,64 @@ def test_an_all_gather_counts_what_it_makes(path):
 )
 def test_a_collective_of_which_operators_tell_too_little_has_no_size(path, operators, job):
     assert sent_within(path, operators, job).bytes == 0.0
+
+
+def left_over():
+    """A step of 200 us behind 300 us that the step before has left to do, of unknown launches."""
+    rank = Machine()
+    rank.free[7] = rank.start - 50.0  # the first of these began before the step
+    for us in (100.0, 200.0):
+        rank.add("kernel", "earlier", rank.free[7], us, tid=7, correlation=-1, stream=7)
+        rank.free[7] += us
+    rank.free[7] += 50.0
+    for _ in range(2):
+        rank.launch(100.0)
+    return rank
+
+
+def test_a_single_step_begins_where_the_device_ends_the_step_before_it(path):
+    found = replay([left_over().write(path)], Changes(kernels=(("gemm", 0.5),)))
+    assert found.steps == 1
+    assert [found.measured, found.replayed.step_time] == [close(250.0)] * 2
+    assert found.explained == close(200.0)
+    assert found.changed.step_time == close(150.0)
+    assert found.kernels == {"gemm": close(200.0)}
+
+
+def test_the_host_waits_for_what_the_step_before_left_over(path):
+    rank = left_over()
+    rank.events, begun = rank.events[:2], rank.now
+    rank.now = rank.start
+    rank.free[7] = rank.start + 250.0
+    rank.synchronize()
+    rank.launch(100.0)
+    found = replay([rank.write(path)], Changes(host=3.0))
+    assert begun > rank.start
+    assert found.measured == found.replayed.step_time == close(LAUNCH + 100.0)
+    assert found.changed.step_time == close(3 * LAUNCH + 100.0)
+
+
+def test_a_collective_left_over_meets_no_collective_of_the_step(tmp_path):
+    paths = []
+    for number in range(2):
+        rank = Machine(number)
+        if number:
+            name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+            rank.add("kernel", name, rank.start, 30.0, tid=20, correlation=-1, stream=20)
+            rank.free[20] = rank.start + 30.0
+        rank.think(50.0)
+        rank.reduce(100.0, ranks=2)
+        paths.append(rank.write(tmp_path / f"{number}.json", world=2))
+    found = replay(paths)
+    assert found.measured == pytest.approx(found.replayed.step_time)
+
+
+def test_a_kernel_whose_launch_was_not_recorded_keeps_its_place(path):
+    rank = Machine()
+    for name in ("first", "unknown", "last"):
+        rank.launch(100.0, name)
+    (launch,) = [e for e in rank.events if e["args"].get("correlation") == 2 and e["tid"] == 1]
+    rank.events.remove(launch)
+    found = replay([rank.write(path)], Changes(kernels=(("unknown", 2.0),)))
+    assert found.replayed.step_time == found.explained == close(LAUNCH + 300.0)
+    assert found.changed.step_time == close(LAUNCH + 400.0)
