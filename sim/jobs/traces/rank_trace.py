@@ -52,6 +52,7 @@ class Kernel:
     the numbers of the kernels that it waited for.
 
     `lag` (s) is the part of its delay that neither its launch nor its stream nor a wait explains.
+    So much of it is `usual` between these and a kernel of the same category on this device.
     `tail` (s) is how much later a collective ended here than on its quickest rank.
     """
 
@@ -59,6 +60,7 @@ class Kernel:
     stream: str
     seconds: float
     lag: float = 0.0
+    usual: float = 0.0
     tail: float = 0.0
     after: tuple[int, ...] = ()
     collective: Collective | None = None

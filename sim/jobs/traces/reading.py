@@ -16,10 +16,12 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from operator import attrgetter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from sim.config.errors import InputError
@@ -37,6 +39,9 @@ from sim.jobs.traces.rank_trace import Collective, Group, HostSpan, Kernel, Rank
 _EXPERTS = re.compile(  # kernels of DeepEP that exchange tokens, or wait for all ranks before it
     r"\b(?:deep_ep|dpsk::ep)::((?:inter|intra)node\w*::\w*(?:dispatch|combine|notify|barrier)\w*)"
 )
+
+_MANY = 10  # kernels whose median delay is taken for the device's
+_LONGEST_DELAY = 30e-6  # s; launches on an MI300X take up to 25 us
 
 
 def host_items(steps: ProfiledSteps) -> Iterator[HostSpan]:
@@ -107,8 +112,24 @@ def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
     return tuple(latest.values())
 
 
-def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
-    """The kernels in the order of their launches; kernels of removed operators take no time."""
+def kernels(steps: ProfiledSteps) -> list[Kernel]:
+    """The kernels in the order of their launches; kernels of removed operators take no time. Of its
+    lag, each has as much as is `usual` behind what it waited for last, on this device."""
+    found = list(_kernels(steps))
+    lags: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for behind, kernel in found:
+        lags[behind].append(kernel.lag)
+    usual = {
+        behind: delay
+        for behind, each in lags.items()
+        if len(each) >= _MANY and (delay := median(each)) <= _LONGEST_DELAY
+    }
+    return [replace(k, usual=min(k.lag, usual.get(behind, 0.0))) for behind, k in found]
+
+
+def _kernels(steps: ProfiledSteps) -> Iterator[tuple[tuple[str, str], Kernel]]:
+    """Each kernel, with its category and what it waited for last: its launch, its stream, others'
+    streams."""
     seen: Counter[tuple[str, str]] = Counter()
     before: defaultdict[str, list[int]] = defaultdict(list)  # those on each stream
     for n, event in enumerate(steps.found):
@@ -117,17 +138,23 @@ def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
             m for m in _awaited(steps, n, stream, before) if steps.ends[m] <= event["ts"] + CLOSE
         )
         known = steps.launch[n] is not None or not steps.on_device
-        ready = [steps.points[n] if known else steps.begin, *(steps.ends[m] for m in after)]
+        ready = {"launch": steps.points[n] if known else steps.begin}
         if before[stream]:
-            ready.append(steps.ends[before[stream][-1]])
+            ready["stream"] = steps.ends[before[stream][-1]]
+        if after:
+            ready["wait"] = max(steps.ends[m] for m in after)
         before[stream].append(n)
-        yield Kernel(
-            name=event["name"],
-            stream=stream,
-            seconds=_seconds(steps, n),
-            lag=max(event["ts"] - max(ready), 0.0) * 1e-6,
-            after=after,
-            collective=None if _uncalled(steps, n) else _collective(steps, event, seen),
+        behind = max(ready, key=ready.__getitem__)
+        yield (
+            (str(event.get("cat")), behind),
+            Kernel(
+                name=event["name"],
+                stream=stream,
+                seconds=_seconds(steps, n),
+                lag=max(event["ts"] - ready[behind], 0.0) * 1e-6,
+                after=after,
+                collective=None if _uncalled(steps, n) else _collective(steps, event, seen),
+            ),
         )
 
 

@@ -46,7 +46,8 @@ class Replay(Answer):
     `measured` is the trace's own step time, if it has one. Of several steps it is the time between
     their ends on the device: before the first step the device has nothing to do. `replayed` is the
     step as the engine plays it, which agrees as far as the trace is understood. `explained` is the
-    step time without lags that neither launches nor streams nor waits explain. `changed` is the
+    step time without lags that neither launches nor streams nor waits nor the device's usual delay
+    behind them explain. `changed` is the
     step with what-ifs.
     `kernels` are seconds by name, the longest first.
     """
@@ -211,9 +212,10 @@ def _counted(record: Record, ranks: Sequence[RankTrace]) -> tuple[float, float]:
 
 
 def _without_lags(rank: RankTrace, led: bool) -> RankTrace:
-    """The rank without lags of kernels that count; a first step that leads keeps its lags."""
+    """The rank with no more than usual lags of kernels that count; a first step that leads keeps
+    its lags."""
     lead = rank.lead if led else 0
-    others = (replace(kernel, lag=0.0, tail=0.0) for kernel in rank.kernels[lead:])
+    others = (replace(kernel, lag=kernel.usual, tail=0.0) for kernel in rank.kernels[lead:])
     return replace(rank, kernels=(*rank.kernels[:lead], *others))
 
 

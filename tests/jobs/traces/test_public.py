@@ -354,3 +354,18 @@ def test_a_kernel_whose_launch_was_not_recorded_keeps_its_place(path):
     found = replay([rank.write(path)], Changes(kernels=(("unknown", 2.0),)))
     assert found.replayed.step_time == found.explained == close(LAUNCH + 300.0)
     assert found.changed.step_time == close(LAUNCH + 400.0)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "lag", "explained"), [(12, 2.0, 24.0), (9, 2.0, 0.0), (12, 40.0, 0.0)]
+)
+def test_the_usual_delay_of_a_device_is_explained(path, kernels, lag, explained):
+    """Of many kernels, and not of long delays; an unusual lag is as long as it is."""
+    rank = Machine()
+    for n in range(kernels):
+        rank.launch(100.0, lag=lag if n else 0.0)
+    rank.launch(100.0, lag=lag + 60.0)
+    found = replay([rank.write(path)])
+    assert found.measured == pytest.approx(found.replayed.step_time)
+    unexplained = found.replayed.step_time - found.explained
+    assert unexplained == close(kernels * lag + 60.0 - explained)
