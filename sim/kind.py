@@ -1,21 +1,21 @@
-"""Kinds of scenarios: the one contract between what people write and what they ask.
+"""Kinds of scenarios: the contract between scenario files and questions about them.
 
-A kind is a module. `sim.simulate` is that of a job which a plan lays out; each folder of `sim.jobs`
-that has `KEYS` is another, and so is a package of others with an entry point of the group
-`sim.jobs`. Whoever asks a question knows this contract and no kind.
+A kind is a module. `sim.simulate` is the kind of jobs that a plan lays out. Each folder of
+`sim.jobs` with `KEYS` is a further kind, and so is each installed package with an entry point of
+the group `sim.jobs`. Code that asks questions knows this contract and no kind.
 
-A folder says which documents are of its kind: those with one of its `KEYS`, and files whose name it
-`claims`. Its module `kind` has
+Documents with one of a folder's `KEYS`, and files whose name it `claims`, are of its kind. The
+folder's module `kind` has
 
-- `SCENARIO`, what a document is read as, and `ANSWER`, what comes of it;
-- `set_up(scenario, task=, brief=)`: names resolved, misfits refused; `brief` leaves out what only
-  pictures need;
-- `answer(setup, engine=, unfold=)`: played, and read for its answer;
-- `pace(setup)`: seconds for a unit of work, for goodput, cost and deadlines;
-- where the kind has them: `speeds` (a step with resources faster or slower), `kernels` (with their
-  calls, for each stage), `by_line` (a script's lines), `seeded` (the scenario with another seed)
-  and `effort` (s of one core for a play), `document` (of a file that it claims). `LACKS` says in a
-  line what to tell whoever asks for one of them in vain.
+- `SCENARIO`, the class that a document is read into, and `ANSWER`, the class of its answers;
+- `set_up(scenario, task=, brief=)`: resolves names and refuses values that do not fit together;
+  `brief` leaves out data that only pictures need;
+- `answer(setup, engine=, unfold=)`: plays a setup and returns its answer;
+- `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines follow;
+- optionally `speeds` (a step with resources faster or slower), `kernels` (of each stage, with their
+  calls), `by_line` (a script's lines), `seeded` (the scenario with another seed), `effort` (seconds
+  of one core for a play) and `document` (of a claimed file). `LACKS` is the error message for a
+  missing function: its fault and its remedy.
 """
 
 import os
@@ -59,8 +59,8 @@ Floats = NDArray[np.float64]
 
 
 class Setup(Protocol):
-    """A scenario set up. `job` is what a plan lays out, if one does; `columns` are of a sweep's
-    table."""
+    """A scenario that is ready to be played. `job` is None unless a plan lays it out; `columns` are
+    the cells that describe the setup in the table of a sweep."""
 
     kind: ClassVar[str]
 
@@ -77,44 +77,44 @@ class Setup(Protocol):
 
 
 class Speeds(Protocol):
-    """A step whose `kinds` of resources may take so many times as long."""
+    """A step time as a function of factors on the durations of its `kinds` of resources."""
 
     @property
     def kinds(self) -> tuple[str, ...]: ...
 
     def times(self, factors: Floats) -> Floats:
-        """Step times (s) of columns of factors [kinds, columns]."""
+        """Step times (s) [columns] where kinds take `factors` [kinds, columns] times as long."""
         ...
 
 
-# --- What is asked of a scenario, and of what it has become ---------------------------------------
+# --- Questions about scenarios and their setups ---------------------------------------------------
 
 
 def set_up(scenario: BaseScenario, *, task: Any = None, brief: bool = False) -> Setup:
-    """The setup of a scenario: names resolved, misfits refused. Workers learn a `task` where they
-    learn; `brief` leaves out all that only pictures need. Raises `InputError`."""
+    """Resolves a scenario's names and refuses values that do not fit together. Workers that learn
+    are given `task`; `brief` leaves out data that only pictures need. Raises `InputError`."""
     return cast(Setup, _module(scenario).set_up(scenario, task=task, brief=brief))
 
 
 def answer(setup: Setup, *, engine: Engine = "auto", unfold: bool = False) -> JobAnswer:
-    """The answer of a setup, played. Raises `InputError`."""
+    """Plays a setup and returns its answer. Raises `InputError`."""
     return cast(JobAnswer, _module(setup).answer(setup, engine=engine, unfold=unfold))
 
 
 def pace(setup: Setup) -> Pace:
-    """How fast it trains, and on which machine. Raises `InputError` where that cannot be told."""
+    """How fast a setup trains, and on which machine. Raises `InputError` if this is unknown."""
     return cast(Pace, _module(setup).pace(setup))
 
 
 def speeds(setup: Setup, *, many: bool = False) -> Speeds:
-    """Its step with resources faster or slower, compiled where `many` columns are asked for. Raises
-    `InputError` for what has no step, or none that can be compiled."""
+    """A setup's step with resources faster or slower. `many` compiles the step, for many columns of
+    factors. Raises `InputError` if there is no step or it cannot be compiled."""
     return cast(Speeds, _ability(setup, "speeds")(setup, many=many))
 
 
 def kernels(setup: Setup) -> "Sequence[Sequence[KernelCalls]]":
-    """For each stage its kernels, with their seconds and how often a step calls them. Raises
-    `InputError` for what has no step."""
+    """The kernels of each stage, with their seconds and their number of calls in a step. Raises
+    `InputError` for a setup without a step."""
     found: Sequence[Sequence[KernelCalls]] = _ability(setup, "kernels")(setup)
     return found
 
@@ -123,31 +123,31 @@ KernelCalls = tuple[Kernel, float, int]  # a kernel, its seconds, its calls in a
 
 
 def by_line(setup: Setup) -> ByLine | None:
-    """The lines of its script by seconds and memory; None where there is no script."""
+    """Seconds and memory by line of a setup's script; None if there is no script."""
     ask = getattr(_module(setup), "by_line", None)
     return None if ask is None else cast(ByLine, ask(setup))
 
 
 def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
-    """The scenario with its own seed, the next one, and so on without end; None where playing draws
-    nothing."""
+    """Copies of a scenario with its seed, the next seed and so on, without end. None if its play
+    draws no random numbers."""
     ask = getattr(_module(scenario), "seeded", None)
     return None if ask is None else (ask(scenario, number) for number in count())
 
 
 def effort(setup: Setup) -> float:
-    """How long it takes to play (s of one core), by its order of magnitude. Raises `InputError` for
-    what draws nothing."""
+    """How long it takes to play a setup (s of one core), to an order of magnitude. Raises
+    `InputError` for a kind that draws no random numbers."""
     return float(_ability(setup, "effort")(setup))
 
 
 def answer_of(scenario: BaseScenario) -> type[JobAnswer]:
-    """The class of its answers."""
+    """The class of a scenario's answers."""
     return cast("type[JobAnswer]", _module(scenario).ANSWER)
 
 
 def planned(setup: Setup) -> PlanSetup:
-    """The setup, if a plan lays out its job. Raises `InputError` otherwise."""
+    """The setup of a job that a plan lays out. Raises `InputError` for other setups."""
     if setup.job is None:
         raise InputError(setup.name, *_module(setup).LACKS)
     return cast(PlanSetup, setup)
@@ -164,18 +164,18 @@ def _module(thing: BaseScenario | Setup) -> ModuleType:
     return import_module(thing.kind)
 
 
-# --- Which kind a document is of ------------------------------------------------------------------
+# --- The kind of a document -----------------------------------------------------------------------
 
 
 def answers() -> tuple[type[JobAnswer], ...]:
-    """The classes of what kinds answer."""
+    """The classes of answers of all kinds."""
     homes = [Scenario.kind, *(_home(folder) for folder in _folders())]
     return tuple(import_module(home).ANSWER for home in homes)
 
 
 def _claiming(name: str) -> ModuleType | None:
-    """The folder of the kind that claims a file's name, if one does. Other packages are loaded only
-    for a name that nothing here knows."""
+    """The folder of the kind that claims a file's name, or None. Other packages are loaded only for
+    a name that no folder claims and no scenario has."""
     ours = next((folder for folder in _ours() if folder.claims(name)), None)
     if ours is not None or catalog.found("scenarios", name):
         return ours
@@ -183,7 +183,7 @@ def _claiming(name: str) -> ModuleType | None:
 
 
 def _folders() -> Iterator[ModuleType]:
-    """The folders of kinds beside a plan's; other packages are loaded last."""
+    """The folders of all kinds but jobs of a plan; other packages are loaded last."""
     yield from _ours()
     yield from _foreign()
 
@@ -217,15 +217,15 @@ def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
 
 _OF_CLUSTER = ("straggler", "topology", "network", "node", "device", "host")
 
-_TABLES: dict[str, Any] = {  # whose keys people may write without the table
+_TABLES: dict[str, Any] = {  # tables whose keys people may write without their table's name
     "plan": Plan, "model": Transformer, "network": PodNetwork, "device": Device, "stack": Stack,
     "node": NodeFabric, "host": Host,
 }  # fmt: skip
 
 
 def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) -> BaseScenario:
-    """The scenario of a name or path, or one that is there already, with settings applied:
-    `key=value` texts, or a mapping. Of a file that a kind claims settings name the topology.
+    """The scenario of a name or path, or a given scenario, with settings applied. Settings are
+    `key=value` texts or a mapping. For a file that a kind claims, settings name the topology.
 
     Raises `InputError` for an unknown name, an unknown key or a value out of range.
 
@@ -253,7 +253,7 @@ def described(
     settings: Settings = (),
     where: str = "scenario",
 ) -> BaseScenario:
-    """The scenario that a document says, with settings applied. Raises `InputError`.
+    """The scenario that a document describes, with settings applied. Raises `InputError`.
 
     >>> job = {"model": "llama3-8b", "topology": "dgx-h100-ndr", "plan": {"global_batch": 64}}
     >>> described(job, "plan.tp=2").plan.tp
@@ -272,8 +272,8 @@ def described(
 def cluster_scenario(
     topology: str | Topology, settings: Settings = (), gpus: int | None = None
 ) -> BaseScenario:
-    """A cluster with what settings change of it or make slow, as in any scenario. Raises
-    `InputError` for settings that are of no cluster."""
+    """A cluster with settings that change it or make parts of it slow, as in any scenario. Raises
+    `InputError` for settings that do not concern a cluster."""
     changes = settings_of(settings)
     for key in changes:
         if head_of(key) not in _OF_CLUSTER:
@@ -283,7 +283,7 @@ def cluster_scenario(
 
 
 def _changed(scenario: BaseScenario, settings: Mapping[str, Any]) -> BaseScenario:
-    """Settings of a scenario that is no document."""
+    """A scenario object with settings applied."""
     for key, value in settings.items():
         key, changes = _owner(key, type(scenario))
         new = {"change": {**dict(flat(scenario.change)), key: value}} if changes else {key: value}
@@ -308,7 +308,7 @@ def _apply(document: dict[str, Any], key: str, value: Any, kind: type[BaseScenar
 
 
 def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
-    """The key that a setting is of, and whether it changes a file that the scenario names."""
+    """The full key of a setting, and whether it changes a file that the scenario names."""
     where, head = f"setting {key}", head_of(key)
     if key == "device":
         key, head = "topology.device", "topology"

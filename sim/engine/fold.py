@@ -1,15 +1,14 @@
-"""Folding: ranks that behave alike become one role, links that carry the same become one class.
+"""Folding: ranks that behave alike become one role, links with equal traffic become one class.
 
-Ranks, communicators and links form one graph; its coarsest equitable partition says what may be
-simulated once (`equitable_partition`). A transfer class then loads a link class with everything
-that its folded-away copies put on one such link, so contention is exact.
+Ranks, communicators and links are the vertices of one graph. One member of each class of its
+coarsest equitable partition is simulated (`equitable_partition`). A transfer class loads a link
+class with the bytes of all its copies on such a link, so contention is exact.
 
-Parts that cannot be told apart are those of the coarsest equitable partition. Ranks, communicators
-and links are the vertices of one graph; two vertices may share a class only if they look alike and
-see the same number of neighbours of every class (colour refinement, Weisfeiler and Leman 1968;
-Berkholz, Bonsma and Grohe 2017 for its complexity). Simulating one member of each class is then
-exact. What a vertex sees is summed up in 64 bits that mix its edges' labels and its neighbours'
-classes, so that a round is a few operations on arrays.
+Two vertices share a class only if they have the same colour and the same number of neighbours in
+every class (colour refinement, Weisfeiler and Leman 1968; Berkholz, Bonsma and Grohe 2017 for its
+complexity). Simulating one member of each class is then exact. A 64-bit hash of its edges' labels
+and its neighbours' classes stands for a vertex's neighbours, so a round takes a few array
+operations.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -40,9 +39,9 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Directed edges: vertex `source` sees `target`, `copies` times over, in the capacity `label`.
+    """Directed edges: vertex `source` has `copies` neighbours like `target`, by edges of a `label`.
 
-    All are arrays of one length; labels are numbers.
+    All four arrays have the same length; labels are numbers.
     """
 
     source: Indices
@@ -60,9 +59,10 @@ class Edges:
 def equitable_partition(
     colours: Sequence[Hashable], edges: Edges, *, most: int | None = None
 ) -> Indices:
-    """The class of each vertex, numbered by first appearance; no coarser one is equitable.
+    """The class of each vertex in the coarsest equitable partition, numbered by first appearance.
 
-    Where it is not found in `most` rounds (a path has as many as vertices), all are told apart.
+    If `most` rounds do not find it, each vertex is its own class. A path takes as many rounds as it
+    has vertices.
 
     >>> line = Edges.of([(0, 1, 0, 1), (1, 0, 0, 1), (1, 2, 0, 1), (2, 1, 0, 1)])
     >>> equitable_partition(["a", "a", "a"], line).tolist()
@@ -90,7 +90,7 @@ _ODD = 0x9E3779B97F4A7C15
 
 
 def _mixed(words: Words) -> Words:
-    """Words whose every bit depends on all bits of the old ones (Steele et al. 2014, SplitMix)."""
+    """A hash of each word: every bit depends on all its bits (Steele et al. 2014, SplitMix)."""
     words = words + np.uint64(_ODD)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -99,7 +99,7 @@ def _mixed(words: Words) -> Words:
 
 
 def renumbered(names: Words | Indices) -> Indices:
-    """Equal names numbered alike, by first appearance.
+    """A number for each name, by first appearance; equal names share a number.
 
     >>> renumbered(np.array([7, 3, 7])).tolist()
     [0, 1, 0]
@@ -112,12 +112,12 @@ def renumbered(names: Words | Indices) -> Indices:
 
 
 def fold(program: Program, machine: Machine, *, unfold: bool = False) -> FoldedProgram:
-    """A program on a machine, folded; `unfold` keeps every rank and link apart."""
+    """Folds a program on a machine; `unfold` keeps every rank and link apart."""
     return Folding(program, machine, unfold=unfold).folded()
 
 
 class Folding:
-    """Who is alike on a machine; the program can then be lowered for it more than once."""
+    """Classes of equal ranks, groups and links; a program can be lowered for them repeatedly."""
 
     def __init__(self, program: Program, machine: Machine, *, unfold: bool = False) -> None:
         self.program, self.machine = program, machine
@@ -130,8 +130,8 @@ class Folding:
     def folded(
         self, slower: Callable[[Role], float] = lambda role: 1.0, *, together: bool = False
     ) -> FoldedProgram:
-        """The folded program; kernels of a role take `slower` times as long. Roles that meet within
-        a computation do so step by step, or `together` as teams."""
+        """The folded program; kernels of a role take `slower(role)` times as long. Roles that meet
+        within a computation are played step by step, or with `together` as teams."""
         from sim.engine.lockstep_groups import teams
         from sim.engine.lowering import Lowering
         from sim.engine.outline import outlines
@@ -177,7 +177,7 @@ def _classes(
 
 
 def _edges(ranks: Representatives, groups: Communicators) -> Edges:
-    """Ranks see their groups, groups their members and links, links what loads them."""
+    """Edges between ranks and their groups, and between groups and the links that they load."""
     first_group, first_link = len(ranks.rank), len(ranks.rank) + len(groups.shape)
     scope, rank = np.nonzero(groups.group != NOBODY)
     group = groups.group[scope, rank]
@@ -203,7 +203,7 @@ def _edges(ranks: Representatives, groups: Communicators) -> Edges:
 def _roles(
     program: Program, machine: Machine, ranks: Representatives, classes: Classes
 ) -> list[tuple[Role, int]]:
-    """Each role with the place of the rank that represents it, lowest first rank first."""
+    """Each role with the place of its representative rank, ordered by first rank."""
     members: dict[int, list[int]] = {}
     for place, number in enumerate(classes.ranks.tolist()):
         members.setdefault(number, []).append(place)
@@ -228,8 +228,8 @@ def _roles(
 
 
 def _coordinates(mesh: Mapping[str, int], rank: int) -> tuple[tuple[str, int], ...]:
-    """Where a rank lies along the axes of a plan, of which those of the mesh are digits."""
-    along: dict[str, tuple[int, int]] = {}  # the place so far, and of how many
+    """Coordinates of a rank along the plan's axes; axes of the mesh are their digits."""
+    along: dict[str, tuple[int, int]] = {}  # the place so far, the size so far
     for part, size in mesh.items():
         place, sizes = along.get(axis_of(part), (0, 1))
         rank, digit = divmod(rank, size)

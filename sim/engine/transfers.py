@@ -1,4 +1,4 @@
-"""Where calls become transfers: every rank's calls, each class of equal calls as one transfer."""
+"""Calls of ranks become transfers: each class of equal calls is one transfer."""
 
 from collections import Counter
 from copy import copy
@@ -34,8 +34,8 @@ class Classes:
 
 
 class Volume(NamedTuple):
-    """What a call sends among the members of its group; a message of two over a communicator of
-    `among` ranks."""
+    """The data that a call moves within its group. A message between two ranks uses a communicator
+    of `among` ranks."""
 
     kind: str
     bytes: float
@@ -45,7 +45,7 @@ class Volume(NamedTuple):
 
 
 class TransferDesk:
-    """Turns the calls of ranks into transfers, each class of equal calls into one. Transfers of the
+    """Turns the calls of ranks into transfers, one for each class of equal calls. Transfers of the
     scopes `beside` run while ranks compute."""
 
     def __init__(
@@ -79,14 +79,14 @@ class TransferDesk:
         ]
 
     def anew(self) -> "TransferDesk":
-        """The same without any transfers yet; what is known of traffic is common to both."""
+        """A copy of the desk without transfers; both share the traffic computed so far."""
         other = copy(self)
         other.transfers, other._numbers = [], {}
         return other
 
     @cached_property
     def _on_link(self) -> dict[tuple[int, int], tuple[float, Floats]]:
-        """Load of a class of communicators on the first link of a class, by each way."""
+        """Load (of ports, of NICs by way) of a communicator class on the first link of a class."""
         loads = self.groups.loads
         here = self._first_link[self.classes.links[loads.link]] == loads.link
         copies = self.groups.times[here]
@@ -120,12 +120,12 @@ class TransferDesk:
         return self._roles[g]
 
     def arity(self, g: int) -> int:
-        """How many roles they are."""
+        """The number of roles among a communicator's members."""
         return len(self.roles(g))
 
     def has_rivals(self, g: int) -> bool:
-        """Whether other traffic than that of computations of its class uses the links of
-        communicator g: transfers of the class beside them do, too."""
+        """Whether traffic of another class uses the links of communicator g. Transfers of its own
+        class beside computations count as rivals, too."""
         number = self._class_of[g]
         if number in self._beside:
             return True
@@ -137,11 +137,11 @@ class TransferDesk:
         return self._rivals[number]
 
     def _rows(self, g: int) -> slice:
-        """Where a communicator's loads stand."""
+        """The rows of a communicator in the table of loads."""
         return slice(int(self._bounds[g]), int(self._bounds[g + 1]))
 
     def transfer(self, g: int, named: "Named", stage: int) -> int:
-        """The number of the transfer that this call of a communicator's member takes part in."""
+        """The number of the transfer to which a call of a member of communicator g belongs."""
         call, _, name = named
         key = self._class_of[g], name
         number = self._numbers.get(key)
@@ -155,8 +155,8 @@ class TransferDesk:
         return number
 
     def team(self, g: int, call: Collective, name: str) -> int:
-        """The number of a transfer of nothing, at which the roles of a communicator that run a
-        computation together have all begun it."""
+        """The number of an empty transfer. It begins when all roles of a communicator have begun a
+        computation that they run together."""
         key = (self._class_of[g], f"{name} together")
         if key not in self._numbers:
             self._numbers[key] = len(self.transfers)
@@ -214,7 +214,7 @@ class TransferDesk:
         return self._traffic[key]
 
     def _at_once(self, g: int, cost: CallCost, way: int) -> float:
-        """Seconds of a call's bytes where all that are kin to communicator g send as many."""
+        """Seconds of a call's bytes while all groups of the kin of communicator g send as many."""
         rows, (port, nic) = self._rows(g), self.groups.at_once
         sizes = port[rows] * cost.port + nic[rows, way] * cost.nic
         return float((sizes / self._capacity[self.groups.loads.link[rows]]).max(initial=0.0))
@@ -225,13 +225,13 @@ class TransferDesk:
         return np.array([link.capacity for link in self.links])[self.classes.links]
 
     def _cost(self, volume: Volume, g: int) -> CallCost:
-        """The cost of one of a volume's collectives."""
+        """The cost of a single collective of a volume."""
         each = volume.bytes / volume.times
         shape, among = self.groups.shape[g], volume.among
         return self.machine.call_cost(volume.kind, each, shape, volume.routed, among)
 
     def _loads(self, g: int, port: float, nic: float, way: int) -> tuple[float, Loads]:
-        """Bytes on this communicator's busiest link, and per link class the load per such byte."""
+        """Bytes on the busiest link of communicator g, and the ratio of each link class to them."""
         rows, number = self._rows(g), self._class_of[g]
         loads = self.groups.loads
         size = float((loads.port[rows] * port + loads.nic[rows, way] * nic).max(initial=0.0))
@@ -252,7 +252,7 @@ def _first(classes: Indices) -> Indices:
 
 
 def _members(groups: Indices) -> Indices:
-    """The communicators among the numbers of a scope, each once."""
+    """The distinct communicators of a scope."""
     return np.unique(groups[groups != NOBODY])
 
 
@@ -261,7 +261,7 @@ class RankTransfers:
 
     def __init__(self, desk: TransferDesk, index: int) -> None:
         self.desk, self.index = desk, index
-        self._groups: dict[int, tuple[Scope, int]] = {}  # by identity: a scope is one object
+        self._groups: dict[int, tuple[Scope, int]] = {}  # by id of the scope, which is one object
 
     def _group(self, call: Call, stage: int) -> int:
         """The communicator of this rank that takes part in a call, or `NOBODY`."""
@@ -279,34 +279,34 @@ class RankTransfers:
         return self.desk.machine.topology.device
 
     def links_of(self, stage: int) -> "OwnLinks":
-        """How long collectives of this rank take with their links to themselves."""
+        """The links of this rank, which tell how long its collectives take alone."""
         return OwnLinks(self, stage)
 
     def transfer(self, named: "Named", stage: int) -> int | None:
-        """The transfer's number, or None where the rank would only talk to itself."""
+        """The transfer's number, or None if the rank is the only member of its group."""
         g = self._group_of(named.scope)
         return None if g == NOBODY else self.desk.transfer(g, named, stage)
 
     def group(self, call: Call, stage: int) -> int | None:
-        """The communicator that takes part in a call, if there is anybody to talk to."""
+        """The communicator that takes part in a call, or None if the rank is alone."""
         g = self._group(call, stage)
         return None if g == NOBODY else g
 
     def roles(self, g: int) -> tuple[int, ...]:
-        """The roles that take part in what a communicator does."""
+        """The roles among a communicator's members."""
         return self.desk.roles(g)
 
     def taking_part(self, call: Call, stage: int) -> tuple[int, ...]:
-        """The roles that take part in a call, if there is anybody to talk to."""
+        """The roles that take part in a call; empty if the rank is alone."""
         g = self._group(call, stage)
         return () if g == NOBODY else self.desk.roles(g)
 
     def among_equals(self, call: Call, stage: int) -> bool:
-        """Whether all that take part in a call are of this rank's role."""
+        """Whether all ranks that take part in a call have this rank's role."""
         return len(self.taking_part(call, stage)) <= 1
 
     def team(self, call: Collective, stage: int, name: str) -> int:
-        """The number by which those that take part in a call run a computation together."""
+        """The number of the transfer at which roles of a call begin a computation together."""
         return self.desk.team(self._group(call, stage), call, name)
 
     @property
@@ -320,7 +320,7 @@ class RankTransfers:
         return NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, call)
 
     def has_rivals(self, scope: Scope) -> bool:
-        """Whether traffic of others uses the links of this rank's communicator of a scope."""
+        """Whether other traffic uses the links of this rank's communicator of a scope."""
         g = self._group_of(scope)
         return g != NOBODY and self.desk.has_rivals(g)
 
@@ -340,11 +340,11 @@ class OwnLinks:
         return self.desk.traffic(call, self.stage).alone
 
     def at_once(self, call: Collective) -> float:
-        """Seconds of a collective beside those that all others of its scope call with it."""
+        """Seconds of a collective while all other groups of its kin call the same collective."""
         return self.desk.traffic(call, self.stage).at_once
 
     def losses(self, call: Collective) -> Losses:
-        """Losses of the kernels beside it."""
+        """Losses of the kernels that run beside a collective."""
         traffic = self.desk.traffic(call, self.stage)
         ctas = 0 if call.quiet else traffic.ctas
         moved = traffic.memory / traffic.at_once if traffic.at_once else 0.0
@@ -362,7 +362,7 @@ def _volume(call: Call) -> Volume:
 
 
 def _way(call: Call, stage: int) -> tuple[int, int] | None:
-    """From which stage to which other one a message goes that this stage sends or receives."""
+    """Source and target stage of a message that `stage` sends or receives."""
     if isinstance(call, Collective):
         return None
     return (stage, call.to) if isinstance(call, Send) else (call.source, stage)

@@ -11,20 +11,20 @@ CORE = "attention core"
 
 
 def core(run: Execution) -> Operator:
-    """softmax(Q K' / sqrt(d)) V; keeps Q, K, V and what its kernels need besides."""
+    """softmax(Q K' / sqrt(d)) V; keeps Q, K, V and the results that its kernels need."""
     kernels = standard_core(run) if run.shape.attention == "standard" else flash_core(run)
     return with_sinks(run, kernels) if run.shape.sinks else kernels
 
 
 def cores(run: Execution) -> tuple[Operator, ...]:
-    """The core, behind what both of its passes read of other ranks, where that is gathered once."""
+    """The core; first the keys and values of other ranks, if both passes share one gathering."""
     ahead = context_parallel.gathered(run)
     return (ahead, replace(core(run), beside=ahead.name)) if ahead.name else (core(run),)
 
 
 def with_sinks(run: Execution, core: Operator) -> Operator:
-    """A learned logit a head joins the softmax's sum (OpenAI 2025, gpt-oss model card, section 2):
-    nothing to the kernels; its gradient sums dO O and the sums of exponentials over all queries."""
+    """A learned logit a head joins the softmax's sum (OpenAI 2025, gpt-oss model card, section 2).
+    It costs the kernels nothing; its gradient sums dO O and sums of exponentials over queries."""
     gradient = MemoryBound(name="sinks grad", bytes=float(2 * 4 * run.rows * run.heads), launches=2)
     return replace(
         core,
@@ -73,9 +73,10 @@ def _product(run: Execution, name: str, m: int, n: int, k: int) -> Gemm:
 
 
 def _biased(run: Execution, scores: int, suffix: str = "") -> tuple[Item, ...]:
-    """Scores and the biases of relative positions: both read and one written; backward the
-    gradients of the scores are added to those that later layers left for the biases (transformers,
-    modeling_t5.py, T5Attention.forward: `scores += position_bias`). Other sequences have none."""
+    """Adds biases of relative positions to scores: two tensors are read, the sum is written. The
+    backward pass adds the gradients of the scores to later layers' gradients of the biases
+    (transformers, modeling_t5.py, T5Attention.forward: `scores += position_bias`). Attention to
+    another sequence has no biases."""
     if run.shape.positions != "relative" or run.memory:
         return ()
     return (MemoryBound(name=f"position bias{suffix}", bytes=float(3 * scores * run.width)),)
@@ -90,11 +91,12 @@ def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
 
 
 def _softmax_passes(run: Execution, *, backward: bool) -> tuple[int, int]:
-    """Passes over half-precision scores, and kernels, of scale, mask and softmax.
+    """Passes over half-precision scores, and kernel launches, of scale, mask and softmax.
 
-    Fused, unfused, and Megatron's fall-back for shapes that its kernel does not take, which works
-    on an fp32 copy: cast, scale, mask, softmax, cast. With an added mask: scale (2, back 2),
-    torch.where of causal ones (2; zeros 1 and where 3), the sum with the mask (2), softmax (2; 3).
+    The softmax is fused, unfused, unfused with an added mask, or Megatron's fall-back for shapes
+    that its kernel refuses. The fall-back works on an fp32 copy: cast, scale, mask, softmax, cast.
+    Passes with an added mask: scale 2 (backward 2), torch.where of causal scores 2 (zeros 1 and
+    where 3), the sum with the mask 2 (0), softmax 2 (3).
     """
     if _fused_softmax(run):
         return (3, 1) if backward else (2, 1)
@@ -140,13 +142,13 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
         *_biased(run, scores, " grad"),
         _product(run, "queries grad", seq, head, keys),
         _product(run, "keys grad", keys, head, seq),
-        # The scale of Q K' on dQ and dK, then one tensor of dQ, dK, dV again.
+        # Scales dQ and dK as Q K' was scaled, then joins dQ, dK and dV in one tensor.
         MemoryBound(name="join qkv grad", bytes=float(4 * run.mixed * width), launches=3),
     )
 
 
 def _own_format(run: Execution) -> tuple[Item, ...]:
-    """The output into the format that a recipe has for it, or back."""
+    """Casts the output to the format that a recipe has for it, or back."""
     if not (run.recipe and run.recipe.core):
         return ()
     elements = run.rows * run.output_width
@@ -155,9 +157,9 @@ def _own_format(run: Execution) -> tuple[Item, ...]:
 
 def _in_low(run: Execution, core: Operator) -> Operator:
     """The core in the recipe's format (TransformerEngine, dot_product_attention/backends.py,
-    FusedAttnFunc): casts of Q, K, V and of the output's gradient in front of its kernels, those of
-    the output and of the gradients back behind. The backward pass finds Q, K, V and the output as
-    they were cast."""
+    FusedAttnFunc). Q, K, V and the output's gradient are cast in front of its kernels; the output
+    and the gradients are cast back behind them. The backward pass reads the cast Q, K, V and
+    output."""
     recipe = run.recipe
     if recipe is None or not recipe.attention:
         return core
@@ -186,9 +188,9 @@ def _in_low(run: Execution, core: Operator) -> Operator:
 def flash_core(run: Execution) -> Operator:
     """One kernel that keeps no scores, only a log-sum-exp in fp32 per query and head.
 
-    The output is kept once, as the input of the projection behind (Dao et al. 2022), unless that
-    keeps none or a cast copy of its own. The gradients of Q, K and V are joined for a projection
-    that they share; latents share none.
+    The output is kept once, as the input of the next projection (Dao et al. 2022), unless that
+    projection keeps no input or a cast copy. The gradients of Q, K and V are joined for a
+    projection that they share; latent attention has no shared projection.
     """
     statistics = 4.0 * run.rows * run.heads
     own_format = _own_format(run)

@@ -1,5 +1,5 @@
-"""A job: a model, a plan, the stack that runs it and the device that executes it. What
-is asked twice of its model, stack and device is worked out once (`Known`).
+"""A job: a model, a plan, the stack that runs it and the device that executes it. Results for its
+model, stack and device are computed once and kept (`Known`).
 """
 
 from collections import Counter, deque
@@ -37,7 +37,7 @@ class Known:
 
     def __init__(self) -> None:
         self._answers: dict[Key, Any] = {}
-        self.read: reads.Reads = {}  # what they rest on
+        self.read: reads.Reads = {}  # the input files that the results rest on
 
     def memo(self, key: Key, make: Callable[[], Made]) -> Made:
         """The result of `make`, computed once for each key; keys begin with their purpose."""
@@ -56,13 +56,13 @@ class Known:
         return len(self._answers)
 
 
-_KEPT, _MOST = 4, 20_000  # who have been asked of last, and answers of each
+_KEPT, _MOST = 4, 20_000  # memos that are kept, and results in a memo
 _asked: deque[tuple[tuple[object, ...], Known]] = deque(maxlen=_KEPT)
 
 
 def known_of(*whose: object) -> Known:
-    """The memo of a model, a stack and a device, cleared if it has grown too large: points of a
-    sweep have most of it in common."""
+    """The memo of a model, a stack and a device, from which points of a sweep take most results. A
+    new memo replaces a memo that is too large or rests on files that have changed."""
     for asked, known in _asked:
         if asked == whose and len(known) < _MOST and reads.holds(known.read):
             reads.rest_on(known.read)
@@ -73,8 +73,8 @@ def known_of(*whose: object) -> Known:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A contiguous piece of the model: the kinds of its blocks in order, and how each takes part in
-    recomputation where not all do alike."""
+    """A contiguous piece of the model: the kinds of its blocks in order. `again` says how each
+    block takes part in recomputation; if it is empty, each block is recomputed alone."""
 
     kinds: tuple[str, ...]
     again: tuple[Again, ...] = ()
@@ -91,9 +91,9 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Job(EffectivePlan):
-    """`chunks` holds what each stage has of the model, `order` the order of its passes where that
-    was looked for (`sim.engine.ordering`). On nodes of `node` ranks hosts do `checks` before
-    collectives."""
+    """`chunks` holds the pieces of the model on each stage, `order` the order of passes if it was
+    searched for (`sim.engine.ordering`). Hosts do `checks` before collectives; a node has `node`
+    ranks."""
 
     chunks: tuple[tuple[Chunk, ...], ...]
     order: Schedule | None = None
@@ -156,7 +156,7 @@ class Job(EffectivePlan):
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """The recipe of linear layers, none at 16 bits and more. Raises `InputError`."""
+        """The recipe of linear layers, None at 16 bits and more. Raises `InputError`."""
         plan = self.plan
         found = self.known.memo(
             ("recipe", plan.precision, repr(plan.recipe)),
@@ -164,7 +164,7 @@ class Job(EffectivePlan):
         )
         turns = self.device.transposes_operands
         if found:
-            self.device.peak_rate(plan.precision)  # refuses what no recipe can help
+            self.device.peak_rate(plan.precision)  # refuses a precision that the device lacks
         if found and found.scaled_by_tensor_cores and not self.device.scales_blocks:
             fault = f"{self.device.name} does not scale blocks as {found.name} does"
             raise InputError("plan, recipe", fault, "name another recipe, such as current-scaling")
@@ -176,8 +176,8 @@ class Job(EffectivePlan):
 
     @cached_property
     def workload(self) -> int:
-        """A number that jobs have in common whose blocks do the same work, for jobs that share a
-        model, a stack and a device."""
+        """A number that identifies the work of a job's blocks, among jobs of one model, stack and
+        device."""
         plan = self.plan
         key = (
             "workload",
@@ -201,7 +201,7 @@ class Job(EffectivePlan):
 
     @cached_property
     def key(self) -> int:
-        """A number that jobs have in common whose passes through a chunk are the same."""
+        """A number that identifies a job's passes through a chunk; equal passes have equal keys."""
         plan = self.plan
         key = (
             "passes",
@@ -218,7 +218,7 @@ class Job(EffectivePlan):
             plan.gradients,
             plan.microbatches > 1,
             plan.microbatches * plan.defer_embedding_wgrad_compute,
-            # Among which neighbours stages lie matters to checks alone, which count nodes.
+            # The place of stages in the mesh matters only to checks, which count nodes.
             *((name, size) for name, size in plan.mesh.items() if name != "pp" or self.checks),
             plan.pp,
             self.embedding_holders,
@@ -227,8 +227,9 @@ class Job(EffectivePlan):
 
     @cached_property
     def embedding_holders(self) -> tuple[int, ...]:
-        """The stages that share the word embedding, which output layers and the inputs of
-        multi-token prediction use too; none where all of these sum whatever they hold."""
+        """The stages that hold the word embedding, for inputs, tied output layers or multi-token
+        prediction. Empty if these stages hold the same pieces, whose gradients are summed anyway.
+        """
         users = {"embedding", "mtp_input", *(("head",) if self.model.tied_embeddings else ())}
         holders = tuple(
             stage
@@ -239,13 +240,13 @@ class Job(EffectivePlan):
 
     @cached_property
     def copies(self) -> tuple[tuple[int, ...], ...]:
-        """Per stage the stages that hold the same pieces of the model, itself among them; none
-        where every piece is held once."""
+        """For each stage, all stages that hold the same pieces of the model, itself included; empty
+        if it alone holds them."""
         return _copies(self.plan.pieces if self.plan.pp > 1 else ((0,),))
 
     @property
     def _micro_steps(self) -> tuple[float, float]:
-        """Shares of the micro-steps that find earlier gradients, and that fill DDP's buckets."""
+        """Share of micro-steps that add to earlier gradients, share that fills DDP's buckets."""
         if self._reduced_each_pass:
             return 0.0, 0.0
         if self.stack.fusion.gradients != "fresh":
@@ -255,9 +256,10 @@ class Job(EffectivePlan):
 
     @property
     def _reduced_each_pass(self) -> bool:
-        """Whether whole gradients are given away behind every backward pass, so that none find
-        earlier ones (FSDP1, _runtime_utils.py, `_reduce_grad`: flat_param.grad = None; FSDP2,
-        _fsdp_param_group.py, `post_backward`). Experts that one rank holds have theirs added up."""
+        """Whether every backward pass frees its whole gradients, so that no pass adds to earlier
+        gradients (FSDP1, _runtime_utils.py, `_reduce_grad`: flat_param.grad = None; FSDP2,
+        _fsdp_param_group.py, `post_backward`). Gradients of experts on a single rank are added up.
+        """
         flat = self.stack.sharding != "in-place" and self.stack.fusion.gradients in (
             "grad",
             "fresh",
@@ -292,7 +294,7 @@ class Job(EffectivePlan):
         return found
 
     def gathered_bytes(self, group: ParameterGroup) -> float:
-        """Bytes of a weight of a group as it crosses the network."""
+        """Bytes per weight of a group while it crosses the network."""
         low = self.recipe if group.low else None
         return low.gathered_weight if low else self.stack.weight_bytes(self.plan.precision)
 
@@ -334,7 +336,7 @@ class Job(EffectivePlan):
         return self.host.launch_collective + self.checked(call)
 
     def checked(self, call: Collective) -> float:
-        """Seconds for which the host is held up before a collective."""
+        """Seconds that checks hold up the host before a collective."""
         if self.checks is None:
             return 0.0
         ranks, near, stride = 1, 1, 1
@@ -371,8 +373,8 @@ def host_time(seconds: float) -> Items:
 
 
 def stage_kernels(job: Job, stage: int) -> Iterator[tuple[Kernel, int]]:
-    """Each kernel that a microbatch takes on a rank of a stage, forward, again and back, and in how
-    many equal blocks."""
+    """Each kernel of a microbatch on a rank of a stage (forward, recomputation, backward), and the
+    number of equal blocks that run it."""
     slots = Counter(slot for chunk in job.chunks[stage] for slot in chunk.slots)
     for slot, often in slots.items():
         block = job.block(*slot)

@@ -1,10 +1,9 @@
 """The operations of passes, written once for each variant of a pass through a chunk.
 
-In overlapped pairs the all-to-alls of experts in a forward pass run beside the kernels of a
-backward pass of another microbatch, and the other way round (DeepSeek-AI 2024, arXiv 2412.19437,
-section 3.2.1 (DualPipe, figure 4); Megatron-Core's `overlap_moe_expert_parallel_comm`). Both passes
-are cut where tokens leave for or return from their experts, and take turns: while tokens of one are
-under way, the other computes.
+In an overlapped pair, expert all-to-alls of a forward pass run beside kernels of another
+microbatch's backward pass, and vice versa (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1
+(DualPipe, figure 4); Megatron-Core's `overlap_moe_expert_parallel_comm`). Both passes are cut at
+their all-to-alls and take turns: while tokens of a pass are under way, the other pass computes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,11 +33,11 @@ from sim.program.operations import (
 from sim.program.schedule import Schedule
 
 Item = Segment | Collective
-Part = tuple[list[Item], Collective | None]  # what is computed, then sent
+Part = tuple[list[Item], Collective | None]  # items that compute, then the all-to-all behind them
 
 
 def merged(forward: Iterable[Item], backward: Iterable[Item]) -> tuple[Items, Items]:
-    """Both passes taking turns: all until the forward pass ends, and what is left of the other."""
+    """Two passes taking turns: items until the forward pass ends, the rest of the backward pass."""
     lanes = [list(_parts(forward)), list(_parts(backward))]
     done: list[Item] = []
     sent: list[Collective | None] = [None, None]
@@ -70,7 +69,7 @@ def _parts(items: Iterable[Item]) -> Iterator[Part]:
 
 
 def _append(row: list[Item], item: Item) -> None:
-    """Add an item to a row, joined to a segment of the same cause before it."""
+    """Append an item to a row, or join it to a last segment of the same cause."""
     last = row[-1] if row else None
     if (
         isinstance(item, Segment)
@@ -91,7 +90,7 @@ def _joined(first: Segment, second: Segment) -> Segment:
 
 
 def _beside(row: Sequence[Item], call: Collective) -> Items:
-    """A call beside the longest segment of a row, in front of a row without any."""
+    """The row with a call beside its longest segment, or in front if it has no segment."""
     places = [
         (item.device, -place)
         for place, item in enumerate(row)
@@ -106,8 +105,8 @@ def _beside(row: Sequence[Item], call: Collective) -> Items:
 
 
 def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """The same operations; the host's seconds before a communication are put at the end of the
-    computation before it, or at the beginning of the first one."""
+    """Operations with the seconds of the host's checks. The seconds before a communication lengthen
+    the end of the computation before it, or the beginning of the first computation."""
     done: list[Operation] = []
     early = 0.0
     for operation in operations:
@@ -173,8 +172,8 @@ def _sends_tokens(*passes: PassOps) -> bool:
 
 
 def _turns(kind: Kind, alone: PassOps, beside: PassOps, memory: MemoryUse) -> PassOps:
-    """The work of an action, of two passes that take turns: all until the forward pass ends, or the
-    rest of the other pass."""
+    """The pass of an action whose pair takes turns. A forward action runs all items until its pass
+    ends; an action of the backward pass runs the rest."""
     passes = (alone, beside) if kind == "F" else (beside, alone)
     flat = [
         [item for operation in ops if isinstance(operation, Compute)
@@ -215,14 +214,14 @@ class _ChunkPasses:
         return self.job.known.memo(key, lambda: _turns(kind, alone, beside, taken))
 
     def _taken_beside(self, other: "_ChunkPasses", partner: Kind) -> MemoryUse:
-        """Memory of a forward pass and of the one beside it, layer by layer: what one keeps takes
-        the place of what the other gives back (Megatron-Core, model_chunk_schedule_plan.py, `run`).
+        """Memory of a forward pass and its partner, layer by layer. Tensors that a layer keeps take
+        the memory that the partner gives back (Megatron-Core, model_chunk_schedule_plan.py, `run`).
         """
         passes = self._pieces(PassVariant("F", 0)), other._pieces(PassVariant(partner, 0))
         return in_a_row(piece.memory for pair in zip_longest(*passes) for piece in pair if piece)
 
     def _grown(self, variant: PassVariant) -> MemoryUse:
-        """Bytes that a backward pass leaves in addition to others, if it is the first one."""
+        """Bytes that a first backward pass keeps beyond a usual backward pass, else none."""
         usual, this = (
             self.on(PassVariant(variant.kind, 0, first)) for first in (False, variant.first)
         )
@@ -242,7 +241,7 @@ class _ChunkPasses:
         return self._replicated and self.job.overlaps_gradients and variant.last
 
     def _pieces(self, variant: PassVariant) -> Iterator[Piece]:
-        """The blocks of a pass in its order; equal ones between a chunk's ends are one object."""
+        """The blocks of a pass in order; equal blocks between a chunk's ends share an object."""
         numbers = range(len(self.slots))
         pieces: dict[tuple[object, bool, bool], Piece] = {}
         for number in numbers if variant.kind == "F" else numbers[::-1]:
@@ -252,7 +251,7 @@ class _ChunkPasses:
             yield pieces[key]
 
     def _piece(self, variant: PassVariant, number: int) -> Piece:
-        """A block, with the exchange with neighbouring stages at both ends of the chunk."""
+        """A block of a pass; at the ends of a chunk, with the exchange with neighbouring stages."""
         (kind, again), last = self.slots[number], len(self.slots) - 1
         block = self.job.block(kind, again)
         if defers(self.job, kind, variant):
@@ -266,7 +265,7 @@ class _ChunkPasses:
         return Piece(block, work, self._uses.of(variant, number))
 
     def _fed(self, work: Work, action: Kind) -> Work:
-        """The first work of a pass, behind what it receives."""
+        """The first work of a pass, behind the unpacking of received tensors."""
         alone = action == "W" or (self.ends.first if action == "F" else self.ends.last)
         before = () if alone else unpacked(self.job)
         return Work(name=work.name, items=(*before, work)) if before else work

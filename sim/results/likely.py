@@ -1,4 +1,4 @@
-"""In words: how long a measured step is expected to take, how sure that is, and by which runs."""
+"""Says how long a measured step should take, within which bounds, and which runs support it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ _RATIOS = ("low", "expected", "high")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likely:
-    """What a measured run is to a simulated one: the ratio of their times that is `expected`, and
-    the bounds within which it lies with probability `level`, by the measured runs of `basis`."""
+    """The ratio of a measured time to the simulated time: its `expected` value, and bounds that
+    contain it with probability `level`. `basis` names the measured runs behind these numbers."""
 
     level: float
     low: float
@@ -28,12 +28,12 @@ class Likely:
     basis: str
 
     def beside(self, sure: float) -> "Likely":
-        """With so much more of the simulated time that is sure to come as simulated."""
+        """The ratios after `sure` simulated times are added whose measured time is certain."""
         ratios = {key: (getattr(self, key) + sure) / (1.0 + sure) for key in _RATIOS}
         return replace(self, **ratios)
 
     def of(self, simulated: float) -> dict[str, float]:
-        """Bounds of a quantity that grows with the time of a run: seconds, dollars."""
+        """Bounds and expectation of a quantity in proportion to time: seconds, dollars."""
         return {key: getattr(self, key) * simulated for key in _RATIOS}
 
 
@@ -69,7 +69,7 @@ def why(result: Result) -> str:
 def interval(
     bounds: Sequence[float], level: float, human: Callable[[float], str] = human_seconds
 ) -> str:
-    """Bounds and their level, with one unit if they have one.
+    """Bounds and their level as text; a unit that both bounds share is written once.
 
     >>> interval((1.76, 1.94), 0.9), interval((0.9, 1.1), 0.9)
     ('(1.76 to 1.94 s, 90 %)', '(900 ms to 1.10 s, 90 %)')
@@ -81,7 +81,7 @@ def interval(
 
 
 def compared(log_ratio: float, longer: str, shorter: str) -> str:
-    """A ratio to the simulated time, as more or less of it.
+    """The logarithm of a ratio to the simulated time, as a percentage in words.
 
     >>> compared(0.0953, "slower", "faster"), compared(0.0, "longer", "shorter")
     ('10.0 % slower than simulated', 'as simulated')
@@ -94,13 +94,13 @@ def compared(log_ratio: float, longer: str, shorter: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """A step, or a mean update of workers that share them: its seconds and `tokens` (samples of a
-    model without sequences). `size` is that of a checkpoint (bytes), `replicas` how many ranks
-    train on data of their own, `sure` what measured runs say, if any. Where `fits` is
-    false the job would not run.
+    """A step, or a mean update of workers that share updates: its `seconds` and `tokens` (samples
+    of a model without sequences). `size` is the size of a checkpoint (bytes); `replicas` counts
+    ranks with data of their own; `sure` holds the correction by measured runs, if any. If `fits` is
+    false, the job does not fit into memory.
 
-    Of `alone` workers each may fail by itself: what stops one are faults of `gpus_of_one`, its own
-    and its servers', and it has to do `at_risk` seconds again, half a round of its own in the mean.
+    `alone` workers may fail independently. A fault on any of `gpus_of_one` GPUs stops a worker: its
+    own GPUs and those of its servers. It then repeats `at_risk` seconds: on average, half a round.
     """
 
     topology: Topology
@@ -117,7 +117,7 @@ class Pace:
 
 
 def checkpoint_bytes(job: Job) -> float:
-    """Weights in working precision, their fp32 copy and the optimizer's moments, of all ranks."""
+    """Bytes over all ranks: weights in working precision, their fp32 copy, optimizer moments."""
     chunks = tuple(chunk for of_stage in job.chunks for chunk in of_stage)
     groups = job.parameters(chunks)
     kept = sum(n * state_of(job, group).moments for group, n in groups.items())

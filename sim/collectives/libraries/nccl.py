@@ -29,10 +29,10 @@ from sim.config.errors import InputError
 from sim.program.selection import AUTO
 
 PER_NIC = 2  # CTAs for each NIC (S. Jeaugey, NVIDIA/nccl issue 689: 2 for a single one, 16 for 8)
-# What it receives is written into a buffer, read there, and combined with or written to the user's
+# Received bytes are written into a buffer, read there, and combined with or written to the user's
 # data ("it can be 3x", S. Jeaugey, NVIDIA/nccl issue 1428).
 MEMORY_PASSES = 3.0
-# Payload of a step of LL: of 512 threads' 8 lines of 16 bytes half are flags (NCCL 2.19,
+# Payload of a step of LL: 512 threads have 8 lines of 16 bytes each, half of them flags (NCCL 2.19,
 # src/init.cc, computeBuffSizes, and src/enqueue.cc: chunks of LL are half a step of the buffer).
 LL_CHUNK = 512 * 8 * 16 / 2
 LL_OF_RING, LL_OF_TREE = 1.0 / 2.0, 1.0 / 3.8  # of Simple's bandwidth (src/graph/tuning.cc)
@@ -49,7 +49,7 @@ LOCAL = NetworkConstants(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclCall:
-    """A call with all that its cost depends on; the network of a group in one node is `LOCAL`."""
+    """A call with all inputs of its cost; a group within a node has the network `LOCAL`."""
 
     call: CollectiveCall
     node: NodeConstants
@@ -58,7 +58,7 @@ class NcclCall:
     def cost(
         self, name: str, protocol: NcclProtocol, loads: LevelLoads, reached: float, latency: float
     ) -> CallCost:
-        """Bytes as if at line rate: the smaller the share `reached` of it, the more bytes."""
+        """The cost, in bytes at line rate; a smaller share `reached` of it means more bytes."""
         port = reached * self._kept(name, protocol, reached)
         nic = self.network.fraction * getattr(self.network.keeps, protocol)
         received = max(loads.port, loads.nic / self.call.shape.per_node)
@@ -73,8 +73,8 @@ class NcclCall:
         )
 
     def _kept(self, name: str, protocol: NcclProtocol, reached: float) -> float:
-        """The share of `reached` that a protocol keeps. What was fitted to LL's small messages
-        holds while chunks grow with them; the rest goes as fast as `tuning.cc` has it."""
+        """The share of `reached` that a protocol keeps. The share fitted to LL's small messages
+        holds while chunks grow with a message; further bytes move at the rate of `tuning.cc`."""
         node, call = self.node, self.call
         keeps: float = getattr(node.tree_keeps if name == "tree" else node.keeps, protocol)
         grown = self.ctas * LL_CHUNK * (1 if name == "tree" else call.shape.ranks)
@@ -104,14 +104,14 @@ class NcclCall:
 
     @property
     def extra_latency(self) -> float:
-        """Latency (s) beyond that of the networks on which the steps were measured."""
+        """Latency (s) beyond the latency of the networks on which the steps were measured."""
         if self.call.interconnect.latency is None:
             return 0.0
         return max(self.call.interconnect.latency - self.network.latency, -self.network.hop.ll)
 
     @property
     def extra_port_latency(self) -> float:
-        """The same from port to port within a node."""
+        """Extra latency (s) from port to port within a node."""
         if self.call.interconnect.port_latency is None:
             return 0.0
         return max(self.call.interconnect.port_latency - self.node.latency, -self.node.hop.ll)
@@ -176,7 +176,7 @@ def _reduced_in_switch(call: CollectiveCall) -> bool:
 
 
 def _costs(nccl_call: NcclCall, name: str) -> Iterator[CallCost]:
-    """The cost of an algorithm; kernels that NCCL does not have are as good as rings'."""
+    """Costs of an algorithm; without kernels of NCCL it is assumed to be as efficient as rings."""
     if nccl_call.call.kind in ("all_to_all", "point_to_point"):
         yield _peer(nccl_call, name)
     elif name == "nvls":
@@ -190,7 +190,7 @@ def _costs(nccl_call: NcclCall, name: str) -> Iterator[CallCost]:
 
 
 def _along(nccl_call: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
-    """The cost of an algorithm by its loads and steps."""
+    """The cost of an algorithm from its loads and steps."""
     loads, steps = on_levels(name, nccl_call.call.kind, nccl_call.call.shape)
     latency = nccl_call.latency(steps, protocol, nccl_call.network.overhead)
     if protocol == "simple":
@@ -240,12 +240,12 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
 
 
 def _of_channels(nccl_call: NcclCall) -> float:
-    """The share of a port that the channels of a message within a node carry, at most all of it.
+    """The share of a port's bandwidth that the channels of a message within a node carry.
 
-    A communicator's channels, rounded up to a power of two, are divided among its ranks, and a part
-    of more than 32 chunks of 512 KiB is halved again, up to four ranks a channel (NCCL 2.18,
-    src/enqueue.cc, scheduleP2pTasksToPlan, and src/graph/paths.cc, ncclTopoComputeP2pChannels).
-    One that does not fit into a node has the two channels of its network for each peer.
+    A communicator's channels, rounded up to a power of two, are divided among its ranks. A message
+    doubles its channels while each carries more than 32 chunks of 512 KiB, up to four ranks a
+    channel (NCCL 2.18, src/enqueue.cc, scheduleP2pTasksToPlan, and src/graph/paths.cc,
+    ncclTopoComputeP2pChannels). A communicator larger than a node has two channels for each peer.
     """
     call, node = nccl_call.call, nccl_call.node
     if call.kind != "point_to_point" or call.shape.nodes > 1 or not node.channel:

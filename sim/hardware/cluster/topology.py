@@ -1,7 +1,7 @@
-"""A cluster as the rest sees it: devices in nodes in a network, its links, routes and rates.
+"""A cluster as other modules see it: devices in nodes in a network, its links, routes and rates.
 
-Everything is answered by arithmetic when it is asked for: a cluster of 65,536 devices costs
-nothing until a route is wanted, and then only that route.
+Links and routes are computed when a caller asks for them, so a cluster of 65,536 devices costs
+nothing beforehand.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,10 +54,10 @@ class Topology(Placement):
             self.parse_link(sick.link)
 
     def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":
-        """The same cluster with `gpus` of its devices in use, or grown to so many; `each` of a
-        node, or as many as jobs take of it.
+        """The same cluster with `gpus` of its devices in use, or enlarged to `gpus` devices. A job
+        uses `each` devices of a node, by default `taken(gpus)`.
 
-        Raises `InputError` where they do not fill whole nodes or the network has no room.
+        Raises `InputError` if the devices do not fill whole nodes or exceed the network.
         """
         each = each or self.taken(gpus)
         if each == self.gpus_per_node:
@@ -86,7 +86,7 @@ class Topology(Placement):
     def shared(self, link: str, rate: float) -> "Topology":
         """The same cluster with `rate` (B/s) of a link's capacity taken by others.
 
-        Raises `InputError` where there is no such link, or nothing of it would be left.
+        Raises `InputError` where there is no such link, or `rate` takes all its capacity.
 
         >>> busy = load("dgx-a100-hdr").shared("node3.nic0", 5e9)
         >>> busy.capacity(("nic-up", 3, 1)) - busy.capacity(("nic-up", 3, 0))
@@ -112,11 +112,11 @@ class Topology(Placement):
 
     @property
     def links(self) -> Iterator[Link]:
-        """All links, one by one; take care not to ask a large cluster."""
+        """All links, one by one, which takes long on a large cluster."""
         return inventory.links(self)
 
     def parse_link(self, text: str) -> Route:
-        """The links that a name stands for: 'node3.nic0' means both ways, 'node3.nic0.up' one.
+        """The links of a name: 'node3.nic0' means both directions, 'node3.nic0.up' only up.
 
         Raises `InputError` for a text that names no link of this cluster.
         """
@@ -153,13 +153,13 @@ class Topology(Placement):
                 return network.bandwidth_of(link)
 
     def latency(self, link: Link) -> float:
-        """Seconds that a link adds to a message; along a route they add up to the whole way."""
+        """Seconds that a link adds to a message; the latency of a route is their sum."""
         part = self._part(link)
         if isinstance(part, ClusterNetwork):
             return part.latency_of(link)
         if isinstance(part, Host):
             return part.latency
-        return part.latency if link[0] == "nvlink" else part.latency / 2  # a port is half of it
+        return part.latency if link[0] == "nvlink" else part.latency / 2  # of two ports
 
     def _part(self, link: Link) -> NodeFabric | ClusterNetwork | Host:
         """The part of the cluster that a link belongs to."""
@@ -197,8 +197,8 @@ def load(
     of_cluster = {k: v for k, v in (overrides or {}).items() if k not in of_device}
     place = catalog.place(path, changed=bool(of_cluster))
     if of_cluster.get("device", data.get("device")) != data.get("device"):
-        data.pop("price", None)  # what others ask for is another device's
-    if "price.hour" in of_cluster:  # nobody else's price any more
+        data.pop("price", None)  # the price in the file is another device's
+    if "price.hour" in of_cluster:  # the file's source is not of this price
         of_cluster = {"price.source": "", "price.date": "", **of_cluster}
     for key, value in of_cluster.items():
         _set(data, key, value, place)

@@ -1,9 +1,9 @@
-"""A worker's step by itself: a model on one device, by one stack, layer by layer.
+"""The step of a worker alone: a model on a device, run by a stack, layer by layer.
 
-Where a worker is a group of GPUs, its step is the program of a whole job of that size. The job is
-laid out as a `[plan]` says (tensor, pipeline, FSDP, expert parallel ...), written as any
-other program, folded and played once; the time, its account and the memory of its fullest GPU are
-those of the worker's step. Every GPU of it then holds a piece of what is shared.
+If a worker is a group of GPUs, its step is the program of a job of that size. A `[plan]` lays the
+job out (tensor, pipeline, FSDP, expert parallel ...), and its program is folded and played once.
+The worker's step takes its time, its account and the memory of its fullest GPU from this play.
+Every GPU of the group then holds a piece of the shared weights.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ from sim.program.operations import Collective, Segment
 
 
 def free(collective: Collective) -> float:
-    """A collective that costs nothing: a worker by itself."""
+    """Seconds of a collective of a worker alone: zero."""
     return 0.0
 
 
@@ -45,8 +45,8 @@ def worker_step(
 ) -> Workload:
     """The step of one GPU with `batch` samples: the job of a single rank, block by block.
 
-    `collective_time` is that of a collective inside the passes (synchronised batch norm). That
-    everybody waits there for the slowest is not counted: they wait that much less at the gradients.
+    `collective_time` gives the seconds of a collective inside the passes (synchronised batch norm).
+    Waiting there for the slowest worker is not counted: it shortens the wait at the gradients.
 
     >>> from sim.hardware import device, stack
     >>> from sim.model.reading import load
@@ -63,7 +63,7 @@ def worker_step(
         precision=plan.precision,
         optimizer=plan.optimizer,
     )
-    device.peak_rate(plan.precision)  # refuses what the device does not have
+    device.peak_rate(plan.precision)  # refuses a precision that the device lacks
     width = float(max(2, BYTES[plan.precision]))
     stored = 0.0
     if isinstance(plan, ServerBased):
@@ -96,7 +96,7 @@ def worker_step(
 
 
 def _layers(seconds: Sequence[float], blocks: Sequence[Block]) -> Iterator[TimedLayer]:
-    """Blocks with the seconds of all forward passes, then of all backward passes in their order."""
+    """Blocks with their `seconds`: all forward passes, then backward passes in order of play."""
     ahead, back = seconds[: len(blocks)], reversed(seconds[len(blocks) :])
     for forward, backward, block in zip(ahead, back, blocks, strict=True):
         shapes = tuple(shape for group in block.parameters for shape in block.shapes(group))
@@ -121,7 +121,7 @@ def _played(
 
 
 def matrices(job: Job) -> tuple[tuple[int, int], ...] | None:
-    """Rows and columns of all weights that are matrices, whatever ranks hold which part of them."""
+    """Rows and columns of all weight matrices, before ranks divide them."""
     whole = Chunk(job.model.row)
     alone = Plan(global_batch=1, microbatch=1, dp=1, precision=job.plan.precision)
     blocks = replace(job, plan=alone, chunks=((whole,),)).blocks(whole)
@@ -132,7 +132,7 @@ def matrices(job: Job) -> tuple[tuple[int, int], ...] | None:
 
 
 def group_step(job: Job, machine: Machine) -> Workload:
-    """The step of a job on a machine of its own, as one worker's."""
+    """The step of a job on its own machine, as the step of a worker."""
     program = training_step(job)
     record = play(program, machine)
     spent = dict(accounts(record)[critical_role(record).index].items())
