@@ -193,18 +193,22 @@ def _awaited(
     steps: ProfiledSteps, n: int, stream: str, before: Mapping[str, Sequence[int]]
 ) -> Iterator[int]:
     """The kernels on other streams that this kernel was made to wait for: on each stream the last
-    kernel launched before the event was recorded, if that is known."""
+    kernel launched before the event was recorded, if that is known. Else it is the last kernel
+    launched before the wait that had ended as this kernel began."""
     launch = steps.launch[n]
     if launch is None:
         return
     earlier = before.get(stream)
     previous = steps.launch[earlier[-1]] if earlier else None
     since = previous["ts"] if previous else steps.begin
+    began = steps.found[n]["ts"] + CLOSE
     for wait in _between(steps.waits, since, launch["ts"]):
         if wait.stream not in (None, stream):
             continue
         for other, kernels in before.items():
-            place = bisect_right(kernels, wait.until, key=steps.asked_for)
+            place = bisect_right(kernels, min(wait.until, wait.moment), key=steps.asked_for)
+            if wait.until == inf:
+                place = bisect_right(kernels, began, hi=place, key=steps.ends.__getitem__)
             if place and other != stream and wait.on in (None, other):
                 yield kernels[place - 1]
 

@@ -369,3 +369,18 @@ def test_the_usual_delay_of_a_device_is_explained(path, kernels, lag, explained)
     assert found.measured == pytest.approx(found.replayed.step_time)
     unexplained = found.replayed.step_time - found.explained
     assert unexplained == close(kernels * lag + 60.0 - explained)
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_kernel_waits_for_a_collective_behind_which_another_was_launched(path, told):
+    """As where parameters are gathered ahead: the trace names no event, and perhaps no stream."""
+    rank = Machine()
+    rank.launch(10.0)
+    rank.reduce(300.0)
+    ended = rank.free[20]
+    rank.reduce(300.0)
+    rank.wait(7, 20, told, (-1, ended))
+    rank.launch(500.0, "gathered")
+    found = replay([rank.write(path)], Changes(kernels=(("nccl", 1.5),)))
+    assert found.explained == pytest.approx(found.measured)
+    assert found.changed.step_time - found.measured == close(150.0)
