@@ -34,7 +34,11 @@ _TYPES = {  # by name here and bytes, what torch and NCCL call them
     ("int8", 1): ("char", "signed char"),
     ("uint8", 1): ("byte", "unsigned char"),
     ("bool", 1): ("bool",),
-    ("fp8", 1): ("float8_e4m3fn", "c10::float8_e4m3fn", "float8_e5m2", "c10::float8_e5m2"),
+    ("fp8", 1): tuple(
+        f"{space}float8_{kind}"
+        for space in ("", "c10::")
+        for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")
+    ),
 }
 DTYPES = {name: dtype for dtype, names in _TYPES.items() for name in names}
 

@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,6 +36,7 @@ from sim.jobs.traces.kineto import (
 from sim.jobs.traces.profiled import CLOSE, DEVICE, Call, ProfiledSteps, RemovedSpans, Wait
 from sim.jobs.traces.rank_trace import Collective, Group, HostSpan, Kernel, RankTrace
 
+_LIBRARY = re.compile("nccl|rccl|msccl", re.IGNORECASE)
 _EXPERTS = re.compile(  # kernels of DeepEP that exchange tokens, or wait for all ranks before it
     r"\b(?:deep_ep|dpsk::ep)::((?:inter|intra)node\w*::\w*(?:dispatch|combine|notify|barrier)\w*)"
 )
@@ -232,7 +233,7 @@ def _collective(
             lacks=lacking(args),
         )  # fmt: skip
     exchange = _EXPERTS.search(event["name"])
-    if "nccl" not in event["name"].lower() and "rccl" not in event["name"].lower() and not exchange:
+    if not _LIBRARY.search(event["name"]) and not exchange:
         return None
     if exchange:
         key = "experts", exchange[1]
@@ -305,11 +306,14 @@ def _cuts(events: Sequence[Event], path: Path) -> list[float]:
     on_host = [e for e in events if e.get("cat") in ("user_annotation", "cpu_op")]
     marks = [e for e in on_host if str(e["name"]).startswith("ProfilerStep#")]
     if marks:
-        begins, end = {e["ts"] for e in marks}, max(e["ts"] + e["dur"] for e in marks)
-        if not end > min(begins):
+        begins: dict[str, float] = {}  # threads may each have a mark of a step
+        for mark in sorted(marks, key=itemgetter("ts")):
+            begins.setdefault(mark["name"], mark["ts"])
+        end = max(e["ts"] + e["dur"] for e in marks)
+        if not end > min(begins.values()):
             fault = f"{marks[0]['name']} lasts no time"
             raise InputError(str(path), fault, "profile a step of training")
-        return [*sorted(begins), end]
+        return [*begins.values(), end]
     times = [
         (e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") in (*DEVICE, *CALLS, "cpu_op")
     ]

@@ -384,3 +384,20 @@ def test_a_kernel_waits_for_a_collective_behind_which_another_was_launched(path,
     found = replay([rank.write(path)], Changes(kernels=(("nccl", 1.5),)))
     assert found.explained == pytest.approx(found.measured)
     assert found.changed.step_time - found.measured == close(150.0)
+
+
+def test_marks_of_several_threads_are_of_one_step(path):
+    rank, marks = ahead()
+    document = json.loads(marked(rank, marks, path).read_text())
+    for event in [e for e in document["traceEvents"] if e["name"].startswith("ProfilerStep")]:
+        document["traceEvents"].append(event | {"ts": event["ts"] + 3.0, "tid": 2})
+    path.write_text(json.dumps(document))
+    found = replay([path])
+    assert (found.steps, found.measured) == (3, close(200.0))
+
+
+def test_kernels_of_msccl_are_collectives(path):
+    rank = Machine()
+    rank.launch(80.0, "mscclKernel_Sum_float_Simple_none", stream=20)
+    seconds = replay([rank.write(path)]).replayed.ranks[0]
+    assert seconds["exposed communication"] == close(80.0)
