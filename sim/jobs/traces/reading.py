@@ -291,11 +291,12 @@ def read(path: Path, removed: str = "") -> RankTrace:
 def _ends(steps: ProfiledSteps, cuts: Sequence[float]) -> tuple[tuple[float, float], int]:
     """When the device ended the first and the last step (s), and how many kernels the first
     launched. A step that is alone follows the kernels that are left over from the step before it.
-    Without them, or where a step has no kernels or the first ended last, that is 0 kernels."""
+    Without them, or where a step has no kernels or the first ended last, that is 0 kernels. So it
+    is without a device: a host lags behind nothing."""
     places = [*(bisect_left(steps.moments, cut) for cut in cuts[:-1]), len(steps.found)]
     lead = places[len(cuts) > 2] if all(here < there for here, there in pairwise(places)) else 0
     first, last = max(steps.ends[:lead], default=inf), max(steps.ends, default=steps.end)
-    if not first < last:
+    if not steps.on_device or not first < last:
         first, last, lead = steps.end, max(last, steps.end), 0
     return ((first - steps.begin) * 1e-6, (last - steps.begin) * 1e-6), lead
 
@@ -323,6 +324,8 @@ def _cuts(events: Sequence[Event], path: Path) -> list[float]:
         )
     begin = min(begin for begin, _ in times)
     updates = _updates(on_host)
+    if updates and not any(e.get("cat") in DEVICE for e in events):
+        return updates
     return [begin, *updates] if updates else [begin, max(end for _, end in times) + CLOSE]
 
 

@@ -401,3 +401,24 @@ def test_kernels_of_msccl_are_collectives(path):
     rank.launch(80.0, "mscclKernel_Sum_float_Simple_none", stream=20)
     seconds = replay([rank.write(path)]).replayed.ranks[0]
     assert seconds["exposed communication"] == close(80.0)
+
+
+def test_a_host_without_a_device_lags_behind_nothing(path):
+    """All marked steps count; of steps that optimizers end, the first begins with the trace."""
+    rank = Machine()
+    rank.think(500.0)
+    for us in (100.0, 200.0, 300.0):
+        rank.op("aten::mm", us)
+        rank.think(us)
+        rank.add("user_annotation", "Optimizer.step#SGD.step", rank.now - 1.0, 1.0, tid=1)
+    rank.write(path)
+    rewritten(path, lambda document: {"traceEvents": document["traceEvents"][:-1]})
+    found = replay([path])
+    assert (found.steps, found.measured, found.replayed.step_time) == (
+        2,
+        close(250.0),
+        close(250.0),
+    )
+    rank.write(path, steps=3)
+    found = replay([path])
+    assert (found.steps, found.measured) == (3, close(1100.0 / 3))
