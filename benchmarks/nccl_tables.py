@@ -1,10 +1,13 @@
 """Published nccl-tests runs as measured collectives: what was measured, and on which fabric."""
 
+import gzip
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from csv import DictReader
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from statistics import median
 
 from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective
 from sim.collectives.cable_rings import DGX1
@@ -19,6 +22,7 @@ GB = 1e9
 V100 = Interconnect(generation="volta", gpus_per_node=8, port_bandwidth=150 * GB)
 A100 = Interconnect(generation="ampere", gpus_per_node=8, port_bandwidth=300 * GB)
 H100 = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450 * GB, nvls=True)
+B200 = Interconnect(generation="blackwell", gpus_per_node=8, port_bandwidth=900 * GB, nvls=True)
 GPUS = {"V100": V100, "A100": A100, "H100": H100}
 CUBE_MESH = replace(V100, mesh=DGX1, cable_bandwidth=25 * GB)
 
@@ -37,17 +41,50 @@ NETWORKS = {
 NICS_IN_USE = {"a100_aws_p4d_issue527": 3}
 
 
+# aiconfigurator's systems, whose sizes are elements of a type.
+SYSTEMS = {
+    "a100_sxm": A100, "h100_sxm": H100, "h200_sxm": H100, "b200_sxm": B200, "gb200": B200
+}  # fmt: skip
+WIDTHS = {"half": 2, "int8": 1}
+
+
 def read(
-    nccl_tests: Path, node_all_reduce: Path
+    nccl_tests: Path, node_all_reduce: Path, by_system: Path | None = None
 ) -> tuple[list[MeasuredCollective], dict[str, str]]:
     """All that can be used, and by table why the others cannot."""
     skipped: dict[str, str] = {}
     published = list(_published(_rows(nccl_tests), skipped))
-    return [*published, *_within_a_node(_rows(node_all_reduce))], skipped
+    found = [*published, *_within_a_node(_rows(node_all_reduce))]
+    return found + (_by_system(_rows(by_system)) if by_system else []), skipped
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    return list(DictReader(StringIO(reads.text(path))))
+    content = reads.content(path)
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    return list(DictReader(StringIO(content.decode())))
+
+
+def _by_system(rows: list[dict[str, str]]) -> list[MeasuredCollective]:
+    """A table for each system, kind and number of GPUs; calls of one size take their median."""
+    times: defaultdict[tuple[str, str, int, float], list[float]] = defaultdict(list)
+    for row in rows:
+        kind = row["op_name"].replace("alltoall", "all_to_all")
+        size = float(row["message_size"]) * WIDTHS[row["nccl_dtype"]]
+        if row["system"] in SYSTEMS and float(row["latency"]):
+            key = (row["system"], kind, int(row["num_gpus"]), size)
+            times[key].append(float(row["latency"]) * 1e-3)
+    return [
+        MeasuredCollective(
+            table=f"{system} {kind} {gpus}",
+            kind=kind_named(kind, system),
+            size=size,
+            shape=GroupShape(ranks=gpus),
+            interconnect=SYSTEMS[system],
+            time=median(every),
+        )
+        for (system, kind, gpus, size), every in sorted(times.items())
+    ]
 
 
 def _published(rows: list[dict[str, str]], skipped: dict[str, str]) -> Iterator[MeasuredCollective]:

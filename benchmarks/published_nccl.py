@@ -1,6 +1,6 @@
 """Fit the constants of topologies/backends/nccl.toml to published nccl-tests, and print the errors.
 
-    python -m benchmarks.published_nccl TABLE.csv TABLE.csv --fit
+    python -m benchmarks.published_nccl TABLE.csv TABLE.csv [TABLE.csv.gz] --fit
 
 Every other size of each table is fitted, the sizes between them are kept out; the printed errors
 are of those alone, if a table has any. The steps follow the hardware: first what one node shows of
@@ -21,20 +21,43 @@ from sim.analysis.calibration.fitting.measured_collectives import (
     alternate,
     tables,
 )
-from sim.analysis.calibration.fitting.nccl import HOPS, RING, FitStep, fitted, predictor
+from sim.analysis.calibration.fitting.nccl import (
+    ALL_TO_ALL,
+    BULK,
+    HOPS,
+    NVLS,
+    RING,
+    STEPS_OF_RING,
+    FitStep,
+    fitted,
+    predictor,
+)
 from sim.collectives.libraries.nccl_constants import NcclConstants
 from sim.config import catalog
 
+ALL, REST = ("all_to_all",), ("all_reduce", "all_gather", "reduce_scatter")
+
+
+def of_systems(kinds: Sequence[str], *systems: str) -> tuple[str, ...]:
+    """The tables of aiconfigurator's systems that have these kinds of collectives."""
+    return tuple(f"{system} {kind} {n}" for system in systems for kind in kinds for n in (2, 4, 8))
+
+
+_A100 = ("a100_node_vtrain", *of_systems(REST, "a100_sxm"))
+_H100 = ("h100_8gpu_dgxc", "h100_8gpu_aws_p5_batch", *of_systems(REST, "h100_sxm", "h200_sxm"))
+_B200 = of_systems(REST, "b200_sxm", "gb200")
 STEPS = (
     FitStep(tables=("v100_node_vtrain",), node="volta", of_node=RING),
-    FitStep(tables=("a100_node_vtrain",), node="ampere", of_node=(*RING, "touch")),
+    FitStep(tables=_A100, node="ampere", of_node=BULK, above=2.0**23),
+    FitStep(tables=_A100, node="ampere", of_node=STEPS_OF_RING, most=2.0**23),
+    FitStep(tables=of_systems(ALL, "a100_sxm"), node="ampere", of_node=ALL_TO_ALL),
+    FitStep(tables=_H100, node="hopper", of_node=(*STEPS_OF_RING, *BULK, *NVLS)),
+    FitStep(tables=of_systems(ALL, "h100_sxm", "h200_sxm"), node="hopper", of_node=ALL_TO_ALL),
+    FitStep(tables=_B200, node="blackwell", of_node=(*STEPS_OF_RING, *BULK, *NVLS)),
     FitStep(
-        tables=("h100_8gpu_dgxc", "h100_8gpu_aws_p5_batch"),
-        node="hopper",
-        of_node=(
-            *("launch", "hop.ll", "hop.ll128", "keeps.ll", "keeps.ll128"),
-            *("nvls", "nvls_hop", "nvls_fill.time", "nvls_fill.half"),
-        ),
+        tables=of_systems(ALL, "b200_sxm", "gb200"),
+        node="blackwell",
+        of_node=(*ALL_TO_ALL, "channel"),
     ),
     FitStep(
         tables=(
@@ -110,9 +133,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(prog="python -m benchmarks.published_nccl", description=__doc__)
     parser.add_argument("nccl_tests", type=Path)
     parser.add_argument("node_all_reduce", type=Path)
+    parser.add_argument("by_system", type=Path, nargs="?", help="aiconfigurator_nccl.csv.gz")
     parser.add_argument("--fit", action="store_true", help="fit before the errors are printed")
     options = parser.parse_args(arguments)
-    collectives, skipped = read(options.nccl_tests, options.node_all_reduce)
+    collectives, skipped = read(options.nccl_tests, options.node_all_reduce, options.by_system)
     constants = asdict(catalog.load("topologies/backends", "nccl", NcclConstants))
     if options.fit:
         constants = fitted(constants, collectives, STEPS)

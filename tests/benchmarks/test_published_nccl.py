@@ -76,11 +76,11 @@ def test_a_table_whose_log_shows_fewer_nics_has_fewer(tmp_path: Path) -> None:
 
 def test_fit_recovers_a_constant_that_was_spoiled() -> None:
     spoiled = deepcopy(CONSTANTS)
-    spoiled["node"]["hopper"]["nvls"] *= 0.8
-    step = FitStep(tables=("t",), node="hopper", of_node=("nvls",))
+    spoiled["node"]["hopper"]["ring"] *= 0.9
+    step = FitStep(tables=("t",), node="hopper", of_node=("ring",))
     recovered = fitted(spoiled, generated(), [step])
-    assert recovered["node"]["hopper"]["nvls"] == pytest.approx(
-        CONSTANTS["node"]["hopper"]["nvls"], rel=0.01
+    assert recovered["node"]["hopper"]["ring"] == pytest.approx(
+        CONSTANTS["node"]["hopper"]["ring"], rel=0.01
     )
 
 

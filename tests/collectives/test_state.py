@@ -39,7 +39,7 @@ def gathered(size: float, gpus: int, seconds: float) -> MeasuredBandwidth:
 def test_what_the_library_says_already_changes_nothing() -> None:
     well = machine(())
     measured = tuple(gathered(2**30, n, duration(well, "all_gather", 2**30, n)) for n in GPUS)
-    assert machine(measured).state == HEALTHY
+    assert machine(measured).state.share == pytest.approx(HEALTHY.share, rel=1e-12)
 
 
 def test_what_is_quicker_than_the_library_changes_nothing() -> None:

@@ -35,6 +35,7 @@ MEMORY_PASSES = 3.0
 # Payload of a step of LL: 512 threads have 8 lines of 16 bytes each, half of them flags (NCCL 2.19,
 # src/init.cc, computeBuffSizes, and src/enqueue.cc: chunks of LL are half a step of the buffer).
 LL_CHUNK = 512 * 8 * 16 / 2
+LL_OF_PEERS = 2.0**14  # bytes of a message, above which it goes by Simple (NCCL_P2P_LL_THRESHOLD)
 LL_OF_RING, LL_OF_TREE = 1.0 / 2.0, 1.0 / 3.8  # of Simple's bandwidth (src/graph/tuning.cc)
 MOST_OF_A_CHANNEL = 32 * 2.0**19  # bytes of a message, see `_of_channels`
 
@@ -196,9 +197,13 @@ def _along(nccl_call: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
     if protocol == "simple":
         latency += nccl_call.node.fill.seconds(nccl_call.call.size)
     if loads.port:
-        turns = 2 if nccl_call.call.kind == "all_reduce" else 1
-        loads = LevelLoads(port=loads.port + turns * nccl_call.node.touch, nic=loads.nic)
+        loads = _with_own_part(nccl_call, loads, nccl_call.node.touch)
     return nccl_call.cost(name, protocol, loads, nccl_call.node.ring * nccl_call.cabled, latency)
+
+
+def _with_own_part(nccl_call: NcclCall, loads: LevelLoads, touch: float) -> LevelLoads:
+    """A rank's own part, S/n, is copied to its result beside what it sends."""
+    return LevelLoads(port=loads.port + touch / nccl_call.call.shape.ranks, nic=loads.nic)
 
 
 def _tree(nccl_call: NcclCall, protocol: NcclProtocol) -> CallCost:
@@ -230,33 +235,43 @@ def _nvls(nccl_call: NcclCall) -> CallCost:
 def _peer(nccl_call: NcclCall, name: str) -> CallCost:
     """Grouped sends and receives, including all-to-all, go straight to their peers; routed items
     are passed on within nodes (DeepEP)."""
-    loads, steps = on_levels(name, nccl_call.call.kind, nccl_call.call.shape)
-    share = nccl_call.node.peer
-    if nccl_call.call.routed is not None:
-        name, loads = "relayed", relayed.loads(nccl_call.call.routed, nccl_call.call.shape)
-        share = nccl_call.node.relay or share
-    latency = nccl_call.latency(steps, "simple")
+    call, node = nccl_call.call, nccl_call.node
+    loads, steps = on_levels(name, call.kind, call.shape)
+    message = call.size if call.kind == "point_to_point" else call.size / call.shape.ranks
+    protocol: NcclProtocol = "ll" if message <= LL_OF_PEERS and call.routed is None else "simple"
+    latency, share = nccl_call.latency(steps, protocol), node.peer
+    if call.routed is not None:
+        name, loads = "relayed", relayed.loads(call.routed, call.shape)
+        share = node.relay or share
+    elif call.kind == "all_to_all" and loads.port and node.all_to_all:
+        loads = _with_own_part(nccl_call, loads, node.all_to_all.touch)
+        latency += node.all_to_all.fill.seconds(call.size)
+        share = node.all_to_all.share
     return nccl_call.cost(name, "simple", loads, min(share, _of_channels(nccl_call)), latency)
 
 
 def _of_channels(nccl_call: NcclCall) -> float:
-    """The share of a port's bandwidth that the channels of a message within a node carry.
+    """The share of a port's bandwidth that the channels of messages within a node carry.
 
     A communicator's channels, rounded up to a power of two, are divided among its ranks. A message
     doubles its channels while each carries more than 32 chunks of 512 KiB, up to four ranks a
     channel (NCCL 2.18, src/enqueue.cc, scheduleP2pTasksToPlan, and src/graph/paths.cc,
     ncclTopoComputeP2pChannels). A communicator larger than a node has two channels for each peer.
+    In an all-to-all every rank has n - 1 messages of S/n at a time.
     """
     call, node = nccl_call.call, nccl_call.node
-    if call.kind != "point_to_point" or call.shape.nodes > 1 or not node.channel:
+    if call.shape.nodes > 1 or not node.channel:
         return 1.0
+    alone = call.kind == "point_to_point"
+    among, peers = (call.among, 1) if alone else (call.shape.ranks, call.shape.ranks - 1)
+    message = call.size if alone else call.size / call.shape.ranks
     every = 1 << (node.channels - 1).bit_length()
-    few, many = max(every // call.among, 1), max(min(4 * every // call.among, every), 1)
-    if call.among > call.interconnect.gpus_per_node:
+    few, many = max(every // among, 1), max(min(4 * every // among, every), 1)
+    if among > call.interconnect.gpus_per_node:
         few = many = PER_NIC
-    while call.size / few > MOST_OF_A_CHANNEL and 2 * few <= many:
+    while message / few > MOST_OF_A_CHANNEL and 2 * few <= many:
         few *= 2
-    return few * node.channel / call.interconnect.port_bandwidth
+    return min(few * peers, every) * node.channel / call.interconnect.port_bandwidth
 
 
 C = TypeVar("C")

@@ -50,19 +50,30 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllToAll:
+    """What an all-to-all in a node makes of a port: the `share` of the line rate that it reaches,
+    the `touch` of a rank's own part (bytes sent for each byte of it), and how it fills."""
+
+    share: float
+    touch: float = 0.0
+    fill: Fill = Fill()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstants:
     """A GPU generation: what its SMs and NVLink make of the line rate of a port.
 
     `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
     fractions of the line rate in the Simple protocol (`relay` that of kernels which pass routed
-    items on, DeepEP's; as `peer` unless given), of which `keeps` (`tree_keeps`) remains in
-    the others; `touch` is what a ring's members read and write in one turn in addition to what they
-    send, in bytes for each byte of the buffer; `channels` how many CTAs a kernel has within a node,
-    each with an SM to itself; `channel` what each of them carries of a message (B/s), where it is
-    known; `ll_most` is the bus bandwidth that LL reaches on one, two and more nodes, where `keeps`
-    of LL is that of small messages. The steps were measured between ports about
-    `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes them
-    longer or shorter.
+    items on, DeepEP's; as `peer` unless given), of which `keeps` (`tree_keeps`) remains in the
+    others; `touch` is what a ring's members read and write of their own part of the buffer in
+    addition to what they send, in bytes sent for each byte of it; `all_to_all` are all-to-alls
+    where they were measured, as good as `peer` otherwise; `channels` how many CTAs a kernel has
+    within a node, each with an SM to itself; `channel` what each of them carries of a message
+    (B/s), where it is known; `ll_most` is the bus bandwidth that LL reaches on one, two and more
+    nodes, where `keeps` of LL is that of small messages. The steps were measured between ports
+    about `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes
+    them longer or shorter.
     """
 
     launch: Seconds
@@ -75,6 +86,7 @@ class NodeConstants:
     peer: float
     relay: float | None = None
     touch: float = 0.0
+    all_to_all: AllToAll | None = None
     channels: int = 0
     channel: BytesPerSecond = 0.0
     ll_most: tuple[BytesPerSecond, ...] = ()

@@ -85,7 +85,18 @@ def best(
     return with_values(minimised(errors, start, ceilings, pull=PULL, scale=0.05, evaluations=100))
 
 
-_FREE_KEYS = ("launch", "message", "time", "half", "touch", "nvls_hop", "near", "far", "cache")
+_FREE_KEYS = (
+    "launch",
+    "message",
+    "time",
+    "half",
+    "touch",
+    "channel",
+    "nvls_hop",
+    "near",
+    "far",
+    "cache",
+)
 
 
 def _ceiling(path: str) -> float:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TypeVar
 
 from sim.analysis.calibration.fitting.constants import Predict, Tree, best
 from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective, alternate
 from sim.collectives.libraries.nccl import Nccl
 from sim.collectives.libraries.nccl_constants import (
+    AllToAll,
     Fill,
     NcclConstants,
     NetworkConstants,
@@ -19,13 +21,16 @@ from sim.collectives.libraries.nccl_constants import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitStep:
-    """Constants that are fitted together, and the tables that show them."""
+    """Constants that are fitted together, and the tables that show them, of calls `above` a size
+    (bytes) and up to `most`."""
 
     tables: tuple[str, ...]
     node: str = ""
     of_node: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     of_network: tuple[str, ...] = ()
+    above: float = 0.0
+    most: float = inf
 
     @property
     def paths(self) -> list[str]:
@@ -35,6 +40,10 @@ class FitStep:
 
 
 RING = ("launch", "hop.ll128", "hop.simple", "keeps.ll128", "ring", "fill.time", "fill.half")
+BULK = ("ring", "touch", "fill.time", "fill.half")
+STEPS_OF_RING = ("launch", "hop.ll", "hop.ll128", "hop.simple", "keeps.ll", "keeps.ll128")
+NVLS = ("nvls", "nvls_hop", "nvls_fill.time", "nvls_fill.half")
+ALL_TO_ALL = tuple(f"all_to_all.{key}" for key in ("share", "touch", "fill.time", "fill.half"))
 HOPS = ("launch", "hop.ll", "hop.ll128", "hop.simple")
 
 
@@ -46,7 +55,7 @@ def fitted(
         shown = [
             collective
             for collective in alternate(collectives, 0)
-            if collective.table in step.tables
+            if collective.table in step.tables and step.above < collective.size <= step.most
         ]
         constants = best(constants, step.paths, shown, predictor)
     return constants
@@ -83,9 +92,13 @@ _INNER = {
     "tree_keeps": PerProtocol,
     "fill": Fill,
     "nvls_fill": Fill,
+    "all_to_all": lambda share, touch=0.0, fill=None: AllToAll(
+        share=share, touch=touch, fill=Fill(**(fill or {}))
+    ),
 }
 
 
 def _typed(kind: Callable[..., C], table: Tree) -> C:
-    inner = {key: _INNER[key](**table[key]) for key in table.keys() & _INNER.keys()}
+    given = [key for key in table.keys() & _INNER.keys() if table[key] is not None]
+    inner = {key: _INNER[key](**table[key]) for key in given}
     return kind(**{**table, **inner})
