@@ -31,6 +31,7 @@ ANSWERS = {
     "replay": "sim.jobs.traces.replay:Replay",
     "measure": "sim.analysis.calibration.training.comparison:JobComparison",
     "validate": "sim.analysis.validation.answer:Validation",
+    "validate-parts": "sim.analysis.validation.parts:PartValidation",
 }
 
 

@@ -10,6 +10,7 @@ import hashlib
 import os
 import stat
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,11 +69,29 @@ def content(path: Path, *, where: str = "", most: int = MOST) -> bytes:
     return data
 
 
-def text(path: Path, *, where: str = "", errors: str = "strict", most: int = MOST) -> str:
-    """The same as text, with the ends of lines that Python has and no byte order mark. Raises
-    `InputError` for what is not UTF-8, too."""
+def unpacked(data: bytes, where: str, remedy: str = "take the whole file") -> bytes:
+    """What a gzip file holds; other data as they are. Raises `InputError` for a file that is cut
+    short or holds more than is read of any file."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    unpacker = zlib.decompressobj(wbits=31)
     try:
-        found = content(path, where=where, most=most).decode("utf-8-sig", errors)
+        whole = unpacker.decompress(data, MOST)
+    except zlib.error:
+        raise InputError(where, "is not a whole gzip file", remedy) from None
+    if unpacker.unconsumed_tail:
+        raise InputError(where, f"unpacks to more than {MOST >> 20} MiB", remedy)
+    if not unpacker.eof:
+        raise InputError(where, "is not a whole gzip file", remedy)
+    return whole
+
+
+def text(path: Path, *, where: str = "", errors: str = "strict", most: int = MOST) -> str:
+    """The same as text, unpacked, with the ends of lines that Python has and no byte order mark.
+    Raises `InputError` for what is not UTF-8, too."""
+    try:
+        data = unpacked(content(path, where=where, most=most), where or str(path))
+        found = data.decode("utf-8-sig", errors)
     except UnicodeDecodeError:
         raise InputError(where or str(path), "is not UTF-8 text", "save it as UTF-8") from None
     return found.replace("\r\n", "\n").replace("\r", "\n")

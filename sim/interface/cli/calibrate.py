@@ -101,15 +101,17 @@ def import_(
     from sim.interface.formats import any_format
     from sim.interface.views import readings as shown
 
-    origin = {**_pairs("--note", note), "files": ", ".join(file.name for file in files)}
+    origin = {**options.pairs("--note", note), "files": ", ".join(file.name for file in files)}
     if device:
-        kinds = _pairs("--kind", kind)
-        return kernels_of(files, out, device, _pairs("--rows", rows), kinds, precision, origin)
+        kinds = options.pairs("--kind", kind)
+        return kernels_of(
+            files, out, device, options.pairs("--rows", rows), kinds, precision, origin
+        )
     if topology is not None:
         fabric_of(topology)
 
     readings: list[OperationTime] = []
-    wanted = _pairs("--rows", rows)
+    wanted = options.pairs("--rows", rows)
     try:
         for reading in chain.from_iterable(any_format.read(file, wanted) for file in files):
             readings.append(reading)  # noqa: PERF402 - what came before an error is kept
@@ -123,14 +125,6 @@ def import_(
     if out is None or out.suffix != ".toml":
         return _keep(readings, out)
     _fitted(readings, origin, out, topology)
-
-
-def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
-    """The KEY=VALUE of an option. Raises `InputError`."""
-    for text in given:
-        if not all(text.partition("=")):
-            raise InputError(option, f"{text!r} is not KEY=VALUE", "write both, = between them")
-    return dict(text.split("=", 1) for text in given)
 
 
 def kernels_of(

@@ -166,3 +166,11 @@ def title(name: str) -> str:
     if path.name == "config.json":
         return path.resolve().parent.name
     return path.stem if path.suffix in (".toml", ".json") else path.name
+
+
+def pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    """The KEY=VALUE of an option. Raises `InputError`."""
+    for text in given:
+        if not all(text.partition("=")):
+            raise InputError(option, f"{text!r} is not KEY=VALUE", "write both, = between them")
+    return dict(text.split("=", 1) for text in given)

@@ -12,6 +12,7 @@ from sim.interface.cli import options
 from sim.interface.cli.files import Form, answers, output, wrote
 
 if TYPE_CHECKING:
+    from sim.analysis.validation.parts import PartValidation
     from sim.analysis.validation.validate import ValidatedTable
 
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     epilog=options.examples(
         "sim validate korthikanti --picture errors.png",
         "sim validate mine.csv --coverage --rows rows.csv",
+        "sim validate --kernels gemm.csv --as h100-80gb-sxm --only framework=trtllm",
+        "sim validate --collectives nccl.csv --on dgx-h100-ndr",
     )
 )
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
@@ -31,6 +34,13 @@ if TYPE_CHECKING:
 @click.option("--at-most", type=options.COUNT, help="Rows of a table, evenly spread.")
 @click.option(
     "--stack-of", multiple=True, metavar="SOFTWARE=STACK", help="Run rows of software by a stack."
+)
+@click.option("--kernels", is_flag=True, help="The tables are kernels, of the device of --as.")
+@click.option("--as", "device", default="", metavar="DEVICE", help="Where kernels were measured.")
+@click.option("--collectives", is_flag=True, help="The tables are collectives, --on a topology.")
+@click.option("--on", "topology", default="", metavar="TOPOLOGY", help="Where collectives were.")
+@click.option(
+    "--only", multiple=True, metavar="COLUMN[!]=VALUE", help="Only these rows of kernels' tables."
 )
 @options.SETTINGS
 @options.JOBS
@@ -45,6 +55,11 @@ def validate(
     ablation: bool,
     at_most: int | None,
     stack_of: tuple[str, ...],
+    kernels: bool,
+    device: str,
+    collectives: bool,
+    topology: str,
+    only: tuple[str, ...],
     settings: tuple[str, ...],
     jobs: options.Jobs,
     form: Form,
@@ -52,12 +67,17 @@ def validate(
 ) -> None:
     """Hold predictions against measured runs.
 
-    A TABLE is a name of measurements/ or a CSV; all of measurements/ without any.
+    A TABLE is a name of measurements/ or a CSV; all of measurements/ without any. With --kernels
+    or --collectives it is a table of parts of a step.
     """
     from sim.analysis.validation import rows as rows_file
     from sim.analysis.validation import spread as spread_file
     from sim.analysis.validation.answer import validate as validated
 
+    if kernels or collectives:
+        _refuse_half_asked(tables, kernels, device, collectives, topology)
+        form.show(_parts(tables, device, topology, options.pairs("--only", only), settings))
+        return
     if ablation:
         _ablate(tables, at_most, jobs, form)
         return
@@ -78,6 +98,34 @@ def validate(
             write(answer.tables, path)
             wrote(path)
     form.show(answer)
+
+
+def _parts(
+    tables: tuple[str, ...],
+    device: str,
+    topology: str,
+    only: dict[str, str],
+    settings: tuple[str, ...],
+) -> "PartValidation":
+    from sim.analysis.validation.parts import validate_collectives, validate_kernels
+
+    if topology:
+        return validate_collectives(*tables, topology=topology, only=only, settings=settings)
+    return validate_kernels(*tables, device=device, only=only)
+
+
+def _refuse_half_asked(
+    tables: tuple[str, ...], kernels: bool, device: str, collectives: bool, topology: str
+) -> None:
+    option = "--kernels" if kernels else "--collectives"
+    if kernels and collectives:
+        raise InputError(option, "and --collectives are two questions", "ask one at a time")
+    if not tables:
+        raise InputError(option, "needs a table", f"name it: sim validate {option} TABLE.csv")
+    if kernels and (topology or not device):
+        raise InputError(option, "needs the device they ran on", "name it: --as h100-80gb-sxm")
+    if collectives and (device or not topology):
+        raise InputError(option, "needs the cluster they ran on", "name it: --on dgx-h100-ndr")
 
 
 def _pair(text: str) -> tuple[str, str]:

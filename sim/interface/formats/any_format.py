@@ -13,7 +13,7 @@ from sim.jobs.traces.operation_times import OperationTime
 def read(path: Path, wanted: Mapping[str, str] | None = None) -> Iterator[OperationTime]:
     """The readings of a file; of a table, the `wanted` rows. Raises `InputError` naming the line at
     which the file is cut short."""
-    if path.suffix == ".csv":
+    if path.name.endswith((".csv", ".csv.gz")):
         return collective_tables.read(path, wanted or {})
     if wanted:
         raise InputError(str(path), "has no columns to choose rows by", "leave out --rows")

@@ -1,12 +1,13 @@
 """Tables of measured collectives, one a row, by their columns:
 
-collective              kind of collective; where the column is missing, the file's name says it
-gpus, workers           ranks
+collective, op_name     kind of collective; where the column is missing, the file's name says it
+gpus, workers, num_gpus ranks
 nodes                   nodes that they are on, or devices_per_node; 1 otherwise
-size_bytes, bytes       as nccl-tests counts them
-time_us, oop_time_us, ip_time_us, median_ms, time_ms, seconds
+size_bytes, bytes       as nccl-tests counts them; or message_size, elements of nccl_dtype
+time_us, oop_time_us, ip_time_us, median_ms, time_ms, latency (ms), seconds
                         every filled one is a reading
-busbw_GBs               where no time is stated: bus bandwidth (nccl-tests, PERFORMANCE.md)
+busbw_GBs, oop_busbw_GBs, ip_busbw_GBs
+                        where no time is stated: bus bandwidth (nccl-tests, PERFORMANCE.md)
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,17 +31,19 @@ _KINDS = {
 }
 UNITS = {
     **dict.fromkeys(("time_us", "oop_time_us", "ip_time_us"), 1e-6),
-    **dict.fromkeys(("median_ms", "time_ms"), 1e-3),
+    **dict.fromkeys(("median_ms", "time_ms", "latency"), 1e-3),
     "seconds": 1.0,
 }
+_BUS = ("busbw_GBs", "oop_busbw_GBs", "ip_busbw_GBs")
+_WIDTHS = {"int8": 1, "half": 2, "bfloat16": 2, "float": 4}  # bytes of an element
 
 
 def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
     """The readings of the `wanted` rows. Raises `InputError`."""
     for row in tables.only(tables.rows(path), wanted):
-        kind = _kind(row.cells.get("collective") or path.stem)
-        ranks = number(row, ("workers", "gpus"))
-        size = number(row, ("size_bytes", "bytes"))
+        kind = _kind(row.cells.get("collective") or row.cells.get("op_name") or path.stem)
+        ranks = number(row, ("workers", "gpus", "num_gpus"))
+        size = number(row, ("size_bytes", "bytes")) or _of_elements(row)
         if not kind or not ranks or not size:
             lacks = "collective" if not kind else "gpus" if not ranks else "size_bytes"
             fault, remedy = (
@@ -57,6 +60,12 @@ def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
             )  # fmt: skip
 
 
+def _of_elements(row: Row) -> float:
+    """Bytes of a message whose elements are counted, 0 where they are not."""
+    width = _WIDTHS.get(row.cells.get("nccl_dtype", ""), 0)
+    return width * (number(row, ("message_size",)) or 0.0)
+
+
 def _kind(text: str) -> str:
     """
     >>> _kind("send_recv"), _kind("vtrain_node_allreduce")
@@ -69,7 +78,7 @@ def _kind(text: str) -> str:
 def _seconds(row: Row, kind: str, ranks: float, size: float) -> Iterator[float]:
     """The times of a row, or the time that follows from its bus bandwidth."""
     times = [time * unit for name, unit in UNITS.items() if (time := number(row, (name,)))]
-    if not times and (bandwidth := number(row, ("busbw_GBs",))):
+    if not times and (bandwidth := number(row, _BUS)):
         factor = bus_factor(kind_named(kind, row.where), int(ranks))
         times = [factor * size / (bandwidth * 1e9)]
     yield from times

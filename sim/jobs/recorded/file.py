@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import zlib
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields
 from math import prod
@@ -65,7 +64,7 @@ def read(path: Path) -> tuple[Recording, ...]:
     """The recordings of a file, one per pipeline stage; an execution trace of PyTorch becomes a
     recording. Raises `InputError` for any other file; nothing of it is run."""
     where = str(path)
-    data = _unpacked(reads.content(path), where)
+    data = reads.unpacked(reads.content(path), where, _REMEDY)
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -106,21 +105,6 @@ def _check_operands(operator: Operator, where: str) -> None:
         raise InputError(
             where, f"{operator.name[:_SHOWN]!a} has a tensor beyond any memory", _REMEDY
         )
-
-
-def _unpacked(data: bytes, where: str) -> bytes:
-    if data[:2] != b"\x1f\x8b":
-        return data
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        whole = unpacker.decompress(data, reads.MOST)
-    except zlib.error:
-        raise InputError(where, "is not a whole gzip file", _REMEDY) from None
-    if not unpacker.eof and not unpacker.unconsumed_tail:
-        raise InputError(where, "is not a whole gzip file", _REMEDY)
-    if unpacker.unconsumed_tail:
-        raise InputError(where, f"unpacks to more than {reads.MOST >> 20} MiB", _REMEDY)
-    return whole
 
 
 def _with_memory(recording: Recording, rows: Any, where: str) -> Recording:

@@ -2,10 +2,13 @@
 tables with a kernel a row, by their columns:
 
     m, n, k                 a product of (m, k) by (k, n); groups or batch of them, 1 otherwise
+    isl, num_heads, head_dim, num_key_value_heads, batch_size, window_size
+                            fused attention of whole sequences; causal where kv heads are stated
     op                      otherwise: the kind of a memory-bound kernel ...
     bytes, min_bytes        ... and what it reads and writes; rows without are left out
-    precision               of the operands, where it is not the same for all
-    seconds, median_ms, time_ms, time_us, median_us
+    precision, gemm_dtype, attn_dtype
+                            of the operands, where it is not the same for all
+    seconds, median_ms, time_ms, latency_ms, time_us, median_us
                             the first that is filled
 
 A kernel that stands in several rows takes their median. Of products and of sizes of a kind as many
@@ -16,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import cast
 
 from sim.analysis.calibration.fitting.device_profile import traced
 from sim.analysis.calibration.timing.kernel_suite import EVERY, size_kept_out
@@ -26,13 +30,16 @@ from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.measurements import Measurement
 from sim.jobs.traces.kineto import events_of
 from sim.jobs.traces.kineto_operators import HostCall, host_calls, products
-from sim.model.kernels import BYTES, Gemm, Kernel, MemoryBound
+from sim.model.kernels import BYTES, Attention, Gemm, Kernel, MemoryBound, Precision
 
 _UNITS = {
     "seconds": 1.0,
-    **dict.fromkeys(("median_ms", "time_ms"), 1e-3),
+    **dict.fromkeys(("median_ms", "time_ms", "latency_ms"), 1e-3),
     **dict.fromkeys(("time_us", "median_us"), 1e-6),
 }
+_PRECISIONS = {
+    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "nvfp4": "fp4"
+}  # fmt: skip
 
 
 def read(
@@ -58,7 +65,7 @@ def read(
             calls += host_calls(events)
             timed: Iterable[tuple[Kernel, float]] = products(events)
         else:
-            timed = _rows(path, wanted, kinds, precision)
+            timed = timed_rows(path, wanted, kinds, precision)
         for kernel, seconds in timed:
             times[kernel].append(seconds)
     if not times:
@@ -67,9 +74,10 @@ def read(
     return list(_kept_out(times)), traced(calls)
 
 
-def _rows(
+def timed_rows(
     path: Path, wanted: Mapping[str, str], kinds: Mapping[str, str], precision: str
 ) -> Iterator[tuple[Kernel, float]]:
+    """The kernels of a table with their seconds, a row each. Raises `InputError`."""
     for row in tables.only(tables.rows(path), wanted):
         kernel = _kernel(row, kinds, precision)
         if kernel is not None:
@@ -80,11 +88,11 @@ def _kernel(row: Row, kinds: Mapping[str, str], precision: str) -> Kernel | None
     sizes = [number(row, (name,)) for name in "mnk"]
     if "k" in row.cells and all(sizes):
         m, n, k = (int(size or 0) for size in sizes)
-        of = row.cells.get("precision") or precision
-        if of not in BYTES:
-            raise InputError(row.where, f"no precision {of!r}", f"one of {', '.join(BYTES)}")
         batch = int(number(row, ("batch", "groups")) or 1)
-        return Gemm(name="forward", m=m, n=n, k=k, batch=batch, precision=of)  # type: ignore[arg-type]
+        of = _precision(row, precision)
+        return Gemm(name="forward", m=m, n=n, k=k, batch=batch, precision=of)
+    if "isl" in row.cells and "head_dim" in row.cells:
+        return _attention(row, precision)
     moved = number(row, ("bytes", "min_bytes"))
     if moved is None:
         return None
@@ -92,6 +100,34 @@ def _kernel(row: Row, kinds: Mapping[str, str], precision: str) -> Kernel | None
         raise InputError(row.where, "says neither m, n, k nor op", "take a table with either")
     name = row.cells["op"]
     return MemoryBound(name=kinds.get(name, name), bytes=moved)
+
+
+def _attention(row: Row, precision: str) -> Attention:
+    batch, length, heads, head = (
+        int(number(row, (name,)) or 1) for name in ("batch_size", "isl", "num_heads", "head_dim")
+    )
+    shared = "num_key_value_heads" in row.cells
+    kv_heads = int(number(row, ("num_key_value_heads",)) or heads)
+    return Attention(
+        name="", batch=batch, heads=heads, kv_heads=kv_heads, q=length, kv=length, head=head,
+        causal=shared, window=_window(row), precision=_precision(row, precision),
+    )  # fmt: skip
+
+
+def _window(row: Row) -> int:
+    """Keys that a query sees at most: 0, as -1, stands for all."""
+    cell = row.cells.get("window_size", "")
+    return 0 if cell in ("", "0", "-1") else int(number(row, ("window_size",)) or 0)
+
+
+def _precision(row: Row, usual: str) -> Precision:
+    cells = (row.cells.get(key) for key in ("precision", "gemm_dtype", "attn_dtype"))
+    named = next((cell for cell in cells if cell), usual)
+    found = _PRECISIONS.get(named, named)
+    if found not in BYTES:
+        remedy = f"choose rows that have one of {', '.join(BYTES)}"
+        raise InputError(row.where, f"no precision {named!r}", remedy)
+    return cast(Precision, found)
 
 
 def _seconds(row: Row) -> float:

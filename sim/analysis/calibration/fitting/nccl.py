@@ -86,7 +86,7 @@ def backend_of(constants: Tree) -> Nccl:
 
 
 C = TypeVar("C")
-_INNER = {
+_INNER: dict[str, Callable[..., object]] = {
     "hop": StepTime,
     "keeps": PerProtocol,
     "tree_keeps": PerProtocol,

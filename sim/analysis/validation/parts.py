@@ -1,0 +1,172 @@
+"""Predictions of parts of a step, kernels and collectives, held against tables of measured ones."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sim.analysis.calibration.fitting.kernel_tables import timed_rows
+from sim.collectives.group import GroupShape
+from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.hardware import device as devices
+from sim.hardware.device import Device
+from sim.hardware.kernels.shape_classes import LONG, summary
+from sim.hardware.kernels.time import kernel_time
+from sim.interface.formats import any_format
+from sim.jobs.traces.operation_times import OperationTime
+from sim.kind import cluster_scenario
+from sim.model.kernels import Attention, Gemm, Kernel
+from sim.results.answer import Answer, Inputs
+from sim.scenario.machine import load_topology, machine
+from sim.scenario.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ROWS_OF_PRODUCT = ((64, "m to 64"), (256, "m to 256"), (1024, "m to 1024"))
+_SMALL = 2.0**20  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRun:
+    """A measured part and its prediction (s); `group` is the class that it is counted in."""
+
+    group: str
+    part: str
+    measured: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """predicted / measured - 1."""
+        return self.predicted / self.measured - 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartValidation(Answer):
+    """Measured kernels or collectives with a prediction of each; `short` kernels, which last less
+    than 20 us and are mostly launches, are counted and left out of the errors."""
+
+    view = "sim.interface.views.parts"
+    picture = "sim.interface.plots.parts"
+    derived: ClassVar[Mapping[str, str]] = {"errors": "errors"}
+
+    inputs: Inputs
+    runs: tuple[PartRun, ...]
+    short: int = 0
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """Of each group: how many, the median and the 95th percentile of the sizes of errors, and
+        their mean with its sign."""
+        groups: dict[str, list[float]] = {}
+        for run in self.runs:
+            groups.setdefault(run.group, []).append(run.error)
+        return [
+            dict(
+                zip(
+                    ("group", "runs", "median", "p95", "bias"),
+                    (group, len(errors), *summary(errors)),
+                    strict=True,
+                )
+            )
+            for group, errors in sorted(groups.items())
+        ]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Every part with its prediction."""
+        import pandas as pd
+
+        return pd.DataFrame([{**asdict(run), "error": run.error} for run in self.runs])
+
+
+def validate_kernels(
+    *tables: str | os.PathLike[str],
+    device: str,
+    only: Mapping[str, str] | None = None,
+    precision: str = "fp16",
+) -> PartValidation:
+    """Hold the kernels of tables (`kernel_tables` has their columns) against a device's file and
+    its profile, `only` those rows; `precision` is that of rows which state none. The newest fused
+    attention that the device has is taken. Raises `InputError`."""
+    on = devices.load(device)
+    timed = [
+        (kernel, seconds)
+        for table in tables
+        for kernel, seconds in timed_rows(Path(table), only or {}, {}, precision)
+    ]
+    runs = tuple(_kernel_runs(on, [(k, seconds) for k, seconds in timed if seconds > LONG]))
+    if not runs:
+        fault = "hold no kernel of more than 20 us whose sizes are stated"
+        raise InputError(", ".join(map(str, tables)), fault, "take a table of larger kernels")
+    return PartValidation(inputs=Inputs(device=on.name), runs=runs, short=len(timed) - len(runs))
+
+
+def _kernel_runs(device: Device, timed: Sequence[tuple[Kernel, float]]) -> Iterator[PartRun]:
+    newest = tuple(device.attention)[::-1]
+    for kernel, seconds in timed:
+        predicted = kernel_time(kernel, device, newest)
+        group, part = _named(kernel)
+        yield PartRun(group=group, part=part, measured=seconds, predicted=predicted)
+
+
+def _named(kernel: Kernel) -> tuple[str, str]:
+    """The group of a kernel, and what it is.
+
+    >>> _named(Gemm(name="forward", m=512, n=4096, k=1024, precision="bf16"))
+    ('products bf16, m to 1024', '512 x 4096 x 1024')
+    """
+    if isinstance(kernel, Gemm):
+        rows = next((name for most, name in _ROWS_OF_PRODUCT if kernel.m <= most), "m above 1024")
+        batch = f"{kernel.batch} x " * (kernel.batch > 1)
+        return (
+            f"products {kernel.precision}, {rows}",
+            f"{batch}{kernel.m} x {kernel.n} x {kernel.k}",
+        )
+    if isinstance(kernel, Attention):
+        seen = f"window {kernel.window}" if kernel.window else "causal" if kernel.causal else "full"
+        heads = f"{kernel.heads} heads of {kernel.head} ({kernel.kv_heads} of keys)"
+        return (
+            f"attention {kernel.precision}, {seen.partition(' ')[0]}, heads of {kernel.head}",
+            f"{kernel.batch} x {kernel.q} tokens, {heads}, {seen}",
+        )
+    return f"memory-bound, {kernel.name}", f"{kernel.bytes:,.0f} B"
+
+
+def validate_collectives(
+    *tables: str | os.PathLike[str],
+    topology: str,
+    only: Mapping[str, str] | None = None,
+    settings: Settings = (),
+) -> PartValidation:
+    """Hold the collectives of tables and logs (nccl-tests, profiler traces) against a topology, or
+    `only` those rows of tables. Raises `InputError`, for a group that does not fit on it, too."""
+    changes = settings_of(settings)
+    scenario = cluster_scenario(topology, changes)
+    on = machine(load_topology(scenario), None, scenario.straggler, scenario.name)
+    readings = [r for table in tables for r in any_format.read(Path(table), only or {})]
+    runs = tuple(_collective_run(on, reading) for reading in readings if reading.ranks > 1)
+    if not runs:
+        raise InputError(", ".join(map(str, tables)), "hold no collective", "take another table")
+    inputs = Inputs(cluster=on.topology.name, device=on.topology.device.name, change=changes)
+    return PartValidation(inputs=inputs, runs=runs)
+
+
+def _collective_run(on: Machine, reading: OperationTime) -> PartRun:
+    most = on.topology.gpus_per_node
+    if -(-reading.ranks // reading.nodes) > most:
+        fault = f"{reading.source} has {reading.ranks} ranks on {reading.nodes} nodes"
+        remedy = f"nodes of {on.topology.name} hold {most}; choose rows (--only)"
+        raise InputError("--on", fault, remedy)
+    shape = GroupShape(ranks=reading.ranks, nodes=reading.nodes)
+    call = on.call(reading.operation, reading.bytes, shape)
+    places = f"{reading.ranks} GPUs" + f" of {reading.nodes} nodes" * (reading.nodes > 1)
+    size = "above" if reading.bytes >= _SMALL else "below"
+    return PartRun(
+        group=f"{reading.operation}, {places}, {size} 1 MiB",
+        part=f"{reading.operation} of {reading.bytes:,.0f} B among {places}",
+        measured=reading.seconds,
+        predicted=call.duration(on.backend.call_cost(call)),
+    )

@@ -1,0 +1,89 @@
+"""Kernels and collectives of tables, held against a device's file and a topology."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sim.analysis.validation.parts import validate_collectives, validate_kernels
+from sim.collectives.group import GroupShape
+from sim.config.errors import InputError
+from sim.hardware import device as devices
+from sim.hardware.kernels.time import kernel_time
+from sim.interface.cli.main import main
+from sim.kind import cluster_scenario
+from sim.model.kernels import Gemm
+from sim.scenario.machine import load_topology, machine
+
+A100 = devices.load("a100-80gb-sxm")
+
+
+def seconds(m: int) -> float:
+    return kernel_time(Gemm(name="forward", m=m, n=8192, k=8192, precision="bf16"), A100)
+
+
+@pytest.fixture
+def products(tmp_path: Path) -> Path:
+    """Products that take a tenth longer than predicted, and a launch, as a packed table."""
+    rows = ["framework,gemm_dtype,m,n,k,latency_ms"]
+    rows += [f"a,bfloat16,{m},8192,8192,{1.1e3 * seconds(m)}" for m in (64, 4096, 8192)]
+    rows += ["a,bfloat16,8,64,64,0.005", "b,fp8_block,64,64,64,1.0"]
+    path = tmp_path / "gemm.csv.gz"
+    path.write_bytes(gzip.compress(("\n".join(rows) + "\n").encode()))
+    return path
+
+
+def test_products_a_tenth_slower_than_predicted_are_told_so(products: Path) -> None:
+    found = validate_kernels(products, device="a100-80gb-sxm", only={"framework": "a"})
+    assert [(row["group"], row["runs"]) for row in found.errors] == [
+        ("products bf16, m above 1024", 2), ("products bf16, m to 64", 1)
+    ]  # fmt: skip
+    for row in found.errors:
+        assert row["bias"] == pytest.approx(1 / 1.1 - 1)
+        assert row["median"] == pytest.approx(1 - 1 / 1.1)
+    assert found.short == 1
+
+
+def test_a_precision_that_nobody_has_is_refused_with_its_line(products: Path) -> None:
+    with pytest.raises(InputError, match=r"line 6: no precision 'fp8_block'; choose rows"):
+        validate_kernels(products, device="a100-80gb-sxm")
+
+
+def test_attention_is_causal_where_heads_of_keys_are_stated(tmp_path: Path) -> None:
+    table = tmp_path / "attention.csv"
+    head = "batch_size,isl,num_heads,num_key_value_heads,head_dim,attn_dtype,window_size,latency_ms"
+    table.write_text(f"{head}\n1,8192,32,8,128,bfloat16,0,2.0\n1,8192,32,32,128,bfloat16,1024,2.0\n")
+    groups = [row["group"] for row in validate_kernels(table, device="h100-80gb-sxm").errors]
+    assert groups == [
+        "attention bf16, causal, heads of 128", "attention bf16, window, heads of 128"
+    ]  # fmt: skip
+
+
+def test_collectives_as_quick_as_predicted_have_no_error(tmp_path: Path) -> None:
+    scenario = cluster_scenario("dgx-a100-hdr")
+    on = machine(load_topology(scenario), None, (), "")
+    call = on.call("all_to_all", 2.0**26, GroupShape(ranks=4))
+    time = call.duration(on.backend.call_cost(call))
+    table = tmp_path / "nccl.csv"
+    head = "system,op_name,nccl_dtype,num_gpus,message_size,latency"
+    table.write_text(f"{head}\na,alltoall,half,4,{2**25},{1e3 * time}\n")
+    (row,) = validate_collectives(table, topology="dgx-a100-hdr").errors
+    assert row["group"] == "all_to_all, 4 GPUs, above 1 MiB"
+    assert row["bias"] == pytest.approx(0.0, abs=1e-9)
+    table.write_text(f"{head}\na,alltoall,half,16,{2**25},1.0\n")
+    with pytest.raises(InputError, match="16 ranks on 1 nodes; nodes of dgx-a100-hdr hold 8"):
+        validate_collectives(table, topology="dgx-a100-hdr")
+
+
+def test_the_command_prints_a_row_for_each_class(products: Path) -> None:
+    asked = ["validate", "--kernels", str(products), "--as", "a100-80gb-sxm", "--only"]
+    shown = CliRunner().invoke(main, [*asked, "framework=a"])
+    assert shown.exit_code == 0
+    assert "products bf16, m to 64" in shown.output
+    assert "-9.1%" in shown.output
+    written = json.loads(CliRunner().invoke(main, [*asked, "framework=a", "--json"]).output)
+    assert [row["runs"] for row in written["errors"]] == [2, 1]
+    refused = CliRunner().invoke(main, ["validate", "--collectives", str(products)])
+    assert (refused.exit_code, refused.output.count("\n")) == (2, 1)
