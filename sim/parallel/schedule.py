@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sim.parallel.bubble_filling import Costs
 
 _FOLDER = "sim.parallel.schedules"
-_FILLED = 4  # microbatches for each stage within which a pipeline has come to repeat itself
+_FILLED = 12  # microbatches for each stage within which a pipeline has come to repeat itself
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from docs import schema
 from sim.analysis.calibration.training.comparison import compare
 from sim.analysis.calibration.training.job_measurement import JobMeasurement, MeasuredRound
 from sim.analysis.search.space import Space
+from sim.analysis.validation.parts import validate_kernels
 from sim.results.answer import SCHEMA, Answer
 from tests.jobs.traces.synthetic import Machine
 from tests.test_imports import MODULES
@@ -26,7 +27,7 @@ PLAN = {"only": {"zero": [1], "schedule": ["1f1b"], "microbatch": [1]}, "jobs": 
 
 FEW = {"sharing.steps": 5, "sharing.workers": 2}
 CURVE = {"critical_batch": 64.0, "least_samples": 1e6}
-OF_NO_MODEL = ("collective", "replay", "validate")  # nor of one plan
+OF_NO_MODEL = ("collective", "replay", "validate", "validate-parts")  # nor of one plan
 SEVERAL = ("compare", "compare-sharing")
 
 
@@ -37,6 +38,8 @@ def answers(folder: Path) -> dict[str, Answer]:
     rank.reduce(300.0)
     trace = rank.write(folder / "trace.json")
     shared = sim.load("ps-async", FEW)
+    gemm = folder / "gemm.csv"
+    gemm.write_text("m,n,k,time_us\n8192,8192,8192,4400\n4096,8192,8192,2200\n")
     return {
         "run": sim.run("megatron-1.7b"),
         "run-sharing": sim.run("ps-async"),  # type: ignore[dict-item]
@@ -54,6 +57,7 @@ def answers(folder: Path) -> dict[str, Answer]:
         "replay": sim.replay(trace, kernels={"gemm": 0.5}, topology="dgx-h100-ndr", gpus=64),
         "measure": compare(JOB, MEASURED, sim.run(JOB), memory=3e6, parameters=7, source="rates"),
         "validate": sim.validate("zero_bubble", at_most=2, jobs=1, coverage=True),
+        "validate-parts": validate_kernels(gemm, device="a100-80gb-sxm"),
     }
 
 

@@ -59,7 +59,7 @@ EDITS = {
     "models/mine.toml": ("layers = 12", "layers = 14"),
     "topologies/here.toml": ('"200 Gb/s"', '"20 Gb/s"'),
     "topologies/devices/chip.toml": ("memory_bandwidth = ", 'memory_bandwidth = "1 TB/s" #'),
-    "topologies/backends/lib.toml": ('launch = "34.3 us"', 'launch = "934.3 us"'),
+    "topologies/backends/lib.toml": ('launch = "8.5 us"', 'launch = "908.5 us"'),
     "fabric.toml": ("fraction = 0.9", "fraction = 0.09"),
     "topologies/profiles/chip.csv": ("9e-4", "9e-2"),
     "topologies/profiles/chip.toml": ("prologue = \"7 us\"", "prologue = \"700 us\""),
