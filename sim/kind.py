@@ -7,15 +7,18 @@ the group `sim.jobs`. Code that asks questions knows this contract and no kind.
 Documents with one of a folder's `KEYS`, and files whose name it `claims`, are of its kind. The
 folder's module `kind` has
 
-- `SCENARIO`, the class that a document is read into, and `ANSWER`, the class of its answers;
+- `SCENARIO`, the class that a document is read into, a `BaseScenario`, and `ANSWER`, the class of
+  its answers, a `JobAnswer`: `view` names its module, `columns` are the figures of a sweep's rows;
 - `set_up(scenario, task=, brief=)`: resolves names and refuses values that do not fit together;
-  `brief` leaves out data that only pictures need;
+  `brief` leaves out data that only pictures need. A setup has `name`, `machine`, `columns`, and its
+  `job`, None without a plan; the `kind` of scenario and setup names this module;
 - `answer(setup, engine=, unfold=)`: plays a setup and returns its answer;
 - `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines follow;
-- optionally `speeds` (a step with resources faster or slower), `kernels` (of each stage, with their
-  calls), `by_line` (a script's lines), `seeded` (the scenario with another seed), `effort` (seconds
-  of one core for a play) and `document` (of a claimed file). `LACKS` is the error message for a
-  missing function: its fault and its remedy.
+- optionally `speeds` (a step with resources faster or slower) and `kernels` (of each stage, with
+  their calls), which `sim explain` asks of kinds whose answer is a `Result`, `by_line` (a script's
+  lines), `seeded` (the scenario with another seed), `effort` (seconds of one core for a play) and
+  `document` (of a claimed file). `LACKS` is the error message for a missing function: its fault and
+  its remedy.
 """
 
 import os
@@ -34,6 +37,7 @@ from sim.config import catalog, gate
 from sim.config.checked import altered
 from sim.config.errors import InputError
 from sim.config.plugins import modules
+from sim.config.schema import meant as close
 from sim.config.schema import nearest
 from sim.engine.machine import Machine
 from sim.engine.play import Engine
@@ -208,8 +212,10 @@ def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
     keys = set(keys)
     if keys <= {field.name for field in fields(Scenario)}:
         return Scenario
-    found = (folder for folder in _folders() if not keys.isdisjoint(folder.KEYS))
-    folder = next(found, None)
+    found = [folder for folder in _folders() if not keys.isdisjoint(folder.KEYS)]
+    unknown = keys - {field.name for field in fields(Scenario)}
+    meant = (f for f in _folders() if any(close(key, f.KEYS) for key in unknown))  # misspelt
+    folder = next(iter(found), None) or next(meant, None)
     return Scenario if folder is None else import_module(_home(folder)).SCENARIO
 
 

@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import sim
+from sim.config.plugins import roots
 from sim.config.reads import joined
 
 # Packages that numbers come from; the last two train the models of shared updates.
@@ -24,10 +25,11 @@ def _version_of(loaded: int) -> str:
         name: file
         for name, module in list(sys.modules.items())
         if name.startswith("sim.") and (file := getattr(module, "__file__", None))
-        if not file.startswith(str(_ROOT))
+        if not file.startswith((str(_ROOT), *map(str, roots())))
     }
-    own_version = _own_version()
-    return joined([own_version, *(_source(name, Path(added[name])) for name in sorted(added))])
+    plugins = [path for root in roots() for path in sorted(root.rglob("*.py"))]
+    files = {**{str(path): path for path in plugins}, **added}
+    return joined([_own_version(), *(_source(name, Path(files[name])) for name in sorted(files))])
 
 
 _ROOT = Path(sim.__file__).parent

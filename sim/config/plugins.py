@@ -1,9 +1,12 @@
 """Plugins: the modules of a package are found without being registered anywhere.
 
 A new collective, network shape, schedule or kind of layer is one new file in the folder of its
-kind. A folder outside of the package takes part when it is appended to the package's `__path__`.
+kind. A folder of the user's takes part that mirrors the package: with `SIM_PLUGINS=mine` the file
+`mine/parallel/schedules/eager.py` is found as `sim/parallel/schedules/eager.py` would be, by worker
+processes, too.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
@@ -14,6 +17,9 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import ParamSpec, TypeVar, cast
 
+from sim.config.errors import InputError
+
+_OURS = Path(__file__).resolve().parents[1]
 Args = ParamSpec("Args")
 Answer = TypeVar("Answer")
 
@@ -46,8 +52,33 @@ def modules(package: str) -> Modules:
     return _modules(package, _folders(package))
 
 
+def is_added(module: str) -> bool:
+    """Whether a module was added from outside of the package."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file is not None and _OURS not in Path(file).parents
+
+
+def roots() -> tuple[Path, ...]:
+    """The folders that `SIM_PLUGINS` names. Raises `InputError` for a missing one."""
+    return _roots(os.environ.get("SIM_PLUGINS", ""))
+
+
+@cache
+def _roots(named: str) -> tuple[Path, ...]:
+    found = tuple(Path(root).resolve() for root in filter(None, named.split(os.pathsep)))
+    if missing := [root for root in found if not root.is_dir()]:
+        fault = f"{missing[0].name!r} is no folder"
+        raise InputError("SIM_PLUGINS", fault, "name one that mirrors sim, or unset it")
+    return found
+
+
 def _folders(package: str) -> tuple[str, ...]:
-    return tuple((sys.modules.get(package) or import_module(package)).__path__)
+    found = sys.modules.get(package) or import_module(package)
+    for root in roots():
+        folder = root.joinpath(*package.split(".")[1:])
+        if folder.is_dir() and str(folder) not in found.__path__:
+            found.__path__.append(str(folder))
+    return tuple(found.__path__)
 
 
 @cache

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from sim.config.errors import InputError
-from sim.config.plugins import modules, naming, remembered
+from sim.config.plugins import is_added, modules, naming, remembered
 from sim.config.schema import nearest
 from sim.program.program import Style
 from sim.program.schedule import Places, Schedule
@@ -176,5 +176,12 @@ def pieces(name: str, stages: int, microbatches: int, chunks: int) -> Places:
 
 @lru_cache(maxsize=512)
 def made(name: str, stages: int, microbatches: int, chunks: int) -> Schedule:
-    """The schedule of a name, whether its sizes suit or not."""
-    return entry(name).order(stages, microbatches, chunks)
+    """The schedule of a name, whether its sizes suit or not. Raises `InputError` for an order of
+    a module that was added to the package, where it cannot run or leaves something out."""
+    order = entry(name).order
+    found = order(stages, microbatches, chunks)
+    if is_added(order.__module__):
+        from sim.parallel import schedule_file
+
+        schedule_file.check(found, microbatches, f"schedule {name}")
+    return found

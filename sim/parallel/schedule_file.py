@@ -119,6 +119,12 @@ def _places(rows: Sequence[Sequence[Cell]], where: str) -> Places:
     return places
 
 
+def check(schedule: Schedule, microbatches: int, where: str) -> None:
+    """Raise `InputError` for an order that leaves something out, or waits for itself."""
+    _check_complete(schedule, microbatches, where)
+    refuse_deadlock(schedule, where)
+
+
 def _check_complete(schedule: Schedule, microbatches: int, where: str) -> None:
     """Every microbatch goes through every piece once, forward and back, by one of the ways."""
     sharing: dict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -134,7 +140,7 @@ def _check_complete(schedule: Schedule, microbatches: int, where: str) -> None:
         )
         wanted = [(p, m, part) for p in pieces for m in range(microbatches) for part in "FIW"]
         if passes != wanted:
-            odd = next(iter(set(passes) ^ set(wanted)), passes[0])
+            odd = next(iter(set(passes) ^ set(wanted)), None) or passes[0]  # a pass runs twice
             who = f"stage {' or '.join(map(str, stages))}"
             fault = f"{who} does not run {odd[2]} of microbatch {odd[1]} of piece {odd[0]} once"
             remedy = f"the plan has {microbatches} microbatches; B stands for I and W together"

@@ -44,7 +44,6 @@ class Resting(BaseScenario):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rested(JobAnswer):
     view = "sim.jobs.resting.view"
-    comparison = "sim.jobs.resting.view:Compared"
     unwritten = ("timeline",)
     seconds: float
 
@@ -129,4 +128,16 @@ def test_it_is_swept_and_has_a_cost() -> None:
 def test_what_it_lacks_is_refused_in_its_own_words() -> None:
     with pytest.raises(InputError, match="night: rests: it has no step; ask how long"):
         sim.explain("night.toml")
+    with pytest.raises(InputError, match="compare: no comparison of such jobs is known"):
+        sim.compare("night.toml", ": rest=5 s")
     assert kind.seeds(sim.load("night.toml")) is None
+
+
+def test_a_misspelt_key_is_answered_by_the_kind_that_has_it(here: Path) -> None:
+    (here / "night.toml").write_text(JOB.replace("rest =", "rests ="))
+    with pytest.raises(InputError, match="unknown key 'rests'; did you mean 'rest'"):
+        sim.load("night.toml")
+
+
+def test_its_own_figures_are_printed_of_a_sweep() -> None:
+    assert "seconds" in str(sim.sweep("night.toml", {"rest": ["5 s", "10 s"]}, jobs=1))

@@ -1,8 +1,14 @@
 """A pipeline schedule is one file."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import sim
+from sim.config.errors import InputError
 from sim.results.result import Result
 from tests.adding.conftest import Add
 from tests.adding.walk import planned, played
@@ -31,6 +37,7 @@ SCHEDULES = (Entry(name="ahead", paper="this test", order=eager),)
 '''
 
 PIPELINE = {"plan.pp": 4, "plan.global_batch": 16}
+SIZES = {"gpus": 8, "plan.tp": 1, "plan.pp": 4, "plan.dp": 2, "plan.global_batch": 32}
 
 
 def test_a_schedule_is_played_drawn_and_remembered(add: Add) -> None:
@@ -70,3 +77,41 @@ def test_a_schedule_states_how_it_exchanges(add: Add) -> None:
     assert named.step_time == pytest.approx(free.step_time)
     free_of_it = sim.explain("megatron-39b", {**job, "plan.schedule": "free"}).changes
     assert "stack.pipeline_exchange" not in {one.choice for one in free_of_it}
+
+
+@pytest.mark.parametrize(
+    ("name", "spoiled", "told"),
+    [
+        ("stuck", "(*backward, *forward)", "schedule stuck: stage 0 waits forever at 0B0 for 0F0"),
+        ("short", "(*forward[1:], *backward[1:])", "stage 0 does not run . of microbatch 0"),
+    ],
+)
+def test_an_order_that_cannot_run_or_leaves_something_out_is_refused(
+    add: Add, name: str, spoiled: str, told: str
+) -> None:
+    usual = "alternate(forward, backward, stages - stage if stage < stages - 1 else 0)"
+    source = SOURCE.replace(usual, spoiled).replace('"ahead"', f'"{name}"')
+    add("sim.parallel.schedules", name, source)
+    with pytest.raises(InputError, match=told):
+        sim.run("megatron-1.7b", {**SIZES, "plan.schedule": name})
+
+
+def test_a_folder_of_the_user_s_is_found_by_the_command_and_its_processes(tmp_path: Path) -> None:
+    folder = tmp_path / "mine" / "parallel" / "schedules"
+    folder.mkdir(parents=True)
+    (folder / "ahead.py").write_text(SOURCE)
+    words = [sys.executable, "-m", "sim", "sweep", "megatron-1.7b", "--jobs", "2"]
+    words += [word for key, value in SIZES.items() for word in ("--set", f"{key}={value}")]
+    words += ["--vary", "plan.schedule=ahead,1f1b"]
+    root = str(Path(sim.__file__).parents[1])
+
+    def swept(plugins: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "SIM_PLUGINS": plugins, "PYTHONPATH": root}
+        return subprocess.run(words, env=env, capture_output=True, text=True, cwd=tmp_path)
+
+    found = swept("mine")
+    assert found.returncode == 0
+    assert [row.split()[1] for row in found.stdout.splitlines()[1:3]] == ["ahead", "1f1b"]
+    missing = swept("nowhere")
+    assert missing.returncode == 2
+    assert "SIM_PLUGINS: 'nowhere' is no folder" in missing.stderr

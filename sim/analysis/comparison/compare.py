@@ -34,8 +34,9 @@ def compare(
     found = prepared(jobs[0] if alone else jobs, own, task)  # type: ignore[arg-type]
     first, *others = dict.fromkeys(one.comparison for one in found)
     if others:
-        fault = "a synchronous step beside workers that share updates"
-        raise InputError("compare", fault, "compare jobs of one kind")
+        raise InputError("compare", "jobs of different kinds", "compare jobs of one kind")
+    if not first:
+        raise InputError("compare", "no comparison of such jobs is known", "run each by itself")
     home, _, name = first.partition(":")
     comparison: type[Comparison] = getattr(import_module(home), name)
     comparison.check_target(target)

@@ -22,8 +22,7 @@ def write(answer: Answer, path: Path) -> None:
 
     curves = answer.get("memory_curves")
     if not curves:
-        fault = "workers that share updates have no curve of memory"
-        raise InputError("--memory", fault, "leave it out, or train without [sharing]")
+        raise InputError("--memory", "such a job has no curve of memory", "leave it out")
     if path.suffix.lower() != ".csv":
         picture.save(answer.plot("memory"), path)
         return

@@ -24,7 +24,10 @@ _LONGEST = 100  # characters of a reason
 def view(sweep: Sweep) -> Document:
     """A row a point."""
     frame = sweep.frame
-    names = dict.fromkeys([*frame.attrs["varied"], *_SHOWN])
+    shown = [name for name in _SHOWN if name in frame.columns]
+    if shown in ([], ["reason"]):  # a kind with figures of its own
+        shown = [name for name in frame.columns if frame[name].dtype.kind == "f"] + shown
+    names = dict.fromkeys([*frame.attrs["varied"], *shown])
     columns = {name: list(_cells(frame, name)) for name in names if name in frame.columns}
     rows = zip(map(str, frame.index), *columns.values(), strict=True)
     line = f"{sweep.scenario} at {sweep.points} points, {sweep.valid} of them valid"

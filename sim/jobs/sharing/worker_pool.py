@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.errors import InputError
 from sim.engine.live_cluster import Event, LiveCluster, Process
 from sim.jobs.sharing.barrier import Action, Barrier
 from sim.jobs.sharing.learning.task import LearningTask
@@ -110,6 +111,9 @@ class WorkerPool:
         """Let time pass until there are enough samples, nobody is left, or the time is over."""
         over = self.record.enough if self.until is None else self.cluster.sleep(self.until)
         self.cluster.run(over)
+        if self.end <= 0.0:
+            fault = "no update was recorded: workers wait for what nobody sends"
+            raise InputError("sharing", fault, "check what the method sends and what it awaits")
 
     @property
     def end(self) -> float:

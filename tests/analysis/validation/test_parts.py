@@ -54,7 +54,9 @@ def test_a_precision_that_nobody_has_is_refused_with_its_line(products: Path) ->
 def test_attention_is_causal_where_heads_of_keys_are_stated(tmp_path: Path) -> None:
     table = tmp_path / "attention.csv"
     head = "batch_size,isl,num_heads,num_key_value_heads,head_dim,attn_dtype,window_size,latency_ms"
-    table.write_text(f"{head}\n1,8192,32,8,128,bfloat16,0,2.0\n1,8192,32,32,128,bfloat16,1024,2.0\n")
+    table.write_text(
+        f"{head}\n1,8192,32,8,128,bfloat16,0,2.0\n1,8192,32,32,128,bfloat16,1024,2.0\n"
+    )
     groups = [row["group"] for row in validate_kernels(table, device="h100-80gb-sxm").errors]
     assert groups == [
         "attention bf16, causal, heads of 128", "attention bf16, window, heads of 128"

@@ -103,5 +103,5 @@ def test_shared_updates_have_no_curve(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["run", "ps-async", "--set", "sharing.steps=2",
                                      "--memory", str(path)])  # fmt: skip
     assert done.exit_code == 2
-    assert "--memory: workers that share updates have no curve of memory" in done.stderr
+    assert "--memory: such a job has no curve of memory" in done.stderr
     assert not path.exists()
