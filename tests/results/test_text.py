@@ -95,7 +95,7 @@ def test_the_headline_has_time_rates_and_utilisation():
         "7,300",
         "114 per GPU",
         "39.4 %",
-        "HFU 52.5 % of the FLOPs that run",
+        "HFU 52.5 %, with executed FLOPs only",
     ):
         assert fact in page
 
@@ -200,8 +200,8 @@ def test_a_result_shows_itself():
 def test_the_headline_says_in_what_the_step_is_computed():
     given = Inputs(precision="bf16", optimizer="adam", stack="Megatron", batch=64, tokens=2048)
     page = text(dataclasses.replace(RESULT, inputs=given))
-    (line,) = (line for line in page.splitlines() if line.startswith("  step in"))
-    assert line.split() == ["step", "in", *given.precision.split(), *given.step.split()]
+    (line,) = (line for line in page.splitlines() if line.startswith("  precision"))
+    assert line.split() == ["precision", *given.precision.split(), *given.step.split()]
     assert given.step == "Megatron, adam, 64 sequences of 2,048 tokens an update"
     assert Inputs(stack="ddp", batch=32).step == "ddp, 32 samples an update"
 
@@ -218,4 +218,4 @@ def test_tokens_that_nobody_knows_are_no_zero():
 
 def test_rent_is_told_as_simulated_and_as_expected_with_its_interval():
     page = text(dataclasses.replace(RESULT, dollars_per_million_tokens=10.0))
-    assert "(9.78 to 10.6, 90 %) a million tokens at" in page
+    assert "(9.78 to 10.6, 90 %) per million tokens at" in page

@@ -124,7 +124,7 @@ def cost(
 
     >>> answer = cost("gpt3-175b-cost", price="2 USD/h", goodput=0.9)
     >>> answer.dollars == 2 * answer.gpu_hours, answer.inputs.price
-    (True, '2 USD/h a GPU (as given)')
+    (True, '2 USD/h per GPU (as given)')
     """
     if not 0.0 < goodput <= 1.0:
         fault = f"{goodput:g} is more than all" if goodput > 1.0 else f"{goodput:g} is not positive"

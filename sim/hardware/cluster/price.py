@@ -27,7 +27,7 @@ class Price:
 
     def __str__(self) -> str:
         origin = ", ".join(filter(None, (self.source, self.date))) or "as given"
-        return f"{self.hour:g} USD/h a GPU ({origin})"
+        return f"{self.hour:g} USD/h per GPU ({origin})"
 
 
 def per_million(price: Price | None, gpus: int, tokens_per_second: float) -> float | None:

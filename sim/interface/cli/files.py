@@ -95,7 +95,7 @@ def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Comm
     """The options of a command that answers a question, given to it as its `form`."""
     options = (
         output("--picture", PICTURES, draws, *aliases),
-        output("--report", REPORTS, "Write a page (.html), a document, the rows or the numbers"),
+        output("--report", REPORTS, "Write a page (.html), a document, a table or numbers"),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     )
 

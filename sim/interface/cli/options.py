@@ -50,10 +50,13 @@ PROFILES = click.option(
     "profiles",
     multiple=True,
     metavar="NAME|FILE",
-    help="Use what `sim calibrate` measured; may be repeated.",
+    help="Use a profile of `sim calibrate`; repeatable.",
 )
 TASK = click.option(
-    "--task", type=INPUT_FILE, metavar="FILE.py", help="What workers learn: Python of your own."
+    "--task",
+    type=INPUT_FILE,
+    metavar="FILE.py",
+    help="Python file of the task to learn.",
 )
 
 
@@ -73,7 +76,7 @@ class _Jobs(Count):
 JOBS = click.option(
     "--jobs",
     type=_Jobs(most=1024),
-    help="Processes, as many as cores otherwise; or a Dask scheduler: tcp://host:8786.",
+    help="Processes, one per core by default; or a Dask scheduler: tcp://host:8786.",
 )
 
 
@@ -110,18 +113,18 @@ def factor_of(where: str, text: str) -> float:
 NUMBER = _Number()
 LIMIT = click.option(
     "--limit", metavar="TIME", callback=_allow, expose_value=False,
-    help='Allow what takes longer than ten minutes: "2 h".',
+    help='Longest time to allow, such as "2 h"; ten minutes by default.',
 )  # fmt: skip
 PRICE = click.option(
-    "--price", metavar="USD/h", help='Rent of a GPU instead of the topology\'s: "2 USD/h".'
+    "--price",
+    metavar="USD/h",
+    help='Rent of a GPU, such as "2 USD/h", in place of the topology\'s.',
 )
 _JOB = {
-    "model": click.option(
-        "--model", help="A model (name, TOML, Hugging Face config.json) for its own."
-    ),
-    "topology": click.option("--topology", help="A cluster for the scenario's own."),
-    "stack": click.option("--stack", help="What runs the job."),
-    "gpus": click.option("--gpus", type=COUNT, help="How many of the topology's."),
+    "model": click.option("--model", help="Use this model (name, TOML, Hugging Face config.json)."),
+    "topology": click.option("--topology", help="Use this cluster."),
+    "stack": click.option("--stack", help="Use this software."),
+    "gpus": click.option("--gpus", type=COUNT, help="GPUs of the topology in use."),
 }
 
 

@@ -16,11 +16,11 @@ from sim.interface.frameworks.names import NAMES
 )
 @click.argument("model")
 @click.argument("topology")
-@click.option("--gpus", type=options.COUNT, help="How many; all of the topology otherwise.")
-@click.option("--global-batch", type=options.COUNT, required=True, help="Sequences a step.")
-@click.option("--stack", default="megatron-core", show_default=True, help="What runs the job.")
-@click.option("--precision", default="bf16", show_default=True, help="Of the matrix products.")
-@click.option("--seq", type=options.COUNT, help="Tokens a sequence; the model's otherwise.")
+@click.option("--gpus", type=options.COUNT, help="GPUs of TOPOLOGY in use; all by default.")
+@click.option("--global-batch", type=options.COUNT, required=True, help="Sequences per step.")
+@click.option("--stack", default="megatron-core", show_default=True, help="Software of the job.")
+@click.option("--precision", default="bf16", show_default=True, help="Format of matrix products.")
+@click.option("--seq", type=options.COUNT, help="Tokens per sequence; MODEL's by default.")
 @click.option(
     "--only",
     multiple=True,
@@ -38,7 +38,7 @@ from sim.interface.frameworks.names import NAMES
     type=click.FloatRange(1.0, 1e6),
     default=1.25,
     show_default=True,
-    help="How many times as long as the best a layout may take.",
+    help="Keep layouts that take at most this multiple of the best step time.",
 )
 @options.JOBS
 @options.PRICE
@@ -46,7 +46,7 @@ from sim.interface.frameworks.names import NAMES
 @click.option(
     "--emit",
     type=click.Choice([*NAMES, "toml"]),
-    help="Print the best layout that a framework has as its arguments, or a [plan] table (toml).",
+    help="Print the arguments of the best layout that a framework supports; toml: a [plan] table.",
 )
 @options.LIMIT
 def plan(
@@ -65,9 +65,9 @@ def plan(
     emit: str | None,
     form: Form,
 ) -> None:
-    """Search the fastest layout of MODEL on TOPOLOGY that fits.
+    """Find the fastest layout of MODEL that fits on TOPOLOGY.
 
-    The exit code is 3 where none fits into memory. Choices are tp, cp, pp, ep, etp, microbatch,
+    The exit code is 3 if no layout fits into memory. Choices are tp, cp, pp, ep, etp, microbatch,
     recompute, context, sequence_parallel, schedule, interleave, layers (even, balanced),
     dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.
     """

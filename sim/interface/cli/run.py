@@ -56,14 +56,14 @@ def _flag(name: str) -> str:
     "--engine",
     type=click.Choice(["auto", "clock", "replay"]),
     default="auto",
-    help="Play on the clock, or replay without one.",
+    help="Play the step on the clock, or replay it without a clock.",
 )
 @click.option(
     "--samples",
     "--seeds",
     "samples",
     type=options.COUNT,
-    help="Draw so many steps with stragglers, see [jitter]; runs of so many seeds of [sharing].",
+    help="Draw N steps with stragglers (see [jitter]); with [sharing], run N seeds.",
 )
 @options.TASK
 @options.LIMIT
@@ -83,8 +83,8 @@ def run(
 ) -> None:
     """Predict one training step of SCENARIO.
 
-    SCENARIO is a name (`sim list`), a TOML file, or a recording of `sim capture`; without one name
-    a --model and a --topology. The exit code is 3 where the job does not fit into memory.
+    SCENARIO is a name (`sim list`), a TOML file, or a recording of `sim capture`. Without SCENARIO,
+    give --model and --topology. The exit code is 3 if the job does not fit into memory.
     """
     from sim.analysis.samples.run import run as asked
 

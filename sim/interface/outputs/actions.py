@@ -5,7 +5,7 @@ from pathlib import Path
 from sim.config.errors import InputError
 from sim.results.answer import Answer
 
-HELP = "Write every stage's passes in PyTorch's format, to be edited and given as plan.schedule"
+HELP = "Write every stage's passes in PyTorch's format; plan.schedule reads the edited file"
 SUFFIXES = (".csv",)
 
 

@@ -9,7 +9,7 @@ from sim.config.files import atomic_write
 from sim.interface.plots import SUFFIXES as PICTURES
 from sim.results.answer import Answer
 
-HELP = "Draw what is learnt on the way, or write it as a table"
+HELP = "Draw loss and accuracy over the run, or write it as a table"
 SUFFIXES = (*PICTURES, ".csv")
 
 

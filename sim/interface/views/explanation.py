@@ -20,8 +20,8 @@ def view(answer: Explanation) -> Document:
     result, moment = answer.result, answer.fullest
     return document(
         f"{result.scenario} on {several(result.ranks, 'GPU')}: "
-        f"{human_seconds(result.step_time_expected)} a step, {human_seconds(result.step_time)} as "
-        "simulated, which is explained here",
+        f"{human_seconds(result.step_time_expected)} a step; the tables explain the simulated "
+        f"{human_seconds(result.step_time)}",
         _limits(answer.limits),
         _kernels(result, answer.kernels),
         _lines(result, answer.lines) if answer.lines else _changes(result, answer.changes),
@@ -36,7 +36,7 @@ def _limits(limits: Limits) -> Section:
         for limit in limits.limits
     ]
     return section(
-        "How much shorter the step would be if a resource were",
+        "Change of the step time with a faster resource",
         table(rows, ("resource", "twice as fast", "at no cost")),
         Sentence(_next(limits)) if limits.then else None,
     )
@@ -45,7 +45,7 @@ def _limits(limits: Limits) -> Section:
 def _next(limits: Limits) -> str:
     first, second = limits.limits[0], limits.then[0]
     gain = _gain(second.halved, first.halved)
-    return f"Limited by {first.resource}; once twice as fast, by {second.resource} ({gain})."
+    return f"Limited by {first.resource}; at twice that speed, by {second.resource} ({gain})."
 
 
 def _gain(time: float, step: float) -> str:
@@ -53,9 +53,9 @@ def _gain(time: float, step: float) -> str:
 
 
 def _kernels(result: Result, kernels: Sequence[Roof]) -> Section:
-    head = ("kernel", "a step", "of it", "often", "reached", "of the peak", "bound by")
+    head = ("kernel", "per step", "share", "calls", "rate", "of the peak", "bound by")
     rows = (_kernel(result, roof) for roof in kernels[:_MOST_KERNELS])
-    return section("Kernels of a rank of the stage that computes longest", table(rows, head))
+    return section("Kernels of a rank on the stage with the longest computation", table(rows, head))
 
 
 def _kernel(result: Result, roof: Roof) -> Cells:
@@ -85,7 +85,7 @@ def _changes(result: Result, changes: Sequence[Change]) -> Section:
         )
         for change in changes[:_MOST_CHANGES]
     ]
-    title = "The best changes of one choice of the plan"
+    title = "Best single changes of the plan"
     return section(title, table(rows, ("change", "step", "", "memory")))
 
 
@@ -101,7 +101,7 @@ def _lines(result: Result, lines: Sequence[Line]) -> Section:
         for line in lines[:_MOST_LINES]
     ]
     title = "Lines of the script by the seconds of their kernels, forward and back"
-    return section(title, table(rows, ("line", "a step", "of it", *parts)))
+    return section(title, table(rows, ("line", "per step", "share", *parts)))
 
 
 def _fullest(moment: Moment) -> Section:

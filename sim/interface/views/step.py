@@ -74,8 +74,8 @@ def _figures(result: Result) -> Iterator[Figure]:
         own, *others = result.mfu_of_peaks.items()
         peak = "".join(f", {percent(share)} of the {name} peak" for name, share in others)
         used = (
-            f"of the {own[0]} peak{peak}; simulated, all of attention counted; "
-            f"HFU {percent(result.hfu)} of the FLOPs that run, masked ones left out; "
+            f"of the {own[0]} peak{peak}, as simulated, with masked attention; "
+            f"HFU {percent(result.hfu)}, with executed FLOPs only; "
             f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
         )
         yield Figure(title="MFU", key="mfu", shown=percent(result.mfu), note=used)
@@ -87,7 +87,7 @@ def _figures(result: Result) -> Iterator[Figure]:
         title="model", key="parameters", note=_active(result),
         shown=large(result.parameters) if result.parameters else "unknown",
     )  # fmt: skip
-    yield Figure(title="step in", shown=result.inputs.precision, note=result.inputs.step)
+    yield Figure(title="precision", shown=result.inputs.precision, note=result.inputs.step)
     if result.dollars_per_million_tokens is not None:
         yield _cost(result, result.dollars_per_million_tokens)
     if result.dropped:
@@ -120,7 +120,7 @@ def _cost(result: Result, dollars: float) -> Figure:
     """Rent (USD for a million tokens)."""
     sure = likely.likely(result)
     bounds = likely.interval((sure.low * dollars, sure.high * dollars), sure.level, money)
-    note = f"{bounds} a million tokens at {result.inputs.price}; simulated {money(dollars)} $"
+    note = f"{bounds} per million tokens at {result.inputs.price}; simulated {money(dollars)} $"
     return Figure(title="cost", shown=f"{money(sure.expected * dollars)} $", note=note)
 
 

@@ -30,7 +30,7 @@ def test_a_price_of_ours_has_a_source_and_a_date(name: str) -> None:
 
 def test_a_price_that_is_given_is_nobody_elses() -> None:
     given = topology.load("dgx-h100-ndr", {"price.hour": "2 USD/h"}).price
-    assert str(given) == "2 USD/h a GPU (as given)"
+    assert str(given) == "2 USD/h per GPU (as given)"
     assert given is not None
     assert given.electricity == topology.load("dgx-h100-ndr").price.electricity  # type: ignore[union-attr]
 

@@ -218,7 +218,7 @@ def test_another_device_is_not_rented_at_the_price_of_the_first() -> None:
     assert answer(own)["dollars_per_million_tokens"]
     assert answer(own, *other)["dollars_per_million_tokens"] is None
     asked = answer(own, *other, "--price", "2 USD/h")
-    assert asked["inputs"]["price"] == "2 USD/h a GPU (as given)"
+    assert asked["inputs"]["price"] == "2 USD/h per GPU (as given)"
 
 
 @pytest.mark.parametrize(
