@@ -11,7 +11,7 @@ from sim.results.by_line import PARTS, Line, Moment
 from sim.results.formatting import Cells, percent, several
 from sim.results.result import Result
 
-_MOST_KERNELS, _MOST_CHANGES, _MOST_LINES = 10, 3, 10
+_MOST_KERNELS, _MOST_CHANGES, _MOST_LINES = 10, 4, 10
 _LONGEST = 50  # characters of a kernel's name
 
 
@@ -76,6 +76,7 @@ def _changes(result: Result, changes: Sequence[Change]) -> Section:
     if not changes:
         none = Sentence("No single change of the plan makes the step shorter.")
         return section("", none)
+    best = {change.choice: change for change in reversed(changes)}
     rows = [
         (
             f"{change.choice}: {change.before} -> {change.after}",
@@ -83,9 +84,9 @@ def _changes(result: Result, changes: Sequence[Change]) -> Section:
             _gain(change.step_time, result.step_time),
             human_bytes(change.result.memory_per_gpu["total"]),
         )
-        for change in changes[:_MOST_CHANGES]
+        for change in sorted(best.values(), key=lambda change: change.step_time)[:_MOST_CHANGES]
     ]
-    title = "Best single changes of the plan"
+    title = "Best change of each choice of the plan"
     return section(title, table(rows, ("change", "step", "", "memory")))
 
 
