@@ -112,6 +112,7 @@ NEW_FILES = {  # the worked examples of CONTRIBUTING.md
     "sim/collectives/algorithms/bruck.py",
     "sim/parallel/schedules/eager.py",
     "sim/model/blocks/narrow.py",
+    "sim/jobs/sharing/methods/ring_local_sgd.py",
 }
 
 

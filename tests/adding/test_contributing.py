@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import sim
 from sim.config.plugins import modules
 from tests.adding.conftest import Add
 from tests.adding.walk import played
@@ -51,3 +52,13 @@ def test_what_is_worked_through_runs(add: Add, name: str, changes: dict[str, obj
     package, _, module = f"sim/{name}".rpartition("/")
     add(package.replace("/", "."), module, SOURCES[name])
     assert played(changes).step_time > 0.0
+
+
+def test_the_sharing_method_that_is_worked_through_trains(add: Add, here: Path) -> None:
+    source = SOURCES["jobs/sharing/methods/ring_local_sgd"]
+    add("sim.jobs.sharing.methods", "ring_local_sgd", source)
+    table = '[sharing]\nmethod = "ring_local_sgd"\nworkers = 8\nsteps = 40\n'
+    (here / "ring.toml").write_text(f'model = "resnet50"\ntopology = "dgx-1-v100"\n\n{table}')
+    outcome = sim.run(here / "ring.toml")
+    assert outcome.updates == 80, "8 workers, 40 steps, 4 of them an update"
+    assert outcome.shares["waiting"] < 0.5
