@@ -4,9 +4,9 @@
 >>> from sim.collectives.interconnect import Interconnect
 >>> dgx = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nics_per_node=8,
 ...                    nic_bandwidth=50e9, network="infiniband", nvls=True)
->>> cost = load("nccl").call_cost(CollectiveCall("all_reduce", 64e6, GroupShape.of(32, 8), dgx))
+>>> cost = load("nccl").call_cost(CollectiveCall("all_reduce", 1e6, GroupShape.of(32, 8), dgx))
 >>> cost.algorithm, cost.protocol
-('nvls_tree', 'simple')
+('tree', 'll128')
 """
 
 from importlib import import_module
