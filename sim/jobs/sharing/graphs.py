@@ -29,9 +29,12 @@ def star(n: int) -> Neighbours:
     return (tuple(range(1, n)), *((0,) for _ in range(1, n)))
 
 
+_SQUARE = 4  # workers: fewer are a ring in any shape
+
+
 def torus(n: int) -> Neighbours:
     """A grid, as square as its number of workers allows, that wraps around."""
-    rows = next(size for size in range(isqrt(n), 0, -1) if n % size == 0)
+    rows = _rows(n)
     columns = n // rows
 
     def beside(i: int) -> set[int]:
@@ -40,6 +43,11 @@ def torus(n: int) -> Neighbours:
         return {r % rows * columns + c % columns for r, c in around} - {i}
 
     return tuple(tuple(sorted(beside(i))) for i in range(n))
+
+
+def _rows(n: int) -> int:
+    """The rows of the most square grid of n workers: 1 where n is prime."""
+    return next(size for size in range(isqrt(n), 0, -1) if n % size == 0)
 
 
 def exponential(n: int) -> Neighbours:
@@ -72,8 +80,12 @@ NAMED: dict[str, Callable[[int], Neighbours]] = {
 def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
     """The neighbours of each of n workers, from a name (of `NAMED`) or a list of edges.
 
-    Raises `InputError` where an edge leads nowhere or the graph is not connected.
+    Raises `InputError` where an edge leads nowhere, the graph is not connected, or a torus has a
+    single row.
     """
+    if kind == "torus" and n > _SQUARE and _rows(n) == 1:
+        fault = f"a torus of {n} workers is a ring, as {n} is a prime"
+        raise InputError(where, fault, f'set graph = "ring", or workers = {n + 1}')
     if isinstance(kind, str):
         return NAMED[kind](n)
     beside: list[set[int]] = [set() for _ in range(n)]

@@ -4,7 +4,7 @@ from math import cos, pi
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
@@ -12,9 +12,12 @@ from sim.jobs.sharing.graphs import NAMED, exponential_hops, graph
 from sim.jobs.sharing.methods.gossip import Gossip
 from tests.jobs.sharing.mixing import metropolis, second_eigenvalue
 
+PRIMES = (5, 7, 11, 13, 17, 19)
+
 
 @given(kind=st.sampled_from(sorted(NAMED)), n=st.integers(2, 20))
 def test_mixing_weights_add_up_by_row_and_column(kind, n):
+    assume(kind != "torus" or n not in PRIMES)
     weights = metropolis(graph(kind, n))
     assert np.allclose(weights.sum(axis=0), 1.0)
     assert np.allclose(weights, weights.T)
@@ -51,6 +54,12 @@ def test_a_graph_in_two_parts_is_refused():
 def test_an_edge_that_leads_nowhere_is_refused(edge):
     with pytest.raises(InputError, match="is not an edge"):
         graph([(0, 1), edge], 4)
+
+
+def test_a_torus_of_a_prime_is_refused_as_the_ring_that_it_would_be():
+    with pytest.raises(InputError, match='a torus of 7 workers is a ring, .*set graph = "ring"'):
+        graph("torus", 7)
+    assert graph("torus", 3) == graph("ring", 3)
 
 
 def test_an_unknown_name_is_refused_with_those_that_are_known():
