@@ -34,13 +34,26 @@ class Modules(Mapping[str, ModuleType]):
     def __getitem__(self, name: str) -> ModuleType:
         if name not in self.names:
             raise KeyError(name)
-        return import_module(f"{self.package}.{name}")
+        return _imported(f"{self.package}.{name}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
     def __len__(self) -> int:
         return len(self.names)
+
+
+def _imported(name: str) -> ModuleType:
+    """A module. Raises `InputError` for a module of the user's that cannot be imported."""
+    try:
+        return import_module(name)
+    except Exception as error:
+        spec = find_spec(name)
+        file = Path(spec.origin) if spec and spec.origin else _OURS / name
+        if _OURS in file.parents:
+            raise
+        fault = f"cannot be imported ({type(error).__name__}: {error})"
+        raise InputError(str(file), fault, "mend the file") from error
 
 
 def modules(package: str) -> Modules:

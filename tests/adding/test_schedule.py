@@ -115,3 +115,9 @@ def test_a_folder_of_the_user_s_is_found_by_the_command_and_its_processes(tmp_pa
     missing = swept("nowhere")
     assert missing.returncode == 2
     assert "SIM_PLUGINS: 'nowhere' is no folder" in missing.stderr
+
+
+def test_a_file_of_the_user_s_that_cannot_be_imported_is_one_line(add: Add) -> None:
+    add("sim.parallel.schedules", "torn", '"torn"\nfrom sim.parallel.schedule import Nothing\n')
+    with pytest.raises(InputError, match=r"torn.py: cannot be imported \(ImportError: .*Nothing"):
+        sim.run("megatron-1.7b", {**SIZES, "plan.schedule": "torn"})

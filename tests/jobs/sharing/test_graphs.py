@@ -57,7 +57,7 @@ def test_an_edge_that_leads_nowhere_is_refused(edge):
 
 
 def test_a_torus_of_a_prime_is_refused_as_the_ring_that_it_would_be():
-    with pytest.raises(InputError, match='a torus of 7 workers is a ring, .*set graph = "ring"'):
+    with pytest.raises(InputError, match=r'a torus of 7 workers is a ring, .*set graph = "ring"'):
         graph("torus", 7)
     assert graph("torus", 3) == graph("ring", 3)
 
