@@ -7,18 +7,19 @@ the group `sim.jobs`. Code that asks questions knows this contract and no kind.
 Documents with one of a folder's `KEYS`, and files whose name it `claims`, are of its kind. The
 folder's module `kind` has
 
-- `SCENARIO`, the class that a document is read into, a `BaseScenario`, and `ANSWER`, the class of
-  its answers, a `JobAnswer`: `view` names its module, `columns` are the figures of a sweep's rows;
+- `SCENARIO`, the class (a `BaseScenario`) into which a document is read;
+- `ANSWER`, the class of its answers (a `JobAnswer`): `view` names its module, `columns` are the
+  figures of a sweep's rows;
 - `set_up(scenario, task=, brief=)`: resolves names and refuses values that do not fit together;
-  `brief` leaves out data that only pictures need. A setup has `name`, `machine`, `columns`, and its
-  `job`, None without a plan; the `kind` of scenario and setup names this module;
+  `brief` leaves out data that only pictures need. A setup has `name`, `machine`, `columns`, and
+  `job`, which is None without a plan. The `kind` of scenario and setup names this module;
 - `answer(setup, engine=, unfold=)`: plays a setup and returns its answer;
 - `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines follow;
 - optionally `speeds` (a step with resources faster or slower) and `kernels` (of each stage, with
-  their calls), which `sim explain` asks of kinds whose answer is a `Result`, `by_line` (a script's
-  lines), `seeded` (the scenario with another seed), `effort` (seconds of one core for a play) and
-  `document` (of a claimed file). `LACKS` is the error message for a missing function: its fault and
-  its remedy.
+  their calls). `sim explain` asks for both if the kind's answer is a `Result`;
+- optionally `by_line` (a script's lines), `seeded` (the scenario with another seed), `effort`
+  (seconds of one core for a play) and `document` (of a claimed file). `LACKS` is the error message
+  for a missing function: its fault and its remedy.
 """
 
 import os

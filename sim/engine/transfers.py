@@ -45,8 +45,8 @@ class Volume(NamedTuple):
 
 
 class TransferDesk:
-    """Turns the calls of ranks into transfers, one for each class of equal calls. Transfers of the
-    scopes `beside` run while ranks compute."""
+    """Turns the calls of ranks into transfers: each class of equal calls is a transfer. Transfers
+    of the scopes `beside` run while ranks compute."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class RankTransfers:
 
     def __init__(self, desk: TransferDesk, index: int) -> None:
         self.desk, self.index = desk, index
-        self._groups: dict[int, tuple[Scope, int]] = {}  # by id of the scope, which is one object
+        self._groups: dict[int, tuple[Scope, int]] = {}  # keyed by id: equal scopes share an object
 
     def _group(self, call: Call, stage: int) -> int:
         """The communicator of this rank that takes part in a call, or `NOBODY`."""

@@ -102,7 +102,7 @@ class Job(EffectivePlan):
     known: Known = field(default_factory=Known, compare=False, repr=False)
 
     def blocks(self, chunk: Chunk) -> Iterator[Block]:
-        """The blocks of a chunk in order: the one description that everything else reads."""
+        """The blocks of a chunk in order: the description that all other code reads."""
         return (self.block(*slot) for slot in chunk.slots)
 
     def block(self, kind: str, again: Again = ALONE) -> Block:

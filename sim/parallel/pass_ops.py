@@ -196,7 +196,7 @@ class _ChunkPasses:
         self._known: dict[PassVariant, PassOps] = {}
 
     def on(self, variant: PassVariant) -> PassOps:
-        """The operations of a variant; the first forward pass rarely differs from the others."""
+        """The operations of a variant; the first forward pass rarely differs from later passes."""
         if variant.kind == "F" and not tells_first(self.job, self._parameters):
             variant = variant._replace(first=False)
         if variant not in self._known:

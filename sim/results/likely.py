@@ -55,7 +55,7 @@ def bounds(result: Result) -> str:
 
 
 def why(result: Result) -> str:
-    """Why the expected step is not the simulated one.
+    """Why the expected step differs from the simulated step.
 
     "5 measured runs of torch on H100 were 3.0 % slower than simulated"
     """
@@ -100,7 +100,7 @@ class Pace:
     false, the job does not fit into memory.
 
     `alone` workers may fail independently. A fault on any of `gpus_of_one` GPUs stops a worker: its
-    own GPUs and those of its servers. It then repeats `at_risk` seconds: on average, half a round.
+    own GPUs and its servers' GPUs. It then repeats `at_risk` seconds: on average, half a round.
     """
 
     topology: Topology

@@ -1,4 +1,4 @@
-"""NCCL's choice of algorithm and protocol for a call, and what the choice costs.
+"""NCCL's choice of algorithm and protocol for a call, and the cost of this choice.
 
 For each algorithm (ring, tree, NVLS, NVLS tree) and protocol (LL, LL128, Simple) NCCL predicts
 latency + size / bandwidth and takes the fastest (NCCL 2.19, src/graph/tuning.cc). This module does
@@ -28,7 +28,7 @@ from sim.collectives.selection import on_levels, refused
 from sim.config.errors import InputError
 from sim.program.selection import AUTO
 
-PER_NIC = 2  # CTAs for each NIC (S. Jeaugey, NVIDIA/nccl issue 689: 2 for a single one, 16 for 8)
+PER_NIC = 2  # CTAs for each NIC (S. Jeaugey, NVIDIA/nccl issue 689: 2 for a single NIC, 16 for 8)
 # Received bytes are written into a buffer, read there, and combined with or written to the user's
 # data ("it can be 3x", S. Jeaugey, NVIDIA/nccl issue 1428).
 MEMORY_PASSES = 3.0
@@ -88,7 +88,7 @@ class NcclCall:
 
     @property
     def ctas(self) -> int:
-        """The SMs that its kernel holds: one for each channel."""
+        """The SMs that its kernel holds: an SM for each channel."""
         if self.call.shape.nodes == 1:
             return self.node.channels
         return min(self.node.channels, PER_NIC * self.call.interconnect.nics_per_node)
@@ -202,7 +202,7 @@ def _along(nccl_call: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
 
 
 def _with_own_part(nccl_call: NcclCall, loads: LevelLoads, touch: float) -> LevelLoads:
-    """A rank's own part, S/n, is copied to its result beside what it sends."""
+    """Loads with the copy of a rank's own part, S/n, to its result."""
     return LevelLoads(port=loads.port + touch / nccl_call.call.shape.ranks, nic=loads.nic)
 
 

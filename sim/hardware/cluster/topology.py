@@ -84,7 +84,7 @@ class Topology(Placement):
         return self._changed(degraded=(*self.degraded, sick))
 
     def shared(self, link: str, rate: float) -> "Topology":
-        """The same cluster with `rate` (B/s) of a link's capacity taken by others.
+        """The same cluster with `rate` (B/s) of a link's capacity taken by other traffic.
 
         Raises `InputError` where there is no such link, or `rate` takes all its capacity.
 
