@@ -1,6 +1,5 @@
 """Published nccl-tests runs as measured collectives: what was measured, and on which fabric."""
 
-import gzip
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from csv import DictReader
@@ -15,6 +14,7 @@ from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import Interconnect
 from sim.collectives.schedule import kind_named
 from sim.config import reads
+from sim.interface.formats import collective_tables
 
 GB = 1e9
 
@@ -41,11 +41,10 @@ NETWORKS = {
 NICS_IN_USE = {"a100_aws_p4d_issue527": 3}
 
 
-# aiconfigurator's systems, whose sizes are elements of a type.
+# aiconfigurator's systems.
 SYSTEMS = {
     "a100_sxm": A100, "h100_sxm": H100, "h200_sxm": H100, "b200_sxm": B200, "gb200": B200
 }  # fmt: skip
-WIDTHS = {"half": 2, "int8": 1}
 
 
 def read(
@@ -55,25 +54,19 @@ def read(
     skipped: dict[str, str] = {}
     published = list(_published(_rows(nccl_tests), skipped))
     found = [*published, *_within_a_node(_rows(node_all_reduce))]
-    return found + (_by_system(_rows(by_system)) if by_system else []), skipped
+    return found + (_by_system(by_system) if by_system else []), skipped
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    content = reads.content(path)
-    if path.suffix == ".gz":
-        content = gzip.decompress(content)
-    return list(DictReader(StringIO(content.decode())))
+    return list(DictReader(StringIO(reads.text(path))))
 
 
-def _by_system(rows: list[dict[str, str]]) -> list[MeasuredCollective]:
+def _by_system(path: Path) -> list[MeasuredCollective]:
     """A table for each system, kind and number of GPUs; calls of one size take their median."""
     times: defaultdict[tuple[str, str, int, float], list[float]] = defaultdict(list)
-    for row in rows:
-        kind = row["op_name"].replace("alltoall", "all_to_all")
-        size = float(row["message_size"]) * WIDTHS[row["nccl_dtype"]]
-        if row["system"] in SYSTEMS and float(row["latency"]):
-            key = (row["system"], kind, int(row["num_gpus"]), size)
-            times[key].append(float(row["latency"]) * 1e-3)
+    for system in SYSTEMS:
+        for call in collective_tables.read(path, {"system": system}):
+            times[system, call.operation, call.ranks, call.bytes].append(call.seconds)
     return [
         MeasuredCollective(
             table=f"{system} {kind} {gpus}",

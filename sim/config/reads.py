@@ -69,18 +69,20 @@ def content(path: Path, *, where: str = "", most: int = MOST) -> bytes:
     return data
 
 
-def unpacked(data: bytes, where: str, remedy: str = "take the whole file") -> bytes:
+def unpacked(
+    data: bytes, where: str, remedy: str = "take the whole file", most: int = MOST
+) -> bytes:
     """What a gzip file holds; other data as they are. Raises `InputError` for a file that is cut
-    short or holds more than is read of any file."""
+    short or holds more than `most` bytes."""
     if data[:2] != b"\x1f\x8b":
         return data
     unpacker = zlib.decompressobj(wbits=31)
     try:
-        whole = unpacker.decompress(data, MOST)
+        whole = unpacker.decompress(data, most)
     except zlib.error:
         raise InputError(where, "is not a whole gzip file", remedy) from None
     if unpacker.unconsumed_tail:
-        raise InputError(where, f"unpacks to more than {MOST >> 20} MiB", remedy)
+        raise InputError(where, f"unpacks to more than {most >> 20} MiB", remedy)
     if not unpacker.eof:
         raise InputError(where, "is not a whole gzip file", remedy)
     return whole
@@ -90,7 +92,7 @@ def text(path: Path, *, where: str = "", errors: str = "strict", most: int = MOS
     """The same as text, unpacked, with the ends of lines that Python has and no byte order mark.
     Raises `InputError` for what is not UTF-8, too."""
     try:
-        data = unpacked(content(path, where=where, most=most), where or str(path))
+        data = unpacked(content(path, where=where, most=most), where or str(path), most=most)
         found = data.decode("utf-8-sig", errors)
     except UnicodeDecodeError:
         raise InputError(where or str(path), "is not UTF-8 text", "save it as UTF-8") from None

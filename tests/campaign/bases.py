@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from sim.config import catalog
+from tests.interface.frameworks.test_documents import TITAN, ZERO
 from tests.jobs.traces.synthetic import Machine
 
 TRACE = """{"schemaVersion": 1, "traceEvents": [
@@ -216,28 +217,9 @@ _DENSE = _step(DENSE, "gpt2-124m", *A100, "megatron-lm-2022")
 
 _TESTS = Path(__file__).parents[1]
 _FILES = _TESTS / "interface" / "frameworks" / "files"
-TITAN = """
-[model]
-name = "llama3"
-flavor = "8B"
-[training]
-local_batch_size = 1
-global_batch_size = 16
-seq_len = 8192
-[parallelism]
-data_parallel_shard_degree = -1
-tensor_parallel_degree = 2
-[activation_checkpoint]
-mode = "selective"
-selective_ac_option = "op"
-"""
-ZERO = """{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,
- "bf16": {"enabled": true}, "gradient_clipping": 1.0,
- "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}
-"""
 FRAMEWORKS = (
     ("torchtitan", "job.toml", TITAN),
-    ("deepspeed", "zero.json", ZERO),
+    ("deepspeed", "zero.json", json.dumps(ZERO)),
     ("nemo", "nemo.yaml", (_FILES / "nemo.yaml").read_text()),
     ("megatron-bridge", "bridge.yaml", (_FILES / "megatron-bridge.yaml").read_text()),
     ("nanotron", "nanotron.yaml", (_FILES / "nanotron.yaml").read_text()),

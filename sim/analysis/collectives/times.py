@@ -158,7 +158,7 @@ def collective(
     given = changes.get("straggler", [])
     if sick and isinstance(given, list | tuple):
         changes["straggler"] = [*given, *sick]
-    on, places = _placed(topology, changes, gpus, placement)
+    on, places = placed(topology, changes, gpus, placement)
     every = list(_sizes(sizes))
     limit.refuse_long(
         "collective", f"{len(places):,} GPUs", len(places) * (3 + len(every)) * _OF_GPU
@@ -192,13 +192,14 @@ def collective(
     )
 
 
-def _placed(
+def placed(
     topology: str | Topology,
     changes: Mapping[str, Any],
-    gpus: int | None,
-    placement: str | Sequence[int],
+    gpus: int | None = None,
+    placement: str | Sequence[int] = "",
 ) -> tuple[Machine, Sequence[int]]:
-    """The cluster with what is slow on it, and the GPU of each rank."""
+    """The cluster with what is slow on it, and the GPU of each rank. Raises `InputError` for ranks
+    that compute slowly, and for GPUs that are not there."""
     scenario = cluster_scenario(topology, changes)
     for straggler in scenario.straggler:
         if straggler.link is None:

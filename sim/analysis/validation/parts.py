@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.calibration.fitting.kernel_tables import timed_rows
+from sim.analysis.collectives.times import placed
 from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
@@ -16,10 +17,8 @@ from sim.hardware.kernels.shape_classes import LONG, summary
 from sim.hardware.kernels.time import kernel_time
 from sim.interface.formats import any_format
 from sim.jobs.traces.operation_times import OperationTime
-from sim.kind import cluster_scenario
 from sim.model.kernels import Attention, Gemm, Kernel
 from sim.results.answer import Answer, Inputs
-from sim.scenario.machine import load_topology, machine
 from sim.scenario.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -65,14 +64,9 @@ class PartValidation(Answer):
         for run in self.runs:
             groups.setdefault(run.group, []).append(run.error)
         return [
-            dict(
-                zip(
-                    ("group", "runs", "median", "p95", "bias"),
-                    (group, len(errors), *summary(errors)),
-                    strict=True,
-                )
-            )
+            {"group": group, "runs": len(errors), "median": middle, "p95": p95, "bias": bias}
             for group, errors in sorted(groups.items())
+            for middle, p95, bias in [summary(errors)]
         ]
 
     def to_frame(self) -> "pd.DataFrame":
@@ -144,8 +138,7 @@ def validate_collectives(
     """Hold the collectives of tables and logs (nccl-tests, profiler traces) against a topology, or
     `only` those rows of tables. Raises `InputError`, for a group that does not fit on it, too."""
     changes = settings_of(settings)
-    scenario = cluster_scenario(topology, changes)
-    on = machine(load_topology(scenario), None, scenario.straggler, scenario.name)
+    on, _ = placed(topology, changes)
     readings = [r for table in tables for r in any_format.read(Path(table), only or {})]
     runs = tuple(_collective_run(on, reading) for reading in readings if reading.ranks > 1)
     if not runs:

@@ -1,5 +1,5 @@
-"""Fitting the constants of a collective library to measured collectives. The
-fit is robust least squares over the logarithms of constants.
+"""Fitting the constants of a collective library to measured collectives, by robust least squares
+over the logarithms of constants.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -86,16 +86,8 @@ def best(
 
 
 _FREE_KEYS = (
-    "launch",
-    "message",
-    "time",
-    "half",
-    "touch",
-    "channel",
-    "nvls_hop",
-    "near",
-    "far",
-    "cache",
+    *("launch", "message", "time", "half", "touch", "channel"),
+    *("nvls_hop", "near", "far", "cache"),
 )
 
 
