@@ -186,7 +186,9 @@ def _costs(nccl_call: NcclCall, name: str) -> Iterator[CallCost]:
         yield _nvls(nccl_call)
     else:
         yield from (
-            _tree(nccl_call, p) if name == "tree" else _along(nccl_call, name, p) for p in PROTOCOLS
+            _tree(nccl_call, p) if name == "tree" else _along(nccl_call, name, p)
+            for p in PROTOCOLS
+            if getattr(nccl_call.network.keeps, p)
         )
 
 
@@ -219,9 +221,9 @@ def _tree(nccl_call: NcclCall, protocol: NcclProtocol) -> CallCost:
 def _nvls(nccl_call: NcclCall) -> CallCost:
     steps = nvls.steps(nccl_call.call.kind, nccl_call.call.shape)
     latency = nccl_call.latency(LevelSteps(intra=0, inter=steps.inter), "simple")
-    latency += steps.intra * nccl_call.node.nvls_hop + nccl_call.node.nvls_fill.seconds(
-        nccl_call.call.size
-    )
+    members = nccl_call.call.shape.per_node
+    fill = nccl_call.node.nvls_fill.seconds(nccl_call.call.size / members)
+    latency += steps.intra * nccl_call.node.nvls_hop + members * fill
     latency += steps.inter * nccl_call.network.fill.seconds(nccl_call.call.size)
     loads = nvls.loads(nccl_call.call.kind, nccl_call.call.shape)
     if not (nccl_call.node.nvls and nccl_call.node.nvls_tree):

@@ -6,7 +6,9 @@ size. They were fitted on published nccl-tests by `benchmarks.published_nccl`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge
 
 from sim.config.units import Bytes, BytesPerSecond, Seconds
 
@@ -22,7 +24,7 @@ class PerProtocol:
     """
 
     ll: float
-    ll128: float
+    ll128: Annotated[float, Ge(0)]
     simple: float = 1.0
 
 
@@ -71,7 +73,8 @@ class NodeConstants:
     where they were measured, as good as `peer` otherwise; `channels` how many CTAs a kernel has
     within a node, each with an SM to itself; `channel` what each of them carries of a message
     (B/s), where it is known; `ll_most` is the bus bandwidth that LL reaches on one, two and more
-    nodes, where `keeps` of LL is that of small messages. The steps were measured between ports
+    nodes, where `keeps` of LL is that of small messages; `nvls_fill` is that of S/g in each of the
+    g members of a node, which take turns. The steps were measured between ports
     about `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes
     them longer or shorter.
     """
@@ -105,7 +108,8 @@ class NetworkConstants:
     what a proxy spends on each step of a ring through the network, including the steps inside a
     node that wait for it (tuning.cc, netOverhead); `fraction` the share of the NICs' line rate that
     bulk traffic reaches; `fill` the pipeline of one level of a tree. The steps were measured on
-    networks of about `latency` one way; the actual latency makes them longer or shorter.
+    networks of about `latency` one way; the actual latency makes them longer or shorter. A protocol
+    of which nothing `keeps` is not used.
     """
 
     launch: Seconds

@@ -107,7 +107,7 @@ def _directions(kind: str, parts: Sequence[str | None]) -> Iterator[Link]:
 
 
 NetworkKind = Literal[
-    "infiniband", "roce", "omnipath", "omnipath-2021", "efa", "ethernet", "ici"
+    "infiniband", "infiniband-host", "roce", "omnipath", "omnipath-2021", "efa", "ethernet", "ici"
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from sim.program.selection import AlgorithmRule
 
 KINDS = {
     "infiniband": "InfiniBand",
+    "infiniband-host": "InfiniBand through host memory",
     "omnipath": "Omni-Path",
     "omnipath-2021": "Omni-Path under NCCL 2.7",
     "roce": "RoCE",

@@ -114,6 +114,30 @@ def test_bus_bandwidth_of_a_node_is_the_published_one(
     assert busbw == pytest.approx(measured, rel=0.04)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "size", "measured"),
+    [(72, 2.0**29, 586e9), (72, 2.0**32, 839e9), (144, 2.0**29, 494e9), (144, 2.0**34, 811e9)],
+)
+def test_members_of_a_large_domain_take_turns_in_its_switch(
+    gpus: int, size: float, measured: float
+) -> None:
+    """CoreWeave's GB200s (collectives/nccl_published_more.csv), to which nothing was fitted."""
+    rack = replace(B200, gpus_per_node=72, nics_per_node=72)
+    predicted = (
+        2 * (gpus - 1) / gpus * size / time("all_reduce", size, GroupShape.of(gpus, 72), rack)
+    )
+    assert predicted == pytest.approx(measured, rel=0.1)
+
+
+def test_adapters_on_the_cpu_carry_two_thirds_and_no_ll128() -> None:
+    """Azure's A100s measured by Echo (collectives/nccl_published_more.csv): 127 GB/s a node."""
+    through_host = replace(A100, network="infiniband-host")
+    size, shape = 2.0**32, GroupShape.of(32, 8)
+    call = CollectiveCall("all_reduce", size, shape, through_host)
+    assert 1.94 * size / call.duration(NCCL.call_cost(call)) == pytest.approx(125e9, rel=0.05)
+    assert {cost.protocol for cost in NCCL.candidates(call)} == {"ll", "simple"}
+
+
 def test_without_nvls_the_switch_adds_nothing() -> None:
     plain = replace(H100, nvls=False)
     for ranks in (8, 64):
