@@ -15,6 +15,7 @@ from sim.interface.cli.files import Form, answers, output, wrote
     epilog=options.examples(
         "sim replay rank-0.json rank-1.json --picture waits.png",
         "sim replay rank-0.json --kernels gemm=0.5 --topology dgx-h100-ndr --gpus 1024",
+        "sim replay rank-0.json --device mi300x",
     )
 )
 @click.argument("traces", nargs=-1, required=True, type=options.INPUT_FILE)
@@ -25,6 +26,8 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.option("--host", metavar="FACTOR", help="The host takes FACTOR times as long.")
 @click.option("--topology", metavar="NAME", help="Collectives as on this cluster.")
 @click.option("--gpus", type=options.COUNT, help="How many of its GPUs; needs --topology.")
+@click.option("--device", "target", default="", metavar="NAME", help="Kernels as on this device.")
+@click.option("--from", "source", default="", metavar="NAME", help="The trace's, if it names none.")
 @click.option(
     "--overlap", type=click.Choice(["as-is", "none", "full"]), default="as-is",
     help="No collective beside kernels, or none that kernels wait for.",
@@ -40,6 +43,8 @@ def replay(
     host: str | None,
     topology: str | None,
     gpus: int | None,
+    target: str,
+    source: str,
     overlap: Any,
     remove: str,
     readings: Path | None,
@@ -67,6 +72,8 @@ def replay(
         host=1.0 if host is None else options.factor_of("--host", host),
         topology=topology,
         gpus=gpus,
+        device=target,
+        source=source,
         overlap=overlap,
         remove=remove,
     )

@@ -9,12 +9,14 @@ from sim.interface.document.nodes import (
     Document,
     Figure,
     Figures,
+    Section,
     Sentence,
     document,
     section,
     table,
 )
 from sim.jobs.traces.account import REASONS
+from sim.jobs.traces.devices import UNMOVED, Move
 from sim.jobs.traces.replay import Played, Replay
 from sim.results.formatting import Cells
 
@@ -36,8 +38,37 @@ def view(replay: Replay) -> Document:
         "",
         Figures(tuple(_figures(replay))),
         section("", table(rows, ("", "step", *REASONS)), Sentence(effect) if effect else None),
+        *(_moved(replay.moved) if replay.moved else ()),
         section("Longest kernels", table(kernels)),
         line=f"{len(replay.files)} ranks, {human_seconds(again)} a step as replayed",
+    )
+
+
+def _moved(move: Move) -> Iterator[Section]:
+    """The device's seconds by the rules that moved them."""
+    total = sum(rule.before for rule in move.rules) or 1.0
+    rows = [
+        (
+            rule.rule + ", unchanged" * (rule.rule in UNMOVED),
+            f"{rule.kernels:,.0f}",
+            human_seconds(rule.before),
+            human_seconds(rule.after),
+            f"{rule.before / total:.1%}",
+        )
+        for rule in move.rules
+    ]
+    after = sum(rule.after for rule in move.rules)
+    said = f"{move.moved:.1%} of its seconds moved by a rule; together {after / total:.2f} times"
+    host = (
+        "unchanged: nothing is known of the devices' hosts" if move.host is None
+        else f"{move.host:.2f} times as long"
+    )  # fmt: skip
+    unknown = ", ".join(name.split("(")[0][:_LONGEST] for name in move.unknown[:_SHOWN])
+    yield section(
+        f"The device, from {move.source} to {move.target}",
+        table(rows, ("", "kernels", "before", "after", "share")),
+        Sentence(f"{said} as long; the host {host}"),
+        Sentence(f"no rule knows {unknown}") if unknown else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Changes of a trace: kernels or the host faster, another network, another overlap."""
+"""Changes of a trace: kernels or the host faster, another device, network or overlap."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +13,7 @@ from sim.engine.machine import Machine
 from sim.hardware.cluster.network import link_name
 from sim.jobs.recorded.axes import lattice
 from sim.jobs.recorded.recording import Group
+from sim.jobs.traces.devices import Devices
 from sim.jobs.traces.rank_trace import Collective, Kernel, RankTrace, Route
 
 MESSAGES = "point_to_point"
@@ -109,7 +110,8 @@ class Changes:
     """Changes to a replay. `kernels` are pairs (part of a name, factor on the seconds), `host` is a
     factor on the host's seconds.
 
-    `machine` takes the place of the network that was measured (`Network`). With `overlap` "none"
+    `machine` takes the place of the network that was measured (`Network`), and `devices` are where
+    kernels ran and where they run now. With `overlap` "none"
     the kernels of all streams run in a row, as they were launched; with "full" no kernel and no
     host waits for a collective.
     """
@@ -117,6 +119,7 @@ class Changes:
     kernels: tuple[tuple[str, float], ...] = ()
     host: float = 1.0
     machine: Machine | None = None
+    devices: Devices | None = None
     overlap: Overlap = "as-is"
 
     def of(self, ranks: Sequence[RankTrace]) -> list[RankTrace]:
@@ -127,16 +130,15 @@ class Changes:
                 names = sorted({kernel.name.split("(")[0] for kernel in ranks[0].kernels})[:3]
                 remedy = f"there are {', '.join(names) or 'none'}"
                 raise InputError("--kernels", f"no kernel is called {part!r}", remedy)
-        return [self._rank(rank) for rank in ranks]
+        moved = ranks if self.devices is None else self.devices.of(ranks)
+        return [self._rank(rank) for rank in self.carried(moved)]
+
+    def carried(self, ranks: Sequence[RankTrace]) -> list[RankTrace]:
+        """The ranks with collectives as the machine's network carries them, if there is one."""
+        return [rank if self.machine is None else _elsewhere(rank, self.machine) for rank in ranks]
 
     def _rank(self, rank: RankTrace) -> RankTrace:
-        kernels: Iterable[Kernel] = rank.kernels
-        if self.machine is not None:
-            calls = (kernel.collective for kernel in rank.kernels if kernel.collective)
-            pipeline = any(call.kind == MESSAGES for call in calls)
-            network = Network(self.machine, rank.world, pipeline)
-            kernels = (_elsewhere(kernel, network) for kernel in kernels)
-        kernels = _OVERLAP[self.overlap](tuple(self._faster(kernel) for kernel in kernels))
+        kernels = _OVERLAP[self.overlap](tuple(self._faster(kernel) for kernel in rank.kernels))
         host = (replace(item, seconds=item.seconds * self.host) for item in rank.host)
         if self.overlap == "full":
             host = (replace(item, awaited=_computed(item.awaited, kernels)) for item in host)
@@ -153,7 +155,13 @@ class Changes:
         return replace(changed, collective=replace(call, route=faster))
 
 
-def _elsewhere(kernel: Kernel, network: Network) -> Kernel:
+def _elsewhere(rank: RankTrace, machine: Machine) -> RankTrace:
+    calls = (kernel.collective for kernel in rank.kernels if kernel.collective)
+    network = Network(machine, rank.world, any(call.kind == MESSAGES for call in calls))
+    return replace(rank, kernels=tuple(_carried(kernel, network) for kernel in rank.kernels))
+
+
+def _carried(kernel: Kernel, network: Network) -> Kernel:
     """A collective as the library carries it out on another network."""
     call = kernel.collective
     if call is None:

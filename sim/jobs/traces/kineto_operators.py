@@ -1,20 +1,22 @@
-"""How long did operators occupy the host, and which matrix products were timed, in a trace of
+"""How long did operators occupy the host, and which kernels did they launch, in a trace of
 PyTorch's profiler?
 
-Host: an operator is counted as in a recording. It is the outermost operator around a launch that is
+An operator is counted as in a recording. It is the outermost operator around a launch that is
 kernels of its own (`sim.jobs.recorded.kernels.has_kernel`), else the innermost. Of copies and fills
-it is the operator that began them. Its seconds reach from the end of the operator before it to its
-own end, without calls in which the host waits. Thus views, Python and the engine count with the
-operator behind them, as in the measured table. The first operator behind an optimizer's step counts
-from its own beginning. Threads take turns and are read as a single thread. A trace without
-launches, as of a CPU, has no such operators.
+it is the operator that began them. A trace without launches, as of a CPU, has no such operators.
 
-Products (`record_shapes=True`): the seconds of a product are the seconds of the kernels that it or
-an inner operator has launched, which have the number (`External id`) of that operator. On CPUs they
-are the operator's own.
+Host: the seconds of an operator reach from the end of the operator before it to its own end,
+without calls in which the host waits. Thus views, Python and the engine count with the operator
+behind them, as in the measured table. The first operator behind an optimizer's step counts from its
+own beginning. Threads take turns and are read as a single thread.
+
+Kernels (`record_shapes=True`): an operator's shapes tell the kernel that `sim.hardware` times, as
+those of a recording do. Its seconds are those of all kernels that it launched; on CPUs they are the
+operator's own.
 """
 
-from bisect import bisect_left
+import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +28,10 @@ from sim.jobs.recorded.kernels import has_kernel, kernel_of, of_own_use
 from sim.jobs.recorded.recording import Operator, Tensor
 from sim.jobs.recorded.trace_nodes import DTYPES, ENGINE
 from sim.jobs.traces.event import CALLS, Event, correlation_of
-from sim.model.kernels import Gemm
+from sim.model.kernels import Attention, Gemm
 
+# cuBLAS, cuDNN and CUTLASS: products of fp32 on tensor cores (mma.m16n8k8 and k16 of tf32).
+_TF32 = re.compile(r"tf32|tensorop_s(1688|16816)(gemm|fprop|dgrad|wgrad)")
 _PHASES: dict[str, Phase] = {ENGINE: "backward", "Optimizer.step": "optimizer"}
 
 
@@ -40,34 +44,40 @@ class HostCall(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Launching:
-    """An operator that launches; times in us."""
+class Launching:
+    """An operator that launches kernels, known by the `numbers` that their launches have, too."""
 
-    name: str
+    operator: Event
     phase: Phase
-    begin: float
-    end: float
+    numbers: list[Any]
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """When the operator began and ended (us)."""
+        return float(self.operator["ts"]), _end(self.operator)
 
 
 def host_calls(events: Sequence[Event]) -> Iterator[HostCall]:
     """The calls of a trace's events (`sim.jobs.traces.kineto.events_of`), in the host's order."""
     waits = [e for e in events if e.get("cat") in CALLS and "Synchronize" in e["name"]]
     spans = sorted((e["ts"], e["ts"] + e.get("dur", 0.0)) for e in waits)
-    calls = sorted(_launching(events), key=lambda call: (call.begin, call.end))
-    at = calls[0].begin if calls else 0.0  # what comes first counts alone, whatever its phase
+    calls = sorted(launching(events), key=lambda call: call.span)
+    at = calls[0].span[0] if calls else 0.0  # what comes first counts alone, whatever its phase
     before, place = "optimizer", 0
     for call in calls:
         alone = call.phase == "forward" and before == "optimizer"
-        begin, waited = call.begin if alone else at, 0.0
-        while place < len(spans) and spans[place][0] < call.end:
+        (start, end), waited = call.span, 0.0
+        begin = start if alone else at
+        while place < len(spans) and spans[place][0] < end:
             waited += max(spans[place][1] - max(spans[place][0], begin), 0.0)
             place += 1
-        if call.end > begin + waited:
-            yield HostCall(call.name, call.phase, (call.end - begin - waited) * 1e-6)
-        at, before = max(at, call.end), call.phase
+        if end > begin + waited:
+            name = fused_as_one(_name(call.operator))
+            yield HostCall(name, call.phase, (end - begin - waited) * 1e-6)
+        at, before = max(at, end), call.phase
 
 
-def _launching(events: Sequence[Event]) -> Iterator[_Launching]:
+def launching(events: Sequence[Event]) -> Iterator[Launching]:
     """Every operator that launches, once."""
     kernels = {correlation_of(e) for e in events if e.get("cat") == "kernel"}
     wanted = (
@@ -90,9 +100,9 @@ def _threads(events: Iterable[Event]) -> Iterator[list[Event]]:
         yield sorted(thread, key=lambda event: (event["ts"], -event.get("dur", 0.0)))
 
 
-def _launching_on(events: list[Event]) -> Iterator[_Launching]:
+def _launching_on(events: list[Event]) -> list[Launching]:
     opened: list[Event] = []
-    known: set[int] = set()
+    known: dict[int, Launching] = {}
     for event in events:
         while opened and _end(opened[-1]) <= event["ts"]:
             opened.pop()
@@ -100,10 +110,10 @@ def _launching_on(events: list[Event]) -> Iterator[_Launching]:
             opened.append(event)
             continue
         operator = _operator([outer for outer in opened if outer["name"].startswith("aten::")])
-        if operator is not None and id(operator) not in known:
-            known.add(id(operator))
-            name = fused_as_one(_name(operator))
-            yield _Launching(name, _phase(opened), operator["ts"], _end(operator))
+        if operator is not None:
+            call = known.setdefault(id(operator), Launching(operator, _phase(opened), []))
+            call.numbers.append(correlation_of(event))
+    return list(known.values())
 
 
 def _operator(around: list[Event]) -> Event | None:
@@ -133,46 +143,107 @@ def _end(event: Event) -> float:
     return float(event["ts"] + event.get("dur", 0.0))
 
 
-def products(events: Sequence[Event]) -> Iterator[tuple[Gemm, float]]:
-    """Each product with its seconds, in the order of a trace's events
-    (`sim.jobs.traces.kineto.events_of`)."""
-    launched: defaultdict[Any, float] = defaultdict(float)
+def timed_kernels(events: Sequence[Event]) -> Iterator[tuple[Gemm | Attention, float]]:
+    """Each product and fused attention of known shape with its seconds, in the order of a trace's
+    events (`sim.jobs.traces.kineto.events_of`)."""
+    if not any(event.get("cat") == "kernel" for event in events):
+        for thread in _threads(event for event in events if event.get("cat") == "cpu_op"):
+            yield from _on_cpu(thread)
+    for kernel, launched in shaped_kernels(events):
+        seconds = sum(event["dur"] for event in launched) * 1e-6
+        if seconds > 0.0:
+            yield replace(kernel, name="forward" if isinstance(kernel, Gemm) else ""), seconds
+
+
+def shaped_kernels(events: Sequence[Event]) -> Iterator[tuple[Gemm | Attention, list[Event]]]:
+    """Each product and fused attention of known shape, with all that its operator launched."""
+    ran: defaultdict[Any, list[Event]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "kernel":
-            launched[_args(event).get("External id")] += event["dur"] * 1e-6
-    for thread in _threads(event for event in events if event.get("cat") == "cpu_op"):
-        yield from _products_of(thread, launched)
+            ran[correlation_of(event)].append(event)
+    for call in launching(events):
+        launched = [event for number in call.numbers for event in ran[number]]
+        kernel = shaped(call.operator)
+        if kernel and kernel.precision == "fp32" and any(_TF32.search(e["name"]) for e in launched):
+            kernel = replace(kernel, precision="tf32")
+        if kernel:
+            yield kernel, launched
 
 
-def _products_of(
-    events: list[Event], launched: Mapping[Any, float]
-) -> Iterator[tuple[Gemm, float]]:
-    begins, free = [event["ts"] for event in events], float("-inf")
-    for place, event in enumerate(events):
-        product = _product_of(event) if event["ts"] >= free else None
-        if product is None:
-            continue
-        free = event["ts"] + event.get("dur", 0.0)
-        inside = events[place : bisect_left(begins, free, lo=place + 1)]
-        numbers = {_args(inner).get("External id") for inner in inside}
-        on_gpu = sum(launched.get(number, 0.0) for number in numbers)
-        seconds = on_gpu if launched else event.get("dur", 0.0) * 1e-6
-        if seconds > 0.0:
-            yield replace(product, name="forward"), seconds
+def _on_cpu(events: list[Event]) -> Iterator[tuple[Gemm, float]]:
+    free = float("-inf")
+    for event in events:
+        product = shaped(event) if event["ts"] >= free else None
+        if isinstance(product, Gemm):
+            free = event["ts"] + event.get("dur", 0.0)
+            if event.get("dur", 0.0) > 0.0:
+                yield replace(product, name="forward"), event["dur"] * 1e-6
 
 
-def _product_of(event: Event) -> Gemm | None:
-    """The product that an operator is; None for other operators, and without recorded shapes."""
+def shaped(event: Event) -> Gemm | Attention | None:
+    """The product, convolution or fused attention that an operator is, by its shapes. None for
+    other operators, and where shapes were not recorded."""
     space, _, name = str(event["name"]).partition("::")
     given = zip(_listed(event, "Input Dims"), _listed(event, "Input type"), strict=False)
     tensors = tuple(_tensor(dims, str(kind)) for dims, kind in given if str(kind) in DTYPES)
     if space != "aten" or not tensors or any(prod(tensor.shape) == 0 for tensor in tensors):
         return None
     try:
-        kernel = kernel_of(Operator(name=f"aten.{name}", inputs=tensors))
-    except (IndexError, ValueError):  # no shapes of a product
+        results = (_convolved(event, tensors),) if name == "convolution" else ()
+        flags = _flags(event, name)
+        kernel = kernel_of(
+            Operator(name=f"aten.{name}", inputs=tensors, outputs=results, flags=flags)
+        )
+    except (IndexError, ValueError, TypeError):  # shapes of something else
         return None
-    return kernel if isinstance(kernel, Gemm) else None
+    return kernel if isinstance(kernel, Gemm | Attention) else None
+
+
+def _convolved(event: Event, tensors: Sequence[Tensor]) -> Tensor:
+    """The result of a convolution. Raises `IndexError` where its strides were not recorded."""
+    image, weight = tensors[0].shape, tensors[1].shape
+    strides, paddings, dilations = (_numbers(event, place) for place in (3, 4, 5))
+    if _word(event, 6) == "True":  # transposed: the image is the result of the reverse
+        return tensors[0]
+    sizes = (
+        (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
+        for n, k, stride, padding, dilation in zip(
+            image[2:], weight[2:], strides, paddings, dilations, strict=True
+        )
+    )
+    return replace(tensors[0], shape=(image[0], weight[0], *sizes))
+
+
+def _flags(event: Event, name: str) -> dict[str, Any]:
+    """The arguments of an operator, beside its tensors, that its kernel depends on."""
+    if name in _CAUSAL:
+        return {"is_causal": _word(event, _CAUSAL[name]) == "True"}
+    if name == "convolution_backward" and (mask := _word(event, 10)):
+        return {"output_mask": tuple(part.strip() == "True" for part in mask[1:-1].split(","))}
+    return {}
+
+
+_CAUSAL = {  # the place of `is_causal` (aten/src/ATen/native/native_functions.yaml)
+    "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_cudnn_attention": 6,
+    "_scaled_dot_product_flash_attention_backward": 11,
+    "_scaled_dot_product_efficient_attention_backward": 11,
+    "_scaled_dot_product_cudnn_attention_backward": 14,
+}
+
+
+def _word(event: Event, place: int) -> str:
+    """An argument that is no tensor, as torch 2.1 and later write it; empty before."""
+    words = _listed(event, "Concrete Inputs")
+    return str(words[place]) if place < len(words) else ""
+
+
+def _numbers(event: Event, place: int) -> list[int]:
+    numbers = json.loads(_word(event, place) or "[]")
+    if not numbers:
+        raise IndexError(place)
+    return [int(number) for number in numbers]
 
 
 def _tensor(dims: Any, kind: str) -> Tensor:

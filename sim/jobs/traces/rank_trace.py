@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from sim.model.kernels import Attention, Gemm
+
 Group = tuple[str, str, int]
 """Process group, collective, and how many of these the group had before."""
 
@@ -53,7 +55,8 @@ class Kernel:
 
     `lag` (s) is the part of its delay that neither its launch nor its stream nor a wait explains.
     So much of it is `usual` between these and a kernel of the same category on this device.
-    `tail` (s) is how much later a collective ended here than on its quickest rank.
+    `tail` (s) is how much later a collective ended here than on its quickest rank. `work` is the
+    product or the attention that its operator is, where the trace has shapes.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Kernel:
     after: tuple[int, ...] = ()
     collective: Collective | None = None
     on_host: bool = False
+    work: Gemm | Attention | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +89,8 @@ class RankTrace:
     the first step began. It is None where a trace has the times of computations but not of
     communications. The first step launched so many kernels (`lead`), or the step before it where a
     trace has only one step. It is 0 where there are none, and where a step has no kernels.
-    `flights` has the begin and the end of each collective, in the same seconds.
+    `flights` has the begin and the end of each collective, in the same seconds. `device` is what
+    the driver calls the device, and its memory in bytes; empty where the trace does not say.
     """
 
     rank: int
@@ -96,6 +101,7 @@ class RankTrace:
     ends: tuple[float, float] | None
     lead: int = 0
     flights: Mapping[Group, tuple[float, float]] = field(default_factory=dict)
+    device: tuple[str, float] = ("", 0.0)
 
 
 def aligned(ranks: Sequence[RankTrace]) -> list[RankTrace]:

@@ -33,8 +33,10 @@ from sim.jobs.traces.kineto import (
     members_of,
     trace_of,
 )
+from sim.jobs.traces.kineto_operators import shaped_kernels
 from sim.jobs.traces.profiled import CLOSE, DEVICE, Call, ProfiledSteps, RemovedSpans, Wait
 from sim.jobs.traces.rank_trace import Collective, Group, HostSpan, Kernel, RankTrace
+from sim.model.kernels import Attention, Gemm
 
 _LIBRARY = re.compile("nccl|rccl|msccl", re.IGNORECASE)
 _EXPERTS = re.compile(  # kernels of DeepEP that exchange tokens, or wait for all ranks before it
@@ -113,10 +115,11 @@ def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
     return tuple(latest.values())
 
 
-def kernels(steps: ProfiledSteps) -> list[Kernel]:
+def kernels(steps: ProfiledSteps, works: Mapping[int, Gemm | Attention]) -> list[Kernel]:
     """The kernels in the order of their launches; kernels of removed operators take no time. Of its
-    lag, each has as much as is `usual` behind what it waited for last, on this device."""
-    found = list(_kernels(steps))
+    lag, each has as much as is `usual` behind what it waited for last, on this device. `works` has
+    what operators do, by the `id` of the events that they launched."""
+    found = list(_kernels(steps, works))
     lags: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for behind, kernel in found:
         lags[behind].append(kernel.lag)
@@ -128,7 +131,9 @@ def kernels(steps: ProfiledSteps) -> list[Kernel]:
     return [replace(k, usual=min(k.lag, usual.get(behind, 0.0))) for behind, k in found]
 
 
-def _kernels(steps: ProfiledSteps) -> Iterator[tuple[tuple[str, str], Kernel]]:
+def _kernels(
+    steps: ProfiledSteps, works: Mapping[int, Gemm | Attention]
+) -> Iterator[tuple[tuple[str, str], Kernel]]:
     """Each kernel, with its category and what it waited for last: its launch, its stream, others'
     streams."""
     seen: Counter[tuple[str, str]] = Counter()
@@ -155,6 +160,7 @@ def _kernels(steps: ProfiledSteps) -> Iterator[tuple[tuple[str, str], Kernel]]:
                 lag=max(event["ts"] - ready[behind], 0.0) * 1e-6,
                 after=after,
                 collective=None if _uncalled(steps, n) else _collective(steps, event, seen),
+                work=works.get(id(event)),
             ),
         )
 
@@ -274,7 +280,8 @@ def read(path: Path, removed: str = "") -> RankTrace:
         raise InputError("--remove", f"{path.name} has no operator {removed!r}", f"often: {some}")
     job = document.get("distributedInfo") or {}
     found = ProfiledSteps(document, events, begin, end, gone)
-    launched = tuple(kernels(found))
+    works = {id(e): work for work, ran in shaped_kernels(events) for e in ran}
+    launched = tuple(kernels(found, works))
     ends, lead = _ends(found, cuts)
     return RankTrace(
         rank=int(job.get("rank", 0)),
@@ -285,7 +292,17 @@ def read(path: Path, removed: str = "") -> RankTrace:
         steps=len(cuts) - 1,
         ends=ends,
         lead=lead,
+        device=_device(document),
     )
+
+
+def _device(document: Mapping[str, Any]) -> tuple[str, float]:
+    """The driver's name and the memory of the first device."""
+    first: Any = next(iter(document.get("deviceProperties") or ()), None)
+    if not isinstance(first, dict):
+        return "", 0.0
+    memory = first.get("totalGlobalMem")
+    return str(first.get("name", "")), float(memory) if isinstance(memory, int) else 0.0
 
 
 def _ends(steps: ProfiledSteps, cuts: Sequence[float]) -> tuple[tuple[float, float], int]:

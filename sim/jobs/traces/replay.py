@@ -13,6 +13,7 @@ from sim.engine.record import Record
 from sim.jobs.traces import chakra, reading
 from sim.jobs.traces.account import account
 from sim.jobs.traces.changes import Changes
+from sim.jobs.traces.devices import Move, devices_of
 from sim.jobs.traces.program import kernel_ends, program
 from sim.jobs.traces.rank_trace import RankTrace, aligned
 from sim.results.answer import Answer, Inputs, said_of
@@ -48,7 +49,7 @@ class Replay(Answer):
     step as the engine plays it, which agrees as far as the trace is understood. `explained` is the
     step time without lags that neither launches nor streams nor waits nor the device's usual delay
     behind them explain. `changed` is the
-    step with what-ifs.
+    step with what-ifs. `moved` says how the seconds of all ranks' kernels moved to another device.
     `kernels` are seconds by name, the longest first.
     """
 
@@ -62,6 +63,7 @@ class Replay(Answer):
     replayed: Played
     explained: float
     changed: Played | None
+    moved: Move | None
     kernels: dict[str, float]
 
     def to_frame(self) -> "pd.DataFrame":
@@ -78,12 +80,17 @@ class Replay(Answer):
         return pd.DataFrame(rows).set_index(["step", "rank"])
 
 
-def replayed(paths: Sequence[Path], changes: Changes | None = None, *, removed: str = "") -> Replay:
-    """The replay of the traces of some ranks of one job. Raises `InputError` for files that hold no
-    step, or not the same steps."""
+def replayed(
+    paths: Sequence[Path], changes: Changes | None = None, *, removed: str = "", device: str = "",
+    source: str = "",
+) -> Replay:  # fmt: skip
+    """The replay of the traces of some ranks of one job, moved to a `device`. Raises `InputError`
+    for files that hold no step, or not the same steps."""
     ranks = aligned(_read(paths))
     _check(ranks, paths)
     asked = changes or Changes()
+    if device:
+        changes = asked = replace(asked, devices=devices_of(ranks, device, source))
     others = aligned(_read(paths, removed)) if removed else ranks
     if any(rank.ends is None for rank in ranks):
         network = _network(asked)
@@ -102,8 +109,17 @@ def replayed(paths: Sequence[Path], changes: Changes | None = None, *, removed: 
         replayed=_played(ranks),
         explained=_played([_without_lags(rank, _led(ranks)) for rank in ranks]).step_time,
         changed=changed,
+        moved=_moved(asked, others),
         kernels=dict(sorted(seconds.items(), key=lambda item: -item[1])),
     )
+
+
+def _moved(asked: Changes, ranks: Sequence[RankTrace]) -> Move | None:
+    """How the kernels that count moved to another device, if they did."""
+    if asked.devices is None:
+        return None
+    leads = [rank.lead if _led(ranks) else 0 for rank in ranks]
+    return asked.devices.move(ranks, asked.carried(ranks), leads, _periods(ranks))
 
 
 def _inputs(changes: Changes | None, removed: str, ranks: Sequence[RankTrace]) -> Inputs:
@@ -111,16 +127,20 @@ def _inputs(changes: Changes | None, removed: str, ranks: Sequence[RankTrace]) -
     said = {"remove": removed} if removed else {}
     if changes is None:
         return Inputs(change=said)
-    said |= said_of(replace(changes, machine=None))
+    said |= said_of(replace(changes, machine=None, devices=None))
+    device = changes.devices.target.name if changes.devices else ""
     if changes.machine is None:
-        return Inputs(change=said)
+        return Inputs(device=device, change=said)
     topology = changes.machine.topology
     calls = any(kernel.collective for rank in ranks for kernel in rank.kernels)
     notes = () if calls else ("the trace has no collective that another network could carry",)
     return Inputs(
-        cluster=topology.name, device=topology.device.name, gpus=topology.gpus, change=said,
+        cluster=topology.name,
+        device=device or topology.device.name,
+        gpus=topology.gpus,
+        change=said,
         notes=notes,
-    )  # fmt: skip
+    )
 
 
 def _read(paths: Sequence[Path], removed: str = "") -> list[RankTrace]:
@@ -225,14 +245,17 @@ def replay(
     host: float = 1.0,
     topology: str | Topology | None = None,
     gpus: int | None = None,
+    device: str = "",
+    source: str = "",
     overlap: Overlap = "as-is",
     remove: str = "",
 ) -> Replay:
     """Play the steps of traces of PyTorch's profiler, one per rank, as they were and with changes.
 
     `kernels` are factors on the seconds of kernels whose name contains the key, `host` is a factor
-    on the host's seconds. Collectives take as long as on so many `gpus` of a `topology`. With
-    `overlap` "none" no collective runs beside a kernel, with "full" no kernel waits for a
+    on the host's seconds. Collectives take as long as on so many `gpus` of a `topology`. All other
+    kernels move to a `device`, from the device that the traces name or the `source`. With `overlap`
+    "none" no collective runs beside a kernel, with "full" no kernel waits for a
     collective. Operators whose name contains `remove` are left out. Raises `InputError`.
     """
     for where, factor in [
@@ -252,7 +275,10 @@ def replay(
         overlap=overlap,
     )
     changed = None if changes == Changes() else changes
-    return replayed([Path(path) for path in traces], changed, removed=remove)
+    if source and not device:
+        raise InputError("--from", "moves nothing by itself", "name the --device to move to")
+    files = [Path(path) for path in traces]
+    return replayed(files, changed, removed=remove, device=device, source=source)
 
 
 def _machine(given: str | Topology, gpus: int | None) -> Machine:

@@ -14,7 +14,7 @@ from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.time import kernel_time
 from sim.interface.cli.main import main
 from sim.jobs.traces.kineto import events_of
-from sim.jobs.traces.kineto_operators import products
+from sim.jobs.traces.kineto_operators import timed_kernels
 from sim.model.kernels import Gemm
 from tests.jobs.traces.synthetic import Machine
 
@@ -78,7 +78,7 @@ def test_a_trace_is_read_once_for_its_kernels_and_its_host(
 @pytest.mark.parametrize("gpu", [True, False])
 def test_products_have_their_shapes_and_seconds(tmp_path: Path, gpu: bool) -> None:
     device = load("h100-80gb-sxm")
-    found = list(products(events_of(traced(tmp_path / "trace.json", device, gpu=gpu))))
+    found = list(timed_kernels(events_of(traced(tmp_path / "trace.json", device, gpu=gpu))))
     assert [product for product, _ in found] == [gemm(*shape) for shape in SHAPES]
     expected = [seconds_of(product, device) for product, _ in found]
     assert [seconds for _, seconds in found] == pytest.approx(expected, rel=1e-6)

@@ -29,7 +29,7 @@ from sim.config.tables import Row, number
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.measurements import Measurement
 from sim.jobs.traces.kineto import events_of
-from sim.jobs.traces.kineto_operators import HostCall, host_calls, products
+from sim.jobs.traces.kineto_operators import HostCall, host_calls, timed_kernels
 from sim.model.kernels import BYTES, Attention, Gemm, Kernel, MemoryBound, Precision
 
 _UNITS = {
@@ -63,7 +63,7 @@ def read(
                 fault = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
                 raise InputError(str(path), fault, "name the device that it was recorded on")
             calls += host_calls(events)
-            timed: Iterable[tuple[Kernel, float]] = products(events)
+            timed: Iterable[tuple[Kernel, float]] = timed_kernels(events)
         else:
             timed = timed_rows(path, wanted, kinds, precision)
         for kernel, seconds in timed:

@@ -1,0 +1,233 @@
+"""How long do the kernels of a trace take on another device?
+
+A product, convolution or fused attention of known shape keeps its distance from the kernel model
+(`sim.hardware.kernels`), which times recordings, too:
+
+    seconds on the target = measured seconds x model(shape, target) / model(shape, source)
+
+All kernels of an operator move alike. Kernels of elementwise work, reductions and copies within
+the device are bound by memory. A kernel takes `floor` to begin and to end. In the seconds that are
+left it moves bytes, at the bandwidth that the device achieves:
+
+    floor(target) + (measured seconds - floor(source)) x B/s (source) / B/s (target)
+
+A product or attention without a shape moves as others of its name do in the same traces, else as a
+large kernel of its class. Copies to and from the host, collectives, and kernels whose names say
+nothing keep their seconds. The host moves by the processors that devices are sold with.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sim.config.errors import InputError
+from sim.hardware import device as devices
+from sim.hardware.device import Device
+from sim.hardware.kernels.time import kernel_times
+from sim.jobs.traces.rank_trace import HostSpan, Kernel, RankTrace
+from sim.model.kernels import Attention, Gemm, Precision
+
+Work = Gemm | Attention
+
+COLLECTIVES, COPIES, UNKNOWN = "collectives", "copies to or from the host", "unknown kernels"
+UNMOVED = (COLLECTIVES, COPIES, UNKNOWN)
+MEMORY, NETWORK = "by memory bandwidth", "collectives by the network"
+
+# Names of CUTLASS, cuBLAS, cuDNN, Tensile (Cijk), MIOpen, FlashAttention, AOTriton, Triton by
+# inductor (tem: a template of a product), torch, CUB and their ports to ROCm; the first that fits.
+_CLASSES = {
+    "copies": re.compile(r"Memcpy (HtoD|DtoH)"),
+    "attention": re.compile(r"flash|fmha|attn_[fb]wd|attention", re.I),
+    "memory": re.compile(r"nchw|nhwc(?!.*gemm)|splitkreduce|batched_transpose|at::native", re.I),
+    "convolutions": re.compile(r"[fd]prop|dgrad|wgrad|convol|winograd|igemm|miopen|conv\dd", re.I),
+    "products": re.compile(r"gemm|gemv|Cijk_|xmma|tensorop|triton_tem", re.I),
+    "other memory": re.compile(
+        r"Memset|Memcpy DtoD|fillbuffer|copybuffer|triton_|cub::|thrust::|rocprim|elementwise"
+        r"|reduce|norm|softmax|transpose|multi_tensor|dropout|embedding|index|scatter|gather", re.I
+    ),
+}  # fmt: skip
+_PRECISIONS: dict[Precision, re.Pattern[str]] = {
+    "fp8": re.compile(r"e4m3|e5m2|fp8|f8f8", re.I),
+    "tf32": re.compile(r"tf32"),
+    "fp32": re.compile(r"sgemm|f32f32_f32f32|scudnn|jk_SB_|jk_S_B_"),
+}
+_LARGE: dict[str, Work] = {
+    "products": Gemm(name="", m=8192, n=8192, k=8192),
+    "convolutions": Gemm(name="", m=65536, n=512, k=2048),
+    "attention": Attention(
+        name="", batch=1, heads=32, kv_heads=32, q=4096, kv=4096, head=128, causal=True
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The kernels of a step that move by one rule: how many, their seconds before and after."""
+
+    rule: str
+    kernels: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """From one device to another: the device's seconds of a step by rule, the longest first.
+
+    A rule moves the share `moved` of the seconds. `unknown` has the names of kernels that no rule
+    knows. The host takes `host` times as long; None where the devices' files say nothing of hosts.
+    """
+
+    source: str
+    target: str
+    rules: tuple[Rule, ...]
+    moved: float
+    unknown: tuple[str, ...]
+    host: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The device that traces are of, and the device that they move to."""
+
+    source: Device
+    target: Device
+
+    def of(self, ranks: Sequence[RankTrace]) -> list[RankTrace]:
+        """The ranks on the target. Raises `InputError` where it lacks a kernel's arithmetic."""
+        named = self._named(ranks)
+        return [
+            replace(
+                rank,
+                kernels=tuple(self._moved(kernel, named)[1] for kernel in rank.kernels),
+                host=tuple(self._hosted(item) for item in rank.host),
+            )
+            for rank in ranks
+        ]
+
+    def move(
+        self,
+        ranks: Sequence[RankTrace],
+        carried: Sequence[RankTrace],
+        leads: Sequence[int],
+        steps: int,
+    ) -> Move:
+        """The rules for the kernels of so many steps behind those that lead. The ranks are also
+        given with collectives as a network has carried them."""
+        named, found = self._named(ranks), defaultdict[str, list[tuple[float, float]]](list)
+        unknown: defaultdict[str, float] = defaultdict(float)
+        for rank, other, lead in zip(ranks, carried, leads, strict=True):
+            for kernel, call in zip(rank.kernels[lead:], other.kernels[lead:], strict=True):
+                rule, moved = self._moved(kernel, named)
+                if kernel.collective != call.collective:
+                    rule, moved = NETWORK, call
+                if rule == UNKNOWN:
+                    unknown[kernel.name] += kernel.seconds
+                found[rule].append((kernel.seconds / steps, moved.seconds / steps))
+        rules = [_summed(rule, each, steps) for rule, each in found.items()]
+        total = sum(rule.before for rule in rules)
+        left = sum(rule.before for rule in rules if rule.rule in UNMOVED)
+        return Move(
+            source=self.source.name,
+            target=self.target.name,
+            rules=tuple(sorted(rules, key=lambda rule: -rule.before)),
+            moved=1.0 - left / total if total else 0.0,
+            unknown=tuple(sorted(unknown, key=lambda name: -unknown[name])),
+            host=self._host,
+        )
+
+    @property
+    def _host(self) -> float | None:
+        """How many times as long the target's host takes; None where nothing is known of either."""
+        known = self.source == self.target or {self.source.host, self.target.host} != {1.0}
+        return self.target.host / self.source.host if known else None
+
+    def _hosted(self, item: HostSpan) -> HostSpan:
+        return replace(item, seconds=item.seconds * (self._host or 1.0))
+
+    def _moved(self, kernel: Kernel, named: Mapping[str, float]) -> tuple[str, Kernel]:
+        """The rule of a kernel, and the kernel on the target."""
+        if kernel.collective is not None:
+            return COLLECTIVES, kernel
+        if kernel.work is not None:
+            rule, ratio = f"{_class_of(kernel)} by their shapes", self._ratio(kernel, kernel.work)
+        elif (of := _class_of(kernel)) not in _LARGE:
+            return self._bound_by_memory(kernel) if "memory" in of else (of or UNKNOWN, kernel)
+        elif kernel.name in named:
+            rule, ratio = f"{of} as others of their names", named[kernel.name]
+        else:
+            rule, ratio = f"{of} as large ones", self._ratio(kernel, self._large(kernel, of))
+        return rule, replace(kernel, seconds=kernel.seconds * ratio)
+
+    def _named(self, ranks: Sequence[RankTrace]) -> dict[str, float]:
+        """Of each name, how many times as long all kernels of known shapes take on the target."""
+        before: defaultdict[str, float] = defaultdict(float)
+        after: defaultdict[str, float] = defaultdict(float)
+        for kernel in (kernel for rank in ranks for kernel in rank.kernels):
+            if kernel.work is not None and kernel.seconds:
+                before[kernel.name] += kernel.seconds
+                after[kernel.name] += kernel.seconds * self._ratio(kernel, kernel.work)
+        return {name: after[name] / before[name] for name in before}
+
+    def _ratio(self, kernel: Kernel, work: Work) -> float:
+        """How many times as long the work takes on the target, by the model."""
+        fused = ("cudnn", "flash2") if "cudnn" in kernel.name else ("flash2",)
+        there, here = (
+            kernel_times(device)(_on(work, device), (*fused, *device.attention)).seconds
+            for device in (self.target, self.source)
+        )
+        return there / here
+
+    def _large(self, kernel: Kernel, of: str) -> Work:
+        """A large kernel in the precision that a name tells, else in half precision."""
+        told = (precision for precision, name in _PRECISIONS.items() if name.search(kernel.name))
+        return replace(_LARGE[of], precision=next(told, self.source.half))
+
+    def _bound_by_memory(self, kernel: Kernel) -> tuple[str, Kernel]:
+        source, target = self.source, self.target
+        floor = min(kernel.seconds, source.stream.floor)
+        slower = kernel_times(source).bandwidth / kernel_times(target).bandwidth
+        begun = floor * target.stream.floor / source.stream.floor
+        return MEMORY, replace(kernel, seconds=begun + (kernel.seconds - floor) * slower)
+
+
+def _summed(rule: str, each: Sequence[tuple[float, float]], steps: int) -> Rule:
+    before, after = (sum(seconds) for seconds in zip(*each, strict=True))
+    return Rule(rule=rule, kernels=len(each) / steps, before=before, after=after)
+
+
+def _class_of(kernel: Kernel) -> str:
+    """The class of a kernel by what it is known to be, else by its name; empty where no name fits.
+
+    >>> _class_of(Kernel(name="sm90_xmma_gemm_bf16", stream="7", seconds=1.0))
+    'products'
+    """
+    if isinstance(kernel.work, Attention):
+        return "attention"
+    if kernel.work is not None:
+        return "convolutions" if "convolution" in kernel.work.name else "products"
+    found = next((of for of, names in _CLASSES.items() if names.search(kernel.name)), "")
+    return COPIES if found == "copies" else found
+
+
+def _on(work: Work, device: Device) -> Work:
+    """The work in the arithmetic that torch takes on a device: tf32 is fp32 without it."""
+    lacks = work.precision == "tf32" and "tf32" not in device.peak.known
+    return replace(work, precision="fp32") if lacks else work
+
+
+def devices_of(ranks: Sequence[RankTrace], target: str, source: str = "") -> Devices:
+    """The devices of a move; the trace tells its own where no `source` is named. Raises
+    `InputError`."""
+    name, memory = ranks[0].device
+    found = source or devices.nearest(name, memory) or ""
+    if not found:
+        fault = f"no file in topologies/devices is of {name!r}" if name else "the trace names none"
+        raise InputError("--device", f"moves from a device, and {fault}", "name it: --from NAME")
+    moved = Devices(devices.load(found, where="--from"), devices.load(target, where="--device"))
+    for option, device in (("--from", moved.source), ("--device", moved.target)):
+        if device.generation == "cpu":
+            remedy = "capture the script instead (sim capture)"
+            raise InputError(option, "kernels do not move from or to a processor", remedy)
+    return moved
