@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     products, attention = read(options.efficiency)
     if options.fit:
         device = replace(device, gemm=fitted(device, products[::2]))
-        print(f"sustained.bf16 = {device.gemm.sustained.of('bf16'):.4g}")
+        print(f"full.bf16 = {device.gemm.full.of('bf16'):.4g}")
         for key in FITTED:
             print(f"{key} = {getattr(device.gemm, key):.4g}")
     print(f"{'kernel':12}{'shapes':>7}{'median':>8}{'95th':>8}{'bias':>8}")

@@ -368,7 +368,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("network.nics=16", "count those of one GPU as one NIC with the bandwidth of all"),
         ("tp=4", "unknown key 'tp'; did you mean 'plan.tp'?"),
         ("device.lanes=0", "lanes = 0 must be positive"),
-        ("device.gemm.burst=0", "burst = 0 must be positive"),
+        ("device.gemm.full.bf16=0", "a share of the peak of 0.0 is outside"),
         ("node.reduces=true", "reduces = true, but ampere has no NVLink SHARP"),
         ("topology.backend=xla", "xla backend knows chips in a torus, and these are not"),
         ("topology.gpus=32", "topology.gpus, but gpus = 16 says how many are used; set gpus"),

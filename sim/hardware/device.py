@@ -1,5 +1,6 @@
 """A device: the rates and sizes that its data sheet states, read from `topologies/devices`."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
@@ -43,6 +44,31 @@ class Peaks:
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
 
+# Leakage of a chip that has run for hours, against its first second: it grows by about 1 % a
+# kelvin (assumed). H100 and B200 sustain 3 to 5 % less in training than in benchmarks
+# (docs/kernels.md).
+WARM = 1.35
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerDraw:
+    """What a board draws while it multiplies: `static` whatever the clock (leakage, memory, links),
+    and `products` on top of that at the full clock."""
+
+    static: Watts
+    products: Watts
+
+    def clock(self, limit: float, warmth: float = 1.0) -> float:
+        """The share of the full clock that a limit (W) leaves: the cube root of (limit - static x
+        warmth) / products. Dynamic power grows with the clock and the square of the voltage, and
+        the voltage grows with the clock.
+
+        >>> PowerDraw(static=100.0, products=800.0).clock(200.0)
+        0.5
+        """
+        return min(1.0, math.cbrt((limit - self.static * warmth) / self.products))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Device(metaclass=Named):
     """One accelerator, as its data sheet and its driver describe it.
@@ -53,6 +79,7 @@ class Device(metaclass=Named):
     generation of the fused kernel) hold what kernels achieve of these figures, `lanes` the integer
     lanes of an SM. `interference` is the share of their speed that kernels lose while a
     tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth.
+    `draw` lowers the clock of products until `power` is met; without it they keep the full clock.
     `host` is how many times as long the processor that it is sold with takes for launches, where it
     is sold with one. `profile` names measured times in `topologies/profiles`, which are preferred.
     """
@@ -70,6 +97,7 @@ class Device(metaclass=Named):
     gemm: GemmRates
     stream: MemoryBoundRates
     attention: Mapping[str, AttentionRates]
+    draw: PowerDraw | None = None
     lanes: int = INTEGER_LANES
     interference: Annotated[float, Ge(0), Lt(1)] = 0.0
     host: float = 1.0
@@ -81,6 +109,8 @@ class Device(metaclass=Named):
                 raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
         if self.reserve >= self.memory:
             raise ValueError("reserve must be smaller than memory")
+        if self.draw and self.draw.static >= self.power:
+            raise ValueError("draw.static must be smaller than power")
 
     @cached_property
     def _hash(self) -> int:
@@ -123,6 +153,24 @@ class Device(metaclass=Named):
         check_mxfp8_support, asks for compute capability 10.0, AMD's port of it for gfx950.
         """
         return "fp4" in self.peak.known
+
+    def held_clock(self, precision: str) -> float:
+        """The share of the full clock that products hold for hours. Those of fp32 hold all of it:
+        they run on CUDA cores, which draw less than tensor cores."""
+        return self.draw.clock(self.power, WARM) if self.draw and precision != "fp32" else 1.0
+
+    def product_rate(self, precision: str) -> float:
+        """The peak of matrix products (FLOP/s) at the clock that they hold."""
+        return self.held_clock(precision) * self.peak_rate(precision)
+
+    def in_bursts(self) -> "Device":
+        """The device at its full clock, which it keeps for some milliseconds."""
+        return interned(replace(self, draw=None))
+
+    @property
+    def product_bandwidth(self) -> float:
+        """Memory bandwidth that matrix products achieve (B/s)."""
+        return self.memory_bandwidth * (self.gemm.bandwidth or self.stream.bandwidth)
 
     @property
     def usable_memory(self) -> float:

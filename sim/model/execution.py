@@ -221,6 +221,10 @@ class Execution:
         """The precision of a linear layer's product."""
         return self.recipe.of(product, self.precision) if self.recipe else self.precision
 
+    def rate(self, product: Product) -> float:
+        """The share of the usual rate of its precision at which a linear layer's product runs."""
+        return self.recipe.rate(product) if self.recipe else 1.0
+
     def low(self, group: ParameterGroup) -> ParameterGroup:
         """A group of weights that linear layers multiply by."""
         return replace(group, low=True) if self.recipe else group

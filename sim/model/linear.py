@@ -54,10 +54,18 @@ def products(
         batch=groups,
         precision=run.of("forward"),
         kernels=kernels,
+        rate=run.rate("forward"),
     )
     return (
         y,
-        replace(y, name=f"{name} dgrad", n=inputs, k=outputs, precision=run.of("dgrad")),
+        replace(
+            y,
+            name=f"{name} dgrad",
+            n=inputs,
+            k=outputs,
+            precision=run.of("dgrad"),
+            rate=run.rate("dgrad"),
+        ),
         Gemm(
             name=f"{name} wgrad",
             m=inputs,
@@ -68,7 +76,7 @@ def products(
             accumulate=run.fusion.adds_in_gemm,
             accumulator=4 if run.fusion.gradients == "fused" else run.width,
             kernels=kernels,
-            rate=run.recipe.wgrad if run.recipe and "wgrad" in run.recipe.products else 1.0,
+            rate=run.rate("wgrad"),
         ),
     )
 

@@ -25,6 +25,12 @@ _USES: dict[Operand, tuple[Product, Product]] = {
 }
 
 
+# The share of their rate that products keep whose scales of blocks CUDA cores multiply in, on H100
+# and H800 at full clock: 0.84 in TensorRT-LLM (gemm_h100_sxm.csv.gz, fp8_block against fp8), 0.92
+# in DeepGEMM's own tables (kernels/deepgemm_h800.csv).
+PROMOTED = 0.90
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """The content of `topologies/recipes/NAME.toml`.
@@ -101,6 +107,13 @@ class Recipe:
     def of(self, product: Product, plain: Precision) -> Precision:
         """The operands' precision in a product."""
         return self.precision if product in self.products else plain
+
+    def rate(self, product: Product) -> float:
+        """The share of the usual rate of its precision at which a product runs."""
+        if product not in self.products:
+            return 1.0
+        scaled = PROMOTED if self.block and not self.scaled_by_tensor_cores else 1.0
+        return scaled * (self.wgrad if product == "wgrad" else 1.0)
 
     def copies(self, operand: Operand) -> int:
         """Copies of an operand: blocks lie along the summed dimension, which differs by use."""

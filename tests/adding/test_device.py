@@ -24,8 +24,7 @@ power = "500 W"
 fp16 = "800 TFLOP/s"
 bf16 = "800 TFLOP/s"
 [gemm]
-sustained = { fp16 = 0.7, bf16 = 0.7 }
-burst = 1.1
+full = { fp16 = 0.7, bf16 = 0.7 }
 half_tile = 0.6
 quarter_tile = 0.4
 prologue = "2 us"

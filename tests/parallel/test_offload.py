@@ -138,7 +138,7 @@ def test_offload_is_never_faster_than_its_links(kind):
 def test_copies_beside_the_layers_cost_less_than_waiting_for_them(kind):
     naive = {**kind, "offload": replace(kind["offload"], overlap=False)}
     none = {**kind, "offload": Offload()}
-    assert step(**none) <= step(**kind) < step(**naive)
+    assert step(**none) * (1 - 1e-12) <= step(**kind) < step(**naive)
 
 
 def test_prefetched_activations_are_hidden_where_links_are_fast_enough():

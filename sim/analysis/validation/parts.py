@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sim.analysis.calibration.fitting.kernel_tables import timed_rows
+from sim.analysis.calibration.fitting.kernel_tables import TimedRow, timed_rows
 from sim.analysis.collectives.times import placed
 from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
@@ -81,29 +81,35 @@ def validate_kernels(
     device: str,
     only: Mapping[str, str] | None = None,
     precision: str = "fp16",
+    held: bool = False,
 ) -> PartValidation:
     """Hold the kernels of tables (`kernel_tables` has their columns) against a device's file and
-    its profile, `only` those rows; `precision` is that of rows which state none. The newest fused
-    attention that the device has is taken. Raises `InputError`."""
+    its profile, `only` those rows; `precision` is that of rows which state none. Products run at
+    the full clock, as in a burst, unless they ran for minutes (`held`). Attention is that of the
+    last generation in the device's file. Raises `InputError`."""
     on = devices.load(device)
-    timed = [
-        (kernel, seconds)
-        for table in tables
-        for kernel, seconds in timed_rows(Path(table), only or {}, {}, precision)
-    ]
-    runs = tuple(_kernel_runs(on, [(k, seconds) for k, seconds in timed if seconds > LONG]))
+    on = on if held else on.in_bursts()
+    timed = [row for table in tables for row in timed_rows(Path(table), only or {}, {}, precision)]
+    runs = tuple(_kernel_runs(on, [row for row in timed if row.seconds > LONG]))
     if not runs:
         fault = "hold no kernel of more than 20 us whose sizes are stated"
         raise InputError(", ".join(map(str, tables)), fault, "take a table of larger kernels")
     return PartValidation(inputs=Inputs(device=on.name), runs=runs, short=len(timed) - len(runs))
 
 
-def _kernel_runs(device: Device, timed: Sequence[tuple[Kernel, float]]) -> Iterator[PartRun]:
-    newest = tuple(device.attention)[::-1]
-    for kernel, seconds in timed:
-        predicted = kernel_time(kernel, device, newest)
-        group, part = _named(kernel)
-        yield PartRun(group=group, part=part, measured=seconds, predicted=predicted)
+def _kernel_runs(device: Device, timed: Sequence[TimedRow]) -> Iterator[PartRun]:
+    for row in timed:
+        offered = _attention(device, row.kernel)
+        predicted = sum(kernel_time(each, device, offered) for each in (*row.before, row.kernel))
+        group, part = _named(row.kernel)
+        yield PartRun(group=group, part=part, measured=row.seconds, predicted=predicted)
+
+
+def _attention(device: Device, kernel: Kernel) -> tuple[str, ...]:
+    """The generations of fused attention that run in the kernel's precision, newest first."""
+    low = isinstance(kernel, Attention) and kernel.precision == "fp8"
+    newest = reversed(list(device.attention.items()))
+    return tuple(name for name, rates in newest if rates.fp8 or not low)
 
 
 def _named(kernel: Kernel) -> tuple[str, str]:

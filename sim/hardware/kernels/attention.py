@@ -1,7 +1,7 @@
 """How long a fused attention kernel takes, by its generation (FlashAttention 1, 2, 3, cuDNN)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from typing import Annotated
@@ -9,6 +9,8 @@ from typing import Annotated
 from annotated_types import Ge
 
 from sim.config.errors import InputError
+from sim.config.units import Seconds
+from sim.hardware.kernels.gemm import norm
 from sim.model.kernels import Attention, Precision
 
 # Keys per CTA of the backward pass, and queries per CTA of the forward pass unless stated otherwise
@@ -22,7 +24,7 @@ class LowRates:
     """Shares of the peak in eight bits, by head size."""
 
     forward: Mapping[int, float]
-    backward: Mapping[int, float]
+    backward: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +40,13 @@ class AttentionRates:
     were spread evenly. `granule` is how many keys a causal mask skips at a time; the granules on
     the diagonal are multiplied in full. Under a window the queries of a CTA see different keys and
     go through all of them; it takes the time of `overrun` keys beyond the window if these are more.
+    `prologue` is a CTA's time outside its inner loop, forward. Kernels for inference alone have no
+    `backward`.
     """
 
     forward: Mapping[int, float]
-    backward: Mapping[int, float]
+    backward: Mapping[int, float] = field(default_factory=dict)
+    prologue: Seconds = 0.0
     rows: int = ROWS
     tail: Annotated[float, Ge(0)] = 0.5
     granule: int = 0
@@ -50,13 +55,16 @@ class AttentionRates:
 
     def __post_init__(self) -> None:
         low = (self.fp8.forward, self.fp8.backward) if self.fp8 else ()
+        if not self.forward:
+            raise ValueError("forward holds no share")
         for shares in (self.forward, self.backward, *low):
-            if not shares or not all(size > 0 and 0 < s <= 1 for size, s in shares.items()):
+            if not all(size > 0 and 0 < share <= 1 for size, share in shares.items()):
                 raise ValueError("shares must lie in (0, 1], by positive head size")
 
     def __hash__(self) -> int:
         shares = frozenset(self.forward.items()), frozenset(self.backward.items())
-        return hash((*shares, self.rows, self.tail, self.granule, self.fp8 is None))
+        kernel = (self.prologue, self.rows, self.tail, self.granule, self.fp8 is None)
+        return hash((*shares, *kernel))
 
     def of(self, precision: Precision) -> "AttentionRates":
         """The rates in a precision. Raises `InputError` where there are no such kernels."""
@@ -68,7 +76,8 @@ class AttentionRates:
         return replace(self, forward=self.fp8.forward, backward=self.fp8.backward, fp8=None)
 
     def multiplied(self, kernel: Attention) -> float:
-        """FLOPs performed: half of them when causal, and half of the granules on the diagonal.
+        """FLOPs performed, of whole tiles of queries and keys: half of them when causal, and half
+        of the granules on the diagonal.
 
         With a window, those of `rows` or `overrun` further keys.
 
@@ -79,10 +88,13 @@ class AttentionRates:
         >>> rates.multiplied(short) / short.flops
         2.0
         """
+        tiles = _tiles(kernel.q, ROWS if kernel.backward else self.rows) / kernel.q
         if kernel.span < kernel.kv:
             keys = kernel.keys(self.reached(kernel)) / kernel.keys(kernel.span)
-            return kernel.flops * keys
-        return kernel.flops * (1.0 + min(1.0, self.granule / kernel.kv) * kernel.causal)
+            return kernel.flops * tiles * keys
+        whole = _tiles(kernel.kv, ROWS)
+        diagonal = 1.0 + min(1.0, self.granule / whole) * kernel.causal
+        return kernel.flops * tiles * diagonal * whole / kernel.kv
 
     def reached(self, kernel: Attention) -> int:
         """Keys that a CTA goes through at most."""
@@ -97,6 +109,8 @@ class AttentionRates:
         [0.2, 0.4, 0.417, 0.5, 0.6, 0.6]
         """
         shares = sorted((self.backward if backward else self.forward).items())
+        if not shares:
+            raise InputError("stack, attention", "its kernels have no backward pass", "name others")
         smallest, largest = shares[0], shares[-1]
         if head >= largest[0]:
             return largest[1]
@@ -115,15 +129,22 @@ def attention_time(
 ) -> float:
     """Seconds of a fused attention kernel on an otherwise idle device.
 
-    FLOPs spread over the SMs at the sustained rate, at least the longest CTA, plus the tail. A CTA
-    takes some queries (keys when backward) of one head.
+    |FLOPs spread over the SMs, at least the longest CTA, plus the tail and the CTAs' prologues;
+    bytes / bandwidth|, where |a, b| is the norm of `gemm_time`. A CTA takes some
+    queries (keys when backward) of one head.
     """
     head = (kernel.head + kernel.values) / 2
     rate = peak * rates.share(head, backward=kernel.backward) / sms
     rows, tail = (ROWS, min(0.5, rates.tail)) if kernel.backward else (rates.rows, rates.tail)
-    longest = float(min(rows, kernel.q) * rates.reached(kernel) * kernel.width)
+    longest = float(rows * rates.reached(kernel) * kernel.width)
     ctas = kernel.batch * kernel.heads * -(-kernel.q // rows)
     work = max(rates.multiplied(kernel) / min(sms, ctas), longest)
     if ctas > 1:
         work += tail * longest
-    return float(max(work / rate, kernel.bytes / bandwidth))
+    begun = 0.0 if kernel.backward else rates.prologue * max(1.0, ctas / sms)
+    return norm(work / rate + begun, kernel.bytes / bandwidth)
+
+
+def _tiles(length: int, rows: int) -> int:
+    """`length` rounded up to whole tiles."""
+    return rows * -(-length // rows)

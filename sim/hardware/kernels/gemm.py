@@ -2,8 +2,7 @@
 
 cuBLAS cuts the result into tiles, one a CTA; CTAs fill the SMs in waves, and a last wave that is
 not full costs as much as a full one (NVIDIA, Matrix Multiplication Background User's Guide,
-"Tile Quantization" and "Wave Quantization"). Long products run into the power limit, which lowers
-the clock until the board's watts are met.
+"Tile Quantization" and "Wave Quantization"), unless persistent CTAs deal the tiles out evenly.
 """
 
 import math
@@ -11,10 +10,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from sim.config.errors import InputError
-from sim.config.units import Seconds
+from sim.config.units import Seconds, Share
 from sim.model.kernels import Gemm
 
 # CTA tiles that cuBLAS and CUTLASS offer (Matrix Multiplication Background User's Guide, "Tile
@@ -24,9 +23,9 @@ TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (6
 # Numbers of CTAs that may share a product's k (split-k), and the shortest share worth it.
 SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8), 256
 
-# The transition between quantisation and the power limit is smooth (a part-filled wave draws less
-# power, so its clock is higher): the two times are joined by a norm of this order.
-SHARPNESS = 12
+# A product that multiplies and reads for about as long waits for either in turn: the two times are
+# joined by a norm of this order, the best of 2 to 12 on A100, H100 and B200 (docs/kernels.md).
+ORDER = 4
 
 
 # Strided batches of matrices whose rows do not begin at multiples of 16 bytes run without tensor
@@ -56,9 +55,7 @@ class Shares:
         """The share for a precision, by default that of fp16."""
         share: float | None = getattr(self, precision) or self.fp16
         if share is None:
-            raise InputError(
-                "gemm.sustained", f"no share for {precision}", f"add {precision} = ..."
-            )
+            raise InputError("gemm.full", f"no share for {precision}", f"add {precision} = ...")
         return share
 
 
@@ -66,24 +63,28 @@ class Shares:
 class GemmRates:
     """Achieved rates of matrix products on a device, the `[gemm]` table of its file.
 
-    `sustained` is the share of the peak that the power limit leaves a large product. In the inner
-    loop, while power allows the full clock, SMs run `burst` times as fast, at most at the peak.
-    Tensor-core tiles of half and a quarter of the largest's area reach `half_tile` and
-    `quarter_tile` of that: they load more operand bytes per multiplication. `prologue` is a CTA's
-    time outside the inner loop, `epilogue` the share of the result's memory traffic that no other
-    CTA hides, `floor` the time of an empty kernel. `misaligned` is the share of the rate at which
-    single products run whose rows do not begin at multiples of 16 bytes, as those of a vocabulary
-    that is not padded.
+    `full` is the share of the peak at which inner loops run at the full clock. Tensor-core tiles of
+    half and a quarter of the largest's area reach `half_tile` and `quarter_tile` of that: they load
+    more operand bytes per multiplication. `persistent` is the share of the last wave's idle SMs
+    that persistent CTAs (stream-K) put to work. `prologue` is a CTA's time outside the inner loop,
+    `epilogue` the share of the result's memory traffic that no other CTA hides, `accumulation` that
+    of results which are added to what memory holds (by default the same), `floor` the time of an
+    empty kernel. `misaligned` is the share of the rate at which single products run whose rows do
+    not begin at multiples of 16 bytes, as those of a vocabulary that is not padded. `bandwidth` is
+    the share of the data sheet's memory bandwidth at which operands are read, by default that of
+    `[stream]`.
     """
 
-    sustained: Shares
-    burst: float
+    full: Shares
     half_tile: float
     quarter_tile: float
+    persistent: Annotated[float, Ge(0), Le(1)] = 0.0
     prologue: Seconds
     epilogue: Annotated[float, Ge(0)]
     floor: Seconds
+    accumulation: Annotated[float, Ge(0)] | None = None
     misaligned: float = 1.0
+    bandwidth: Share | None = None
 
     def tile_share(self, area: int) -> float:
         """Inner-loop rate of a tensor-core tile against the largest's."""
@@ -97,18 +98,18 @@ class GemmRates:
 def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth: float) -> float:
     """Seconds of a product on an otherwise idle device.
 
-    floor + epilogue + max(tiles in waves, FLOPs at the power limit, prologue + bytes / bandwidth),
-    where `peak` is the data-sheet FLOP/s of its precision and `bandwidth` what memory achieves
-    (B/s).
+    floor + exposed traffic of the result + |tiles in waves, prologue + bytes / bandwidth|, where
+    |a, b| is the norm (a^4 + b^4)^(1/4), `peak` the FLOP/s of the precision at the clock that the
+    device holds and `bandwidth` what memory achieves (B/s).
     """
-    share, peak = rates.sustained.of(gemm.precision), peak * _tensor_cores(gemm, rates)
-    clocked = peak * min(share * rates.burst, max(share, 1.0)) / sms
-    joined = _joined(gemm.flops / (peak * share), _waves(gemm, rates, clocked, sms, bandwidth))
-    return float(
-        rates.floor
-        + rates.epilogue * gemm.result_bytes / bandwidth
-        + max(joined, rates.prologue + gemm.bytes / bandwidth)
-    )
+    share = rates.full.of(gemm.precision) * _tensor_cores(gemm, rates)
+    compute = _waves(gemm, rates, peak * share / sms, sms, bandwidth)
+    memory = rates.prologue + gemm.bytes / bandwidth
+    exposed = rates.epilogue
+    if gemm.accumulate and rates.accumulation is not None:
+        exposed = rates.accumulation
+    written = exposed * gemm.result_bytes / bandwidth
+    return float(rates.floor + written + norm(compute, memory))
 
 
 def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
@@ -119,12 +120,17 @@ def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
     return MISALIGNED if gemm.batch > 1 else rates.misaligned
 
 
-def _joined(power_bound: float, wave_bound: float) -> float:
-    large = max(power_bound, wave_bound)
+def norm(left: float, right: float) -> float:
+    """The norm of two times, which is the larger where the other is much smaller.
+
+    >>> round(norm(1.0, 1.0), 3), round(norm(3.0, 1.0), 3), norm(0.0, 0.0)
+    (1.189, 3.009, 0.0)
+    """
+    large = max(left, right)
     if not large:
         return 0.0  # nothing is multiplied
-    ratio = min(power_bound, wave_bound) / large
-    return float(large * (1.0 + ratio**SHARPNESS) ** (1.0 / SHARPNESS))
+    ratio = min(left, right) / large
+    return float(large * (1.0 + ratio**ORDER) ** (1.0 / ORDER))
 
 
 def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) -> float:
@@ -138,7 +144,8 @@ def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) 
         rate = sm * share
         for splits in _splits(gemm.k):
             loop = 2.0 * rows * columns * (gemm.k / splits) / rate
-            waves = math.ceil(tiles * splits / sms)
+            even = max(1.0, tiles * splits / sms) if tiles else 0.0
+            waves = math.ceil(even) + rates.persistent * (even - math.ceil(even))
             best = min(best, waves * (loop + rates.prologue) + _sum(gemm, splits) / bandwidth)
     return best
 

@@ -95,8 +95,9 @@ class KernelTimes:
     def _modelled(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
         device, bandwidth = self.device, self.bandwidth
         if isinstance(kernel, Gemm):
-            peak = kernel.rate * device.peak_rate(kernel.precision)
-            return gemm_time(kernel, device.gemm, peak=peak, sms=device.sms, bandwidth=bandwidth)
+            peak = kernel.rate * device.product_rate(kernel.precision)
+            read = device.product_bandwidth
+            return gemm_time(kernel, device.gemm, peak=peak, sms=device.sms, bandwidth=read)
         if isinstance(kernel, Attention):
             rates = fused_attention(device, attention).of(kernel.precision)
             peak = device.peak_rate(kernel.precision)

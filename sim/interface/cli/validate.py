@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--kernels", is_flag=True, help="The tables are kernels, of the device of --as.")
 @click.option("--as", "device", default="", metavar="DEVICE", help="Where kernels were measured.")
+@click.option("--held", is_flag=True, help="Kernels ran for minutes: at the clock a device holds.")
 @click.option("--collectives", is_flag=True, help="The tables are collectives, --on a topology.")
 @click.option("--on", "topology", default="", metavar="TOPOLOGY", help="Where collectives were.")
 @click.option(
@@ -57,6 +58,7 @@ def validate(
     stack_of: tuple[str, ...],
     kernels: bool,
     device: str,
+    held: bool,
     collectives: bool,
     topology: str,
     only: tuple[str, ...],
@@ -76,7 +78,7 @@ def validate(
 
     if kernels or collectives:
         _refuse_half_asked(tables, kernels, device, collectives, topology)
-        form.show(_parts(tables, device, topology, options.pairs("--only", only), settings))
+        form.show(_parts(tables, device, held, topology, options.pairs("--only", only), settings))
         return
     if ablation:
         _ablate(tables, at_most, jobs, form)
@@ -103,6 +105,7 @@ def validate(
 def _parts(
     tables: tuple[str, ...],
     device: str,
+    held: bool,
     topology: str,
     only: dict[str, str],
     settings: tuple[str, ...],
@@ -111,7 +114,7 @@ def _parts(
 
     if topology:
         return validate_collectives(*tables, topology=topology, only=only, settings=settings)
-    return validate_kernels(*tables, device=device, only=only)
+    return validate_kernels(*tables, device=device, only=only, held=held)
 
 
 def _refuse_half_asked(

@@ -106,10 +106,7 @@ def test_only_what_does_not_fit_is_left_out(calibrated: tuple[Any, str]) -> None
 def test_the_fit_finds_the_rates_of_the_device(calibrated: tuple[Any, str]) -> None:
     rates, own = calibrated[0].origin.rates["gemm"], DEVICE.gemm
     for precision in ("bf16", "fp16", "tf32", "fp32", "fp8"):
-        assert rates["sustained"][precision] == pytest.approx(
-            getattr(own.sustained, precision), rel=0.01
-        )
-    assert rates["burst"] == pytest.approx(own.burst, rel=0.02)
+        assert rates["full"][precision] == pytest.approx(getattr(own.full, precision), rel=0.01)
     kept_out = {one.kind: one.median for one in calibrated[0].origin.residuals}
     assert kept_out["gemm"] < 0.01
 

@@ -137,13 +137,17 @@ def test_packaged_profiles_predict_kernels_above_20_us_that_were_kept_out(
 
 @pytest.mark.parametrize("name", VIDUR)
 def test_packaged_devices_agree_with_measured_products_that_were_kept_out(name: str) -> None:
-    """The constants of the device's own file; products from 1e12 FLOPs are what training runs."""
-    device = devices.load(profiles.load(name).origin.device)
-    errors = [
-        (kernel_time(m.kernel, device) / m.seconds - 1, m.kernel.flops)
-        for m in long_kept_out(name, "gemm")
-    ]
-    assert median(abs(error) for error, _ in errors) < 0.065
-    assert abs(median(error for error, _ in errors)) < 0.03
-    large = [error for error, flops in errors if flops >= 1e12]
+    """The constants of the device's own file. The source timed blocks of some ten milliseconds:
+    short products lie between the full clock and the held clock, long products run at the latter.
+    """
+    held = devices.load(profiles.load(name).origin.device)
+    kept_out = long_kept_out(name, "gemm")
+    slow, fast = (
+        [kernel_time(m.kernel, device) / m.seconds - 1 for m in kept_out]
+        for device in (held, held.in_bursts())
+    )
+    assert median(min(map(abs, pair)) for pair in zip(slow, fast, strict=True)) < 0.05
+    assert median(fast) < 0.01
+    assert median(slow) > -0.01
+    large = [error for error, m in zip(slow, kept_out, strict=True) if m.kernel.flops >= 1e12]
     assert abs(median(large)) < 0.04

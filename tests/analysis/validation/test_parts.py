@@ -14,10 +14,10 @@ from sim.hardware import device as devices
 from sim.hardware.kernels.time import kernel_time
 from sim.interface.cli.main import main
 from sim.kind import cluster_scenario
-from sim.model.kernels import Gemm
+from sim.model.kernels import Gemm, MemoryBound
 from sim.scenario.machine import load_topology, machine
 
-A100 = devices.load("a100-80gb-sxm")
+A100 = devices.load("a100-80gb-sxm").in_bursts()
 
 
 def seconds(m: int) -> float:
@@ -44,6 +44,27 @@ def test_products_a_tenth_slower_than_predicted_are_told_so(products: Path) -> N
         assert row["bias"] == pytest.approx(1 / 1.1 - 1)
         assert row["median"] == pytest.approx(1 - 1 / 1.1)
     assert found.short == 1
+
+
+def test_kernels_that_ran_for_minutes_ran_at_the_clock_that_is_held(products: Path) -> None:
+    large, _ = validate_kernels(products, device="a100-80gb-sxm", only={"framework": "a"}).errors
+    held, _ = validate_kernels(
+        products, device="a100-80gb-sxm", only={"framework": "a"}, held=True
+    ).errors
+    clock = devices.load("a100-80gb-sxm").held_clock("bf16")
+    assert (1 + held["bias"]) / (1 + large["bias"]) == pytest.approx(1 / clock, rel=0.02)
+
+
+def test_rows_of_tensorrt_llm_in_eight_bits_hold_a_quantisation(tmp_path: Path) -> None:
+    h100 = devices.load("h100-80gb-sxm").in_bursts()
+    product = Gemm(name="forward", m=4096, n=8192, k=8192, precision="fp8")
+    cast = MemoryBound(name="quantise", bytes=6.5 * 4096 * 8192, launches=5)
+    both = kernel_time(product, h100) + kernel_time(cast, h100)
+    table = tmp_path / "gemm.csv"
+    head = "framework,gemm_dtype,m,n,k,latency_ms"
+    table.write_text(f"{head}\ntrtllm,fp8,4096,8192,8192,{1e3 * both}\n")
+    (row,) = validate_kernels(table, device="h100-80gb-sxm").errors
+    assert row["bias"] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_precision_that_nobody_has_is_refused_with_its_line(products: Path) -> None:

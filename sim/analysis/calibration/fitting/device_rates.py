@@ -66,7 +66,7 @@ def _peaks(measurements: Sequence[Measurement]) -> dict[str, str]:
 
 
 def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """All constants from the precision with most shapes, of the others what they sustain."""
+    """All constants from the precision with most shapes, of the others the share at full clock."""
     groups: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         if isinstance(measurement.kernel, Gemm):
@@ -75,17 +75,17 @@ def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str
         return {}
     main = max(groups, key=lambda precision: len(groups[precision]))
     rates = gemm.fitted(device, groups[main], precision=main)
-    sustained = {main: rates.sustained.of(main)}
+    full = {main: rates.full.of(main)}
     device = replace(device, gemm=rates)
     for precision in groups.keys() - {main}:
-        fitted = gemm.fitted(device, groups[precision], precision=precision, only_sustained=True)
-        sustained[precision] = fitted.sustained.of(precision)
+        fitted = gemm.fitted(device, groups[precision], precision=precision, only_full=True)
+        full[precision] = fitted.full.of(precision)
     constants = {key: round(getattr(rates, key), 4) for key in _SHARES}
     constants["prologue"] = micro(rates.prologue)
-    return {**constants, "sustained": {key: round(x, 4) for key, x in sustained.items()}}
+    return {**constants, "full": {key: round(x, 4) for key, x in full.items()}}
 
 
-_SHARES = ("burst", "half_tile", "quarter_tile", "epilogue")
+_SHARES = ("half_tile", "quarter_tile", "epilogue")
 
 
 def _attention_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:

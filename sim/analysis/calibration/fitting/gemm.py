@@ -12,8 +12,8 @@ from sim.hardware.kernels.measurements import Measurement
 from sim.model.kernels import Gemm
 
 # What is fitted of `GemmRates`; `floor` is known from empty kernels.
-FITTED = ("burst", "half_tile", "quarter_tile", "prologue", "epilogue")
-MOST_SUSTAINED = 1.2  # of the peak; `Shares` takes no more
+FITTED = ("half_tile", "quarter_tile", "prologue", "epilogue")
+MOST = 1.2  # of the peak; `Shares` takes no more
 PULL = 0.1  # error (of the logarithm) that a factor of e away from the present constant costs
 
 
@@ -22,21 +22,21 @@ def fitted(
     products: Sequence[Measurement],
     *,
     precision: str = "bf16",
-    only_sustained: bool = False,
+    only_full: bool = False,
 ) -> GemmRates:
     """The rates that minimise the soft-L1 of log(predicted / measured) over `products`.
 
-    Of `sustained` the share of `precision` is fitted, which all products have.
+    Of `full` the share of `precision` is fitted, which all products have.
     """
-    keys = () if only_sustained else FITTED
+    keys = () if only_full else FITTED
 
     def errors(logs: Sequence[float]) -> list[float]:
         rates = _with(device.gemm, precision, keys, logs)
         return [log(_time(device, rates, product) / product.seconds) for product in products]
 
-    start = [log(device.gemm.sustained.of(precision))]
+    start = [log(device.gemm.full.of(precision))]
     start += [log(getattr(device.gemm, key)) for key in keys]
-    ceilings = [log(MOST_SUSTAINED), *([FREE] * len(keys))]
+    ceilings = [log(MOST), *([FREE] * len(keys))]
     return _with(
         device.gemm, precision, keys, minimised(errors, start, ceilings, pull=PULL, scale=0.02)
     )
@@ -46,9 +46,8 @@ def _with(
     rates: GemmRates, precision: str, keys: Sequence[str], logs: Sequence[float]
 ) -> GemmRates:
     changed: dict[str, Any] = {precision: exp(logs[0])}
-    sustained = replace(rates.sustained, **changed)
     values = {key: exp(value) for key, value in zip(keys, logs[1:], strict=True)}
-    return replace(rates, sustained=sustained, **values)
+    return replace(rates, full=replace(rates.full, **changed), **values)
 
 
 def _time(device: Device, rates: GemmRates, product: Measurement) -> float:
@@ -57,7 +56,7 @@ def _time(device: Device, rates: GemmRates, product: Measurement) -> float:
     return gemm_time(
         kernel,
         rates,
-        peak=device.peak_rate(kernel.precision),
+        peak=device.product_rate(kernel.precision),
         sms=device.sms,
-        bandwidth=device.memory_bandwidth * device.stream.bandwidth,
+        bandwidth=device.product_bandwidth,
     )

@@ -6,11 +6,13 @@ tables with a kernel a row, by their columns:
                             fused attention of whole sequences; causal where kv heads are stated
     op                      otherwise: the kind of a memory-bound kernel ...
     bytes, min_bytes        ... and what it reads and writes; rows without are left out
-    precision, gemm_dtype, attn_dtype
-                            of the operands, where it is not the same for all
+    precision, gemm_dtype, kv_cache_dtype, attn_dtype
+                            the first that is filled, where it is not the same for all
     seconds, median_ms, time_ms, latency_ms, time_us, median_us
                             the first that is filled
 
+Rows of framework `trtllm` hold what it runs before: products in eight and four bits the
+quantisation of their input, causal attention the turning and caching of its keys.
 A kernel that stands in several rows takes their median. Of products and of sizes of a kind as many
 are kept out of the fit as of those that `kernel_suite` times.
 """
@@ -19,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import cast
+from typing import NamedTuple, cast
 
 from sim.analysis.calibration.fitting.device_profile import traced
 from sim.analysis.calibration.timing.kernel_suite import EVERY, size_kept_out
@@ -65,7 +67,7 @@ def read(
             calls += host_calls(events)
             timed: Iterable[tuple[Kernel, float]] = timed_kernels(events)
         else:
-            timed = timed_rows(path, wanted, kinds, precision)
+            timed = map(_alone, timed_rows(path, wanted, kinds, precision))
         for kernel, seconds in timed:
             times[kernel].append(seconds)
     if not times:
@@ -74,14 +76,50 @@ def read(
     return list(_kept_out(times)), traced(calls)
 
 
+class TimedRow(NamedTuple):
+    """A kernel of a table with its seconds, which hold the kernels that ran `before` it."""
+
+    kernel: Kernel
+    seconds: float
+    before: tuple[MemoryBound, ...]
+    where: str
+
+
 def timed_rows(
     path: Path, wanted: Mapping[str, str], kinds: Mapping[str, str], precision: str
-) -> Iterator[tuple[Kernel, float]]:
+) -> Iterator[TimedRow]:
     """The kernels of a table with their seconds, a row each. Raises `InputError`."""
     for row in tables.only(tables.rows(path), wanted):
         kernel = _kernel(row, kinds, precision)
         if kernel is not None:
-            yield kernel, _seconds(row)
+            before = _before(kernel) if row.cells.get("framework") == "trtllm" else ()
+            yield TimedRow(kernel, _seconds(row), before, row.where)
+
+
+def _alone(row: TimedRow) -> tuple[Kernel, float]:
+    if row.before:
+        fault = f"its time holds other kernels, too ({row.before[0].name})"
+        raise InputError(row.where, fault, "choose other rows (--rows)")
+    return row.kernel, row.seconds
+
+
+# What TensorRT-LLM runs before a product in few bits: bytes an element, launches, and elements of a
+# row that take a turn. Before attention, it turns queries and caches keys: bytes an element of
+# either, and launches. Fitted along with products and attention of five devices (docs/kernels.md).
+_QUANTISED = {"fp8": (6.5, 5, 0), "fp4": (4.4, 3, 200)}
+_TURNED, _CACHED, _CALLS = 9.0, 2.8, 7
+
+
+def _before(kernel: Kernel) -> tuple[MemoryBound, ...]:
+    if isinstance(kernel, Attention) and kernel.causal:
+        each = _TURNED * kernel.heads + 2 * _CACHED * kernel.kv_heads
+        moved = kernel.batch * kernel.q * kernel.head * each
+        return (MemoryBound(name="turn and cache", bytes=moved, launches=_CALLS),)
+    if not isinstance(kernel, Gemm) or kernel.precision not in _QUANTISED:
+        return ()
+    each, launches, row = _QUANTISED[kernel.precision]
+    turns, moved = kernel.k // row if row else 0, each * kernel.m * kernel.k
+    return (MemoryBound(name="quantise", bytes=moved, launches=launches, turns=turns),)
 
 
 def _kernel(row: Row, kinds: Mapping[str, str], precision: str) -> Kernel | None:
@@ -117,11 +155,14 @@ def _attention(row: Row, precision: str) -> Attention:
 def _window(row: Row) -> int:
     """Keys that a query sees at most: 0, as -1, stands for all."""
     cell = row.cells.get("window_size", "")
-    return 0 if cell in ("", "0", "-1") else int(number(row, ("window_size",)) or 0)
+    none = cell.removesuffix(".0") in ("", "0", "-1")
+    return 0 if none else int(number(row, ("window_size",)) or 0)
 
 
 def _precision(row: Row, usual: str) -> Precision:
-    cells = (row.cells.get(key) for key in ("precision", "gemm_dtype", "attn_dtype"))
+    # Attention that reads a cache in eight bits multiplies in eight bits.
+    keys = ("precision", "gemm_dtype", "kv_cache_dtype", "attn_dtype")
+    cells = (row.cells.get(key) for key in keys)
     named = next((cell for cell in cells if cell), usual)
     found = _PRECISIONS.get(named, named)
     if found not in BYTES:

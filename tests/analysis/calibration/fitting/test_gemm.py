@@ -22,19 +22,17 @@ def median_error(device: Device, products: list[Measurement]) -> float:
 
 
 def test_a_fit_recovers_the_rates_that_generated_the_times() -> None:
-    true = replace(
-        A100.gemm, sustained=replace(A100.gemm.sustained, bf16=0.70), burst=1.15, prologue=4e-6
-    )
-    bandwidth = A100.memory_bandwidth * A100.stream.bandwidth
+    true = replace(A100.gemm, full=replace(A100.gemm.full, bf16=0.70), prologue=4e-6)
+    peak, bandwidth = A100.product_rate("bf16"), A100.product_bandwidth
     products = []
     for m in (512, 1024, 1536, 4096, 8192):
         for k in (512, 1024, 4096, 8192):
             gemm = Gemm(name="product", m=m, n=4096, k=k)
-            seconds = gemm_time(gemm, true, peak=312e12, sms=108, bandwidth=bandwidth)
+            seconds = gemm_time(gemm, true, peak=peak, sms=108, bandwidth=bandwidth)
             products.append(Measurement(kernel=gemm, seconds=seconds))
     device = replace(A100, gemm=fitted(A100, products))
     assert median_error(device, products) < 0.01 < median_error(A100, products)
-    assert device.gemm.sustained.of("bf16") == pytest.approx(0.70, rel=0.02)
+    assert device.gemm.full.of("bf16") == pytest.approx(0.70, rel=0.02)
 
 
 def test_errors_of_exact_predictions_are_zero() -> None:
