@@ -21,7 +21,7 @@ from sim.engine.accounts import Account, accounts, blame_stragglers
 from sim.engine.ordering import fixed_orders
 from sim.engine.play import Engine, play
 from sim.engine.record import Record
-from sim.model.kernels import Kernel
+from sim.model.kernels import Attention, Gemm, Kernel
 from sim.parallel.job import stage_kernels
 from sim.parallel.step import training_step
 from sim.results.assemble import report
@@ -98,7 +98,17 @@ def pace_of(setup: PlanSetup, result: Result) -> Pace:
         inputs=result.inputs,
         fits=result.fits,
         sure=likely(result),
+        watts=_watts(setup, result.step_time),
     )
+
+
+def _watts(setup: PlanSetup, seconds: float) -> float:
+    """The mean draw of a device over a step; a straggler's seconds count as waiting."""
+    busy = dict.fromkeys((True, False), 0.0)
+    for stage in kernels(setup):
+        for kernel, each, often in stage:
+            busy[isinstance(kernel, Gemm | Attention)] += each * often / setup.job.plan.pp
+    return setup.job.device.drawn(multiplying=busy[True], streaming=busy[False], seconds=seconds)
 
 
 def speeds(setup: PlanSetup, *, many: bool = True) -> "Split":

@@ -50,6 +50,11 @@ class Peaks:
 WARM = 1.35
 
 
+# Joules of a byte that memory moves, 5 pJ a bit: HBM2 takes 3.9 (O'Connor et al. 2017, Fine-Grained
+# DRAM), and the chip's end of the links about one more (assumed).
+OF_A_BYTE = 8 * 5e-12
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerDraw:
     """What a board draws while it multiplies: `static` whatever the clock (leakage, memory, links),
@@ -162,6 +167,23 @@ class Device(metaclass=Named):
     def product_rate(self, precision: str) -> float:
         """The peak of matrix products (FLOP/s) at the clock that they hold."""
         return self.held_clock(precision) * self.peak_rate(precision)
+
+    def drawn(self, *, multiplying: float, streaming: float, seconds: float) -> float:
+        """Mean watts of a board that multiplies and streams for so many of its `seconds`.
+
+        static + products x clock^3 x multiplying / seconds + memory x streaming / seconds, where
+        memory is `OF_A_BYTE` x bandwidth; all of `power` where `draw` is unknown.
+
+        >>> h100 = load("h100-80gb-sxm")
+        >>> [round(h100.drawn(multiplying=s, streaming=0, seconds=1)) for s in (0, 1)]
+        [202, 700]
+        """
+        if self.draw is None:
+            return self.power
+        products = self.draw.products * self.held_clock("bf16") ** 3
+        memory = OF_A_BYTE * self.memory_bandwidth * self.stream.bandwidth
+        busy = products * multiplying + memory * streaming
+        return min(self.power, WARM * self.draw.static + busy / seconds)
 
     def in_bursts(self) -> "Device":
         """The device at its full clock, which it keeps for some milliseconds."""

@@ -97,7 +97,7 @@ class Pace:
     """A step, or a mean update of workers that share updates: its `seconds` and `tokens` (samples
     of a model without sequences). `size` is the size of a checkpoint (bytes); `replicas` counts
     ranks with data of their own; `sure` holds the correction by measured runs, if any. If `fits` is
-    false, the job does not fit into memory.
+    false, the job does not fit into memory. `watts` is the mean draw of a device; None is unknown.
 
     `alone` workers may fail independently. A fault on any of `gpus_of_one` GPUs stops a worker: its
     own GPUs and its servers' GPUs. It then repeats `at_risk` seconds: on average, half a round.
@@ -111,6 +111,7 @@ class Pace:
     inputs: Inputs
     fits: bool
     sure: Likely | None = None
+    watts: float | None = None
     alone: int = 1
     gpus_of_one: int = 0
     at_risk: float = inf

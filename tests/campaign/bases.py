@@ -300,7 +300,7 @@ BASES = (
         keys=(
             "topology.price",
             "topology.price.hour",
-            "topology.price.watts",
+            "topology.price.host",
             "topology.price.pue",
         ),
         options=("--tokens", "--price", "--goodput"),

@@ -1,7 +1,8 @@
 """The cost of training: GPU-hours at the topology's price, and the energy it takes.
 
 days = tokens / (tokens per second) / 86,400; dollars = days x 24 x GPUs x price per GPU-hour;
-energy = days x 86,400 x GPUs x watts per GPU x power usage effectiveness. A scenario's checkpoints
+energy = days x 86,400 x GPUs x (watts of a GPU + watts of its host) x power usage effectiveness,
+where a GPU draws what its step needs (`Device.drawn`). A scenario's checkpoints
 stop training for bytes / storage every so many steps.
 """
 
@@ -29,8 +30,9 @@ class TrainingCost(Answer):
     """Time, money and energy for `tokens` tokens.
 
     Training stands still for `checkpoints` of these seconds. `dollars` is rent; None where the
-    topology has no price. `energy` (J) is that of the devices and of what hosts and cools them;
-    `electricity` its price in dollars, if known. Where `fits` is false the job would not run.
+    topology has no price. `energy` (J) is that of the devices and of what hosts and cools them,
+    `watts` the mean draw of a device with its host; `electricity` is the price of the energy in
+    dollars, if known. Where `fits` is false the job would not run.
     """
 
     view = "sim.interface.views.cost"
@@ -48,6 +50,7 @@ class TrainingCost(Answer):
     gpu_hours: float
     dollars: float | None
     energy: float
+    watts: float
     electricity: float | None
     checkpoints: float = 0.0
     fits: bool = True
@@ -91,20 +94,22 @@ class TrainingCost(Answer):
 
 def cost_of(
     topology: Topology, step_time: float, tokens_per_step: float, tokens: float, *,
-    goodput: float = 1.0,
+    goodput: float = 1.0, watts: float | None = None,
 ) -> TrainingCost:  # fmt: skip
-    """The cost of `tokens` tokens at so many a step; `goodput` is the share of time that counts."""
+    """The cost of `tokens` tokens at so many a step; `goodput` is the share of time that counts.
+    A device draws `watts` in the mean, or all of its power where these are unknown."""
     seconds = tokens / tokens_per_step * step_time / goodput
     hours = seconds / HOUR * topology.gpus
     price = topology.price
-    watts = price.watts if price and price.watts else topology.device.power
-    energy = hours * HOUR * watts * (price.pue if price else 1.0)
+    drawn = (watts or topology.device.power) + ((price and price.host) or 0.0)
+    energy = hours * HOUR * drawn * (price.pue if price else 1.0)
     return TrainingCost(
         tokens=tokens,
         seconds=seconds,
         gpu_hours=hours,
         dollars=hours * price.hour if price else None,
         energy=energy,
+        watts=drawn,
         electricity=energy * price.electricity if price and price.electricity else None,
     )
 
@@ -137,7 +142,9 @@ def cost(
         raise InputError(scenario.name, "has no token budget", "add tokens = 300e9 or --tokens")
     pace, checkpoints = kind.pace(kind.set_up(scenario, brief=True)), scenario.checkpoints
     stop = pace.size / checkpoints.storage / checkpoints.steps if checkpoints else 0.0
-    spent = cost_of(pace.topology, pace.seconds + stop, pace.tokens, tokens, goodput=goodput)
+    spent = cost_of(
+        pace.topology, pace.seconds + stop, pace.tokens, tokens, goodput=goodput, watts=pace.watts
+    )
     sure = pace.sure and pace.sure.beside(stop / pace.seconds)
     stops = tokens / pace.tokens * stop
     return replace(spent, checkpoints=stops, likely=sure, fits=pace.fits, inputs=pace.inputs)

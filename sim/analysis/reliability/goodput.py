@@ -231,7 +231,9 @@ def _between(faults: Sequence[Fault]) -> float:
 def _earned(pace: Pace, productive: float, days: float) -> tuple[float, TrainingCost]:
     """The tokens of the productive seconds, and the cost of all days."""
     tokens, share = productive / pace.seconds * pace.tokens, productive / (days * DAY)
-    cost = cost_of(pace.topology, pace.seconds, pace.tokens, tokens, goodput=share or 1.0)
+    cost = cost_of(
+        pace.topology, pace.seconds, pace.tokens, tokens, goodput=share or 1.0, watts=pace.watts
+    )
     return tokens, cost
 
 

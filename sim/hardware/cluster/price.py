@@ -13,15 +13,14 @@ class Price:
     """Rent of one device for an hour, and the power behind it.
 
     `source` says whose price it is and `date` when it was that; neither of a price that is given
-    for one question. `watts` is what a device draws with its share of host and network (its own
-    board power where left out), `pue` the power usage effectiveness of the building, `electricity`
-    the price of energy.
+    for one question. `host` is what hosts and network draw for each device, `pue` the power usage
+    effectiveness of the building, `electricity` the price of energy.
     """
 
     hour: DollarsPerHour
     source: str = ""
     date: str = ""
-    watts: Watts | None = None
+    host: Watts | None = None
     pue: Annotated[float, Ge(1), Lt(10)] = 1.0
     electricity: DollarsPerJoule | None = None
 

@@ -32,7 +32,7 @@ def view(cost: TrainingCost) -> Document:
 
 def _energy(cost: TrainingCost) -> str:
     joules, unit = energy_unit(cost.energy)
-    said = f"energy {cost.energy / joules:,.0f} {unit}"
+    said = f"energy {cost.energy / joules:,.0f} {unit}, {cost.watts:,.0f} W a device with its host"
     if cost.electricity is None:
         return said
     return f"{said}, {cost.electricity:,.0f} dollars of electricity"

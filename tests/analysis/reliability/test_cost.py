@@ -28,6 +28,25 @@ def test_a_day_of_128_cores_costs_their_hours_times_the_price() -> None:
     assert cost.electricity == pytest.approx(cost.energy / 3.6e6 * 0.07)
 
 
+def test_a_step_that_waits_draws_less() -> None:
+    """An H100 with nothing to do draws its static power, under products all that the limit leaves;
+    no board draws more than its limit."""
+    h100 = topology.load("dgx-h100-ndr").device
+    idle, half, full = (
+        h100.drawn(multiplying=busy, streaming=0.0, seconds=2.0) for busy in (0.0, 1.0, 2.0)
+    )
+    assert (idle, full) == (pytest.approx(202.5), pytest.approx(700.0))
+    assert half == pytest.approx((idle + full) / 2)
+    assert h100.drawn(multiplying=2.0, streaming=1.0, seconds=2.0) == 700.0
+
+
+def test_more_waiting_takes_less_power_and_more_energy() -> None:
+    fast, slow = (sim.cost("megatron-1.7b", settings={"network.bandwidth": rate}, tokens=1e9)
+                  for rate in ("25 GB/s", "2 GB/s"))  # fmt: skip
+    assert slow.watts < fast.watts
+    assert slow.energy > fast.energy
+
+
 def test_half_the_goodput_doubles_time_and_money() -> None:
     whole, half = (cost_of(POD, 1.0, 1.0, 1e6, goodput=share) for share in (1.0, 0.5))
     assert half.days == 2 * whole.days
