@@ -238,17 +238,18 @@ def load(name: str, *, where: str = "command line") -> Device:
 
 def nearest(name: str, memory: float) -> str | None:
     """The file whose first word is in the driver's name of a device; of several that whose last
-    word is, then that whose memory (bytes) is nearest. None where no file fits.
+    word is, then an SXM's, then that whose memory (bytes) is nearest. None where no file fits.
 
     >>> nearest("NVIDIA A100-SXM4-80GB", 84.9e9), nearest("NVIDIA H100 80GB HBM3", 85.0e9)
     ('a100-80gb-sxm', 'h100-80gb-sxm')
     """
     fitting = [
-        (file.rpartition("-")[2] not in name.lower(), abs(load(file).memory - memory), file)
+        (form not in name.lower(), form != "sxm", abs(load(file).memory - memory), file)
         for file in catalog.names("topologies/devices")
+        for form in [file.rpartition("-")[2]]
         if file.partition("-")[0] in name.lower()
     ]
-    return min(fitting)[2] if fitting else None
+    return min(fitting)[-1] if fitting else None
 
 
 def interned(device: Device) -> Device:

@@ -25,11 +25,13 @@ from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_times
+from sim.jobs.traces.profiled import OPERATORS
 from sim.jobs.traces.rank_trace import HostSpan, Kernel, RankTrace
 from sim.model.kernels import Attention, Gemm, Precision
 
 Work = Gemm | Attention
 
+_CAPTURE = "capture the script instead (sim capture)"
 COLLECTIVES, COPIES, UNKNOWN = "collectives", "copies to or from the host", "unknown kernels"
 UNMOVED = (COLLECTIVES, COPIES, UNKNOWN)
 MEMORY, NETWORK = "by memory bandwidth", "collectives by the network"
@@ -39,12 +41,17 @@ MEMORY, NETWORK = "by memory bandwidth", "collectives by the network"
 _CLASSES = {
     "copies": re.compile(r"Memcpy (HtoD|DtoH)"),
     "attention": re.compile(r"flash|fmha|attn_[fb]wd|attention", re.I),
-    "memory": re.compile(r"nchw|nhwc(?!.*gemm)|splitkreduce|batched_transpose|at::native", re.I),
-    "convolutions": re.compile(r"[fd]prop|dgrad|wgrad|convol|winograd|igemm|miopen|conv\dd", re.I),
+    "memory": re.compile(
+        r"nchw|nhwc(?!.*gemm)|splitkreduce|batched_transpose|at::native|batchnorm|\bbn_[bf]w", re.I
+    ),
+    "convolutions": re.compile(
+        r"[fd]prop|dgrad|wgrad|convol|winograd|igemm|miopen|conv\dd|(884|s)cudnn", re.I
+    ),
     "products": re.compile(r"gemm|gemv|Cijk_|xmma|tensorop|triton_tem", re.I),
     "other memory": re.compile(
         r"Memset|Memcpy DtoD|fillbuffer|copybuffer|triton_|cub::|thrust::|rocprim|elementwise"
-        r"|reduce|norm|softmax|transpose|multi_tensor|dropout|embedding|index|scatter|gather", re.I
+        r"|reduce|norm|softmax|transpose|multi_tensor|dropout|embedding|index|scatter|gather"
+        r"|cast|copy|rotary|rope|[sg]elu|silu|swiglu|expand|epilogue|computeoffsets", re.I
     ),
 }  # fmt: skip
 _PRECISIONS: dict[Precision, re.Pattern[str]] = {
@@ -225,9 +232,10 @@ def devices_of(ranks: Sequence[RankTrace], target: str, source: str = "") -> Dev
     if not found:
         fault = f"no file in topologies/devices is of {name!r}" if name else "the trace names none"
         raise InputError("--device", f"moves from a device, and {fault}", "name it: --from NAME")
+    if any(kernel.stream == OPERATORS for rank in ranks for kernel in rank.kernels):
+        raise InputError("--device", "moves kernels, and the trace is of a CPU", _CAPTURE)
     moved = Devices(devices.load(found, where="--from"), devices.load(target, where="--device"))
     for option, device in (("--from", moved.source), ("--device", moved.target)):
         if device.generation == "cpu":
-            remedy = "capture the script instead (sim capture)"
-            raise InputError(option, "kernels do not move from or to a processor", remedy)
+            raise InputError(option, "kernels do not move from or to a CPU", _CAPTURE)
     return moved

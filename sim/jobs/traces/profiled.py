@@ -120,6 +120,7 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+OPERATORS = "operators"  # the stream of a CPU
 CLOSE = 1.0  # us: clocks of host and device agree about as well (CUPTI's own conversion)
 
 
@@ -223,7 +224,7 @@ class ProfiledSteps:
     def stream(self, event: Event) -> str:
         """The stream that it ran on."""
         if event.get("cat") not in DEVICE:
-            return f"gloo {event.get('tid')}" if is_gloo(event) else "operators"
+            return f"gloo {event.get('tid')}" if is_gloo(event) else OPERATORS
         return f"stream {(event.get('args') or {}).get('stream', event.get('tid'))}"
 
 
