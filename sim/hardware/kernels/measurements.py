@@ -60,11 +60,16 @@ def read(table: Path, owner: Path) -> Iterable[Measurement]:
         raise InputError(catalog.place(owner), fault, "keep the two files together")
     remedy = "take the CSV that the profile came with"
     for where, cells in tables.rows(table, place=catalog.place(table), remedy=remedy):
-        try:
-            yield measurement(cells)
-        except (KeyError, ValueError, TypeError) as error:
-            fault = f"is not a measured kernel ({error})"
-            raise InputError(where, fault, "correct or remove the line") from None
+        yield measurement_of(cells, where)
+
+
+def measurement_of(row: CsvRow, where: str) -> Measurement:
+    """The measurement of a row. Raises `InputError` where it has none."""
+    try:
+        return measurement(row)
+    except (KeyError, ValueError, TypeError) as error:
+        fault = f"is not a measured kernel ({error})"
+        raise InputError(where, fault, "correct or remove the line") from None
 
 
 def measurement(row: CsvRow) -> Measurement:

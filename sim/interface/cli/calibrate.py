@@ -91,7 +91,8 @@ def import_(
 ) -> None:
     """Read nccl-tests output (text, JSON), PyTorch profiler traces (.json, .json.gz) and tables
     of collectives or, with --as, of kernels (.csv, and the products of traces, with what each
-    operator took the host).
+    operator took the host). With --as and --out NAME.csv traces become tables of kernels, of the
+    host and of collectives, which sim validate reads.
 
     Where a file is cut short, the readings before that line are kept.
     """
@@ -103,6 +104,8 @@ def import_(
 
     origin = {**options.pairs("--note", note), "files": ", ".join(file.name for file in files)}
     if device:
+        if out is not None and out.suffix == ".csv":
+            return _tables_of(files, out, device)
         kinds = options.pairs("--kind", kind)
         return kernels_of(
             files, out, device, options.pairs("--rows", rows), kinds, precision, origin
@@ -125,6 +128,18 @@ def import_(
     if out is None or out.suffix != ".toml":
         return _keep(readings, out)
     _fitted(readings, origin, out, topology)
+
+
+def _tables_of(files: tuple[Path, ...], out: Path, device: str) -> None:
+    """Write what traces measured of a device as tables, and say what was read."""
+    from sim.analysis.calibration import evidence
+    from sim.interface.document.terminal import text
+    from sim.interface.views import evidence as shown
+
+    found = evidence.evidence_of(files, device)
+    click.echo(text(shown.view(found)))
+    for path in evidence.write(found, out):
+        wrote(path)
 
 
 def kernels_of(

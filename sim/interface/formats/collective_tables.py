@@ -1,7 +1,9 @@
 """Tables of measured collectives, one a row, by their columns:
 
-collective, op_name     kind of collective; where the column is missing, the file's name says it
-gpus, workers, num_gpus ranks
+collective, op_name, operation
+                        kind of collective; where the column is missing, the file's name says it
+gpus, workers, num_gpus, ranks
+                        ranks; readings of kernels (`operation` = kernel) are left out
 nodes                   nodes that they are on, or devices_per_node; 1 otherwise
 size_bytes, bytes       as nccl-tests counts them; or message_size, elements of nccl_dtype
 time_us, oop_time_us, ip_time_us, median_ms, time_ms, latency (ms), seconds
@@ -15,7 +17,7 @@ from math import ceil
 from pathlib import Path
 
 from sim.collectives.interconnect import bus_factor
-from sim.collectives.schedule import kind_named
+from sim.collectives.schedule import KINDS, kind_named
 from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.tables import Row, number
@@ -29,6 +31,7 @@ _KINDS = {
     "sendrecv": "point_to_point",
     "broadcast": "broadcast",
 }
+_NAMES = ("collective", "op_name", "operation")
 UNITS = {
     **dict.fromkeys(("time_us", "oop_time_us", "ip_time_us"), 1e-6),
     **dict.fromkeys(("median_ms", "time_ms", "latency"), 1e-3),
@@ -41,8 +44,11 @@ _WIDTHS = {"int8": 1, "half": 2, "bfloat16": 2, "float": 4}  # bytes of an eleme
 def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
     """The readings of the `wanted` rows. Raises `InputError`."""
     for row in tables.only(tables.rows(path), wanted):
-        kind = _kind(row.cells.get("collective") or row.cells.get("op_name") or path.stem)
-        ranks = number(row, ("workers", "gpus", "num_gpus"))
+        named = next(filter(None, map(row.cells.get, _NAMES)), path.stem)
+        if named == "kernel":
+            continue
+        kind = named if named in KINDS else _kind(named)
+        ranks = number(row, ("workers", "gpus", "num_gpus", "ranks"))
         size = number(row, ("size_bytes", "bytes")) or _of_elements(row)
         if not kind or not ranks or not size:
             lacks = "collective" if not kind else "gpus" if not ranks else "size_bytes"

@@ -62,14 +62,18 @@ def read(path: Path) -> list[OperationTime]:
 
     Raises `InputError` where the file is not a whole trace, naming the line where it ends.
     """
-    trace = trace_of(path)
+    return [
+        OperationTime(**dict(key), **of_samples(samples), source=path.name)
+        for key, samples in samples_of(trace_of(path)).items()
+    ]
+
+
+def samples_of(trace: Mapping[str, Any]) -> dict[Key, list[float]]:
+    """The seconds of every call of each kernel and collective of a trace, in their order."""
     times: dict[Key, list[float]] = defaultdict(list)
     for key, seconds in _timed(trace):
         times[key].append(seconds)
-    return [
-        OperationTime(**dict(key), **of_samples(samples), source=path.name)
-        for key, samples in times.items()
-    ]
+    return times
 
 
 def trace_of(path: Path) -> Mapping[str, Any]:

@@ -20,15 +20,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from math import prod
 from typing import Any, NamedTuple
 
 from sim.hardware.kernels.dispatch import Phase, fused_as_one
 from sim.jobs.recorded.kernels import has_kernel, kernel_of, of_own_use
-from sim.jobs.recorded.recording import Operator, Tensor
+from sim.jobs.recorded.recording import Operator, Tensor, covered
 from sim.jobs.recorded.trace_nodes import DTYPES, ENGINE
+from sim.jobs.traces.described import DTYPES as WIDTHS
 from sim.jobs.traces.event import CALLS, Event, correlation_of
-from sim.model.kernels import Attention, Gemm
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 # cuBLAS, cuDNN and CUTLASS: products of fp32 on tensor cores (mma.m16n8k8 and k16 of tf32).
 _TF32 = re.compile(r"tf32|tensorop_s(1688|16816)(gemm|fprop|dgrad|wgrad)")
@@ -143,31 +145,37 @@ def _end(event: Event) -> float:
     return float(event["ts"] + event.get("dur", 0.0))
 
 
-def timed_kernels(events: Sequence[Event]) -> Iterator[tuple[Gemm | Attention, float]]:
-    """Each product and fused attention of known shape with its seconds, in the order of a trace's
-    events (`sim.jobs.traces.kineto.events_of`)."""
+def timed_kernels(events: Sequence[Event]) -> Iterator[tuple[Kernel, float]]:
+    """Each operator that is a product or attention of known shape, or elementwise work in a single
+    kernel, with its seconds (`sim.jobs.traces.kineto.events_of` gives the events)."""
     if not any(event.get("cat") == "kernel" for event in events):
         for thread in _threads(event for event in events if event.get("cat") == "cpu_op"):
             yield from _on_cpu(thread)
-    for kernel, launched in shaped_kernels(events):
+    for operator, launched in _launched(events):
+        kernel: Kernel | None = shaped(operator, launched)
+        if kernel is None and len(launched) == 1:
+            kernel = elementwise(operator)
         seconds = sum(event["dur"] for event in launched) * 1e-6
-        if seconds > 0.0:
-            yield replace(kernel, name="forward" if isinstance(kernel, Gemm) else ""), seconds
+        if kernel and seconds > 0.0:
+            named = {Gemm: "forward", Attention: ""}.get(type(kernel), kernel.name)
+            yield replace(kernel, name=named), seconds
 
 
 def shaped_kernels(events: Sequence[Event]) -> Iterator[tuple[Gemm | Attention, list[Event]]]:
     """Each product and fused attention of known shape, with all that its operator launched."""
+    for operator, launched in _launched(events):
+        if kernel := shaped(operator, launched):
+            yield kernel, launched
+
+
+def _launched(events: Sequence[Event]) -> Iterator[tuple[Event, list[Event]]]:
+    """Each operator that launches kernels, with these."""
     ran: defaultdict[Any, list[Event]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "kernel":
             ran[correlation_of(event)].append(event)
     for call in launching(events):
-        launched = [event for number in call.numbers for event in ran[number]]
-        kernel = shaped(call.operator)
-        if kernel and kernel.precision == "fp32" and any(_TF32.search(e["name"]) for e in launched):
-            kernel = replace(kernel, precision="tf32")
-        if kernel:
-            yield kernel, launched
+        yield call.operator, [event for number in call.numbers for event in ran[number]]
 
 
 def _on_cpu(events: list[Event]) -> Iterator[tuple[Gemm, float]]:
@@ -180,9 +188,9 @@ def _on_cpu(events: list[Event]) -> Iterator[tuple[Gemm, float]]:
                 yield replace(product, name="forward"), event["dur"] * 1e-6
 
 
-def shaped(event: Event) -> Gemm | Attention | None:
-    """The product, convolution or fused attention that an operator is, by its shapes. None for
-    other operators, and where shapes were not recorded."""
+def shaped(event: Event, launched: Iterable[Event] = ()) -> Gemm | Attention | None:
+    """The product, convolution or fused attention that an operator is, by its shapes and the names
+    of the kernels `launched`. None for other operators, and where shapes were not recorded."""
     space, _, name = str(event["name"]).partition("::")
     given = zip(_listed(event, "Input Dims"), _listed(event, "Input type"), strict=False)
     tensors = tuple(_tensor(dims, str(kind)) for dims, kind in given if str(kind) in DTYPES)
@@ -196,7 +204,44 @@ def shaped(event: Event) -> Gemm | Attention | None:
         )
     except (IndexError, ValueError, TypeError):  # shapes of something else
         return None
-    return kernel if isinstance(kernel, Gemm | Attention) else None
+    if not isinstance(kernel, Gemm | Attention):
+        return None
+    in_tf32 = kernel.precision == "fp32" and any(_TF32.search(e["name"]) for e in launched)
+    return replace(kernel, precision="tf32") if in_tf32 else kernel
+
+
+def elementwise(event: Event) -> MemoryBound | None:
+    """The bytes that an operator reads and writes, if its result is as large as its operands are
+    when they are broadcast. None for other operators, and where shapes were not recorded."""
+    space, _, name = str(event["name"]).partition("::")
+    plain = name.strip("_").removeprefix("native_").removesuffix("_backward")
+    given = zip(
+        _listed(event, "Input Dims"),
+        _listed(event, "Input type"),
+        _listed(event, "Input Strides") or repeat(None),
+        strict=False,
+    )
+    tensors = [
+        _tensor(dims, str(kind), strides)
+        for dims, kind, strides in given
+        if str(kind) in DTYPES and dims
+    ]
+    if space != "aten" or plain not in _ELEMENTWISE or not tensors:
+        return None
+    result = replace(max(tensors, key=lambda each: prod(each.shape)), elements=-1)
+    read = sum(tensor.bytes for tensor in tensors)
+    if plain in _WRITES:  # an operand is the result
+        return MemoryBound(name=name, bytes=read)
+    return MemoryBound(name=name, bytes=read + result.bytes)
+
+
+_WRITES = ("copy", "fill", "zero")
+_ELEMENTWISE = {
+    *_WRITES,
+    *("add", "sub", "rsub", "mul", "div", "neg", "abs", "pow", "sqrt", "rsqrt", "exp", "log"),
+    *("tanh", "sigmoid", "gelu", "silu", "relu", "threshold", "clamp", "clamp_min", "sin", "cos"),
+    *("addcmul", "addcdiv", "lerp", "softmax", "log_softmax", "layer_norm", "clone"),
+}
 
 
 def _convolved(event: Event, tensors: Sequence[Tensor]) -> Tensor:
@@ -246,10 +291,12 @@ def _numbers(event: Event, place: int) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _tensor(dims: Any, kind: str) -> Tensor:
+def _tensor(dims: Any, kind: str, strides: Any = None) -> Tensor:
     sizes = dims if isinstance(dims, list) else []
     shape = tuple(size if type(size) is int and 0 <= size < 1 << 40 else 0 for size in sizes)
-    return Tensor(dtype=DTYPES[kind], width=0.0, shape=shape)
+    told = isinstance(strides, list) and len(strides) == len(shape)
+    elements = covered(shape, strides) if told else -1
+    return Tensor(dtype=DTYPES[kind], width=WIDTHS[kind.lower()][1], shape=shape, elements=elements)
 
 
 def _listed(event: Event, name: str) -> list[Any]:

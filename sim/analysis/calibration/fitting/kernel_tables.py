@@ -13,8 +13,10 @@ tables with a kernel a row, by their columns:
 
 Rows of framework `trtllm` hold what it runs before: products in eight and four bits the
 quantisation of their input, causal attention the turning and caching of its keys.
-A kernel that stands in several rows takes their median. Of products and of sizes of a kind as many
-are kept out of the fit as of those that `kernel_suite` times.
+The CSV of a profile is such a table (`sim.hardware.kernels.measurements`), and that which
+`sim calibrate import` makes of traces. A kernel that stands in several rows takes their median. Of
+products and of sizes of a kind as many are kept out of the fit as of those that `kernel_suite`
+times.
 """
 
 from collections import defaultdict
@@ -29,7 +31,7 @@ from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.tables import Row, number
 from sim.hardware.kernels.dispatch import OperatorTime
-from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.measurements import Measurement, measurement_of
 from sim.jobs.traces.kineto import events_of
 from sim.jobs.traces.kineto_operators import HostCall, host_calls, timed_kernels
 from sim.model.kernels import BYTES, Attention, Gemm, Kernel, MemoryBound, Precision
@@ -65,7 +67,8 @@ def read(
                 fault = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
                 raise InputError(str(path), fault, "name the device that it was recorded on")
             calls += host_calls(events)
-            timed: Iterable[tuple[Kernel, float]] = timed_kernels(events)
+            found = timed_kernels(events)
+            timed: Iterable[tuple[Kernel, float]] = (k for k in found if isinstance(k[0], Gemm))
         else:
             timed = map(_alone, timed_rows(path, wanted, kinds, precision))
         for kernel, seconds in timed:
@@ -90,6 +93,10 @@ def timed_rows(
 ) -> Iterator[TimedRow]:
     """The kernels of a table with their seconds, a row each. Raises `InputError`."""
     for row in tables.only(tables.rows(path), wanted):
+        if "kernel" in row.cells:
+            measured = measurement_of(row.cells, row.where)
+            yield TimedRow(measured.kernel, measured.seconds, (), row.where)
+            continue
         kernel = _kernel(row, kinds, precision)
         if kernel is not None:
             before = _before(kernel) if row.cells.get("framework") == "trtllm" else ()

@@ -1,6 +1,7 @@
 """Writing a device's profile: a TOML file to read, and the measurements in CSVs beside it."""
 
 import csv
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,15 @@ HEAD = "# Measured and fitted by `sim calibrate`; `sim show` draws it. Times are
 
 def write(profile: Profile, path: Path) -> None:
     """All files, each complete or not at all. Raises `InputError` if they cannot be written."""
-    _write_table(profile.measurements, path.parent / profile.origin.measurements)
+    write_table(profile.measurements, path.parent / profile.origin.measurements)
     if profile.operators:
         dispatch.write(profile.operators, path.parent / profile.origin.operators)
     with atomic_write(path) as part:
         part.write_text(text(profile), encoding="utf-8")
 
 
-def _write_table(measurements: tuple[Measurement, ...], path: Path) -> None:
+def write_table(measurements: Iterable[Measurement], path: Path) -> None:
+    """The CSV of measured kernels, complete or not at all."""
     with atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

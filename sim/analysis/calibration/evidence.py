@@ -1,0 +1,140 @@
+"""What do traces of PyTorch's profiler measure of a device: kernels, the host, collectives?
+
+Of several traces of one job a collective lasts as long as on the rank where it lasted least: the
+other ranks came before the last one and waited. In the trace of a single rank it has that wait.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.analysis.calibration.fitting import profile_file
+from sim.analysis.calibration.fitting.device_profile import traced
+from sim.analysis.calibration.timing.clock import summary
+from sim.collectives.schedule import KINDS
+from sim.config.errors import InputError
+from sim.hardware import device as devices
+from sim.hardware.kernels import dispatch
+from sim.hardware.kernels.dispatch import OperatorTime
+from sim.hardware.kernels.measurements import Measurement
+from sim.jobs.traces import operation_times
+from sim.jobs.traces.kineto import Key, samples_of, trace_of
+from sim.jobs.traces.kineto_operators import host_calls, timed_kernels
+from sim.jobs.traces.operation_times import OperationTime, of_samples
+from sim.model.kernels import Kernel
+
+_INFLATING = {"with_stack": "stacks", "record_shapes": "shapes", "profile_memory": "memory"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A trace that was read: its file, the driver's name of its device, its software as far as it
+    says, and what its profiler recorded beside, which takes time of the host."""
+
+    file: str
+    device: str
+    software: str
+    recorded: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The medians of kernels, of the host by operator and of collectives, over so many calls."""
+
+    sources: tuple[Source, ...]
+    kernels: tuple[tuple[Measurement, int], ...]
+    host: tuple[OperatorTime, ...]
+    collectives: tuple[OperationTime, ...]
+
+
+def evidence_of(paths: Sequence[Path], device: str) -> Evidence:
+    """The evidence of the traces of a job's ranks on a device. Raises `InputError`, for a trace of
+    another device, too."""
+    sources, calls, samples = [], [], []
+    times: defaultdict[Kernel, list[float]] = defaultdict(list)
+    for path in paths:
+        trace = trace_of(path)
+        sources.append(_source(path, trace, device))
+        events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
+        for kernel, seconds in timed_kernels(events):
+            times[kernel].append(seconds)
+        calls.append(host_calls(events))
+        samples.append({k: v for k, v in samples_of(trace).items() if k[0][1] in KINDS})
+    host = traced(chain.from_iterable(calls))
+    if not times and not host and not any(samples):
+        fault = "hold neither kernels with their sizes nor collectives nor operators that launch"
+        raise InputError(str(paths[0]), fault, "record with record_shapes=True")
+    ranks = f" of {len(paths)} ranks" if len(paths) > 1 else ""
+    kernels = ((_measured(kernel, each), len(each)) for kernel, each in times.items())
+    return Evidence(
+        sources=tuple(sources),
+        kernels=tuple(kernels),
+        host=host,
+        collectives=tuple(_collectives(samples, paths[0].name + ranks)),
+    )
+
+
+def write(evidence: Evidence, out: Path) -> tuple[Path, ...]:
+    """The tables: of kernels at `out`, of the host and of collectives beside it, each where there
+    are any."""
+    host, collectives = (out.with_stem(f"{out.stem}-{part}") for part in ("host", "collectives"))
+    if evidence.kernels:
+        profile_file.write_table([measured for measured, _ in evidence.kernels], out)
+    if evidence.host:
+        dispatch.write(evidence.host, host)
+    if evidence.collectives:
+        operation_times.write(evidence.collectives, collectives)
+    there = zip(
+        (out, host, collectives),
+        (evidence.kernels, evidence.host, evidence.collectives),
+        strict=True,
+    )
+    return tuple(path for path, rows in there if rows)
+
+
+def _measured(kernel: Kernel, seconds: Sequence[float]) -> Measurement:
+    middle, spread = summary(seconds) if len(seconds) > 1 else (seconds[0], 0.0)
+    return Measurement(kernel=kernel, seconds=middle, spread=spread)
+
+
+def _collectives(ranks: Sequence[Mapping[Key, list[float]]], source: str) -> list[OperationTime]:
+    """Each collective by size and group: the median over its calls of the least over its ranks."""
+    keys = dict.fromkeys(key for rank in ranks for key in rank)
+    found = []
+    for key in keys:
+        each = [rank[key] for rank in ranks if key in rank]
+        calls = min(map(len, each))
+        least = np.min([seconds[:calls] for seconds in each], axis=0).tolist()
+        found.append(OperationTime(**dict(key), **of_samples(least), source=source))
+    return found
+
+
+def _source(path: Path, trace: Mapping[str, Any], device: str) -> Source:
+    first: Any = next(iter(trace.get("deviceProperties") or ()), None)
+    name = str(first.get("name", "")) if isinstance(first, dict) else ""
+    on_cpu = not any(event.get("cat") == "kernel" for event in trace["traceEvents"])
+    generation = devices.load(device, where="--as").generation
+    if on_cpu != (generation == "cpu"):
+        fault = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
+        raise InputError(str(path), fault, "name the device that it was recorded on")
+    recorded = (said for key, said in _INFLATING.items() if trace.get(key))
+    return Source(file=path.name, device=name, software=_software(trace), recorded=tuple(recorded))
+
+
+def _software(trace: Mapping[str, Any]) -> str:
+    """The version of CUDA or HIP; a trace has none of torch.
+
+    >>> _software({"cuda_runtime_version": 12040}), _software({"hip_runtime_version": 60443483})
+    ('CUDA 12.4', 'HIP 6.4')
+    """
+    for key, name, minor in (("cuda", "CUDA", 10), ("hip", "HIP", 100_000)):
+        version = trace.get(f"{key}_runtime_version")
+        if isinstance(version, int):
+            thousands, rest = divmod(version, 100 * minor)
+            return f"{name} {thousands}.{rest // minor}"
+    return ""
