@@ -11,6 +11,7 @@ left it moves bytes, at the bandwidth that the device achieves:
 
     floor(target) + (measured seconds - floor(source)) x B/s (source) / B/s (target)
 
+Both devices hold the clock that their watts leave them when the trace's share of products runs.
 A product or attention without a shape moves as others of its name do in the same traces, else as a
 large kernel of its class. Copies to and from the host, collectives, and kernels whose names say
 nothing keep their seconds. The host moves by the processors that devices are sold with.
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from sim.config.errors import InputError
 from sim.hardware import device as devices
-from sim.hardware.device import Device
+from sim.hardware.device import WARM, Device
 from sim.hardware.kernels.time import kernel_times
 from sim.jobs.traces.profiled import OPERATORS
 from sim.jobs.traces.rank_trace import HostSpan, Kernel, RankTrace
@@ -234,8 +235,26 @@ def devices_of(ranks: Sequence[RankTrace], target: str, source: str = "") -> Dev
         raise InputError("--device", f"moves from a device, and {fault}", "name it: --from NAME")
     if any(kernel.stream == OPERATORS for rank in ranks for kernel in rank.kernels):
         raise InputError("--device", "moves kernels, and the trace is of a CPU", _CAPTURE)
-    moved = Devices(devices.load(found, where="--from"), devices.load(target, where="--device"))
-    for option, device in (("--from", moved.source), ("--device", moved.target)):
+    both = []
+    for option, file in (("--from", found), ("--device", target)):
+        device = devices.load(file, where=option)
         if device.generation == "cpu":
             raise InputError(option, "kernels do not move from or to a CPU", _CAPTURE)
-    return moved
+        both.append(_clocked(device, _multiplying(ranks)))
+    return Devices(*both)
+
+
+def _multiplying(ranks: Sequence[RankTrace]) -> float:
+    """The share of the time in which the devices run products and attention."""
+    kernels = (kernel for rank in ranks for kernel in rank.kernels if not kernel.collective)
+    busy = sum(kernel.seconds for kernel in kernels if _class_of(kernel) in _LARGE)
+    total = sum(rank.ends[1] for rank in ranks if rank.ends)
+    return busy / total if total else 1.0
+
+
+def _clocked(device: Device, multiplying: float) -> Device:
+    """The device at its full clock, where products in this share of the time leave it that."""
+    draw = device.draw
+    if draw is None or WARM * draw.static + multiplying * draw.products > device.power:
+        return device
+    return device.in_bursts()

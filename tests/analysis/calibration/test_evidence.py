@@ -28,7 +28,7 @@ def trace(path: Path, rank: int, reduce: float) -> Path:
         machine.op("aten::mm", 20.0)
         shapes = {"Input Dims": [[4096, 2048], [2048, 8192]], "Input type": ["c10::BFloat16"] * 2}
         machine.events[-1]["args"] = shapes
-        machine.launch(1e6 * SLOWER * kernel_time(PRODUCT, load(H100)))
+        machine.launch(1e6 * SLOWER * kernel_time(PRODUCT, load(H100).in_bursts()))
         machine.think(20.0)
     machine.op("aten::add", 20.0)
     machine.events[-1]["args"] = {"Input Dims": [[1 << 26]] * 2, "Input type": ["float"] * 2}

@@ -10,7 +10,7 @@ from sim.config.errors import InputError
 from sim.hardware.device import load
 from sim.hardware.kernels.time import kernel_time
 from sim.interface.cli.main import main
-from sim.jobs.traces.devices import Devices
+from sim.jobs.traces.devices import Devices, devices_of
 from sim.jobs.traces.kineto_operators import shaped
 from sim.jobs.traces.reading import read
 from sim.jobs.traces.replay import replay
@@ -59,11 +59,10 @@ def moved(path, source, target):
 
 def twice_as_fast(device):
     rates = {name: 2 * getattr(device.peak, name) for name in device.peak.known}
-    floor = device.stream.floor / 2
-    gemm = replace(device.gemm, floor=floor, prologue=device.gemm.prologue / 2)
+    gemm = replace(device.gemm, floor=device.gemm.floor / 2, prologue=device.gemm.prologue / 2)
     return replace(
         device, peak=replace(device.peak, **rates), memory_bandwidth=2 * device.memory_bandwidth,
-        gemm=gemm, stream=replace(device.stream, floor=floor),
+        gemm=gemm, stream=replace(device.stream, floor=device.stream.floor / 2),
     )  # fmt: skip
 
 
@@ -92,6 +91,23 @@ def test_shapes_move_by_both_devices_kernel_models(path):
     assert after[0] == pytest.approx(300 * product)
     assert after[1] == pytest.approx(100 * product)  # as the other of its name
     assert after[2] == pytest.approx(500 * fused)
+
+
+@pytest.mark.parametrize(("idle", "bursts"), [(0.0, False), (20_000.0, True)])
+def test_a_device_that_waits_keeps_its_full_clock(tmp_path, idle, bursts):
+    rank = Machine()
+    rank.op("aten::mm", 5.0)
+    shapes = {"Input Dims": [[M, K], [K, N]], "Input type": ["c10::BFloat16"] * 2}
+    rank.events[-1]["args"] = shapes
+    rank.launch(1000.0, "gemm_a")
+    rank.synchronize()
+    rank.think(idle)
+    rank.launch(1.0, "fill_elementwise")
+    rank.synchronize()
+    path = rank.write(tmp_path / "trace.json")
+    found = devices_of([read(path)], "a100-80gb-sxm", H100)
+    for device, name in ((found.source, H100), (found.target, "a100-80gb-sxm")):
+        assert device == (load(name).in_bursts() if bursts else load(name))
 
 
 def test_bytes_move_at_the_other_bandwidth_behind_the_other_floor(path):
