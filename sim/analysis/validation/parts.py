@@ -120,11 +120,10 @@ def _named(kernel: Kernel) -> tuple[str, str]:
     """
     if isinstance(kernel, Gemm):
         rows = next((name for most, name in _ROWS_OF_PRODUCT if kernel.m <= most), "m above 1024")
-        batch = f"{kernel.batch} x " * (kernel.batch > 1)
-        return (
-            f"products {kernel.precision}, {rows}",
-            f"{batch}{kernel.m} x {kernel.n} x {kernel.k}",
-        )
+        part = f"{kernel.batch} x " * (kernel.batch > 1) + f"{kernel.m} x {kernel.n} x {kernel.k}"
+        experts = kernel.name == "experts"
+        kind = "experts" if experts else "products"
+        return f"{kind} {kernel.precision}" + f", {rows}" * (not experts), part
     if isinstance(kernel, Attention):
         seen = f"window {kernel.window}" if kernel.window else "causal" if kernel.causal else "full"
         heads = f"{kernel.heads} heads of {kernel.head} ({kernel.kv_heads} of keys)"

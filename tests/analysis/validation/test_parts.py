@@ -67,6 +67,27 @@ def test_rows_of_tensorrt_llm_in_eight_bits_hold_a_quantisation(tmp_path: Path) 
     assert row["bias"] == pytest.approx(0.0, abs=1e-9)
 
 
+def test_experts_are_two_products_of_those_that_tokens_hit(tmp_path: Path) -> None:
+    h100 = devices.load("h100-80gb-sxm").in_bursts()
+    head = ("moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,"
+            "distribution,latency_ms")  # fmt: skip
+    table = tmp_path / "moe.csv"
+    # 8,192 tokens choose 2 of 8 experts, 4 of them here, half of each: 2,048 rows an expert.
+    rows, hidden, width = 4 * 2048, 4096, 7168
+    first = Gemm(name="in", m=2048, n=2 * width, k=hidden, batch=4)
+    second = Gemm(name="out", m=2048, n=hidden, k=width, batch=4)
+    moved = 6.0 * (rows + 8192) * hidden + 9.0 * rows * width
+    sorting = MemoryBound(name="sort", bytes=moved, launches=9)
+    time = sum(kernel_time(kernel, h100) for kernel in (first, second, sorting))
+    row = f"bfloat16,8192,4096,14336,2,8,2,2,{{}},{1e3 * time}"
+    table.write_text(f"{head}\n{row.format('balanced')}\n")
+    (found,) = validate_kernels(table, device="h100-80gb-sxm").errors
+    assert (found["group"], found["bias"]) == ("experts bf16", pytest.approx(0.0, abs=1e-9))
+    table.write_text(f"{head}\n{row.format('power_law_1.2')}\n")
+    with pytest.raises(InputError, match="line 2: does not say how many tokens each expert has"):
+        validate_kernels(table, device="h100-80gb-sxm")
+
+
 def test_a_precision_that_nobody_has_is_refused_with_its_line(products: Path) -> None:
     with pytest.raises(InputError, match=r"line 6: no precision 'fp8_block'; choose rows"):
         validate_kernels(products, device="a100-80gb-sxm")

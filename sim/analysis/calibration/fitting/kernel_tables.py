@@ -4,9 +4,11 @@ tables with a kernel a row, by their columns:
     m, n, k                 a product of (m, k) by (k, n); groups or batch of them, 1 otherwise
     isl, num_heads, head_dim, num_key_value_heads, batch_size, window_size
                             fused attention of whole sequences; causal where kv heads are stated
+    num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, moe_ep_size
+                            gated experts of one rank, which all tokens use alike
     op                      otherwise: the kind of a memory-bound kernel ...
     bytes, min_bytes        ... and what it reads and writes; rows without are left out
-    precision, gemm_dtype, kv_cache_dtype, attn_dtype
+    precision, gemm_dtype, moe_dtype, kv_cache_dtype, attn_dtype
                             the first that is filled, where it is not the same for all
     seconds, median_ms, time_ms, latency_ms, time_us, median_us
                             the first that is filled
@@ -21,6 +23,8 @@ times.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, cast
@@ -84,7 +88,7 @@ class TimedRow(NamedTuple):
 
     kernel: Kernel
     seconds: float
-    before: tuple[MemoryBound, ...]
+    before: tuple[Kernel, ...]
     where: str
 
 
@@ -96,6 +100,10 @@ def timed_rows(
         if "kernel" in row.cells:
             measured = measurement_of(row.cells, row.where)
             yield TimedRow(measured.kernel, measured.seconds, (), row.where)
+            continue
+        if "num_experts" in row.cells:
+            *others, last = _experts(row, precision)
+            yield TimedRow(last, _seconds(row), tuple(others), row.where)
             continue
         kernel = _kernel(row, kinds, precision)
         if kernel is not None:
@@ -159,6 +167,29 @@ def _attention(row: Row, precision: str) -> Attention:
     )  # fmt: skip
 
 
+_SORTED = 9  # launches that route and sort tokens and sum their results: 13 to 18 us on H100
+
+
+def _experts(row: Row, precision: str) -> tuple[Kernel, ...]:
+    """Sorting, both products and what is between them of one rank's experts. Tokens that choose
+    `topk` of all experts at random hit experts x (1 - (1 - topk / experts)^tokens)."""
+    if row.cells.get("distribution", "balanced") != "balanced":
+        fault = "does not say how many tokens each expert has"
+        raise InputError(row.where, fault, "choose rows: --only distribution=balanced")
+    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")
+    tokens, hidden, width, choices, experts = (number(row, (name,)) or 1 for name in names)
+    tp, ep = (number(row, (name,)) or 1 for name in ("moe_tp_size", "moe_ep_size"))
+    rows, width, of = tokens * choices / ep, width / tp, _precision(row, precision)
+    hit = max(1, round(experts / ep * (1 - (1 - min(1, choices / experts)) ** tokens)))
+    first = Gemm(
+        name="experts in", m=ceil(rows / hit), n=round(2 * width), k=round(hidden), batch=hit,
+        precision=of,
+    )  # fmt: skip
+    second = replace(first, name="experts", n=first.k, k=round(width))
+    moved = 6.0 * (rows + tokens) * hidden + 9.0 * rows * width
+    return MemoryBound(name="experts' rows", bytes=moved, launches=_SORTED), first, second
+
+
 def _window(row: Row) -> int:
     """Keys that a query sees at most: 0, as -1, stands for all."""
     cell = row.cells.get("window_size", "")
@@ -168,7 +199,7 @@ def _window(row: Row) -> int:
 
 def _precision(row: Row, usual: str) -> Precision:
     # Attention that reads a cache in eight bits multiplies in eight bits.
-    keys = ("precision", "gemm_dtype", "kv_cache_dtype", "attn_dtype")
+    keys = ("precision", "gemm_dtype", "moe_dtype", "kv_cache_dtype", "attn_dtype")
     cells = (row.cells.get(key) for key in keys)
     named = next((cell for cell in cells if cell), usual)
     found = _PRECISIONS.get(named, named)
