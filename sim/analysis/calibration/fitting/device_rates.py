@@ -80,12 +80,11 @@ def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str
     for precision in groups.keys() - {main}:
         fitted = gemm.fitted(device, groups[precision], precision=precision, only_full=True)
         full[precision] = fitted.full.of(precision)
-    constants = {key: round(getattr(rates, key), 4) for key in _SHARES}
+    constants: dict[str, Any] = {
+        key: round(value, 4) for key in gemm.FITTED if (value := getattr(rates, key))
+    }
     constants["prologue"] = micro(rates.prologue)
     return {**constants, "full": {key: round(x, 4) for key, x in full.items()}}
-
-
-_SHARES = ("half_tile", "quarter_tile", "epilogue")
 
 
 def _attention_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:

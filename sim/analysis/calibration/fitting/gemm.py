@@ -11,8 +11,16 @@ from sim.hardware.kernels.gemm import GemmRates, gemm_time
 from sim.hardware.kernels.measurements import Measurement
 from sim.model.kernels import Gemm
 
-# What is fitted of `GemmRates`; `floor` is known from empty kernels.
-FITTED = ("half_tile", "quarter_tile", "prologue", "epilogue")
+# What is fitted of `GemmRates` where the device has it, with the most that it can be; `floor` is
+# known from empty kernels.
+FITTED = {
+    "half_tile": FREE,
+    "quarter_tile": FREE,
+    "prologue": FREE,
+    "epilogue": FREE,
+    "persistent": 0.0,
+    "bandwidth": 0.0,
+}
 MOST = 1.2  # of the peak; `Shares` takes no more
 PULL = 0.1  # error (of the logarithm) that a factor of e away from the present constant costs
 
@@ -28,7 +36,7 @@ def fitted(
 
     Of `full` the share of `precision` is fitted, which all products have.
     """
-    keys = () if only_full else FITTED
+    keys = [] if only_full else [key for key in FITTED if getattr(device.gemm, key)]
 
     def errors(logs: Sequence[float]) -> list[float]:
         rates = _with(device.gemm, precision, keys, logs)
@@ -36,7 +44,7 @@ def fitted(
 
     start = [log(device.gemm.full.of(precision))]
     start += [log(getattr(device.gemm, key)) for key in keys]
-    ceilings = [log(MOST), *([FREE] * len(keys))]
+    ceilings = [log(MOST), *(FITTED[key] for key in keys)]
     return _with(
         device.gemm, precision, keys, minimised(errors, start, ceilings, pull=PULL, scale=0.02)
     )
