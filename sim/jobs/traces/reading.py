@@ -4,8 +4,9 @@ CUPTI gives a kernel and the call that launched it the same `correlation`. Where
 recorded (category `cuda_sync`), `Stream Wait Event` names the stream that is waited for. Elsewhere
 a `cudaStreamWaitEvent` before a launch is taken to mean, on every other stream, the last kernel
 that had ended when the launched kernel began. A host waits in calls named ...Synchronize, and in
-copies that it does not leave before they end, for the kernels that end meanwhile. Threads of a host
-take turns (autograd's does) and are read as a single thread.
+copies that it does not leave before they end, for the kernels that end meanwhile. A launch waits
+for the kernel that makes room, where as many are in flight as the device's queue holds. Threads of
+a host take turns (autograd's does) and are read as a single thread.
 
 On CPUs the operators are the work of the host. Only the collectives of gloo have threads of their
 own: an operator begins each of them, within it or before the next, and a host that was idle when it
@@ -43,6 +44,9 @@ _EXPERTS = re.compile(  # kernels of DeepEP that exchange tokens, or wait for al
     r"\b(?:deep_ep|dpsk::ep)::((?:inter|intra)node\w*::\w*(?:dispatch|combine|notify|barrier)\w*)"
 )
 
+_QUEUE = (
+    1000  # launches that CUDA takes before it waits: 1022 to 1024 where hosts were seen to wait
+)
 _MANY = 10  # kernels whose median delay is taken for the device's
 _LONGEST_DELAY = 30e-6  # s; launches on an MI300X take up to 25 us
 
@@ -54,8 +58,13 @@ def host_items(steps: ProfiledSteps) -> Iterator[HostSpan]:
         yield from _of_operators(steps)
     if not any(steps.launch):
         return
-    at = steps.begin
+    at, done = steps.begin, sorted((end, n) for n, end in enumerate(steps.ends))
     for call in steps.calls:
+        room = _made_room(call, done)
+        if room is not None:
+            begin = max(call.begin, at)
+            yield HostSpan(seconds=steps.removed.seconds_left(at, begin), awaited=(room,))
+            at = max(steps.ends[room], begin)
         if not call.kernels:
             ended = _ended_within(steps, call)
             point = max(call.begin, at)
@@ -70,6 +79,15 @@ def host_items(steps: ProfiledSteps) -> Iterator[HostSpan]:
             yield HostSpan(seconds=0.0, awaited=(last,))
             at = max(at, steps.ends[last])
     yield HostSpan(seconds=steps.removed.seconds_left(at, steps.end))
+
+
+def _made_room(call: Call, done: Sequence[tuple[float, int]]) -> int | None:
+    """The kernel for whose end a launch waited, as the queue of launches was full; None where there
+    was room. `done` has the ends of all kernels, and their numbers."""
+    if not call.kernels or call.kernels[0] - bisect_right(done, (call.begin, inf)) < _QUEUE:
+        return None
+    end, number = done[bisect_right(done, (call.end, inf)) - 1]
+    return number if end > call.begin else None
 
 
 def _of_operators(steps: ProfiledSteps) -> Iterator[HostSpan]:

@@ -422,3 +422,22 @@ def test_a_host_without_a_device_lags_behind_nothing(path):
     rank.write(path, steps=3)
     found = replay([path])
     assert (found.steps, found.measured) == (3, close(1100.0 / 3))
+
+
+def test_a_launch_that_finds_the_queue_full_waits_for_the_kernel_that_makes_room(path):
+    """1100 kernels of 20 us: from the 1023rd on each launch lasts until a kernel has ended."""
+    rank, ends = Machine(), []
+    for n in range(1100):
+        begin = rank.now
+        full = n >= 1022
+        rank.now = max(begin, ends[n - 1022] if full else begin)
+        rank.launch(20.0)
+        call, kernel = rank.events[-2:]
+        call["dur"] += call["ts"] - begin
+        call["ts"] = begin
+        ends.append(kernel["ts"] + kernel["dur"])
+    rank.synchronize()
+    rank.write(path)
+    faster = replay([path], Changes(kernels=(("gemm", 0.5),)))
+    assert faster.measured == pytest.approx(faster.replayed.step_time, rel=1e-3)
+    assert faster.changed.step_time == pytest.approx(faster.measured / 2, rel=0.01)
