@@ -263,9 +263,15 @@ def _flags(event: Event, name: str) -> dict[str, Any]:
     """The arguments of an operator, beside its tensors, that its kernel depends on."""
     if name in _CAUSAL:
         return {"is_causal": _word(event, _CAUSAL[name]) == "True"}
+    if name not in ("convolution", "convolution_backward"):
+        return {}
+    flags: dict[str, Any] = {}
     if name == "convolution_backward" and (mask := _word(event, 10)):
-        return {"output_mask": tuple(part.strip() == "True" for part in mask[1:-1].split(","))}
-    return {}
+        flags["output_mask"] = tuple(part.strip() == "True" for part in mask[1:-1].split(","))
+    strides = _listed(event, "Input Strides")[name == "convolution_backward" :]
+    if strides and isinstance(strides[0], list):
+        flags["channels_last"] = strides[0][1:2] == [1]
+    return flags
 
 
 _CAUSAL = {  # the place of `is_causal` (aten/src/ATen/native/native_functions.yaml)
