@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from sim.config.errors import InputError
+from sim.model.convolution_kernels import Layout
 from sim.model.fusion import Context, Fusion
 from sim.model.kernels import BYTES, Precision
 from sim.model.lora import Lora
@@ -294,6 +295,11 @@ class Execution:
     def vocab(self) -> int:
         """Rows of the embedding on this rank; the vocabulary is padded until tp divides it."""
         return -(-self.model.vocab // self.tp)
+
+    @property
+    def layout(self) -> Layout:
+        """How images lie in memory."""
+        return "nhwc" if self.precision in self.fusion.channels_last else "nchw"
 
     def fused(self, what: str) -> bool:
         return self.fusion.compiled or bool(getattr(self.fusion, what))

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from sim.model.kernels import Precision
+
 Context = Literal["ring", "gathered-ring", "all-gather", "ulysses"]
 Metric = Literal["cross-entropy", "accuracy", "loss"]
 Norms = Literal["transformer-engine", "cudnn", "apex-fast", "other"]
@@ -17,7 +19,8 @@ class Fusion:
 
     Each of the first group is one kernel where true and the framework's own sequence where false:
     `bias_gelu`, `masked_softmax` (scale, mask, softmax), `bias_dropout_add` (bias, dropout and
-    residual sum), `norm` (LayerNorm or RMSNorm), `rotary`, `swiglu`, `cross_entropy`, `router`
+    residual sum), `norm` (LayerNorm or RMSNorm), `sum_relu` (a residual sum and the ReLU
+    behind it), `rotary`, `swiglu`, `cross_entropy`, `router`
     (scores, top-k and balance of experts), `permute` (tokens into the order of experts), `clamp`
     (the limits of a gated activation, with it), `grouped` (a product of all experts of a rank);
     `compiled` is torch.compile: all of them but that product,
@@ -35,6 +38,7 @@ class Fusion:
     core/grappler/optimizers/auto_mixed_precision_lists.h; XLA starts a kernel at each reduction).
     `norms` are whose kernels fused norms are: those named go through what they read once, back and
     forth, and in front of linear layers may cast what they make.
+    `channels_last` names the precisions in which images are NHWC (`sim.model.convolution_kernels`).
     `serial_gains`: LayerNorm's gains are summed by one CTA for every 32 columns, whose 32 rows of
     threads go through all rows (torch 1.11 to 2.7, aten/src/ATen/native/cuda/layer_norm_kernel.cu,
     GammaBetaBackwardCUDAKernel; pytorch, pull request 148605).
@@ -71,6 +75,8 @@ class Fusion:
     masked_softmax: bool = False
     bias_dropout_add: bool = False
     norm: bool = False
+    sum_relu: bool = False
+    channels_last: tuple[Precision, ...] = ("fp16", "bf16")
     norms: Norms = "other"
     rotary: bool = False
     complex_rotary: bool = False

@@ -26,11 +26,13 @@ class Gemm:
 
     `accumulate` marks a weight gradient that is added into a buffer, whose elements have as many
     bytes as `accumulator` says. `rate` is the share of the usual rate of its precision that its
-    kernel reaches. One that `pads` brings its operands to the alignment of tensor cores itself.
+    kernel reaches. One that `pads` brings its operands to the alignment of tensor cores itself. At
+    most `splits` CTAs share its k.
     """
 
     family: ClassVar[str] = "gemm"
     pads: ClassVar[bool] = False
+    splits: ClassVar[int] = 8
 
     name: str
     m: int
@@ -42,6 +44,16 @@ class Gemm:
     accumulator: int = 4
     kernels: int = 1
     rate: float = 1.0
+
+    @property
+    def copied(self) -> float:
+        """Bytes that move around it to bring operands and result into other layouts."""
+        return 0.0
+
+    @property
+    def speed(self) -> float:
+        """Its `rate`, and that of an algorithm that multiplies less."""
+        return self.rate
 
     @property
     def launches(self) -> int:
@@ -155,7 +167,8 @@ class MemoryBound:
     `strided` the elements whose places it computes one by one, as torch's element-wise kernels do
     for views with gaps and for what is broadcast (ATen, native/cuda/CUDALoops.cuh,
     gpu_kernel_impl_nocast: elementwise_kernel with an offset calculator, nothing vectorised),
-    `turns` how often a thread waits for memory, where there are too few threads to hide that.
+    `turns` how often a thread waits for memory, where there are too few threads to hide that,
+    `ctas` on how many SMs it can run at most (0: all).
     """
 
     family: ClassVar[str] = "stream"
@@ -167,6 +180,7 @@ class MemoryBound:
     randoms: float = 0.0
     strided: float = 0.0
     turns: float = 0.0
+    ctas: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from sim.model.kernels import Gemm
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 
 # Numbers of CTAs that may share a product's k (split-k), and the shortest share worth it.
-SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8), 256
+SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128), 256
 
 # A product that multiplies and reads for about as long waits for either in turn: the two times are
 # joined by a norm of this order, the best of 2 to 12 on A100, H100 and B200 (docs/kernels.md).
@@ -142,7 +142,7 @@ def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) 
         # Products of fp32 run on CUDA cores, whose operands are reused from registers.
         share = 1.0 if gemm.precision == "fp32" else rates.tile_share(rows * columns)
         rate = sm * share
-        for splits in _splits(gemm.k):
+        for splits in _splits(gemm.k, gemm.splits):
             loop = 2.0 * rows * columns * (gemm.k / splits) / rate
             even = max(1.0, tiles * splits / sms) if tiles else 0.0
             waves = math.ceil(even) + rates.persistent * (even - math.ceil(even))
@@ -151,8 +151,8 @@ def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) 
 
 
 @cache
-def _splits(k: int) -> tuple[int, ...]:
-    return tuple(splits for splits in SPLITS if splits == 1 or k >= splits * SHORTEST_SPLIT)
+def _splits(k: int, most: int) -> tuple[int, ...]:
+    return tuple(n for n in SPLITS if n == 1 or (n <= most and k >= n * SHORTEST_SPLIT))
 
 
 def _sum(gemm: Gemm, splits: int) -> float:

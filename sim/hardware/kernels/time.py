@@ -95,9 +95,10 @@ class KernelTimes:
     def _modelled(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
         device, bandwidth = self.device, self.bandwidth
         if isinstance(kernel, Gemm):
-            peak = kernel.rate * device.product_rate(kernel.precision)
+            peak = kernel.speed * device.product_rate(kernel.precision)
             read = device.product_bandwidth
-            return gemm_time(kernel, device.gemm, peak=peak, sms=device.sms, bandwidth=read)
+            product = gemm_time(kernel, device.gemm, peak=peak, sms=device.sms, bandwidth=read)
+            return product + kernel.copied / bandwidth
         if isinstance(kernel, Attention):
             rates = fused_attention(device, attention).of(kernel.precision)
             peak = device.peak_rate(kernel.precision)
@@ -105,6 +106,8 @@ class KernelTimes:
             return floor + attention_time(
                 kernel, rates, peak=peak, sms=device.sms, bandwidth=bandwidth
             )
+        if kernel.ctas:  # of which each saturates its share of an SM's
+            bandwidth *= min(1.0, kernel.ctas / device.sms)
         return memory_bound_time(kernel, device.stream, bandwidth=bandwidth, integers=self.integers)
 
 

@@ -5,7 +5,9 @@ from typing import Any
 from sim.jobs.recorded.recording import Operator, Tensor, covered
 
 _FLAGS = ("is_causal", "output_mask", "dropout_p")
-ROUNDED = ("mm", "bmm", "addmm", "baddbmm")  # what cuBLAS may compute in TF32
+# What cuBLAS and cuDNN may compute in TF32, each by a flag of its own.
+_CONVOLUTIONS = ("convolution", "convolution_backward")
+ROUNDED = ("mm", "bmm", "addmm", "baddbmm", *_CONVOLUTIONS)
 
 # Arguments that are written without being read.
 _UNREAD = {"copy_": "self", "_foreach_copy_": "self"}
@@ -19,8 +21,11 @@ def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any])
     lists = sum(1 for value in named.values() if _is_list(value))
     if lists:
         flags["lists"] = lists
-    if _name(func) in ROUNDED and _wide(ins) and tf32():
+    name = _name(func)
+    if name in ROUNDED and _wide(ins) and tf32()[name in _CONVOLUTIONS]:
         flags["tf32"] = True
+    if name in _CONVOLUTIONS:
+        flags["channels_last"] = _channels_last(ins[name == "convolution_backward"])
     return Operator(
         name=f"{func.namespace}.{_name(func)}",
         inputs=tuple(map(tensor_of, ins)),
@@ -46,11 +51,20 @@ def _name(func: Any) -> str:
     return str(func._overloadpacket.__name__)
 
 
-def tf32() -> bool:
-    """Whether fp32 operands may be rounded: `allow_tf32`, `set_float32_matmul_precision`."""
+def tf32() -> tuple[bool, bool]:
+    """Whether fp32 operands may be rounded: by `allow_tf32` or `set_float32_matmul_precision` in
+    products, by cuDNN's `allow_tf32`, which torch sets, in convolutions."""
     import torch
 
-    return bool(torch.backends.cuda.matmul.allow_tf32)
+    return bool(torch.backends.cuda.matmul.allow_tf32), bool(torch.backends.cudnn.allow_tf32)
+
+
+def _channels_last(image: Any) -> bool:
+    import torch
+
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    last = formats.get(image.dim())
+    return last is not None and bool(image.is_contiguous(memory_format=last))
 
 
 def _wide(ins: list[Any]) -> bool:

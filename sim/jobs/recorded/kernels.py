@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import ceil, prod
 
 from sim.jobs.recorded.recording import EventKind, Operator, Tensor
+from sim.model.convolution_kernels import Shape, convolutions, together
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Precision
 
 _PRECISIONS: dict[str, Precision] = {
@@ -145,23 +146,38 @@ def _grouped(operator: Operator, name: str) -> Gemm:
     return Gemm(name=name, m=max(m, 1), n=n, k=max(k, 1), batch=experts, precision=_precision(x))
 
 
-def _convolution(operator: Operator, name: str) -> Gemm:
-    """An implicit product over pixels; a backward pass has a product for the input and another for
-    the weight."""
+def _convolution(operator: Operator, name: str) -> Gemm | MemoryBound:
+    """A product, and in a backward pass a second for the other gradient. A depthwise convolution
+    has nothing to multiply with and moves its images."""
     backward = name == "convolution_backward"
-    image, weight = operator.inputs[0], operator.inputs[2 if backward else 1]
-    image = image if backward else operator.outputs[0]
-    return Gemm(
-        name=name,
-        m=prod(image.shape) // image.shape[1],
-        n=weight.shape[0],
-        k=prod(weight.shape[1:]),
-        batch=max(1, sum(operator.flags.get("output_mask", (1,))[:2])),
-        precision=_precision(weight),
+    if backward:
+        result, image, weight = operator.inputs[:3]
+    else:
+        (image, weight), result = operator.inputs[:2], operator.outputs[0]
+    if prod(result.shape[2:]) > prod(image.shape[2:]):  # transposed: the reverse of a convolution
+        result, image = image, result
+    mask = operator.flags.get("output_mask", (False, True))[:2] if backward else ()
+    groups = max(1, image.shape[1] // weight.shape[1])
+    if groups == image.shape[1] > 1:
+        moved = image.bytes + result.bytes + weight.bytes
+        return MemoryBound(name=name, bytes=max(sum(mask), 1) * moved, launches=max(sum(mask), 1))
+    shape = Shape(
+        images=image.shape[0],
+        inputs=image.shape[1],
+        outputs=weight.shape[0],
+        read=prod(image.shape[1:]),
+        written=weight.shape[0] * prod(result.shape[2:]),
+        taps=prod(weight.shape[2:]),
+        groups=groups,
     )
+    precision: Precision = "tf32" if operator.flags.get("tf32") else _precision(weight)
+    channels_last = operator.flags.get("channels_last", weight.width < 4)
+    products = convolutions(name, shape, precision, "nhwc" if channels_last else "nchw")
+    done = [product for product, asked in zip(products[1:], mask, strict=False) if asked]
+    return together(done) if done else products[0]
 
 
-_PRODUCTS: dict[str, Callable[[Operator, str], Gemm]] = {
+_PRODUCTS: dict[str, Callable[[Operator, str], Gemm | MemoryBound]] = {
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "_scaled_mm"), _product),
     "_grouped_mm": _grouped,
     "convolution": _convolution,

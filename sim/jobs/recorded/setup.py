@@ -19,7 +19,7 @@ from sim.jobs.recorded.memory import EventTimes, Memory
 from sim.jobs.recorded.program import EventPlaces, program
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.scaled import scaled
-from sim.model.kernels import Kernel
+from sim.model.kernels import Gemm, Kernel
 from sim.program.causes import HOST
 from sim.program.program import Program
 from sim.scenario.machine import load_stack, load_topology, machine
@@ -107,8 +107,10 @@ class Recorded:
         return replace(self, memories=memories)
 
     def time(self, kernel: Kernel) -> float:
-        """A kernel's seconds on the device."""
+        """A kernel's seconds on the device; torch takes fp32 where a device has no tf32."""
         device = self.machine.topology.device
+        if isinstance(kernel, Gemm) and kernel.precision not in device.peak.known:
+            kernel = replace(kernel, precision="fp32") if kernel.precision == "tf32" else kernel
         return kernel_time(kernel, device=device, attention=self.stack.attention)
 
 

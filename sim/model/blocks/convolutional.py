@@ -9,5 +9,4 @@ from sim.model.operators import Operator
 def operators(run: Execution) -> tuple[Operator, ...]:
     """The layer as one operator."""
     layer, model = own_layer(run.model, run.layer, "convolutional")
-    fused = run.fused("norm")
-    return (convolution.operator(layer, model, run.microbatch, run.precision, fused, run.stash),)
+    return (convolution.operator(layer, model, run),)

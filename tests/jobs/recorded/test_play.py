@@ -27,6 +27,7 @@ from sim.jobs.recorded.recording import (
     Tensor,
 )
 from sim.jobs.recorded.setup import RecordedScenario
+from sim.model.kernels import Gemm
 
 WORLD = 16
 
@@ -348,3 +349,36 @@ def test_arguments_of_several_lines_come_back(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     write([replace(recorded(LAUNCH), arguments=("--text", "one\n\ttwo"))], path)
     assert read(path)[0].arguments == ("--text", "one\n\ttwo")
+
+
+def tensor(*shape: int) -> Tensor:
+    return Tensor(dtype="float32", width=4, shape=shape)
+
+
+def test_a_depthwise_convolution_moves_its_images() -> None:
+    image, result = tensor(8, 64, 28, 28), tensor(8, 64, 14, 14)
+    operator = Operator(
+        name="aten.convolution", inputs=(image, tensor(64, 1, 3, 3)), outputs=(result,)
+    )
+    kernel = kernel_of(operator)
+    assert kernel.family == "stream"
+    assert kernel.bytes == image.bytes + result.bytes + 4 * 64 * 9
+
+
+def test_both_gradients_of_a_convolution_multiply_as_much_as_its_forward_pass_each() -> None:
+    """Where the image's stride is two and where the convolution is transposed, too."""
+    image, result, weight = tensor(8, 64, 28, 28), tensor(8, 32, 14, 14), tensor(32, 64, 3, 3)
+    forward = Operator(name="aten.convolution", inputs=(image, weight), outputs=(result,))
+    back = Operator(
+        name="aten.convolution_backward",
+        inputs=(result, image, weight),
+        flags={"output_mask": (True, True, False)},
+    )
+    transposed = Operator(name="aten.convolution", inputs=(result, weight), outputs=(image,))
+    flops = 2 * 8 * 14 * 14 * 32 * 64 * 9
+    found = [kernel_of(each) for each in (forward, back, transposed)]
+    assert [kernel.flops for kernel in found if isinstance(kernel, Gemm)] == [
+        flops,
+        2 * flops,
+        flops,
+    ]

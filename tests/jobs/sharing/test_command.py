@@ -252,7 +252,7 @@ def test_a_loss_is_reached_where_it_stays() -> None:
     before = [point.loss for point in outcome.curve if point.seconds < there.seconds]
     assert max(after) <= 0.3 < before[-1]
     assert "training is unstable" in str(outcome)
-    short: Any = sim.run("ps-async", settings={**wild, "sharing.steps": 26})
+    short: Any = sim.run("ps-async", settings={**wild, "sharing.steps": 28})
     assert (short.time_to_target, short.touched(0.3) is None) == (None, False)
     assert "is not kept" in str(short)
     both = sim.compare("ps-async", short, settings=ask, target=0.3)

@@ -35,7 +35,7 @@ def test_byteps_gains_over_all_reduce_and_more_for_vgg() -> None:
     assert vgg.simulated > resnet.simulated > 0.0
     for line in (resnet, vgg):
         assert line.simulated < line.measured
-        assert line.explained == pytest.approx(line.measured, abs=0.10)
+        assert line.explained == pytest.approx(line.measured, abs=0.15)
 
 
 def test_byteps_scales_better_than_an_all_reduce_and_overlap_is_the_difference() -> None:

@@ -1,0 +1,159 @@
+"""Which kernels does a convolution run on a device, forward and for its two gradients?
+
+A convolution is an implicit matrix product: a row for each pixel of all images, a column for each
+filter (Chetlur et al. 2014, cuDNN). It reads its image once, not once for each tap of the filter.
+Tensor cores take images whose channels lie together (NHWC). Where they do not (NCHW), cuDNN copies
+operands and results from one layout to the other, unless the product is pointwise: then the images
+are a batch of matrices as they lie, if their rows begin at multiples of 16 bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from sim.model.kernels import BYTES, Gemm, Precision
+
+Layout = Literal["nchw", "nhwc"]
+
+# Against cuBLAS, by every second layer of ResNet-50 on V100 and A100 (docs/kernels.md): fp32, where
+# Winograd's F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1), and
+# gradients of weights in any precision, whose operands are gathered along k.
+WINOGRAD, DIRECT, WEIGHTS = 1.8, 0.85, 0.85
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution(Gemm):
+    """A product that reads an image of `image` elements and writes one of `result`. On tensor cores
+    changes of layout move `moved` bytes; on others it is `winograd`'s or direct."""
+
+    # cuDNN pads channels to what tensor cores take (cuDNN developer guide, tensor core operations).
+    pads: ClassVar[bool] = True
+    splits: ClassVar[int] = 128  # of the pixels that a gradient of weights sums
+
+    image: int = 0
+    result: int = 0
+    moved: float = 0.0
+    winograd: bool = False
+
+    @property
+    def bytes(self) -> float:
+        """Image and weights read once, the result written once."""
+        width = BYTES[self.precision]
+        weights = min(self.m * self.n, self.n * self.k, self.m * self.k)
+        return float((self.image + self.result + weights) * width)
+
+    @property
+    def copied(self) -> float:
+        return 0.0 if self.precision == "fp32" else self.moved
+
+    @property
+    def speed(self) -> float:
+        if self.precision != "fp32":
+            return self.rate
+        return self.rate * (WINOGRAD if self.winograd else DIRECT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A convolution of `images` with `taps` weights for each pair of channels, in `groups`.
+
+    `read` and `written` are the elements of an image and of its result.
+    """
+
+    images: int
+    inputs: int
+    outputs: int
+    read: int
+    written: int
+    taps: int = 1
+    groups: int = 1
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of a result."""
+        return self.written // self.outputs
+
+    @property
+    def weights(self) -> int:
+        return self.inputs * self.outputs * self.taps // self.groups
+
+    @property
+    def strided(self) -> bool:
+        return self.read // self.inputs > self.pixels
+
+    def lies(self, precision: Precision, layout: Layout) -> bool:
+        """Whether images in NCHW are operands of tensor cores as they lie."""
+        if layout == "nhwc" or precision == "fp32" or self.taps > 1 or self.strided:
+            return False
+        return self.pixels * BYTES[precision] % 16 == 0
+
+
+def convolutions(
+    name: str, shape: Shape, precision: Precision, layout: Layout
+) -> tuple[Convolution, Convolution, Convolution]:
+    """The product forward, the gradient of the image and that of the weights."""
+    read, written = shape.images * shape.read, shape.images * shape.written
+    inputs, outputs = shape.inputs // shape.groups, shape.outputs // shape.groups
+    pixels, seen = shape.pixels, max(shape.read // shape.inputs, shape.pixels)
+    matrices = shape.lies(precision, layout)
+    batch, images = (shape.images, 1) if matrices else (1, shape.images)
+    winograd = shape.taps == 9 and not shape.strided
+    width, moved, parts = BYTES[precision], 0.0, 0.0
+    if matrices:  # each image has its part of the weights' gradient, which is written and read
+        parts = 4.0 * batch * shape.weights
+    elif layout == "nchw":
+        moved = 2.0 * width * (read + written + shape.weights)
+    return (
+        Convolution(
+            name=name,
+            m=images * pixels,
+            n=outputs,
+            k=inputs * shape.taps,
+            batch=batch * shape.groups,
+            precision=precision,
+            image=read,
+            result=written,
+            moved=moved,
+            winograd=winograd,
+        ),
+        Convolution(
+            name=f"{name} image",
+            m=images * seen,
+            n=inputs,
+            k=max(outputs * shape.taps * pixels // seen, 1),
+            batch=batch * shape.groups,
+            precision=precision,
+            image=written,
+            result=read,
+            moved=moved,
+            winograd=winograd,
+        ),
+        Convolution(
+            name=f"{name} weights",
+            m=outputs,
+            n=inputs * shape.taps,
+            k=images * pixels,
+            batch=batch * shape.groups,
+            precision=precision,
+            rate=WEIGHTS,
+            image=read + written,
+            moved=moved + parts,
+            winograd=winograd,
+        ),
+    )
+
+
+def together(products: Sequence[Convolution]) -> Convolution:
+    """Both gradients of a convolution as a batch of the first's shape."""
+    first, count = products[0], len(products)
+    if count == 1:
+        return first
+    return replace(
+        first,
+        name=first.name.rpartition(" ")[0],
+        batch=count * first.batch,
+        rate=count / sum(1.0 / product.rate for product in products),
+        image=sum(product.image for product in products),
+        result=sum(product.result for product in products),
+        moved=sum(product.moved for product in products),
+    )
