@@ -7,13 +7,14 @@ from typing import Literal
 from sim.model.experts.layer import layers_of
 from sim.parallel.job import Job
 
-Work = Literal["dense", "experts", "adapters"]
+Work = Literal["dense", "experts", "adapters", "other", "recorded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
     """One software stack on one cluster in one precision, at one kind of work: all weights of a
-    dense model, a mixture of experts, or adapters only (LoRA)."""
+    dense transformer, a mixture of experts, adapters only (LoRA), another model, or a recording.
+    """
 
     stack: str
     device: str
@@ -48,4 +49,6 @@ class Campaign:
 def _work(job: Job) -> Work:
     if job.plan.lora is not None:
         return "adapters"
+    if not job.model.divided:  # no transformer
+        return "other"
     return "experts" if layers_of(job.model) else "dense"

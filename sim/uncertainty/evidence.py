@@ -4,7 +4,7 @@
 each table of measured runs by campaign; packaged files and the user's own count alike.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -18,7 +18,7 @@ from sim.config import catalog
 from sim.config.reads import remembered
 from sim.config.schema import Signed
 from sim.uncertainty import random_effects
-from sim.uncertainty.campaign import Campaign
+from sim.uncertainty.campaign import Campaign, Work
 from sim.uncertainty.intervals import LEVEL, ErrorLaw, Interval, Kernels, interval
 from sim.uncertainty.random_effects import RandomEffects
 
@@ -141,7 +141,8 @@ class Evidence:
         stack = [one for one in self._seen.values() if one.campaign.stack == campaign.stack]
         whole = _runs(self._rows(self._seen.values()))
         if not stack:
-            return f"{whole} (none of {campaign.stack})"
+            alike = any(one.campaign.work == campaign.work for one in self._seen.values())
+            return f"{whole} (none {f'of {campaign.stack}' if alike else _WORDS[campaign.work]})"
         unlike = _unlike(campaign, [one.campaign for one in stack])
         return f"{whole} ({self._rows(stack):,} of {campaign.stack}, none {unlike})"
 
@@ -175,17 +176,25 @@ def _runs(rows: int) -> str:
     return f"{rows:,} measured run{'s' * (rows > 1)}"
 
 
+_WORDS: Mapping[Work, str] = {
+    "dense": "of dense models",
+    "experts": "with experts",
+    "adapters": "of adapters",
+    "other": "of such models",
+    "recorded": "of recordings",
+}
+
+
 def _unlike(campaign: Campaign, others: Sequence[Campaign]) -> str:
     """In what a campaign is like none of the others, the widest difference first."""
     for key, words in (
-        ("work", {"experts": "with experts", "adapters": "of adapters"}),
-        ("device", {}),
-        ("precision", {}),
+        ("work", _WORDS[campaign.work]),
+        ("device", f"on {campaign.device}"),
+        ("precision", f"in {campaign.precision}"),
     ):
-        value = getattr(campaign, key)
-        others = [other for other in others if getattr(other, key) == value]
+        others = [other for other in others if getattr(other, key) == getattr(campaign, key)]
         if not others:
-            return words.get(value, f"on {value}" if key == "device" else f"in {value}")
+            return words
     return f"on {campaign.topology}"
 
 

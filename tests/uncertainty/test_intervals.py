@@ -101,6 +101,20 @@ def test_the_basis_says_what_was_measured_and_what_was_not():
     assert said["stack"] == "1,807 measured runs (none of new)"
 
 
+def test_a_kind_of_model_that_nobody_measured_is_less_sure_and_says_so():
+    runs = many(rows=7)
+    alike, other = (known(runs, stack="new", **work) for work in ({}, {"work": "other"}))
+    assert other.errors.basis == "1,807 measured runs (none of such models)"
+    assert other.errors.scale > 1.05 * alike.errors.scale
+
+
+def test_recommendation_models_are_less_sure_than_transformers():
+    """No run of either's stack was measured, and transformers were by others."""
+    sure, unsure = (sim.run(name) for name in ("gpt2-one-gpu", "dlrm"))
+    width, wider = (done.step_time_high / done.step_time_low for done in (sure, unsure))
+    assert wider > 1.1 * width
+
+
 def test_a_table_judged_anew_takes_the_place_of_the_packaged_one():
     fresh = many().replaced([spread(location=0.5)], tables={"t"})
     assert [one.location for one in fresh.spreads] == [0.5]

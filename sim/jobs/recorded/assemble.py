@@ -107,7 +107,7 @@ def _campaign(setup: Recorded, precision: Precision) -> Campaign:
         generation=topology.device.generation,
         topology=topology.name,
         precision=precision,
-        work="dense",
+        work="recorded",
     )
 
 
