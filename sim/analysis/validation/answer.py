@@ -39,7 +39,9 @@ class Validation(Answer):
 
     @property
     def coverage(self) -> dict[str, Any] | None:
-        return coverages.summary(self.covered) if self.covered else None
+        if not self.covered:
+            return None
+        return {**coverages.summary(self.covered), "kinds": coverages.kinds(self.tables)}
 
     def to_frame(self) -> "pd.DataFrame":
         """Every row with its prediction."""

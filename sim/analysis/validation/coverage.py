@@ -63,6 +63,23 @@ def coverage(tables: Sequence[ValidatedTable], packaged: Evidence | None = None)
     ]
 
 
+def kinds(
+    tables: Sequence[ValidatedTable], packaged: Evidence | None = None
+) -> list[dict[str, Any]]:
+    """The same with a kind of work left out at a time, of these tables and of the `packaged`
+    evidence: how sure a prediction is of a kind that nobody measured."""
+    timed = [_timed(table) for table in tables]
+    shown = (packaged or evidence()).replaced(spreads(timed), tables={one.name for one in timed})
+    runs = [run for table in timed for run in table.rows if run.campaign]
+    found = []
+    for kind in sorted({run.campaign.work for run in runs if run.campaign}):
+        known = Evidence(spreads=tuple(one for one in shown.spreads if one.work != kind))
+        of_kind = [run for run in runs if run.campaign and run.campaign.work == kind]
+        held = _held(_judged(of_kind, known))
+        found.append({"kind": kind, "rows": len(of_kind), **asdict(held)})
+    return found
+
+
 def _timed(table: ValidatedTable) -> ValidatedTable:
     """Its rows that are judged, those of a campaign together: some tables alternate precisions."""
     together = sorted(filter(counts, table.rows), key=lambda run: repr(run.campaign))

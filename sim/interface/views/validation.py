@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 from sim.analysis.validation import changes
-from sim.analysis.validation import coverage as coverages
 from sim.analysis.validation.ablation import SHOWN, Ablation
 from sim.analysis.validation.answer import Validation
 from sim.analysis.validation.errors import mean_of, missed, summary
@@ -44,7 +43,7 @@ def view(answer: Validation) -> Document:
         _memories(tables),
         _repeats(tables),
         *(_changes(table, found) for table in tables if (found := changes.changes(table))),
-        _coverage(answer.covered) if answer.covered else None,
+        *(_coverage(answer) if answer.covered else ()),
         line=f"{len(tables)} tables, {sum(len(table.rows) for table in tables)} rows",
     )
 
@@ -156,18 +155,25 @@ def _changes(validated: ValidatedTable, found: Sequence[changes.Change]) -> Sect
     return section(title, *map(Sentence, lines))
 
 
-def _coverage(found: Sequence[coverages.Coverage]) -> Section:
+def _coverage(answer: Validation) -> Iterator[Section]:
     """A line a table, then all rows together and the mean of the tables: 90 % intervals that know
-    no row of the table, and intervals that know half of them."""
-    whole = coverages.summary(found)
+    no row of the table, and intervals that know half of them. Then a line a kind of work."""
+    found, whole = answer.covered, answer.coverage or {}
     lines = [(one.name, str(one.count), asdict(one.table), asdict(one.rows)) for one in found]
     for key, name in (("rows", "all rows"), ("tables", _MEAN)):
         lines.append((name, "", whole["table_kept_out"][key], whole["rows_kept_out"][key]))
     head = ("90 % intervals", "rows", *(f"table out: {name}" for name in _HELD),
             *(f"half out: {name}" for name in _HELD))  # fmt: skip
-    return section(
+    yield section(
         "Intervals of rows kept out: the whole table, or half of its rows",
         table([(name, rows, *_held(one), *_held(other)) for name, rows, one, other in lines], head),
+    )
+    yield section(
+        "Intervals of a kind of work that no other row has",
+        table(
+            [(kind["kind"], str(kind["rows"]), *_held(kind)) for kind in whole["kinds"]],
+            ("kind left out", "rows", *_HELD),
+        ),
     )
 
 

@@ -53,6 +53,22 @@ def test_rows_of_campaigns_in_turns_are_known_by_one_another():
     assert covered.rows.off < 0.05
 
 
+def test_a_kind_of_work_is_held_to_what_the_others_show():
+    """Mixtures of experts that take e^0.3 times as long as dense models show: none is covered."""
+    dense = [table(name, 0.02) for name in "ab"]
+    moved = table("c", 0.02, 0.3, rows=20)
+    experts = replace(
+        moved,
+        rows=tuple(
+            replace(run, campaign=replace(run.campaign, work="experts")) for run in moved.rows
+        ),
+    )
+    others, only = coverage.kinds([*dense, experts], NOTHING)
+    assert (others["kind"], others["rows"], only["kind"]) == ("dense", 800, "experts")
+    assert only["off"] == pytest.approx(0.3, abs=0.02)
+    assert only["covered"] == 0.0
+
+
 def test_a_stack_like_the_others_is_covered_unseen():
     biases = {"a": 0.0, "b": 0.1, "c": -0.1, "d": 0.05, "e": 0.0, "f": -0.05}
     tables = [table(name, 0.1, bias) for name, bias in biases.items()]
