@@ -122,6 +122,10 @@ def _source(path: Path, trace: Mapping[str, Any], device: str) -> Source:
     if on_cpu != (generation == "cpu"):
         fault = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
         raise InputError(str(path), fault, "name the device that it was recorded on")
+    known = devices.nearest(name, 0.0)
+    if known and devices.load(known).generation != generation:
+        fault = f"is of {name!r}, and --as is a {generation!r}"
+        raise InputError(str(path), fault, f"write --as {known}")
     recorded = (said for key, said in _INFLATING.items() if trace.get(key))
     return Source(file=path.name, device=name, software=_software(trace), recorded=tuple(recorded))
 

@@ -103,6 +103,14 @@ def test_a_trace_without_any_of_them_is_refused(tmp_path: Path) -> None:
     assert "record_shapes=True" in result.stderr
 
 
+def test_a_trace_of_another_generation_is_refused(imported: tuple[Path, str]) -> None:
+    trace, out = imported[0].with_name("0.json"), imported[0].with_name("other.csv")
+    words = ["calibrate", "import", str(trace), "--as", "mi300x", "--out", str(out)]
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, out.exists()) == (2, False)
+    assert "is of 'NVIDIA H100 80GB HBM3', and --as is a 'cdna3'; write --as h100" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "strides", "moved"),
     [
