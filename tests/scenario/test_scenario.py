@@ -67,6 +67,8 @@ PUBLISHED = {
 
 
 SHARING = [name for name in catalog.names("scenarios") if isinstance(load(name), SharingScenario)]
+# Winograd's convolutions multiply less than MFU counts.
+WINOGRAD = ["vgg16-gist"]
 # Measured layers say nothing of FLOPs, look-ups have next to none.
 WITHOUT_FLOPS = ["pipedream-gnmt", "dlrm"]
 SYNCHRONOUS = sorted(set(catalog.names("scenarios")) - set(SHARING))
@@ -85,8 +87,8 @@ def test_every_scenario_runs_and_its_account_adds_up(name: str) -> None:
     result = run(name)
     assert math.isfinite(result.step_time)
     if name not in WITHOUT_FLOPS:
-        assert 0.1 < result.mfu < 1.0
-        assert 0.1 < result.hfu < 1.0
+        assert 0.1 < result.mfu < (1.3 if name in WINOGRAD else 1.0)
+        assert 0.1 < result.hfu < (1.3 if name in WINOGRAD else 1.0)
     assert sum(result.breakdown.values()) == pytest.approx(result.step_time, rel=1e-9)
     assert result.fits, "published runs fitted into their GPUs"
     json.dumps(result.to_dict(), allow_nan=False)
