@@ -1,11 +1,16 @@
 """Which kernels do torch's operators launch on a GPU, as `sim.hardware` times them?"""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil, prod
+from typing import TypeVar
 
+from sim.hardware.device import Device
 from sim.jobs.recorded.recording import EventKind, Operator, Tensor
 from sim.model.convolution_kernels import Shape, convolutions, together
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Precision
+
+K = TypeVar("K", bound=Kernel)
 
 _PRECISIONS: dict[str, Precision] = {
     "bfloat16": "bf16",
@@ -85,6 +90,14 @@ def kernel_of(operator: Operator) -> Kernel:
     if product is not None and len(operator.inputs) > 1:
         return product(operator, name)
     return MemoryBound(name=name, bytes=_moved(operator, name), launches=launches(operator))
+
+
+def run_on(kernel: K, device: Device) -> K:
+    """The kernel as torch runs it on a device: what it may round to tf32 is fp32 without that."""
+    if isinstance(kernel, Gemm) and kernel.precision == "tf32":
+        known = "tf32" in device.peak.known
+        return kernel if known else replace(kernel, precision="fp32")
+    return kernel
 
 
 def launches(operator: Operator) -> int:

@@ -14,12 +14,12 @@ from sim.jobs.recorded.allocator_settings import parsed
 from sim.jobs.recorded.axes import Axes, staged
 from sim.jobs.recorded.file import read
 from sim.jobs.recorded.host import HostTimes, measured_of
-from sim.jobs.recorded.kernels import kernel_of
+from sim.jobs.recorded.kernels import kernel_of, run_on
 from sim.jobs.recorded.memory import EventTimes, Memory
 from sim.jobs.recorded.program import EventPlaces, program
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.scaled import scaled
-from sim.model.kernels import Gemm, Kernel
+from sim.model.kernels import Kernel
 from sim.program.causes import HOST
 from sim.program.program import Program
 from sim.scenario.machine import load_stack, load_topology, machine
@@ -107,11 +107,9 @@ class Recorded:
         return replace(self, memories=memories)
 
     def time(self, kernel: Kernel) -> float:
-        """A kernel's seconds on the device; torch takes fp32 where a device has no tf32."""
+        """A kernel's seconds on the device."""
         device = self.machine.topology.device
-        if isinstance(kernel, Gemm) and kernel.precision not in device.peak.known:
-            kernel = replace(kernel, precision="fp32") if kernel.precision == "tf32" else kernel
-        return kernel_time(kernel, device=device, attention=self.stack.attention)
+        return kernel_time(run_on(kernel, device), device=device, attention=self.stack.attention)
 
 
 def from_scenario(scenario: RecordedScenario) -> Recorded:

@@ -26,6 +26,7 @@ from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.device import WARM, Device
 from sim.hardware.kernels.time import kernel_times
+from sim.jobs.recorded.kernels import run_on
 from sim.jobs.traces.profiled import OPERATORS
 from sim.jobs.traces.rank_trace import HostSpan, Kernel, RankTrace
 from sim.model.kernels import Attention, Gemm, Precision
@@ -60,6 +61,9 @@ _PRECISIONS: dict[Precision, re.Pattern[str]] = {
     "tf32": re.compile(r"tf32"),
     "fp32": re.compile(r"sgemm|f32f32_f32f32|scudnn|jk_SB_|jk_S_B_"),
 }
+# cuDNN rounds convolutions of fp32 to tf32 where there is tf32, unless a script forbids it
+# (torch.backends.cudnn.allow_tf32); products of fp32 stay.
+_ROUNDING = ("ampere", "ada", "hopper", "blackwell")
 _LARGE: dict[str, Work] = {
     "products": Gemm(name="", m=8192, n=8192, k=8192),
     "convolutions": Gemm(name="", m=65536, n=512, k=2048),
@@ -181,11 +185,15 @@ class Devices:
     def _ratio(self, kernel: Kernel, work: Work) -> float:
         """How many times as long the work takes on the target, by the model."""
         fused = ("cudnn", "flash2") if "cudnn" in kernel.name else ("flash2",)
-        there, here = (
-            kernel_times(device)(_on(work, device), (*fused, *device.attention)).seconds
-            for device in (self.target, self.source)
+        there = work
+        if _class_of(kernel) == "convolutions" and "tf32" not in self.source.peak.known:
+            rounded = work.precision == "fp32" and self.target.generation in _ROUNDING
+            there = replace(work, precision="tf32") if rounded else work
+        seconds, measured = (
+            kernel_times(device)(run_on(each, device), (*fused, *device.attention)).seconds
+            for each, device in ((there, self.target), (work, self.source))
         )
-        return there / here
+        return seconds / measured
 
     def _large(self, kernel: Kernel, of: str) -> Work:
         """A large kernel in the precision that a name tells, else in half precision."""
@@ -217,12 +225,6 @@ def _class_of(kernel: Kernel) -> str:
         return "convolutions" if "convolution" in kernel.work.name else "products"
     found = next((of for of, names in _CLASSES.items() if names.search(kernel.name)), "")
     return COPIES if found == "copies" else found
-
-
-def _on(work: Work, device: Device) -> Work:
-    """The work in the arithmetic that torch takes on a device: tf32 is fp32 without it."""
-    lacks = work.precision == "tf32" and "tf32" not in device.peak.known
-    return replace(work, precision="fp32") if lacks else work
 
 
 def devices_of(ranks: Sequence[RankTrace], target: str, source: str = "") -> Devices:

@@ -12,6 +12,7 @@ from sim.hardware.kernels.time import kernel_time
 from sim.interface.cli.main import main
 from sim.jobs.traces.devices import Devices, devices_of
 from sim.jobs.traces.kineto_operators import shaped
+from sim.jobs.traces.rank_trace import Kernel, RankTrace
 from sim.jobs.traces.reading import read
 from sim.jobs.traces.replay import replay
 from sim.model.kernels import Attention, Gemm
@@ -170,6 +171,19 @@ def test_what_cannot_move_is_told_in_a_line(path, words, fault):
     assert result.exit_code == 2
     assert fault in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "precision"), [("scudnn_fprop", "tf32"), ("sgemm", "fp32")])
+def test_convolutions_in_fp32_are_rounded_where_there_is_tf32(name, precision):
+    v100, a100 = load("v100-32gb-sxm"), load("a100-80gb-sxm")
+    work = Gemm(
+        name="convolution" if precision == "tf32" else "mm", m=M, n=N, k=K, precision="fp32"
+    )
+    kernel = Kernel(name=name, stream="stream 7", seconds=1.0, work=work)
+    rank = RankTrace(rank=0, world=1, kernels=(kernel,), host=(), steps=1, ends=(0.0, 1.0))
+    (moved,) = Devices(v100, a100).of([rank])[0].kernels
+    there = kernel_time(replace(work, precision=precision), a100)
+    assert moved.seconds == pytest.approx(there / kernel_time(work, v100))
 
 
 def convolution(**args):
