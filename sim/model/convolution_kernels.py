@@ -15,16 +15,16 @@ from sim.model.kernels import BYTES, Gemm, Precision
 
 Layout = Literal["nchw", "nhwc"]
 
-# Against cuBLAS, by every second layer of ResNet-50 on V100 and A100 (docs/kernels.md): fp32, where
-# Winograd's F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1), and
-# gradients of weights in any precision, whose operands are gathered along k.
-WINOGRAD, DIRECT, WEIGHTS = 1.8, 0.85, 0.85
+# Of fp32 against cuBLAS, by every second layer of ResNet-50 on V100 (docs/kernels.md). Winograd's
+# F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1).
+WINOGRAD, DIRECT = 1.8, 0.85
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution(Gemm):
     """A product that reads an image of `image` elements and writes one of `result`. On tensor cores
-    changes of layout move `moved` bytes; on others it is `winograd`'s or direct."""
+    changes of layout move `moved` bytes; on others it is `winograd`'s or direct. The share `sums`
+    of its FLOPs sums over pixels."""
 
     # cuDNN pads channels to what tensor cores take (cuDNN developer guide, tensor core operations).
     pads: ClassVar[bool] = True
@@ -34,6 +34,7 @@ class Convolution(Gemm):
     result: int = 0
     moved: float = 0.0
     winograd: bool = False
+    sums: float = 0.0
 
     @property
     def bytes(self) -> float:
@@ -41,6 +42,10 @@ class Convolution(Gemm):
         width = BYTES[self.precision]
         weights = min(self.m * self.n, self.n * self.k, self.m * self.k)
         return float((self.image + self.result + weights) * width)
+
+    @property
+    def gathered(self) -> float:
+        return self.sums
 
     @property
     def copied(self) -> float:
@@ -135,10 +140,10 @@ def convolutions(
             k=images * pixels,
             batch=batch * shape.groups,
             precision=precision,
-            rate=WEIGHTS,
             image=read + written,
             moved=moved + parts,
             winograd=winograd,
+            sums=1.0,
         ),
     )
 
@@ -152,8 +157,8 @@ def together(products: Sequence[Convolution]) -> Convolution:
         first,
         name=first.name.rpartition(" ")[0],
         batch=count * first.batch,
-        rate=count / sum(1.0 / product.rate for product in products),
         image=sum(product.image for product in products),
         result=sum(product.result for product in products),
         moved=sum(product.moved for product in products),
+        sums=sum(product.sums for product in products) / count,
     )

@@ -51,6 +51,11 @@ class Gemm:
         return 0.0
 
     @property
+    def gathered(self) -> float:
+        """The share of its FLOPs whose operands do not lie in memory along k."""
+        return 0.0
+
+    @property
     def speed(self) -> float:
         """Its `rate`, and that of an algorithm that multiplies less."""
         return self.rate

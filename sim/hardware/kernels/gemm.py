@@ -70,9 +70,9 @@ class GemmRates:
     `epilogue` the share of the result's memory traffic that no other CTA hides, `accumulation` that
     of results which are added to what memory holds (by default the same), `floor` the time of an
     empty kernel. `misaligned` is the share of the rate at which single products run whose rows do
-    not begin at multiples of 16 bytes, as those of a vocabulary that is not padded. `bandwidth` is
-    the share of the data sheet's memory bandwidth at which operands are read, by default that of
-    `[stream]`.
+    not begin at multiples of 16 bytes, as those of a vocabulary that is not padded, `gathered` that
+    of products whose operands do not lie along k. `bandwidth` is the share of the data sheet's
+    memory bandwidth at which operands are read, by default that of `[stream]`.
     """
 
     full: Shares
@@ -84,6 +84,7 @@ class GemmRates:
     floor: Seconds
     accumulation: Annotated[float, Ge(0)] | None = None
     misaligned: float = 1.0
+    gathered: Shares = Shares(fp16=0.85)  # cuDNN on V100 in fp32, on A100 in TF32: docs/kernels.md
     bandwidth: Share | None = None
 
     def tile_share(self, area: int) -> float:
@@ -103,6 +104,8 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
     device holds and `bandwidth` what memory achieves (B/s).
     """
     share = rates.full.of(gemm.precision) * _tensor_cores(gemm, rates)
+    if gemm.gathered:
+        share /= 1.0 + gemm.gathered * (1.0 / rates.gathered.of(gemm.precision) - 1.0)
     compute = _waves(gemm, rates, peak * share / sms, sms, bandwidth)
     memory = rates.prologue + gemm.bytes / bandwidth
     exposed = rates.epilogue

@@ -54,7 +54,7 @@ def _with(
     rates: GemmRates, precision: str, keys: Sequence[str], logs: Sequence[float]
 ) -> GemmRates:
     changed: dict[str, Any] = {precision: exp(logs[0])}
-    values = {key: exp(value) for key, value in zip(keys, logs[1:], strict=True)}
+    values: dict[str, Any] = {key: exp(x) for key, x in zip(keys, logs[1:], strict=True)}
     return replace(rates, full=replace(rates.full, **changed), **values)
 
 
