@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 from sim.config.errors import InputError
-from sim.model.convolution_kernels import Shape, convolutions
+from sim.model.convolution_kernels import POOLING, Shape, batch_norm, convolutions
 from sim.model.execution import Execution
 from sim.model.kernels import BYTES, Item, MemoryBound
 from sim.model.operators import Matrix, Operator
@@ -229,11 +229,6 @@ def operator(layer: Layer, model: Convolutional, run: Execution) -> Operator:
     )
 
 
-# Passes over the result forward and backward, of batch norm and of pooling, whose gradient torch
-# gathers for each pixel (max_pool_backward_nchw): traces of ResNet-50 on V100 and A100.
-_NORM, _POOL = (3.2, 5.5), (1.0, 5.0)
-
-
 def _statistics(layer: Layer) -> Collective:
     return Collective(kind="all_reduce", axes=("dp",), bytes=8.0 * layer.outputs,
                       name=f"statistics {layer.name}", cause=DATA)  # fmt: skip
@@ -242,17 +237,14 @@ def _statistics(layer: Layer) -> Collective:
 def _behind(layer: Layer, run: Execution, backward: bool) -> tuple[Item, ...]:
     """Norm, residual, ReLU, pooling, each with the tensors that it reads and writes.
 
-    Forward: batch norm reads x twice, a ReLU x, a sum x and y. Backward: batch norm reads x and dy
-    twice, a ReLU y and dy; the gradients of a residual's two readers are added. Rows of channels
-    are read at about 0.92 of the rate of a copy.
+    Forward: a ReLU reads x, a sum x and y. Backward: a ReLU reads y and dy; the gradients of a
+    residual's two readers are added.
     """
     whole = float(run.microbatch * layer.written * BYTES[run.precision])
     passes = 3.0 if backward else 2.0
     items: list[Item] = []
     if layer.norm:
-        # cuDNN's kernels for NCHW have a CTA for each channel (bn_fw_tr_1C11, bn_bw_1C11).
-        ctas = 0 if run.layout == "nhwc" else layer.outputs
-        items.append(MemoryBound(name="batch norm", bytes=_NORM[backward] * whole, ctas=ctas))
+        items.append(batch_norm("batch norm", whole, layer.outputs, run.layout, backward))
     if layer.sums and run.fused("sum_relu"):
         passes += 1.0
     elif layer.sums:
@@ -261,5 +253,5 @@ def _behind(layer: Layer, run: Execution, backward: bool) -> tuple[Item, ...]:
         items.append(MemoryBound(name="bias and relu", bytes=passes * whole))
     if layer.pooled:
         less = (layer.pooled / layer.size) ** 2
-        items.append(MemoryBound(name="pooling", bytes=_POOL[backward] * (1.0 + less) * whole))
+        items.append(MemoryBound(name="pooling", bytes=POOLING[backward] * (1.0 + less) * whole))
     return tuple(items)

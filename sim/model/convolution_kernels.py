@@ -11,13 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from sim.model.kernels import BYTES, Gemm, Precision
+from sim.model.kernels import BYTES, Gemm, MemoryBound, Precision
 
 Layout = Literal["nchw", "nhwc"]
 
 # Of fp32 against cuBLAS, by every second layer of ResNet-50 on V100 (docs/kernels.md). Winograd's
 # F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1).
 WINOGRAD, DIRECT = 1.8, 0.85
+
+# Passes forward and backward, by traces of ResNet-50 on V100 and A100. Batch norm reads x (backward
+# x and dy) twice, in rows of channels at about 0.92 of the rate of a copy. Torch gathers pooling's
+# gradient for each pixel (max_pool_backward_nchw).
+NORM, POOLING = (3.2, 5.5), (1.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +151,15 @@ def convolutions(
             sums=1.0,
         ),
     )
+
+
+def batch_norm(
+    name: str, image: float, channels: int, layout: Layout, backward: bool
+) -> MemoryBound:
+    """cuDNN's batch norm of an image of so many bytes, whose kernels for NCHW have a CTA for each
+    channel (bn_fw_tr_1C11, bn_bw_1C11)."""
+    ctas = 0 if layout == "nhwc" else channels
+    return MemoryBound(name=name, bytes=NORM[backward] * image, ctas=ctas)
 
 
 def together(products: Sequence[Convolution]) -> Convolution:

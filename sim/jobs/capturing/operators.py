@@ -24,7 +24,7 @@ def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any])
     name = _name(func)
     if name in ROUNDED and _wide(ins) and tf32()[name in _CONVOLUTIONS]:
         flags["tf32"] = True
-    if name in _CONVOLUTIONS:
+    if name in _CONVOLUTIONS or "batch_norm" in name:
         flags["channels_last"] = _channels_last(ins[name == "convolution_backward"])
     return Operator(
         name=f"{func.namespace}.{_name(func)}",

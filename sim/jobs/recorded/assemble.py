@@ -39,7 +39,7 @@ def report(
     `Result`, FLOPs with `WorkDone`."""
     topology, step = setup.machine.topology, record.step_time
     recordings, axes = [recording for recording, _ in setup.stages], setup.stages[0][1]
-    work = [work_of(recording) for recording in recordings]
+    work = [work_of(recording, topology.device) for recording in recordings]
     replicas = topology.gpus // len(recordings)
     inputs = _inputs(setup, work[0])
     parameters = sum(recording.parameters for recording in recordings)

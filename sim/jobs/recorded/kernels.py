@@ -7,7 +7,14 @@ from typing import TypeVar
 
 from sim.hardware.device import Device
 from sim.jobs.recorded.recording import EventKind, Operator, Tensor
-from sim.model.convolution_kernels import Shape, convolutions, together
+from sim.model.convolution_kernels import (
+    POOLING,
+    Layout,
+    Shape,
+    batch_norm,
+    convolutions,
+    together,
+)
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Precision
 
 K = TypeVar("K", bound=Kernel)
@@ -89,6 +96,10 @@ def kernel_of(operator: Operator) -> Kernel:
     product = _PRODUCTS.get(name)
     if product is not None and len(operator.inputs) > 1:
         return product(operator, name)
+    if "batch_norm" in name and len(operator.inputs[0].shape) > 2:
+        image = operator.inputs[0]
+        backward = name.endswith("_backward")
+        return batch_norm(name, image.bytes, image.shape[1], _layout(operator, image), backward)
     return MemoryBound(name=name, bytes=_moved(operator, name), launches=launches(operator))
 
 
@@ -130,6 +141,8 @@ def _moved(operator: Operator, name: str) -> float:
         if name in (*_WRITES_ONLY, *_LABELS_ONLY)
         else sum(tensor.bytes for tensor in operator.inputs)
     )
+    if name == "max_pool2d_with_indices_backward":
+        return POOLING[1] * (operator.inputs[0].bytes + operator.written)
     if name in _ROWS_ONLY:
         read = min(read, 1.5 * operator.written)
     return read + operator.written
@@ -184,10 +197,14 @@ def _convolution(operator: Operator, name: str) -> Gemm | MemoryBound:
         groups=groups,
     )
     precision: Precision = "tf32" if operator.flags.get("tf32") else _precision(weight)
-    channels_last = operator.flags.get("channels_last", weight.width < 4)
-    products = convolutions(name, shape, precision, "nhwc" if channels_last else "nchw")
+    products = convolutions(name, shape, precision, _layout(operator, weight))
     done = [product for product, asked in zip(products[1:], mask, strict=False) if asked]
     return together(done) if done else products[0]
+
+
+def _layout(operator: Operator, tensor: Tensor) -> Layout:
+    """As it was recorded, else as usual at the width of a tensor."""
+    return "nhwc" if operator.flags.get("channels_last", tensor.width < 4) else "nchw"
 
 
 _PRODUCTS: dict[str, Callable[[Operator, str], Gemm | MemoryBound]] = {

@@ -27,7 +27,7 @@ from sim.engine.play import Engine, play
 from sim.hardware.kernels.dispatch import Phase
 from sim.jobs.recorded.assemble import report
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS
-from sim.jobs.recorded.kernels import kernel_of
+from sim.jobs.recorded.kernels import kernel_of, run_on
 from sim.jobs.recorded.memory import NOWHERE, Memory, Peak, fullest
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import Recorded, RecordedScenario, from_scenario
@@ -101,8 +101,9 @@ def by_line(setup: Recorded) -> ByLine:
 
 def kernels(setup: Recorded) -> list[list[tuple[Kernel, float, int]]]:
     """For each stage its kernels, with their seconds and how often a step calls them."""
+    device = setup.machine.topology.device
     return [
-        [(kernel, setup.time(kernel), often) for kernel, often in _calls(recording)]
+        [(run_on(kernel, device), setup.time(kernel), often) for kernel, often in _calls(recording)]
         for recording, _ in setup.stages
     ]
 

@@ -7,7 +7,8 @@ from itertools import groupby
 from math import prod
 from operator import attrgetter
 
-from sim.jobs.recorded.kernels import kernel_of, short_name
+from sim.hardware.device import Device
+from sim.jobs.recorded.kernels import kernel_of, run_on, short_name
 from sim.jobs.recorded.recording import Recording
 from sim.model.kernels import Attention, Gemm, Precision
 
@@ -31,9 +32,11 @@ class WorkDone:
     precision: Precision
 
 
-def work_of(recording: Recording) -> WorkDone:
-    """The work of one rank's step."""
+def work_of(recording: Recording, device: Device | None = None) -> WorkDone:
+    """The work of one rank's step, in the precisions that a device knows."""
     kernels = [kernel_of(operator) for operator in recording.operators]
+    if device is not None:
+        kernels = [run_on(kernel, device) for kernel in kernels]
     forward = backward = executed = 0.0
     by_precision: Counter[Precision] = Counter()
     for event in recording.events:

@@ -365,6 +365,24 @@ def test_a_depthwise_convolution_moves_its_images() -> None:
     assert kernel.bytes == image.bytes + result.bytes + 4 * 64 * 9
 
 
+def test_a_batch_norm_reads_its_image_twice_a_channel_a_cta() -> None:
+    image = tensor(8, 64, 28, 28)
+    for name, passes in (("native_batch_norm", 3.2), ("native_batch_norm_backward", 5.5)):
+        kernel = kernel_of(Operator(name=f"aten.{name}", inputs=(image, tensor(64))))
+        assert (kernel.bytes, kernel.ctas) == (passes * image.bytes, 64)  # type: ignore[union-attr]
+
+
+def test_a_convolution_in_tf32_runs_in_fp32_where_the_device_has_none() -> None:
+    image, weight = tensor(8, 64, 28, 28), tensor(64, 64, 3, 3)
+    operator = Operator(
+        name="aten.convolution", inputs=(image, weight), outputs=(image,), flags={"tf32": True}
+    )
+    scenario = RecordedScenario(
+        record=(replace(recorded(LAUNCH), operators=(operator,)),), topology="dgx-1-v100-16gb"
+    )
+    assert sim.run(sim.load(scenario)).inputs.precision == "fp32"
+
+
 def test_both_gradients_of_a_convolution_multiply_as_much_as_its_forward_pass_each() -> None:
     """Where the image's stride is two and where the convolution is transposed, too."""
     image, result, weight = tensor(8, 64, 28, 28), tensor(8, 32, 14, 14), tensor(32, 64, 3, 3)
