@@ -418,12 +418,10 @@ def test_weights_that_stay_are_searched_with_parameters_that_are_sharded() -> No
 
 def test_unlike_layers_are_cut_for_the_passes_of_each_plan() -> None:
     job = space("resnet50", "dgx-a100-hdr", gpus=8, global_batch=64, precision="fp32")
-    mesh = MeshLayouts(job, Plan(global_batch=64, precision="fp32", pp=4, dp=2), Known())
+    mesh = MeshLayouts(job, Plan(global_batch=64, precision="fp32", pp=8), Known())
     cuts = set()
     for recompute in ("none", "full"):
-        plan = Plan(
-            global_batch=64, microbatch=4, pp=4, dp=2, precision="fp32", recompute=recompute
-        )
+        plan = Plan(global_batch=64, microbatch=1, pp=8, precision="fp32", recompute=recompute)
         own = mesh._job(plan).chunks
         assert own == chunks_of(job.model, job.stack, plan, job.topology.device)
         cuts.add(tuple(chunk.layers for (chunk,) in own))
