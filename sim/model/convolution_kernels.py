@@ -15,7 +15,7 @@ from sim.model.kernels import BYTES, Gemm, MemoryBound, Precision
 
 Layout = Literal["nchw", "nhwc"]
 
-# Of fp32 against cuBLAS, by every second layer of ResNet-50 on V100 (docs/kernels.md). Winograd's
+# Of fp32 against cuBLAS, by a trace of ResNet-50 on V100 (docs/kernels.md). Winograd's
 # F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1).
 WINOGRAD, DIRECT = 1.8, 0.85
 
