@@ -68,7 +68,7 @@ class PowerDraw:
         warmth) / products. Dynamic power grows with the clock and the square of the voltage, and
         the voltage grows with the clock.
 
-        >>> PowerDraw(static=100.0, products=800.0).clock(200.0)
+        >>> round(PowerDraw(static=100.0, products=800.0).clock(200.0), 9)
         0.5
         """
         return min(1.0, math.cbrt((limit - self.static * warmth) / self.products))
