@@ -114,8 +114,9 @@ class Device(metaclass=Named):
                 raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
         if self.reserve >= self.memory:
             raise ValueError("reserve must be smaller than memory")
-        if self.draw and self.draw.static >= self.power:
-            raise ValueError("draw.static must be smaller than power")
+        if self.draw and WARM * self.draw.static >= self.power:
+            least = WARM * self.draw.static
+            raise ValueError(f"power must exceed draw.static of a warm board, {least:.0f} W")
 
     @cached_property
     def _hash(self) -> int:

@@ -1,5 +1,6 @@
 """Devices: data sheets agree with what the silicon can do, and bad ones are refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,17 @@ def test_peak_is_sms_times_clock_times_flops_per_clock(name: str) -> None:
     d = device.load(name)
     per_clock = GA102 if name.startswith("a40") else PER_CLOCK[d.generation]
     assert d.peak_rate("fp16") == pytest.approx(d.sms * d.clock * per_clock, rel=0.01)
+
+
+def test_less_power_is_never_faster_and_too_little_is_refused() -> None:
+    h100 = device.load("h100-80gb-sxm")
+    product = Gemm(name="product", m=8192, n=8192, k=8192)
+    watts = (210.0, 300.0, 500.0, 700.0, 2000.0)
+    times = [kernel_time(product, replace(h100, power=power)) for power in watts]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] == kernel_time(product, h100.in_bursts())
+    with pytest.raises(ValueError, match="power must exceed"):
+        replace(h100, power=200.0)
 
 
 @pytest.mark.parametrize("name", TPUS)
