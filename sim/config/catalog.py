@@ -108,6 +108,9 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
         return path
     known = names(folder)
     kind = _KINDS.get(folder, "file")
+    if "/" in name and not name.endswith(_SUFFIXES) and not exists(Path(name)):
+        remedy = "names of the Hugging Face hub are not known here: give its config.json's path"
+        raise InputError(where, _absence(name, kind), remedy)
     remedy = _other(folder, name) or meant(Path(name).stem, known)
     remedy = remedy or f"`sim list` shows every {kind}"
     raise InputError(where, _absence(name, kind), remedy)

@@ -16,6 +16,12 @@ from sim.config.errors import InputError
 LEAST, MOST = 1e-27, 1e27
 DEEP = 32  # tables and lists within one another; the deepest of our own files has six
 _STEERING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
+_SCALES = {
+    "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "g": 1e9, "billion": 1e9,
+    "t": 1e12, "trillion": 1e12, "%": 0.01,
+}  # fmt: skip
+_SCALED = re.compile(rf"([\d.,]+)\s*({'|'.join(sorted(_SCALES, key=len, reverse=True))})", re.I)
+_SEPARATORS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # of thousands
 _SHOWN = 60  # characters of a value that a message quotes
 
 
@@ -37,9 +43,16 @@ def fault_of(value: float) -> str:
 
 
 def number_in(text: str) -> float:
-    """The positive number that a text is. Raises `ValueError` saying why it is none."""
+    """The positive number that a text is, as people write it. Raises `ValueError` for another one.
+
+    >>> number_in("500B"), number_in("1.4 trillion"), number_in("15,360"), number_in("96%")
+    (500000000000.0, 1400000000000.0, 15360.0, 0.96)
+    """
     try:
-        value = float(text)
+        plain, factor = str(text).strip(), 1.0
+        if written := _SCALED.fullmatch(plain):
+            plain, factor = written[1], _SCALES[written[2].lower()]
+        value = float(_SEPARATORS.sub("", plain)) * factor
     except (TypeError, ValueError):
         raise ValueError(f"{shown(text)} is no number") from None
     if not value > 0 or fault_of(value):

@@ -17,12 +17,19 @@ from sim.config import gate
 from sim.config.errors import InputError
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+_SPANS = {
+    f"{name}{ending}": seconds
+    for name, seconds in (
+        ("second", 1.0), ("minute", MINUTE), ("hour", HOUR), ("day", DAY), ("week", 7 * DAY),
+    )
+    for ending in ("", "s")
+}  # fmt: skip
 
 # Per dimension, the factor that takes each accepted unit to SI.
 _ACCEPTED: dict[str, dict[str, float]] = {
     "B": {"B": 1.0, "b": 0.125},
-    "B/s": {"B/s": 1.0, "b/s": 0.125},
-    "s": {"s": 1.0, "min": MINUTE, "h": HOUR, "d": DAY},
+    "B/s": {"B/s": 1.0, "b/s": 0.125, "bit/s": 0.125, "bps": 0.125},
+    "s": {"s": 1.0, "min": MINUTE, "h": HOUR, "d": DAY, **_SPANS},
     "FLOP/s": {"FLOP/s": 1.0},
     "Hz": {"Hz": 1.0},
     "W": {"W": 1.0},
@@ -31,7 +38,9 @@ _ACCEPTED: dict[str, dict[str, float]] = {
 }
 _POWER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+)\s*(?=\D)(.*)")
 _NUMBER = re.compile(r"^\s*[+-]?[\d.,_]+(?:[eE][+-]?\d+)?\s*")
+_WORDS = {*_SPANS, "bit/s", "bps"}  # units that no message needs to name
 EXAMPLES = {
+    "": "300 billion",
     "B": "80 GiB",
     "B/s": "400 Gb/s",
     "s": "2 us",
@@ -57,6 +66,8 @@ def quantity(text: str, unit: str) -> float:
     2e-06
     >>> quantity("1e-3 Gb/s", "B/s")
     125000.0
+    >>> quantity("400 Gbps", "B/s"), quantity("3 weeks", "s"), quantity("1 day", "s")
+    (50000000000.0, 1814400.0, 86400.0)
     """
     from quantiphy import InvalidNumber
 
@@ -90,7 +101,7 @@ def _reader() -> Any:
     from quantiphy import Quantity
 
     reader: Any = type("Reader", (Quantity,), {})
-    reader.set_prefs(known_units="min")
+    reader.set_prefs(known_units=["min", *_SPANS])
     return reader
 
 
@@ -100,7 +111,8 @@ def _wrong_unit(text: str, given: str, accepted: dict[str, float], unit: str) ->
     near = difflib.get_close_matches(given, accepted, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"write it like {EXAMPLES[unit]!r}"
     written = _NUMBER.sub("", text)  # quantiphy reads parsecs as pico-arsecs
-    return f"{text!r} is in {written!r}, not in {' or '.join(accepted)}; {hint}"
+    symbols = " or ".join(name for name in accepted if name not in _WORDS)
+    return f"{text!r} is in {written!r}, not in {symbols}; {hint}"
 
 
 class Unit:
@@ -126,6 +138,16 @@ class Unit:
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(self.read)
+
+
+class Spoken(Unit):
+    """Marks a positive number that a file may also write as people say it, "300 billion"."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def read(self, value: Any) -> float:
+        return gate.number_in(str(value))
 
 
 Bytes = Annotated[float, Unit("B", positive=False)]

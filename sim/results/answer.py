@@ -13,7 +13,7 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.config.version import VERSION
 from sim.engine.timeline import Timeline
-from sim.results.formatting import finite
+from sim.results.formatting import count, finite
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ class Inputs:
     def step(self) -> str:
         """The description of a step beside its precision, in a few words."""
         of = f" of {self.tokens:,} tokens" if self.tokens > 1 else ""
-        batch = f"{self.batch:,.4g} {'sequences' if of else 'samples'}{of} an update"
+        batch = f"{count(self.batch)} {'sequences' if of else 'samples'}{of} an update"
         return ", ".join(filter(None, (self.stack, self.optimizer, batch * bool(self.batch))))
 
 

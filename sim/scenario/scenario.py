@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Gt
 
 from sim.config.checked import Checked
-from sim.config.units import BytesPerSecond
+from sim.config.units import BytesPerSecond, Spoken
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.model import Model
@@ -73,7 +73,7 @@ class BaseScenario(Checked):
     topology: str | Topology
     stack: str | Stack = ""
     gpus: Annotated[int, Gt(0)] | None = None
-    tokens: Annotated[float, Gt(0)] | None = None
+    tokens: Annotated[float, Spoken()] | None = None
     checkpoints: Checkpoints | None = None
     straggler: tuple[Straggler, ...] = ()
     jitter: Jitter | None = None

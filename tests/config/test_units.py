@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.config.gate import number_in
 from sim.config.units import Unit, human_bytes, human_seconds, quantity
+from sim.kind import load
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,15 @@ def test_printed_bytes_read_back_within_half_a_per_cent(count: float) -> None:
 
 def test_small_and_empty_amounts_print_plainly() -> None:
     assert (human_seconds(0.0), human_bytes(0.0), human_bytes(512.0)) == ("0 s", "0 B", "512 B")
+
+
+@pytest.mark.parametrize("text", ["x", "-3", "0", "1e99", "5 parsecs", ""])
+def test_what_is_no_positive_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no number|positive|finite|size"):
+        number_in(text)
+
+
+@pytest.mark.parametrize("said", ["300 billion", "300B", "300e9", "300,000,000,000", "0.3T"])
+def test_a_budget_is_read_as_people_say_it(said: str) -> None:
+    assert number_in(said) == pytest.approx(300e9)
+    assert load("gpt3-175b-cost", {"tokens": said}).tokens == pytest.approx(300e9)

@@ -14,6 +14,7 @@ from sim.config import reads
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.stopping import so_far
+from sim.parallel.plan import Plan
 from sim.results.answer import SCHEMA, JobAnswer
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import settings_of
@@ -77,7 +78,7 @@ def cases(jobs: Sequence[Prepared]) -> tuple[Case, ...]:
 def _read_all(
     named: Iterable[tuple[str | None, Job]], settings: Mapping[str, Any], task: Any
 ) -> Iterator[Prepared]:
-    first = ""
+    first: _First = ""
     for name, job in named:
         if isinstance(job, str | os.PathLike):
             own, job, first = _read(os.fspath(job), first, settings)
@@ -87,21 +88,42 @@ def _read_all(
         yield _prepared(name, job, task)
 
 
+_First = str | JobAnswer
+
+
 def _read(
-    text: str, first: str, settings: Mapping[str, Any]
-) -> tuple[str, BaseScenario | JobAnswer, str]:
+    text: str, first: _First, settings: Mapping[str, Any]
+) -> tuple[str, BaseScenario | JobAnswer, _First]:
     """A text's name, what it stands for, and the scenario that `: KEY=VALUE` goes with."""
     head, colon, changes = (part.strip() for part in text.partition(":"))
     if head.endswith(".json"):
         if colon or settings:
             fault = "a result of before takes no settings"
             raise InputError(text, fault, "give the scenario that it is of")
-        return Path(head).stem, stored(Path(head)), first
+        answer = stored(Path(head))
+        return Path(head).stem, answer, first or answer
     if not (head or first) or (colon and not changes) or "=" in head:
         raise InputError(f"compare {text!r}", "is nothing to compare", _GRAMMAR)
     given = [own.strip() for own in changes.split(";") if own.strip()]
-    name = text.strip() if head else changes
-    return name, kind.load(head or first, {**settings, **settings_of(given)}), first or head
+    own = {**settings, **settings_of(given)}
+    if head:
+        return text.strip(), kind.load(head, own), first or head
+    job = first if isinstance(first, str) else _job_of(first)
+    return changes, kind.load(job, own), first
+
+
+def _job_of(answer: JobAnswer) -> BaseScenario:
+    """The scenario that an answer is of. Raises `InputError` where its inputs give another one."""
+    inputs = answer.inputs
+    known = Plan.__dataclass_fields__.keys() - {"dp"}
+    plan = {f"plan.{key}": inputs.plan[key] for key in inputs.plan if key in known}
+    job = kind.load(answer.scenario, {"gpus": inputs.gpus, **plan, **inputs.change})
+    again = kind.answer(kind.set_up(job)).inputs
+    for key in ("model", "cluster", "device", "stack", "precision", "plan"):
+        if getattr(again, key) != getattr(inputs, key):
+            fault = f"was run with another {key} than the scenario {answer.scenario} has now"
+            raise InputError(answer.scenario, fault, "name the scenario with its settings")
+    return job
 
 
 def _prepared(name: str | None, job: Any, task: Any) -> Prepared:

@@ -1,6 +1,6 @@
 """`sim.compare`: any jobs of one kind side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +11,7 @@ from sim.scenario.settings import Settings, settings_of
 
 
 def compare(
-    *jobs: Job | Mapping[str, Job],
+    *jobs: Job | Mapping[str, Job] | Sequence[Job],
     settings: Settings = (),
     price: str | None = None,
     target: float | None = None,
@@ -20,16 +20,16 @@ def compare(
     """Jobs against the first of them: `StepComparison` of synchronous ones, `SharingComparison` of
     workers that share updates.
 
-    A job is what `sim compare` takes (`cases`), a scenario or a result; a single mapping gives them
-    names. `settings` and `task`, which workers learn, are for all scenarios; `price` is a GPU's
-    rent such as "2 USD/h" instead of that of the topologies; `target` is the loss that is to be
-    reached. Raises `InputError`.
+    A job is what `sim compare` takes (`cases`), a scenario or a result; a single list holds all of
+    them, a single mapping gives them names. `settings` and `task`, which workers learn, are for all
+    scenarios; `price` is a GPU's rent such as "2 USD/h" instead of that of the topologies; `target`
+    is the loss that is to be reached. Raises `InputError`.
 
     >>> both = compare("megatron-1.7b", ": plan.microbatch=8")
     >>> both.best.name, int(both.to_frame().loc["plan.microbatch=8", "gpus"])
     ('megatron-1.7b', 32)
     """
-    alone = len(jobs) == 1 and isinstance(jobs[0], Mapping)
+    alone = len(jobs) == 1 and isinstance(jobs[0], Mapping | list | tuple)
     own = settings_of(settings, price)
     found = prepared(jobs[0] if alone else jobs, own, task)  # type: ignore[arg-type]
     first, *others = dict.fromkeys(one.comparison for one in found)

@@ -16,7 +16,7 @@ from sim.interface.cli.files import Form, answers
     )
 )
 @click.argument("jobs", nargs=-1, required=True)
-@options.SETTINGS
+@options.of_scenario
 @click.option(
     "--target", type=options.NUMBER, help="The loss to reach, of workers that share updates."
 )

@@ -22,7 +22,7 @@ from sim.interface.cli.files import Form, answers
     show_default=True,
     help="Share of the time that counts.",
 )
-@options.SETTINGS
+@options.of_scenario
 @answers()
 @options.LIMIT
 def cost(

@@ -18,7 +18,6 @@ from sim.interface.cli.files import Form, answers
 )
 @click.argument("scenario", required=False)
 @options.of_job
-@options.SETTINGS
 @options.PROFILES
 @answers()
 @options.LIMIT

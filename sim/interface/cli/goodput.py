@@ -28,7 +28,7 @@ from sim.interface.cli.files import Form, answers
 )
 @click.option("--seed", type=options.Count(0), default=0, show_default=True)
 @options.PRICE
-@options.SETTINGS
+@options.of_scenario
 @answers()
 @options.LIMIT
 def goodput(

@@ -1,8 +1,11 @@
 """The command `sim`. Answers go to standard output, progress and complaints to standard error."""
 
+import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from itertools import chain
 from typing import IO, Any
 
@@ -86,8 +89,9 @@ def _mistakes() -> Iterator[None]:
         raise
     except click.UsageError as error:
         raise _Mistake(_usage(error)) from None
-    except BrokenPipeError:
-        raise  # click ends quietly where nobody reads on
+    except BrokenPipeError:  # nobody reads on, which is no mistake
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(0) from None
     except OSError as error:
         what = f"cannot be read or written ({error.strerror})"
         where = error.filename or "standard output"
@@ -99,8 +103,9 @@ def _usage(error: click.UsageError) -> str:
     command = error.ctx.command_path if error.ctx else "sim"
     message = error.format_message()
     what = re.split(r"[.\s]*\(?(?:Did you mean|Possible options)", message)[0].rstrip(".")
-    near = re.search(r"'[^']+'|--[\w-]+", message[len(what) :])
-    remedy = f"did you mean {near[0]}?" if near else f"see `{command} --help`"
+    given = getattr(error, "option_name", None) or getattr(error, "command_name", None)
+    near = get_close_matches(given or "", getattr(error, "possibilities", None) or (), 1, 0.0)
+    remedy = f"did you mean {near[0]!r}?" if near else f"see `{command} --help`"
     if re.match(r"-\d", getattr(error, "option_name", "")):
         what = f"{error.option_name!r} is read as an option"  # type: ignore[attr-defined]
         remedy = "no number here is below zero; a text that begins with - stands behind --"

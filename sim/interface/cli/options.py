@@ -135,9 +135,25 @@ def of_job(command: Callable[..., None]) -> Callable[..., None]:
     def asked(**given: Any) -> None:
         command(named={key: given.pop(key) for key in _JOB}, **given)
 
+    return _with_options(asked)
+
+
+def of_scenario(command: Callable[..., None]) -> Callable[..., None]:
+    """The same of a SCENARIO that there always is: settings before those of --set."""
+
+    @wraps(command)
+    def asked(settings: tuple[str, ...], **given: Any) -> None:
+        named = {key: given.pop(key) for key in _JOB}
+        first = [f"{key}={value}" for key, value in named.items() if value is not None]
+        command(settings=(*first, *settings), **given)
+
+    return _with_options(asked)
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_JOB.values()):
-        asked = option(asked)
-    return asked
+        command = option(command)
+    return SETTINGS(command)
 
 
 def scenario_of(

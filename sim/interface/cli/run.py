@@ -49,7 +49,6 @@ def _flag(name: str) -> str:
 @click.argument("scenario", required=False)
 @options.of_job
 @options.PRICE
-@options.SETTINGS
 @options.PROFILES
 @click.option("--unfold", is_flag=True, help="Simulate every rank by itself (slow, same answer).")
 @click.option(
@@ -58,13 +57,8 @@ def _flag(name: str) -> str:
     default="auto",
     help="Play the step on the clock, or replay it without a clock.",
 )
-@click.option(
-    "--samples",
-    "--seeds",
-    "samples",
-    type=options.COUNT,
-    help="Draw N steps with stragglers (see [jitter]); with [sharing], run N seeds.",
-)
+@click.option("--samples", type=options.COUNT, help="Draw N steps with stragglers ([jitter]).")
+@click.option("--seeds", type=options.COUNT, help="Run N seeds, with [sharing].")
 @options.TASK
 @options.LIMIT
 @answers("Draw the pipeline, or the distribution of samples")
@@ -77,6 +71,7 @@ def run(
     unfold: bool,
     engine: Literal["auto", "clock", "replay"],
     samples: int | None,
+    seeds: int | None,
     task: Path | None,
     form: Form,
     **outputs: Path | None,
@@ -90,6 +85,9 @@ def run(
 
     settings = settings if price is None else (*settings, f"topology.price.hour={price}")
     job = options.scenario_of(scenario, settings, profiles, named)
+    if samples is not None and seeds is not None:
+        raise InputError("--seeds", "draws what --samples draws", "give one of the two")
+    samples = samples or seeds
     files = {name: path for name, path in outputs.items() if path is not None}
     if samples is not None:
         _refuse_with_samples(files)

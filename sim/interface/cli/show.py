@@ -1,5 +1,6 @@
 """`sim show`: a model, topology, profile, collective algorithm or recording, as text or picture."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ def show(name: str, picture: Path | None, gpus: int | None) -> None:
     """Describe a model, topology, profile, algorithm or recording.
 
     A MODEL is a name, a TOML file or a Hugging Face config.json. A TOPOLOGY, the PROFILE of a
-    device or fabric and an ALGORITHM (ring) are drawn, too.
+    device or fabric and an ALGORITHM (ring) can be drawn, too.
     """
     from sim.config import catalog
     from sim.interface.views.algorithm import is_algorithm
@@ -83,7 +84,7 @@ def _show_algorithm(name: str, ranks: int, picture: Path | None) -> None:
     from sim.interface.views.algorithm import schedules, view
 
     click.echo(text(view(name, ranks)))
-    _draw(collective.figure(schedules(name, ranks)[0], title=name), picture, name)
+    _draw(lambda: collective.figure(schedules(name, ranks)[0], title=name), picture)
 
 
 def _show_fabric(name: str, picture: Path | None) -> None:
@@ -91,7 +92,7 @@ def _show_fabric(name: str, picture: Path | None) -> None:
     from sim.interface.views.fabric import view
 
     click.echo(text(view(name)))
-    _draw(fabric.figure(name), picture, Path(name).stem)
+    _draw(lambda: fabric.figure(name), picture)
 
 
 def _show_profile(name: str, picture: Path | None) -> None:
@@ -101,7 +102,7 @@ def _show_profile(name: str, picture: Path | None) -> None:
 
     shown, title = load(name), Path(name).stem
     click.echo(text(view(shown, title)))
-    _draw(profile.figure(shown, title), picture, title)
+    _draw(lambda: profile.figure(shown, title), picture)
 
 
 def _show_topology(name: str, gpus: int | None, picture: Path | None) -> None:
@@ -115,12 +116,12 @@ def _show_topology(name: str, gpus: int | None, picture: Path | None) -> None:
     shown = shown.with_gpus(gpus) if gpus else shown
     Machine(shown, backend.load(shown.backend))  # refuses what no library has
     click.echo(text(view(shown)))
-    _draw(topology.figure(shown), picture, shown.name)
+    _draw(lambda: topology.figure(shown), picture)
 
 
-def _draw(figure: "Figure", path: Path | None, title: str) -> None:
+def _draw(draw: Callable[[], "Figure"], path: Path | None) -> None:
     from sim.interface.plots.picture import save
 
-    path = path or Path(f"{Path(title).name or 'picture'}.png")  # here, whatever a file's `name` is
-    save(figure, path)
-    wrote(path)
+    if path is not None:
+        save(draw(), path)
+        wrote(path)

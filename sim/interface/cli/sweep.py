@@ -40,7 +40,7 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.option("--no-store", "forget", is_flag=True, help="Keep nothing.")
 @output("--out", SUFFIXES, "Write the table")
 @options.PRICE
-@options.SETTINGS
+@options.of_scenario
 @answers()
 @options.LIMIT
 def sweep(

@@ -24,7 +24,7 @@ from sim.interface.cli.files import Form, answers
 @options.TASK
 @answers("Draw time and cost")
 @options.PRICE
-@options.SETTINGS
+@options.of_scenario
 @options.LIMIT
 def workers(
     scenario: str,

@@ -34,7 +34,7 @@ def _batch(given: Given) -> dict[str, Any]:
         for key, name in names.items()
         if name in given and given[name] != ("auto",)
     }
-    keys: dict[str, Any] = {"plan.microbatch": found.get("each", 1), "often": found.get("often", 1)}
+    keys: dict[str, Any] = {"plan.microbatch": found.get("each", 1), "often": found.get("often")}
     return keys | ({"plan.global_batch": found["whole"]} if "whole" in found else {})
 
 
@@ -48,10 +48,11 @@ def _write_batch(keys: Keys) -> Words:
 
 
 def _precision(given: Given) -> dict[str, Any]:
-    for name in ("bf16", "fp16"):
-        if given.get(f"{name}.enabled", ("false",))[0] in ("true", "auto"):
-            return {"plan.precision": name}
-    return {"plan.precision": "fp32"}
+    names = ("bf16", "fp16")
+    on = [n for n in names if given.get(f"{n}.enabled", ("false",))[0] in ("true", "auto")]
+    if len(on) > 1 and all(given[f"{name}.enabled"] == ("true",) for name in on):
+        raise InputError("argument fp16.enabled", "bf16 is enabled, too", "enable one of them")
+    return {"plan.precision": on[0] if on else "fp32"}
 
 
 def _write_precision(keys: Keys) -> Words:
@@ -60,6 +61,13 @@ def _write_precision(keys: Keys) -> Words:
         remedy = "take bf16, fp16 or fp32"
         raise InputError("plan.precision", f"DeepSpeed has no {precision}", remedy)
     return {} if precision == "fp32" else {f"{precision}.enabled": ("true",)}
+
+
+_NEAR = "zero_optimization.zero_hpz_partition_size"  # zero/config.py: ranks of a second partition
+
+
+def _write_near(keys: Keys) -> Words:
+    return {_NEAR: (str(keys["plan.dp"]),)} if keys["plan.reshard"] == "near" else {}
 
 
 _CHECKPOINTS = "activation_checkpointing.cpu_checkpointing"  # activation_checkpointing/config.py
@@ -122,18 +130,34 @@ _TABLE: tuple[Entry, ...] = (
     Together(
         arguments=("bf16.enabled", "fp16.enabled"), reading=_precision, writing=_write_precision
     ),
+    Together(
+        arguments=(_NEAR,),
+        reading=lambda given: {"near": value_of(given, _NEAR, int)} if _NEAR in given else {},
+        writing=_write_near,
+    ),
     Together(arguments=(), reading=lambda given: {}, writing=_alone),
     no_sync("DeepSpeed"),
 )
 
 
 def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
-    often = keys.pop("often")
-    if "plan.global_batch" not in keys:
-        if not gpus:
-            fault = "train_batch_size is missing, and the number of GPUs"
-            raise InputError("the job", fault, "give --gpus")
-        keys["plan.global_batch"] = keys["plan.microbatch"] * often * gpus
+    often, each = keys.pop("often"), keys["plan.microbatch"]
+    if "plan.global_batch" not in keys and not gpus:
+        fault = "train_batch_size is missing, and the number of GPUs"
+        raise InputError("the job", fault, "give --gpus")
+    product = each * (often or 1) * gpus
+    whole = keys.setdefault("plan.global_batch", product)
+    if often and gpus and whole != product:  # config.py, _batch_assertion
+        fault = f"{whole} is not {each} at a time x {often} times x {gpus} GPUs"
+        raise InputError("argument train_batch_size", fault, "correct one of the three, or --gpus")
+    near = keys.pop("near", 1)
+    if near > 1:
+        if not gpus or gpus % near:
+            fault = f"{near} does not divide {gpus or 'an unknown number of'} GPUs"
+            raise InputError(f"argument {_NEAR}", fault, "correct it, or --gpus")
+        if near < gpus:
+            axes = {"dp_hpz": gpus // near}
+            keys |= {"plan.dp": near, "plan.axes": axes, "plan.reshard": "near"}
     return keys
 
 

@@ -10,6 +10,7 @@ from sim.interface.document.nodes import Document, Sentence, document, table
 from sim.model import reading
 from sim.model.block import block
 from sim.model.counts import active_parameters, model_flops, parameters, whole
+from sim.model.execution import Execution
 from sim.model.kinds import specialised
 from sim.model.model import Model
 from sim.results.formatting import Cells, count, large
@@ -80,14 +81,16 @@ def _traffic(model: Model) -> Iterator[Cells]:
     length = f", in sequences of {model.seq:,}" * (model.seq > 1)
     length += f" and {model.decoder_seq:,}" * (model.decoder_seq > 0)
     yield "FLOPs", f"{count(flops / 1e9)} GFLOP", f"{of}, forward and backward{length}"
-    run, kept, cached = whole(model, 1), 0.0, 0
-    for kind, often in Counter(model.kinds).items():
-        own = specialised(kind, run)[1]
-        kept += often * block(kind, run).saved / model.tokens
-        latent = own.model.latent
-        width = latent.kv + latent.rotary if latent else own.kv_width + own.value_width
-        cached += often * width * _WIDTH
+    run, row = whole(model, 1), Counter(model.kinds)
+    kept = sum(often * block(kind, run).saved for kind, often in row.items()) / model.tokens
     if model.alike:
+        cached = sum(often * _cached(specialised(kind, run)[1]) for kind, often in row.items())
         yield "keys and values", human_bytes(cached), f"{of}, all layers, in half precision"
     what = f"{of}, all layers, in half precision, nothing recomputed"
     yield "activations", human_bytes(kept), what
+
+
+def _cached(run: Execution) -> int:
+    """Bytes of a token's keys and values, or of what latent attention makes them from."""
+    latent = run.model.latent
+    return _WIDTH * (latent.kv + latent.rotary if latent else run.kv_width + run.value_width)

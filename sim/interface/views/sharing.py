@@ -64,7 +64,7 @@ def _figures(outcome: Outcome) -> Iterator[Figure]:
     yield Figure(title="steps in", shown=inputs.precision, note=inputs.step)
     if outcome.to_target:
         found = outcome.to_target
-        note = f"{found['samples']:,.3g} samples at {found['batch']:,.0f} an update by its curve"
+        note = f"{count(found['samples'])} samples at {found['batch']:,.0f} an update by its curve"
         seconds = human_seconds(found["seconds"])
         yield Figure(title="to the target", key="to_target.seconds", shown=seconds, note=note)
     if outcome.straggler_seconds:

@@ -66,15 +66,13 @@ def _figures(result: Result) -> Iterator[Figure]:
         title="simulated", key="step_time", note=likely.why(result),
         shown=human_seconds(result.step_time),
     )  # fmt: skip
-    yield Figure(
-        title="tokens/s", key="tokens_per_second", note=_each(result),
-        shown=rate(result.tokens_per_second),
-    )  # fmt: skip
+    yield _rate(result)
     if result.mfu > 0:
         own, *others = result.mfu_of_peaks.items()
         peak = "".join(f", {percent(share)} of the {name} peak" for name, share in others)
+        attention = ", with masked attention" * (result.inputs.tokens != 1)
         used = (
-            f"of the {own[0]} peak{peak}, as simulated, with masked attention; "
+            f"of the {own[0]} peak{peak}, as simulated{attention}; "
             f"HFU {percent(result.hfu)}, with executed FLOPs only; "
             f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
         )
@@ -103,6 +101,18 @@ def _figures(result: Result) -> Iterator[Figure]:
         yield Figure(title="staleness", shown=span, note=note)
 
 
+def _rate(result: Result) -> Figure:
+    """Tokens a second; samples of models that have no tokens."""
+    if result.inputs.tokens == 1:
+        each = f"simulated, {count(result.samples_per_second / result.ranks)} per GPU"
+        shown = rate(result.samples_per_second)
+        return Figure(title="samples/s", key="samples_per_second", note=each, shown=shown)
+    return Figure(
+        title="tokens/s", key="tokens_per_second", note=_each(result),
+        shown=rate(result.tokens_per_second),
+    )  # fmt: skip
+
+
 def _each(result: Result) -> str:
     """Tokens of each GPU; a recorded script that looks nothing up in an embedding shows none."""
     samples = f"{rate(result.samples_per_second)} samples/s"
@@ -120,7 +130,8 @@ def _cost(result: Result, dollars: float) -> Figure:
     """Rent (USD for a million tokens)."""
     sure = likely.likely(result)
     bounds = likely.interval((sure.low * dollars, sure.high * dollars), sure.level, money)
-    note = f"{bounds} per million tokens at {result.inputs.price}; simulated {money(dollars)} $"
+    what = "samples" if result.inputs.tokens == 1 else "tokens"
+    note = f"{bounds} per million {what} at {result.inputs.price}; simulated {money(dollars)} $"
     return Figure(title="cost", shown=f"{money(sure.expected * dollars)} $", note=note)
 
 

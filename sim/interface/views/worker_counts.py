@@ -4,7 +4,7 @@ from math import isfinite
 
 from sim.interface.document.nodes import Document, Sentence, document, table
 from sim.jobs.sharing.worker_counts import WorkerCount, WorkerCounts
-from sim.results.formatting import Cells
+from sim.results.formatting import Cells, count
 
 _HEAD = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
 
@@ -20,7 +20,7 @@ def _cells(row: WorkerCount) -> Cells:
         f"{row.workers:,}",
         f"{row.gpus:,}",
         f"{row.batch:,.0f}",
-        f"{row.samples:,.3g}" if isfinite(row.samples) else "",
+        count(row.samples) if isfinite(row.samples) else "",
         row.time_shown,
         row.cost_shown,
         f"{row.gain:.0%}" if isfinite(row.gain) else "",

@@ -60,6 +60,21 @@ def _value(value: Any) -> Any:
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
+_OTHERS = {  # by a key that only they have: what the file is, and who reads it
+    "traceEvents": ("is a trace of PyTorch's profiler", "play it with `sim replay {0}`"),
+    "model_type": ("describes a model", "give it as --model {0}"),
+    "step_time": ("is an answer of `sim run --json`", "give it to `sim compare`"),
+}
+
+
+def refuse_other(path: Path) -> None:
+    """Refuse JSON that something else reads. Raises `InputError`."""
+    data = reads.unpacked(reads.content(path), str(path), _REMEDY)
+    for key, (fault, remedy) in _OTHERS.items():
+        if f'"{key}"'.encode() in data and b'"script":' not in data:
+            raise InputError(str(path), fault, remedy.format(path))
+
+
 def read(path: Path) -> tuple[Recording, ...]:
     """The recordings of a file, one per pipeline stage; an execution trace of PyTorch becomes a
     recording. Raises `InputError` for any other file; nothing of it is run."""

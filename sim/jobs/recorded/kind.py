@@ -27,6 +27,7 @@ from sim.engine.play import Engine, play
 from sim.hardware.kernels.dispatch import Phase
 from sim.jobs.recorded.assemble import report
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS
+from sim.jobs.recorded.file import refuse_other
 from sim.jobs.recorded.kernels import kernel_of, run_on
 from sim.jobs.recorded.memory import NOWHERE, Memory, Peak, fullest
 from sim.jobs.recorded.recording import Recording
@@ -176,6 +177,7 @@ def document(record: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The document of a recording on the cluster that settings name. Raises `InputError`."""
     if not reads.exists(Path(record)):
         raise InputError(record, "is not there", "record it with `sim capture`")
+    refuse_other(Path(record))
     for key in settings:
         if head_of(key) == "plan":
             fault = "a recorded script keeps the layout that it ran with"

@@ -1,5 +1,6 @@
 """Mistakes that were once answered with a line about something else."""
 
+import json
 import os
 from pathlib import Path
 
@@ -12,6 +13,19 @@ RECORDINGS = Path(__file__).parents[2] / "jobs" / "capturing" / "recordings"
 RECORDING = str(next(RECORDINGS.glob("ddp-*.json.gz")))
 ON = ("--topology", "dgx-h100-ndr")
 RANK = "sharing.straggler=[{kind='constant',factor=2.0,ranks=[5]}]"
+DS = (*ON, "--model", "llama3-8b", "--gpus", "8")
+FILES = {
+    "rank0.json": {"traceEvents": []},
+    "model.json": {"model_type": "qwen2"},
+    "result.json": {"step_time": 1.0},
+    "batch.json": {
+        "train_batch_size": 64,
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": 3,
+    },
+    "two.json": {"train_batch_size": 64, "bf16": {"enabled": True}, "fp16": {"enabled": True}},
+    "hpz.json": {"train_batch_size": 64, "zero_optimization": {"zero_hpz_partition_size": 3}},
+}
 CURVE = ("--critical-batch", "64", "--least-samples", "1e4")
 
 LINES = [
@@ -41,6 +55,18 @@ LINES = [
     (("collective", "all_reduce", "0 B", "dgx-a100-hdr"), "is less than a byte"),
     (("capture", "missing.py", "--world", "2"), "missing.py: is no file"),
     (("capture", "missing.py", "--world", "2", "--out", "x.json"), "missing.py: is no file"),
+    (("run", "gpt2-one-gpu", "--pictur", "x.png"), "did you mean '--picture'?"),
+    (("runn", "gpt2-one-gpu"), "did you mean 'run'?"),
+    (("run", "rank0.json"), "play it with `sim replay rank0.json`"),
+    (("run", "model.json"), "give it as --model model.json"),
+    (("run", "result.json", *ON), "give it to `sim compare`"),
+    (("run", "meta-llama/Llama-2-13b-hf"), "names of the Hugging Face hub are not known here"),
+    (("plan", "meta-llama/Llama-2-13b-hf", "dgx-h100-ndr", "--global-batch", "8"), "Face hub"),
+    (("run", "gpt2-one-gpu", "--samples", "2", "--seeds", "2"), "give one of the two"),
+    (("import", "deepspeed", "batch.json", *DS), "64 is not 4 at a time x 3 times x 8 GPUs"),
+    (("import", "deepspeed", "two.json", *DS), "bf16 is enabled, too"),
+    (("import", "deepspeed", "hpz.json", *DS), "3 does not divide 8 GPUs"),
+    (("compare", "result.json", ": plan.microbatch=2"), "result.json: is no result"),
 ]
 
 
@@ -51,6 +77,8 @@ def test_a_mistake_is_answered_where_it_is(
     monkeypatch.chdir(tmp_path)
     Path("empty.json").write_text("{}")
     Path("empty.yaml").touch()
+    for name, content in FILES.items():
+        Path(name).write_text(json.dumps(content))
     Path("Qwen2.5-7B").mkdir()
     Path("Qwen2.5-7B/config.json").touch()
     for name in ("binary", "bin.toml"):

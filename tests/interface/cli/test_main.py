@@ -157,7 +157,9 @@ def test_list_shows_what_there_is() -> None:
 def test_show_describes_and_draws(folder: Path) -> None:
     shown = sim("show", "dgx-a100-hdr", "--gpus=16")
     assert "A100" in shown.stdout
-    assert Path("dgx-a100-hdr.png").read_bytes().startswith(b"\x89PNG")
+    assert not Path("dgx-a100-hdr.png").exists()  # nothing is written unasked
+    sim("show", "dgx-a100-hdr", "--gpus=16", "--picture=a.png")
+    assert Path("a.png").read_bytes().startswith(b"\x89PNG")
     sim("show", "dgx-a100-hdr", "--gpus=16", "--picture=b.svg")
     assert Path("b.svg").read_text().startswith("<?xml")
 
@@ -250,7 +252,7 @@ def test_a_device_may_be_named_alone() -> None:
 
 
 def test_show_draws_a_collective_algorithm() -> None:
-    shown = sim("show", "ring", "--gpus=4")
+    shown = sim("show", "ring", "--gpus=4", "--picture=ring.png")
     assert "all_reduce       6 rounds   1.5 B" in shown.stdout
     assert Path("ring.png").read_bytes().startswith(b"\x89PNG")
 
@@ -374,3 +376,42 @@ def test_a_model_that_is_only_named_is_given_as_its_config(folder: Path) -> None
     sim("import", *job, *into, "--model", "config.json")
     own = answer("mine")
     assert own["tokens_per_second"] == pytest.approx(32 * 2048 / own["step_time"])
+
+
+def test_a_reader_that_leaves_early_is_no_mistake() -> None:
+    asked = [Path(sys.executable).with_name("sim"), "list"]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listing:
+        assert listing.stdout
+        assert listing.stderr
+        listing.stdout.close()  # before it has written a line
+        assert (listing.stderr.read(), listing.wait()) == (b"", 0)
+
+
+@pytest.mark.parametrize(
+    "command", ["goodput", "cost --tokens 1B", "sweep --vary gpus=1 --no-store"]
+)
+def test_every_question_takes_another_cluster(command: str) -> None:
+    name, *more = command.split()
+    asked = (name, "gpt2-one-gpu", *more, "--json")
+    there = json.loads(sim(*asked, "--topology", "h200-node").stdout)
+    assert "h200-node" in json.dumps(there["inputs"])
+
+
+def test_a_stored_answer_is_changed_as_its_job_was() -> None:
+    result = sim("run", "gpt2-one-gpu", "--set", "plan.microbatch=6", "--json").stdout
+    Path("before.json").write_text(result)
+    both = sim("compare", "before.json", ": plan.recompute=full", "--json").stdout
+    own = answer("gpt2-one-gpu", "--set", "plan.microbatch=6", "--set", "plan.recompute=full")
+    assert json.loads(both)["cases"][1]["step_time"] == own["step_time"]
+    moved = sim("run", "gpt2-one-gpu", "--topology", "h200-node", "--json").stdout
+    Path("moved.json").write_text(moved)
+    refused = CliRunner().invoke(main, ["compare", "moved.json", ": plan.microbatch=2"])
+    assert "was run with another cluster" in refused.stderr
+
+
+def test_what_has_no_tokens_is_told_by_samples() -> None:
+    shown = sim("run", "dlrm").stdout
+    assert "samples/s" in shown
+    assert "65,536 samples an update" in shown
+    assert not re.search("tokens|attention", shown)
+    assert "keys and values" not in sim("show", "dlrm").stdout

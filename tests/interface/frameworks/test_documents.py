@@ -105,6 +105,15 @@ def test_deepspeeds_json_says_how_a_job_is_sharded() -> None:
     assert (job.model, job.unknown) == ({}, ())
 
 
+def test_a_second_partition_of_deepspeed_is_an_axis() -> None:
+    near = {"train_batch_size": 64, "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}
+    job = imported("deepspeed", json.dumps(near), 16)
+    plan = validate(job.plan, Plan, "plan")
+    assert (plan.dp, plan.axes, plan.reshard) == (8, {"dp_hpz": 2}, "near")
+    back = imported("deepspeed", emitted("deepspeed", LLAMA, plan), 16)
+    assert validate(back.plan, Plan, "plan") == plan
+
+
 @given(
     zero=st.integers(0, 3),
     microbatch=st.sampled_from([1, 2]),
