@@ -22,6 +22,7 @@ folder's module `kind` has
   for a missing function: its fault and its remedy.
 """
 
+import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -247,12 +248,41 @@ def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) 
         fault = f"{gate.shown(given)} is no scenario"
         remedy = 'give a name such as "gpt3-175b-megatron", or a Scenario'
         raise InputError("scenario", fault, remedy) from None
+    return described(*_read(name, settings))
+
+
+def document(given: str | Mapping[str, Any], settings: Settings = ()) -> dict[str, Any]:
+    """The document of a scenario's name or path, or a given document, with settings applied: the
+    content of a file that asks the same. Raises `InputError`.
+
+    >>> document("gpt3-175b-megatron", "network.bandwidth=100 Gb/s")["change"]
+    {'network.bandwidth': '100 Gb/s'}
+    """
+    if isinstance(given, str):
+        read, settings, _ = _read(given, settings)
+    else:
+        read = copy.deepcopy(dict(given))
+    _put_all(read, settings)
+    return read
+
+
+def _read(name: str, settings: Settings) -> tuple[dict[str, Any], Settings, str]:
+    """The document of a name, the settings, and what messages call it."""
     folder = _claiming(name)
     if folder is not None:
         changes = settings_of(settings)
-        return described(import_module(_home(folder)).document(name, changes), changes, name)
+        return import_module(_home(folder)).document(name, changes), changes, name
     path = catalog.find("scenarios", name)
-    return described({"name": path.stem, **catalog.read(path)}, settings, catalog.place(path))
+    return {"name": path.stem, **catalog.read(path)}, settings, catalog.place(path)
+
+
+def _put_all(document: dict[str, Any], settings: Settings) -> type[BaseScenario]:
+    """Put settings into a document; the class of the scenario that it then describes."""
+    changes = settings_of(settings)
+    kind = _scenario_class({*document, *map(head_of, changes)})
+    for key, value in changes.items():
+        _apply(document, key, value, kind)
+    return kind
 
 
 def described(
@@ -266,10 +296,7 @@ def described(
     >>> described(job, "plan.tp=2").plan.tp
     2
     """
-    changes = settings_of(settings)
-    kind = _scenario_class({*document, *map(head_of, changes)})
-    for key, value in changes.items():
-        _apply(document, key, value, kind)
+    kind = _put_all(document, settings)
     scenario = catalog.validate(document, kind, where)
     for key, _ in flat(scenario.change):
         split_key(key)

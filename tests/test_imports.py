@@ -50,6 +50,7 @@ RINGS = {
         ["interface.plots"],
         ["interface.page"],
         ["interface.outputs"],
+        ["interface.serve"],
         ["interface.cli"],
         ["__main__"],
     ],

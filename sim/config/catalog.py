@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from sim.config.errors import InputError
 from sim.config.gate import refuse_unsound
-from sim.config.reads import exists, listed, packaged_root, remembered, text
+from sim.config.reads import allowed, exists, listed, packaged_root, remembered, text
 from sim.config.schema import meant, validate
 
 __all__ = [
@@ -144,6 +144,8 @@ def found(folder: str, name: str, where: str = "command line") -> Path | None:
 
 
 def _absence(name: str, kind: str) -> str:
+    if not allowed(Path(name)):
+        return f"{name!r} is not to be read from here"
     if not name.endswith(_SUFFIXES):
         ending = " or ".join(_SUFFIXES)
         there = f", and the file of that name does not end in {ending}" * os.path.isfile(name)

@@ -33,6 +33,7 @@ _FRESH = 100_000_000  # ns; a file written within it may be written again at the
 
 _Stamp = tuple[int, ...]
 _reads: ContextVar[Reads | None] = ContextVar("reads", default=None)
+_places: ContextVar[tuple[Path, ...] | None] = ContextVar("places", default=None)
 _known: dict[tuple[Look, str], tuple[_Stamp, str]] = {}
 
 
@@ -51,6 +52,8 @@ def content(path: Path, *, where: str = "", most: int = MOST) -> bytes:
     `most`.
     """
     where = where or str(path)
+    if not allowed(path):
+        raise InputError(where, "is not to be read from here", "take a name of `sim list`")
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             _note("content", path, "")
@@ -101,13 +104,38 @@ def text(path: Path, *, where: str = "", errors: str = "strict", most: int = MOS
 
 def exists(path: Path) -> bool:
     """Whether there is such a file."""
-    return bool(_note("presence", path, _presence(path)))
+    return allowed(path) and bool(_note("presence", path, _presence(path)))
 
 
 def listed(folder: Path, suffix: str) -> list[Path]:
     """The files of a folder that end in `suffix`, sorted; none where there is no such folder."""
+    if not allowed(folder):
+        return []
     _note("folder", folder, state("folder", name_of(folder)))
     return sorted(folder / name for name in _names(folder) if name.endswith(suffix))
+
+
+@contextmanager
+def only(places: Iterable[Path]) -> Iterator[None]:
+    """Within the block nothing but these files, and what lies in these folders, is read or found to
+    be there."""
+    token = _places.set(tuple(place.resolve() for place in places))
+    try:
+        yield
+    finally:
+        _places.reset(token)
+
+
+def allowed(path: Path) -> bool:
+    """Whether a path may be looked at here (`only`)."""
+    places = _places.get()
+    if places is None:
+        return True
+    try:
+        whole = path.resolve()
+    except (OSError, ValueError):
+        return False
+    return any(whole.is_relative_to(place) for place in places)
 
 
 @contextmanager

@@ -52,10 +52,12 @@ def _asked(note: str) -> set[str]:
 
 def document(path: Path) -> dict[str, Any]:
     """The keys of a file of `models/`, or those that the config of a checkpoint stands for."""
-    return catalog.document("models", path, _keys)
+    return catalog.document("models", path, keys_of)
 
 
-def _keys(content: dict[str, Any], place: str) -> dict[str, Any]:
+def keys_of(content: dict[str, Any], place: str) -> dict[str, Any]:
+    """Our keys of a model's document, which may be the config of a checkpoint. Raises
+    `InputError`."""
     if "model_type" in content:
         hugging_face = import_module("sim.model.hugging_face.document")
         return dict(hugging_face.document(content, place))

@@ -29,6 +29,7 @@ from sim.interface.cli.options import examples
 from sim.interface.cli.plan import plan
 from sim.interface.cli.replay import replay
 from sim.interface.cli.run import run
+from sim.interface.cli.serve import serve
 from sim.interface.cli.show import show
 from sim.interface.cli.sweep import sweep
 from sim.interface.cli.validate import validate
@@ -143,7 +144,7 @@ class _Group(click.Group):
 
 
 _COMMANDS = {
-    "Ask about a job": (run, explain, compare, plan, sweep, goodput, cost, workers),
+    "Ask about a job": (run, explain, compare, plan, sweep, goodput, cost, workers, serve),
     "See what there is": (list_, show, collective),
     "Begin with your own": (init, import_, capture),
     "Hold it against reality": (validate, measure, calibrate, replay),

@@ -204,14 +204,21 @@ def plan_table(plan: Plan) -> str:
     """
     import tomli_w
 
+    return tomli_w.dumps({"plan": plan_of(plan)})
+
+
+def plan_of(plan: Plan) -> dict[str, Any]:
+    """The same as plain values."""
     plan = replace(plan, axes={axis: size for axis, size in plan.axes.items() if size > 1})
     usual = Plan(global_batch=1)
-    said = {
-        one.name: value
-        for one in fields(Plan)
-        if (value := getattr(plan, one.name)) != getattr(usual, one.name)
-    }
-    return tomli_w.dumps({"plan": _plain(said)})
+    said: dict[str, Any] = _plain(
+        {
+            one.name: value
+            for one in fields(Plan)
+            if (value := getattr(plan, one.name)) != getattr(usual, one.name)
+        }
+    )
+    return said
 
 
 def _plain(value: Any) -> Any:

@@ -27,10 +27,16 @@ KINDS = {
 }
 
 
-def section(topology: Topology, busy: Mapping[str, float], table: Table, text: str) -> Section:
-    """The cluster, with the share of time for which its busiest link of each kind is busy."""
+def section(
+    topology: Topology, busy: Mapping[str, float] | None, table: Table, text: str
+) -> Section:
+    """The links' loads, below a drawing of the cluster where it is known how `busy` the busiest
+    link of each kind is (its share of the time)."""
+    rows = table if table.body else None
+    if busy is None:
+        return paged("Network", rows, name="network")
     drawn = Drawing(element(drawing.figure(topology, busy)))
-    return paged("Network", Sentence(text), drawn, table if table.body else None, name="network")
+    return paged("Network", Sentence(text), drawn, rows, name="network")
 
 
 def element(figure: Figure) -> str:

@@ -3,10 +3,12 @@
 Beyond the nodes of every document a page has charts to zoom, a drawing and sliders.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
+from bokeh.document import Document as BokehDocument
 from bokeh.embed import components
 from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -28,14 +30,7 @@ def html(
     library = Resources(mode="inline", components=["bokeh"])  # no widgets: the page has HTML's own
     figures = {chart.name: chart.figure for chart in charts(document)}
     script, places = components(figures, wrap_script=False)
-    # What is inside ours is escaped; StrictUndefined makes a typing error of a name an error.
-    templates = Environment(
-        loader=PackageLoader("sim.interface.page", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-    )
-    templates.filters["kind"] = lambda node: type(node).__name__
-    return templates.get_template("page.html").render(
+    return templates().get_template("page.html").render(
         document=document,
         subtitle=subtitle,
         numbers=numbers,
@@ -45,6 +40,33 @@ def html(
         script=script,
         places=places,
     )
+
+
+@cache
+def templates() -> Environment:
+    """The templates of pages, in which all text is escaped and an unknown name is an error."""
+    found = Environment(
+        loader=PackageLoader("sim.interface.page", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+    )
+    found.filters["kind"] = lambda node: type(node).__name__
+    return found
+
+
+def fragment(nodes: Iterable["PageNode"], places: Mapping[str, str] | None = None) -> str:
+    """Nodes as a piece of a page; `places` are the elements of their charts, by name."""
+    shown = templates().get_template("nodes.html").module.shown  # type: ignore[attr-defined]
+    return "".join(shown(node, places or {}) for node in nodes)
+
+
+def embedded(figures: Iterable[Any]) -> Mapping[str, Any]:
+    """Figures of one document as data for `Bokeh.embed.embed_items`."""
+    document = BokehDocument()
+    for figure in figures:
+        document.add_root(figure)
+    found: Mapping[str, Any] = document.to_json(deferred=False)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,14 @@ from bokeh.models import HoverTool, Range1d
 
 from sim.hardware.cluster.network import links_named
 from sim.interface.document import terminal
-from sim.interface.document.nodes import Section, Sentence, Table, document, warnings
+from sim.interface.document.nodes import (
+    Figures,
+    Section,
+    Sentence,
+    Table,
+    document,
+    warnings,
+)
 from sim.interface.page import inputs, network
 from sim.interface.page.figures import blank, through
 from sim.interface.page.page import Chart, html, paged
@@ -26,26 +33,30 @@ def page(outcome: Outcome, files: Sequence[str]) -> str:
     """All that an outcome knows."""
     numbers = outcome.to_dict()
     numbers["curve"] = finite([point._asdict() for point in _thinned(outcome.curve)])
-    figures, told = words.figures(outcome), warnings(outcome.warnings)
+    told = warnings(outcome.warnings)
     return html(
-        document(outcome.scenario, figures, *told, *_sections(outcome, files)),
+        document(outcome.scenario, headline(outcome), *told, *_sections(outcome, files)),
         subtitle=words.title(outcome),
         numbers=numbers,
     )
 
 
-def _sections(outcome: Outcome, files: Sequence[str]) -> Iterator[Section]:
+def headline(outcome: Outcome) -> Figures:
+    """The key figures."""
+    return words.figures(outcome)
+
+
+def drawn(outcome: Outcome, *, whole: bool = True) -> Iterator[Section]:
+    """What is drawn of a run: its timeline, what it learns, its links; the cluster only on a
+    `whole` page, since it takes longest."""
     excerpt = outcome.excerpt
-    yield words.breakdown(outcome)
-    yield from filter(None, (words.step(outcome), words.staleness(outcome)))
     if excerpt.end > 0.0:
         along = through(excerpt.end / time_unit(excerpt.end)[0])
         rows = Sentence(f"A row for each worker; shown is {outcome.excerpt_name}.")
-        drawn = chart(excerpt, along, of=outcome.scenario)
-        yield paged("Timeline", rows, drawn, name="timeline")
+        timeline = chart(excerpt, along, of=outcome.scenario)
+        yield paged("Timeline", rows, timeline, name="timeline")
     if (learnt := words.learning(outcome)) and outcome.curve:
         yield paged(learnt.title, _learning(outcome), *learnt.nodes, name="learning")
-    yield from filter(None, [words.memory(outcome)])
     if outcome.topology is not None:
         text = (
             "Cables have the colour of the busiest link of their kind: the share of the run for "
@@ -53,7 +64,15 @@ def _sections(outcome: Outcome, files: Sequence[str]) -> Iterator[Section]:
         )
         (links,) = words.links(outcome).nodes
         assert isinstance(links, Table)
-        yield network.section(outcome.topology, _busiest(outcome), links, text)
+        busy = _busiest(outcome) if whole else None
+        yield network.section(outcome.topology, busy, links, text)
+
+
+def _sections(outcome: Outcome, files: Sequence[str]) -> Iterator[Section]:
+    yield words.breakdown(outcome)
+    yield from filter(None, (words.step(outcome), words.staleness(outcome)))
+    yield from drawn(outcome)
+    yield from filter(None, [words.memory(outcome)])
     given = [] if outcome.topology is None else [terminal.text(topology.view(outcome.topology))]
     yield inputs.shown(outcome.inputs, files, given)
 

@@ -39,14 +39,14 @@ def page(result: Result, files: Sequence[str]) -> str:
     columns, why = _what_if(result)
     sections = _sections(result, files, columns, why)
     return html(
-        document(result.scenario, _figures(result), *warnings(result.remarks), *sections),
+        document(result.scenario, headline(result), *warnings(result.remarks), *sections),
         subtitle=f"One predicted training step on {several(result.ranks, 'GPU')}",
         numbers=result.to_dict(),
         columns=asdict(columns) if columns else None,
     )
 
 
-def _figures(result: Result) -> Figures:
+def headline(result: Result) -> Figures:
     """The headline of the step, and the memory of the fullest GPU."""
     fits = "fits" if result.fits else "does not fit"
     memory = Figure(
@@ -57,29 +57,38 @@ def _figures(result: Result) -> Figures:
     return Figures((*words.figures(result).figures, memory))
 
 
-def _sections(
-    result: Result, files: Sequence[str], columns: WhatIf | None, why: str
-) -> Iterator[Section]:
+def drawn(result: Result, *, whole: bool = True) -> Iterator[Section]:
+    """What is drawn of a step: its timeline, its memory over time, its links; the cluster only on
+    a `whole` page, since it takes longest."""
     along = through(result.timeline.end / time_unit(result.timeline.end)[0])
-    yield words.breakdown(result)
-    if stages := words.stages(result):
-        yield stages
     yield paged(
         "Timeline",
         Sentence("The blank parts of a row are its bubble. Memory below moves along."),
         chart(result.timeline, along, of=result.scenario),
         name="timeline",
     )
-    line, parts = words.memory(result).nodes
-    curves = memory.charts(result, along) if result.memory_curves else ()
-    yield paged("Memory over time", line, *curves, parts, name="memory")
+    if result.memory_curves:
+        yield paged("Memory over time", *memory.charts(result, along), name="memory-over-time")
     if result.setup is not None:
         text = (
             "Cables have the colour of the busiest link of their kind: the share of the step for "
             "which its bytes take all of its bandwidth."
         )
         topology, loads = result.setup.machine.topology, result.links
-        yield network.section(topology, busiest(loads), network.table(loads), text)
+        shares = busiest(loads) if whole else None
+        yield network.section(topology, shares, network.table(loads), text)
+
+
+def _sections(
+    result: Result, files: Sequence[str], columns: WhatIf | None, why: str
+) -> Iterator[Section]:
+    yield words.breakdown(result)
+    if stages := words.stages(result):
+        yield stages
+    for section in drawn(result):
+        yield section
+        if section.name == "timeline":
+            yield words.memory(result)
     yield _evidence(result)
     yield _questions(columns, why)
     yield inputs.shown(result.inputs, files, list(_given(result)))

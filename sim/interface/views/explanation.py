@@ -22,14 +22,15 @@ def view(answer: Explanation) -> Document:
         f"{result.scenario} on {several(result.ranks, 'GPU')}: "
         f"{human_seconds(result.step_time_expected)} a step; the tables explain the simulated "
         f"{human_seconds(result.step_time)}",
-        _limits(answer.limits),
+        limited(answer.limits),
         _kernels(result, answer.kernels),
         _lines(result, answer.lines) if answer.lines else _changes(result, answer.changes),
         _fullest(moment) if moment else None,
     )
 
 
-def _limits(limits: Limits) -> Section:
+def limited(limits: Limits) -> Section:
+    """What each resource would save if it were faster."""
     step = limits.step_time
     rows = [
         (limit.resource, _gain(limit.halved, step), _gain(limit.free, step))

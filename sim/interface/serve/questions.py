@@ -1,0 +1,250 @@
+"""The questions of the page: each is given a state and gives plain data for the browser."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields, replace
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+from sim import kind
+from sim.analysis.comparison.compare import compare as compared
+from sim.analysis.explanation.limits import limits as limits_of
+from sim.analysis.reliability.goodput import goodput
+from sim.analysis.search.plan import plan as planned
+from sim.config import limit
+from sim.config.errors import InputError
+from sim.interface.document import answers
+from sim.interface.document.nodes import Figure, Figures, Picture, Section
+from sim.interface.frameworks.jobs import emitted, plan_of
+from sim.interface.frameworks.names import NAMES
+from sim.interface.page import report
+from sim.interface.page.page import Chart, embedded, fragment
+from sim.interface.serve.controls import SLIDERS, Group, groups
+from sim.interface.serve.proposals import Proposal, of_remedies, proposals
+from sim.interface.serve.states import State, toml
+from sim.interface.views.explanation import limited
+from sim.parallel.plan import Plan
+from sim.results.answer import JobAnswer
+from sim.scenario.machine import load_model, load_stack, load_topology
+from sim.scenario.scenario import BaseScenario
+
+PATIENCE = 60.0  # s, above which a page does not ask; `sim run` does
+_MOST_MENDS, _MOST_TRIED = 4, 6  # proposals, values of a control that are tried
+_KEPT = 16  # answers of states that were asked for last
+
+Data = dict[str, Any]
+
+
+class Questions:
+    """What the page asks of its states, with the last answers kept."""
+
+    def __init__(self) -> None:
+        self._answers: dict[State, JobAnswer] = {}
+        self._stops: dict[str, dict[str, tuple[str, ...]]] = {}
+
+    def answer(self, state: State, last: str = "") -> Data:
+        """Key figures, the document, the controls; of an impossible state its fault and what would
+        mend it. `last` is the setting that was changed last."""
+        known: Data = {"command": state.command}
+        try:
+            scenario = state.scenario()
+            known["groups"] = [asdict(group) for group in self.groups(state, scenario)]
+            answer = self.played(state, scenario)
+        except InputError as error:
+            mends = proposals(error, dict(state.settings), last) or self._neighbours(
+                state, f"{error.what} {error.remedy}", known.get("groups", ()), last
+            )
+            return known | {"fault": str(error), "proposals": [asdict(one) for one in mends]}
+        seen = answers.document(answer)
+        page = import_module(answer.report) if answer.report else None
+        figures = page.headline(answer) if page else _figures(seen.nodes)
+        rest = [node for node in seen.nodes if not isinstance(node, Figures | Picture)]
+        mends = of_remedies(answer.get("remedies") or ())
+        return known | {
+            "title": seen.title,
+            "says": answers.line(answer),
+            "figures": [_figure(one, answer) for one in figures.figures],
+            "html": fragment(rest),
+            "misfit": answer.misfit,
+            "proposals": [asdict(one) for one in mends],
+        }
+
+    def groups(self, state: State, scenario: BaseScenario) -> list[Group]:
+        """The controls of a state; sliders keep the stops of its base, so that none moves by
+        itself."""
+        name = state.base.name
+        if name not in self._stops:
+            first = scenario if not state.settings else State(state.base).scenario()
+            own = [one for group in groups(first) for one in group.controls]
+            self._stops[name] = {one.key: one.choices for one in own if one.form in SLIDERS}
+        stops = self._stops[name]
+        return [
+            replace(group, controls=tuple(
+                replace(one, choices=stops.get(one.key, one.choices)) for one in group.controls))
+            for group in groups(scenario)
+        ]  # fmt: skip
+
+    def played(self, state: State, scenario: BaseScenario | None = None) -> JobAnswer:
+        """The answer of a state. Raises `InputError`."""
+        if state not in self._answers:
+            limit.allow(PATIENCE)
+            found = kind.answer(kind.set_up(scenario or state.scenario()))
+            self._answers[state] = found
+            while len(self._answers) > _KEPT:
+                self._answers.pop(next(iter(self._answers)))
+        return self._answers[state]
+
+    def _neighbours(
+        self, state: State, told: str, shown: Iterable[Data], last: str
+    ) -> tuple[Proposal, ...]:
+        """Values beside those of the controls that an error tells of with which the job can run."""
+        words = set(re.findall(r"[a-z_]+", told))
+        own = [one for group in shown for one in group["controls"] if one["form"] != "slow"]
+        named = [one for one in own if one["key"].rpartition(".")[2] in words]
+        named += [one for one in own if one["key"] == last and one not in named]
+        found = (
+            Proposal(label=f"{one['label']}: {value}", settings={one["key"]: value})
+            for one in named
+            for value in _nearest(one)
+            if _runs(state.with_settings({one["key"]: value}))
+        )
+        return tuple(islice(found, _MOST_MENDS))
+
+    def charts(self, state: State) -> Data:
+        """The drawings of a state's answer, for Bokeh to embed."""
+        answer = self.played(state)
+        page = import_module(answer.report) if answer.report else None
+        sections: list[Section] = list(page.drawn(answer, whole=False)) if page else []
+        charts = [node for part in sections for node in part.nodes if isinstance(node, Chart)]
+        places = {chart.name: f'<div id="figure-{chart.name}"></div>' for chart in charts}
+        data: Data = {"html": fragment(sections, places)}
+        if charts:
+            roots = {chart.figure.id: f"figure-{chart.name}" for chart in charts}
+            data["item"] = {"docid": "charts", "roots": roots, "root_ids": [*roots]}
+            data["documents"] = {"charts": embedded([chart.figure for chart in charts])}
+        return data
+
+    def compared(self, states: Mapping[str, State]) -> Data:
+        """States side by side, against the first."""
+        answer = compared({name: self.played(state) for name, state in states.items()})
+        seen = answers.document(answer)
+        return {"html": fragment(one for one in seen.nodes if not isinstance(one, Picture))}
+
+    def exported(self, state: State, form: str) -> tuple[str, str]:
+        """The name and text of a file: "toml", "py", "html", or for a framework. Raises
+        `InputError`."""
+        if form == "toml":
+            return "scenario.toml", state.toml
+        if form == "py":
+            return "question.py", state.python
+        answer = self.played(state)
+        if form == "html":
+            return "report.html", report.html(answer)
+        setup = kind.planned(kind.set_up(state.scenario()))
+        job = setup.job
+        text, unsaid = emitted(form, job.model, job.plan, setup.model)
+        notes = "".join(f"# {form} is not told {one}\n" for one in unsaid)
+        return f"{form}.txt", notes + text + "\n"
+
+
+FORMS = ("toml", "py", "html", *NAMES)
+
+
+def _nearest(control: Data) -> list[str]:
+    """The choices next to a control's value."""
+    choices, value = [one for one in control["choices"] if one], control["value"]
+    place = choices.index(value) if value in choices else 0
+    near = sorted(range(len(choices)), key=lambda number: abs(number - place))
+    return [choices[number] for number in near if choices[number] != value][:_MOST_TRIED]
+
+
+def _runs(state: State) -> bool:
+    try:
+        kind.set_up(state.scenario(), brief=True)
+    except InputError:
+        return False
+    return True
+
+
+def _figure(figure: Figure, answer: JobAnswer) -> Data:
+    """A key figure, with its number where the answer has it."""
+    value: Any = answer
+    for part in figure.key.split(".") if figure.key else ():
+        value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
+    number = value if figure.key and isinstance(value, int | float) else None
+    room = answer.get("capacity") if figure.key == "memory_per_gpu.total" else None
+    return {"title": figure.title, "shown": figure.shown, "note": figure.note, "key": figure.key,
+            "value": number, "share": number / room if number and room else None}  # fmt: skip
+
+
+def _figures(nodes: Iterable[Any]) -> Figures:
+    return next((node for node in nodes if isinstance(node, Figures)), Figures(()))
+
+
+# --- Questions that take longer, each in a process of its own -------------------------------------
+
+
+def limiting(document: Data) -> Data:
+    """What limits a step, and the cluster with its loads."""
+    setup = kind.set_up(kind.described(document))
+    return {"html": fragment([limited(limits_of(setup))])}
+
+
+def failing(document: Data) -> Data:
+    """A month with failures and checkpoints."""
+    answer = goodput(kind.described(document))
+    seen = answers.document(answer)
+    nodes = [node for node in seen.nodes if not isinstance(node, Picture)]
+    return {"html": fragment([Section(seen.title, tuple(nodes), "failures")])}
+
+
+def searching(document: Data) -> Data:
+    """The best layouts of a state's job, each with the settings that make it of this one."""
+    scenario = kind.described(document)
+    setup = kind.planned(kind.set_up(scenario))
+    own: Any = scenario
+    found = planned(
+        load_model(scenario),
+        load_topology(scenario),
+        global_batch=setup.job.plan.global_batch,
+        gpus=setup.machine.topology.gpus,
+        stack=load_stack(scenario, scenario.stack),
+        precision=setup.job.plan.precision,
+    )
+    rows = [
+        {
+            "layout": str(found.scenario(layout).name),
+            "step": layout.step_time,
+            "memory": layout.memory,
+            "settings": changes(own.plan, layout.plan),
+        }
+        for layout in found.best
+    ]
+    now = kind.answer(setup)
+    return {"rows": rows, "now": now.get("step_time"), "stopped": found.stopped,
+            "evaluated": found.evaluated}  # fmt: skip
+
+
+def changes(own: Plan, other: Plan) -> dict[str, str]:
+    """The settings that make the one plan the other; the whole plan where one of its keys cannot
+    be taken back."""
+    usual = Plan(global_batch=1)
+    said = plan_of(other)
+    lost = [one.name for one in fields(Plan) if getattr(own, one.name) != getattr(usual, one.name)
+            and one.name not in said and getattr(usual, one.name) is None]  # fmt: skip
+    if own.dp is None:
+        said.pop("dp", None)
+    if lost:
+        return {"plan": toml(said)}
+    keys = [one.name for one in fields(Plan) if getattr(own, one.name) != getattr(other, one.name)]
+    back = {key: getattr(usual, key) for key in keys if key not in said}
+    return {f"plan.{key}": toml(value) for key, value in {**back, **said}.items()
+            if key in keys and value is not None}  # fmt: skip
+
+
+SLOW: Mapping[str, Callable[[Data], Data]] = {
+    "limits": limiting,
+    "failures": failing,
+    "layouts": searching,
+}

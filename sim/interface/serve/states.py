@@ -1,0 +1,180 @@
+"""A state of the page: a scenario that the page begins with, and the settings that change it."""
+
+import json
+import shlex
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sim import kind
+from sim.config import catalog, gate, reads
+from sim.config.errors import InputError
+from sim.interface.serve.proposals import of_remedies
+from sim.model import reading
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import flat, setting
+
+_FOLDERS = ("models", "topologies", "scenarios")
+_CLUSTER, _GPUS, _BATCH = "dgx-h100-ndr", 64, 256  # of a model alone
+_MOST, _LONGEST = 200, 200_000  # settings of a state, characters of one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Base:
+    """What a page begins with: a name of `sim list`, or a file or document that was named when the
+    server was started. `settings` are those of the command."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    document: Mapping[str, Any] | None = None
+    words: tuple[str, ...] = ()  # of `sim run` for the same
+
+    def written(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The document with settings applied. Raises `InputError`."""
+        given = self.name if self.document is None else self.document
+        return kind.document(given, {**self.settings, **settings})
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A base, and settings as the page has them: texts that `--set` takes."""
+
+    base: Base
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values that the texts stand for."""
+        return dict(setting(f"{key}={text}") for key, text in self.settings)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document of a scenario's file that asks the same. Raises `InputError`."""
+        return self.base.written(self.values)
+
+    def scenario(self) -> BaseScenario:
+        """The scenario. Raises `InputError`."""
+        return kind.described(self.document, (), self.base.name)
+
+    def with_settings(self, settings: Mapping[str, str]) -> "State":
+        """The state with further settings."""
+        return State(self.base, tuple({**dict(self.settings), **settings}.items()))
+
+    @property
+    def command(self) -> str:
+        """The command that asks the same."""
+        words = self.base.words or ("sim", "run", self.base.name)
+        given = (f"{key}={value}" for key, value in self.settings)
+        return shlex.join([*words, *(word for text in given for word in ("--set", text))])
+
+    @property
+    def toml(self) -> str:
+        """A scenario's file that asks the same. Raises `InputError`."""
+        import tomli_w
+
+        return f"# Written by `sim serve`, from:\n# {self.command}\n{tomli_w.dumps(self.document)}"
+
+    @property
+    def python(self) -> str:
+        """Lines of Python that ask the same. Raises `InputError`."""
+        if self.base.document is None:
+            settings = {**self.base.settings, **self.values}
+            asked = f"sim.load({self.base.name!r}, {settings!r})"
+        else:
+            asked = f"described({self.document!r})"
+        imports = "import sim\n" + "from sim.kind import described\n" * bool(self.base.document)
+        return f"{imports}\nscenario = {asked}\nresult = sim.run(scenario)\nprint(result)\n"
+
+
+class Bases:
+    """The scenarios that states of a page may begin with, and the files that these may read."""
+
+    def __init__(self, first: Base) -> None:
+        self.first = first
+        self._bases = {first.name: first}
+        with reads.recorded() as seen:
+            kind.set_up(State(first).scenario())
+        named = [reads.path_of(name) for look, name in seen if look == "content"]
+        roots = [root / folder for root in catalog.roots() for folder in _FOLDERS]
+        self.places = [*roots, reads.packaged_root() / "measurements", *named]
+
+    @property
+    def names(self) -> list[str]:
+        """The first, then every scenario of `sim list`."""
+        return list(dict.fromkeys([self.first.name, *catalog.names("scenarios")]))
+
+    def state(self, asked: Mapping[str, Any]) -> State:
+        """The state that a page asks for. Raises `InputError` for one that is no state."""
+        name, settings = asked.get("base") or self.first.name, asked.get("settings") or {}
+        if not isinstance(settings, dict) or not all(
+            isinstance(text, str) and len(text) < _LONGEST
+            for pair in settings.items() for text in pair
+        ) or len(settings) > _MOST:  # fmt: skip
+            raise InputError("state", "settings are no texts", "open the page anew")
+        if name not in self.names:
+            raise InputError("scenario", f"no scenario named {name!r}", "choose one of the list")
+        base = self._bases.setdefault(name, Base(name=name))
+        return State(base, tuple(settings.items()))
+
+
+def base_of(scenario: str, settings: Mapping[str, Any]) -> Base:
+    """The base of a SCENARIO of the command. Raises `InputError`."""
+    words = ("sim", "run", scenario, *(w for k, v in settings.items() for w in ("--set", f"{k}={v}")))
+    return Base(name=scenario, settings=settings, words=words)
+
+
+def base_of_job(job: Mapping[str, Any], settings: Mapping[str, Any]) -> Base:
+    """The base of a model without a scenario: the plainest layout on a cluster, changed as its
+    remedy says if it does not fit into memory. Raises `InputError`."""
+    path = Path(str(job["model"]))
+    title = path.resolve().parent.name if path.name == "config.json" else path.stem
+    cluster = {"topology": _CLUSTER, "gpus": _GPUS} if "topology" not in job else {}
+    document = {"name": title, **cluster, **job, "plan": {"global_batch": _BATCH}}
+    answer = kind.answer(kind.set_up(kind.described(dict(document), settings)))
+    mended = next(iter(of_remedies(answer.get("remedies") or ())), None)
+    if mended is not None:
+        given = {key: setting(f"{key}={text}")[1] for key, text in mended.settings.items()}
+        document = kind.document(document, given)
+    words = ("sim", "run", *(word for key, value in {**cluster, **job}.items()
+                             for word in (f"--{key}", str(value))))  # fmt: skip
+    words += tuple(w for key, value in flat({"plan": document["plan"]})
+                   for w in ("--set", f"{key}={value}"))  # fmt: skip
+    return Base(name=title, settings=settings, document=document, words=words)
+
+
+def toml(value: Any) -> str:
+    """A value as `--set` takes it.
+
+    >>> toml({"tp": 8, "offload": {"overlap": True}, "layers": [1, 2], "name": "a"})
+    '{tp = 8, offload = {overlap = true}, layers = [1, 2], name = "a"}'
+    """
+    if isinstance(value, Mapping):
+        said = (f"{_key(key)} = {toml(own)}" for key, own in value.items() if own is not None)
+        return "{" + ", ".join(said) + "}"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() else json.dumps(key)
+
+
+def model_of(written: str) -> str:
+    """The setting of a model: the content of a config.json or of a file of models/, as a table.
+    Raises `InputError`."""
+    where = "the model's text"
+    try:
+        found = json.loads(written) if written.lstrip()[:1] == "{" else tomllib.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise InputError(where, f"is neither JSON nor TOML ({error})", "paste it whole") from None
+    if not isinstance(found, dict):
+        raise InputError(where, "is no object", "paste the whole config.json")
+    gate.refuse_unsound(found, where)
+    keys = reading.keys_of(found, f"{where}, config.json")
+    reading.model_of(dict(keys), where)
+    return toml(keys)
