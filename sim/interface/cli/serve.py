@@ -19,13 +19,13 @@ from sim.interface.cli import options
 @click.argument("scenario", required=False)
 @options.of_job
 @options.SETTINGS
-@click.option("--port", type=options.Count(0, 65535), default=0, help="Port; any free one by default.")
+@click.option("--port", type=options.Count(0, 65535), help="Port; any free one by default.")
 @click.option("--open/--no-open", "opened", default=True, help="Open the page in the browser.")
 def serve(
     scenario: str | None,
     named: Mapping[str, Any],
     settings: tuple[str, ...],
-    port: int,
+    port: int | None,
     opened: bool,
 ) -> None:
     """Open a page that answers every change of SCENARIO at once.
@@ -39,7 +39,7 @@ def serve(
     from sim.interface.serve.server import Server
     from sim.interface.serve.server import serve as served
 
-    server = Server(_base(scenario, named, settings), port)
+    server = Server(_base(scenario, named, settings), port or 0)
     click.echo(server.address)
     click.echo("Ctrl-C ends the page.", err=True)
     if opened:

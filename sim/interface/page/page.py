@@ -14,7 +14,7 @@ from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sim.analysis.explanation.what_if import Knob
-from sim.interface.document.nodes import Document, Section
+from sim.interface.document.nodes import Document, Section, Table, figure_columns
 
 
 def html(
@@ -30,15 +30,19 @@ def html(
     library = Resources(mode="inline", components=["bokeh"])  # no widgets: the page has HTML's own
     figures = {chart.name: chart.figure for chart in charts(document)}
     script, places = components(figures, wrap_script=False)
-    return templates().get_template("page.html").render(
-        document=document,
-        subtitle=subtitle,
-        numbers=numbers,
-        columns=columns,
-        command=command,
-        library="\n".join(library.js_raw),
-        script=script,
-        places=places,
+    return (
+        templates()
+        .get_template("page.html")
+        .render(
+            document=document,
+            subtitle=subtitle,
+            numbers=numbers,
+            columns=columns,
+            command=command,
+            library="\n".join(library.js_raw),
+            script=script,
+            places=places,
+        )
     )
 
 
@@ -51,7 +55,14 @@ def templates() -> Environment:
         undefined=StrictUndefined,
     )
     found.filters["kind"] = lambda node: type(node).__name__
+    found.filters["right"] = _right
     return found
+
+
+def _right(table: Table) -> list[bool]:
+    """For each column whether it is set to the right."""
+    columns = figure_columns([row for row, _, _ in table.body])
+    return [*columns, *[False] * (max(map(len, table.rows), default=0) - len(columns))]
 
 
 def fragment(nodes: Iterable["PageNode"], places: Mapping[str, str] | None = None) -> str:

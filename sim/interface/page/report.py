@@ -1,8 +1,8 @@
 """An answer as a file: a page to look around in, a document for a paper, its rows, its numbers."""
 
+import html as texts
 import json
 from collections.abc import Callable
-from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,11 @@ def write(answer: Answer, path: Path) -> None:
         part.write_text(text, encoding="utf-8")
 
 
-def _html(answer: Answer) -> str:
+def html(answer: Answer) -> str:
+    """The page of an answer; it shows the files read within the `recorded` block around it."""
     if answer.report:
         return str(import_module(answer.report).page(answer, reads.so_far()))
-    title = escape(answers.line(answer))
+    title = texts.escape(answers.line(answer))
     head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>'
     return f"{head}\n<body>{answers.html(answer)}</body></html>\n"
 
@@ -45,7 +46,7 @@ def _csv(answer: Answer) -> str:
 
 
 _FORMS: dict[str, Callable[[Any], str]] = {
-    ".html": _html,
+    ".html": html,
     ".md": lambda answer: markdown(answers.document(answer)),
     ".tex": lambda answer: latex(answers.document(answer)),
     ".txt": lambda answer: f"{answer}\n",

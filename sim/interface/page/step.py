@@ -85,9 +85,9 @@ def _sections(
     yield words.breakdown(result)
     if stages := words.stages(result):
         yield stages
-    for section in drawn(result):
-        yield section
-        if section.name == "timeline":
+    for part in drawn(result):
+        yield part
+        if part.name == "timeline":
             yield words.memory(result)
     yield _evidence(result)
     yield _questions(columns, why)

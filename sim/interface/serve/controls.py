@@ -6,7 +6,7 @@ the dataclasses that validate files, so that a new field has a control without a
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from math import log2
@@ -184,7 +184,7 @@ def _fields(table: str, thing: Any, hint: Any = None) -> Iterator[Control]:
     tagged = next(iter(_marks(hint, Tagged)), None)
     for one in fields(thing):
         key, value = f"{table}.{one.name}", getattr(thing, one.name)
-        own = _hints(type(thing))[one.name]
+        own = _hints(thing.__class__)[one.name]
         if not one.init or key in _UNOFFERED:
             continue
         if tagged is not None and one.name == tagged.tag:
@@ -198,29 +198,29 @@ def _fields(table: str, thing: Any, hint: Any = None) -> Iterator[Control]:
 
 def _control(key: str, hint: Any, value: Any) -> Control | None:
     """The control of a key by the annotation of its field; None for what is no plain value."""
-    known = {"key": key, "label": _label(key), "hint": _HINTS.get(key, "")}
+    control = partial(Control, key=key, label=_label(key), hint=_HINTS.get(key, ""))
     names = _NAMES.get(key)
     if names is not None:
         given = value if isinstance(value, str) else ""
         choices = names() if given in names() else (given, *names())
-        return Control(**known, form="choice", value=given, choices=choices)
+        return control(form="choice", value=given, choices=choices)
     if unit := next(iter(_marks(hint, Unit)), None):
         text = "" if value is None else _quantity(value, unit.symbol)
-        return Control(**known, form="text", value=text, choices=_factors(value, unit.symbol))
+        return control(form="text", value=text, choices=_factors(value, unit.symbol))
     kinds = [kind for kind in _plain(hint) if kind is not NoneType]
     optional = NoneType in _plain(hint)
     if not kinds or isinstance(value, tuple | Mapping) or is_dataclass(value):
         return None
     if all(not isinstance(kind, type) for kind in kinds):
         choices = ("",) * optional + tuple(map(_text, kinds))
-        return Control(**known, form="choice", value=_text(value), choices=choices)
+        return control(form="choice", value=_text(value), choices=choices)
     if kinds == [bool]:
-        if optional:
-            return Control(**known, form="choice", value=_text(value), choices=("", "true", "false"))
-        return Control(**known, form="switch", value=_text(value), choices=("true", "false"))
+        words = ("",) * optional + ("true", "false")
+        form: Form = "choice" if optional else "switch"
+        return control(form=form, value=_text(value), choices=words)
     if set(kinds) <= {int, float}:
-        return Control(**known, form="number", value=_text(value), choices=_steps(hint, value))
-    return Control(**known, form="text", value=_text(value))
+        return control(form="number", value=_text(value), choices=_steps(hint, value))
+    return control(form="text", value=_text(value))
 
 
 def _label(key: str) -> str:
@@ -235,7 +235,7 @@ def _text(value: Any) -> str:
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
+def _hints(kind: Hashable) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 

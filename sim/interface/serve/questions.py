@@ -15,11 +15,12 @@ from sim.analysis.search.plan import plan as planned
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.interface.document import answers
-from sim.interface.document.nodes import Figure, Figures, Picture, Section
+from sim.interface.document.nodes import Document, Figure, Figures, Picture, Section
 from sim.interface.frameworks.jobs import emitted, plan_of
 from sim.interface.frameworks.names import NAMES
 from sim.interface.page import report
-from sim.interface.page.page import Chart, embedded, fragment
+from sim.interface.page.page import charts as charts_of
+from sim.interface.page.page import embedded, fragment
 from sim.interface.serve.controls import SLIDERS, Group, groups
 from sim.interface.serve.proposals import Proposal, of_remedies, proposals
 from sim.interface.serve.states import State, toml
@@ -116,7 +117,7 @@ class Questions:
         answer = self.played(state)
         page = import_module(answer.report) if answer.report else None
         sections: list[Section] = list(page.drawn(answer, whole=False)) if page else []
-        charts = [node for part in sections for node in part.nodes if isinstance(node, Chart)]
+        charts = list(charts_of(Document("", (*sections,))))
         places = {chart.name: f'<div id="figure-{chart.name}"></div>' for chart in charts}
         data: Data = {"html": fragment(sections, places)}
         if charts:

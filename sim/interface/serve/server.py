@@ -33,18 +33,30 @@ _POLICY = (  # Bokeh compiles its hover texts
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors http://127.0.0.1:* http://localhost:*"
 )
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 
 class Server:
-    """The page of one base at `address`; `start` and `close` belong to the loop that runs it."""
+    """The page of one base at `address`; `start` and `close` belong to the loop that runs it.
+    Raises `InputError` for a base that cannot be set up, or a port that is taken."""
 
     def __init__(self, base: Base, port: int = 0) -> None:
         self.bases = Bases(base)
         self.token = secrets.token_urlsafe(24)
         self.questions, self.background = Questions(), Background()
         self.thread = ThreadPoolExecutor(1, "answers")
-        self._sockets = bind_sockets(port, HOST)
+        try:
+            self._sockets = bind_sockets(port, HOST)
+        except OSError as error:
+            fault = f"{port} cannot be listened to ({error.strerror})"
+            raise InputError("--port", fault, "leave it out for a free one") from None
         self.port = self._sockets[0].getsockname()[1]
         self._server: HTTPServer | None = None
 
@@ -63,8 +75,12 @@ class Server:
             (r"/([^/]*)/stop/([a-z]+)", _Stop, given),
             (r"/([^/]*)/export/([a-z-]+)", _Export, given),
         ]
-        application = Application(routes, default_handler_class=_Nothing,
-                                  default_handler_args=given, log_function=lambda handler: None)  # fmt: skip
+        application = Application(
+            routes,
+            default_handler_class=_Nothing,
+            default_handler_args=given,
+            log_function=lambda handler: None,
+        )
         self._server = HTTPServer(application, max_body_size=_LARGEST)
         self._server.add_sockets(self._sockets)
         self.thread.submit(self.asked, self._warm)
@@ -113,9 +129,7 @@ class _Asked(RequestHandler):
             raise HTTPError(415, reason="no JSON")
 
     def set_default_headers(self) -> None:
-        for name, value in (("Content-Security-Policy", _POLICY), ("Cache-Control", "no-store"),
-                            ("Referrer-Policy", "no-referrer"), ("X-Content-Type-Options", "nosniff"),
-                            ("Cross-Origin-Resource-Policy", "same-origin")):  # fmt: skip
+        for name, value in _HEADERS.items():
             self.set_header(name, value)
         self.clear_header("Server")
 

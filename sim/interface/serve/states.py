@@ -5,6 +5,7 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,7 @@ class State:
     def command(self) -> str:
         """The command that asks the same."""
         words = self.base.words or ("sim", "run", self.base.name)
-        given = (f"{key}={value}" for key, value in self.settings)
-        return shlex.join([*words, *(word for text in given for word in ("--set", text))])
+        return shlex.join((*words, *_options(dict(self.settings))))
 
     @property
     def toml(self) -> str:
@@ -108,10 +108,7 @@ class Bases:
     def state(self, asked: Mapping[str, Any]) -> State:
         """The state that a page asks for. Raises `InputError` for one that is no state."""
         name, settings = asked.get("base") or self.first.name, asked.get("settings") or {}
-        if not isinstance(settings, dict) or not all(
-            isinstance(text, str) and len(text) < _LONGEST
-            for pair in settings.items() for text in pair
-        ) or len(settings) > _MOST:  # fmt: skip
+        if not _sound(settings):
             raise InputError("state", "settings are no texts", "open the page anew")
         if name not in self.names:
             raise InputError("scenario", f"no scenario named {name!r}", "choose one of the list")
@@ -119,10 +116,26 @@ class Bases:
         return State(base, tuple(settings.items()))
 
 
+def _sound(settings: Any) -> bool:
+    """Whether settings are texts by texts, and no more of them than people give."""
+    return (
+        isinstance(settings, dict)
+        and len(settings) <= _MOST
+        and all(isinstance(text, str) and len(text) < _LONGEST
+                for pair in settings.items() for text in pair)
+    )  # fmt: skip
+
+
 def base_of(scenario: str, settings: Mapping[str, Any]) -> Base:
     """The base of a SCENARIO of the command. Raises `InputError`."""
-    words = ("sim", "run", scenario, *(w for k, v in settings.items() for w in ("--set", f"{k}={v}")))
+    words = ("sim", "run", scenario, *_options(settings))
     return Base(name=scenario, settings=settings, words=words)
+
+
+def _options(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    pairs = ((key, str(value) if isinstance(value, str) else toml(value))
+             for key, value in settings.items())  # fmt: skip
+    return tuple(word for key, text in pairs for word in ("--set", f"{key}={text}"))
 
 
 def base_of_job(job: Mapping[str, Any], settings: Mapping[str, Any]) -> Base:
@@ -137,10 +150,9 @@ def base_of_job(job: Mapping[str, Any], settings: Mapping[str, Any]) -> Base:
     if mended is not None:
         given = {key: setting(f"{key}={text}")[1] for key, text in mended.settings.items()}
         document = kind.document(document, given)
-    words = ("sim", "run", *(word for key, value in {**cluster, **job}.items()
-                             for word in (f"--{key}", str(value))))  # fmt: skip
-    words += tuple(w for key, value in flat({"plan": document["plan"]})
-                   for w in ("--set", f"{key}={value}"))  # fmt: skip
+    named = ((f"--{key}", str(value)) for key, value in {**cluster, **job}.items())
+    given = {**dict(flat({"plan": document["plan"]})), **settings}
+    words = ("sim", "run", *chain.from_iterable(named), *_options(given))
     return Base(name=title, settings=settings, document=document, words=words)
 
 

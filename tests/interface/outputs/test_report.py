@@ -1,7 +1,6 @@
 """The report as its readers use it, in a real browser where there is one."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +15,9 @@ from sim.interface.cli.main import main
 from sim.interface.page import report
 from sim.jobs.recorded.file import write
 from sim.results.formatting import count, large, percent
+from tests.interface.browser import chromium
 from tests.jobs.recorded.test_play import LAUNCH, REDUCE, recorded
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-QUIET = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 AXES = "Bokeh.documents.flatMap(doc => doc.roots()).flatMap(root => root.below)"
 SHARED = ("ps-ssp", "--set", "sharing.steps=30")
 
@@ -45,13 +38,8 @@ def written(folder: Path, *arguments: str) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    play = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with play.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+    with chromium() as running:
         yield running
-        running.close()
 
 
 class Opened:

@@ -1,0 +1,233 @@
+"""The server refuses what does not come from its page, and answers what `sim run` answers."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from sim import kind
+from sim.config import reads
+from sim.config.errors import InputError
+from sim.interface.cli.main import main
+from sim.interface.serve.controls import groups
+from sim.interface.serve.questions import Questions
+from sim.interface.serve.server import Server
+from sim.interface.serve.states import Bases, State, base_of, base_of_job, model_of
+
+QWEN = (
+    '{"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944,'
+    ' "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,'
+    ' "vocab_size": 152064, "max_position_embeddings": 4096, "tie_word_embeddings": false}'
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running(Server(base_of("gpt3-175b-megatron", {}))) as made:
+        yield made
+
+
+class running:  # noqa: N801
+    """A server in a thread with a loop of its own."""
+
+    def __init__(self, made: Server) -> None:
+        self.made, self.loop = made, asyncio.new_event_loop()
+
+    def __enter__(self) -> Server:
+        ready = threading.Event()
+
+        def run() -> None:
+            asyncio.set_event_loop(self.loop)
+            self.loop.call_soon(self.made.start)
+            self.loop.call_soon(ready.set)
+            self.loop.run_forever()
+
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+        ready.wait()
+        return self.made
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.call_soon_threadsafe(self.made.close)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+
+
+def asked(
+    server: Server, path: str, body: Any = None, token: str | None = None, **headers: str
+) -> tuple[int, Any]:
+    """The status and the JSON, or the text, of a reply."""
+    connection = HTTPConnection("127.0.0.1", server.port)
+    at = f"/{server.token if token is None else token}/{path}"
+    sent = {"Content-Type": "application/json", **headers}
+    text = body if isinstance(body, str | None) else json.dumps(body)
+    connection.request("GET" if body is None else "POST", at, text, sent)
+    reply = connection.getresponse()
+    text = reply.read().decode()
+    connection.close()
+    return reply.status, json.loads(text) if text[:1] == "{" else text
+
+
+def figure(answer: Any, key: str) -> Any:
+    return next(one for one in answer["figures"] if one["key"] == key)
+
+
+def test_a_request_that_is_not_of_the_page_is_refused(server: Server) -> None:
+    state = {"settings": {}}
+    assert asked(server, "answer", state)[0] == 200
+    assert asked(server, "answer", state, token="x")[0] == 403
+    assert asked(server, "", token="")[0] in (403, 404)
+    assert asked(server, "answer", state, Host="evil.example")[0] == 403
+    assert asked(server, "answer", state, Host=f"evil.example:{server.port}")[0] == 403
+    assert asked(server, "answer", state, Origin="http://evil.example")[0] == 403
+    own = f"http://127.0.0.1:{server.port}"
+    assert asked(server, "answer", state, Origin=own)[0] == 200
+    assert asked(server, "answer", state, **{"Content-Type": "text/plain"})[0] == 415
+    assert asked(server, "answer", "no json")[0] == 400
+    assert asked(server, "answer", "[]")[0] == 400
+
+
+@pytest.mark.parametrize(
+    "path", ["../pyproject.toml", "%2e%2e/%2e%2e/etc/passwd", "serve.py", "etc/passwd", "a.js"]
+)
+def test_no_file_but_the_page_s_own_is_sent(server: Server, path: str) -> None:
+    assert asked(server, path)[0] in (403, 404)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model": "/etc/passwd.toml"},
+        {"plan.schedule": "/etc/passwd.csv"},
+        {"topology": "../secret.toml"},
+        {"device.profile": "/etc/hostname.toml"},
+        {"topology.backend": "secret.toml"},
+    ],
+)
+def test_no_file_of_the_machine_is_read(
+    server: Server, settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    for place in (tmp_path, tmp_path / "here"):
+        (place / "secret.toml").write_text('password = "hunter2"\n')
+    monkeypatch.chdir(tmp_path / "here")
+    status, answer = asked(server, "answer", {"settings": settings})
+    assert status == 200
+    assert "not to be read from here" in answer["fault"]
+    assert "hunter2" not in json.dumps(answer)
+
+
+def test_a_scenario_that_is_exported_runs_to_the_same_digits(
+    server: Server, tmp_path: Path
+) -> None:
+    state = {"settings": {"plan.microbatch": "2", "network.bandwidth": "100 Gb/s",
+                          "straggler": "[{rank = 3, factor = 1.2}]"}}  # fmt: skip
+    answer = asked(server, "answer", state)[1]
+    written = asked(server, "export/toml", state)[1]["text"]
+    path = tmp_path / "mine.toml"
+    path.write_text(written)
+    result = CliRunner().invoke(main, ["run", str(path), "--json"])
+    assert result.exit_code in (0, 3), result.output
+    numbers = json.loads(result.stdout)
+    assert numbers["step_time"] == figure(answer, "step_time")["value"]
+    python = asked(server, "export/py", state)[1]["text"].replace("print(result)", "")
+    names: dict[str, Any] = {}
+    exec(python, names)
+    assert names["result"].step_time == numbers["step_time"]
+
+
+def test_a_model_that_is_pasted_is_the_model_of_its_file(tmp_path: Path) -> None:
+    config = tmp_path / "Qwen" / "config.json"
+    config.parent.mkdir()
+    config.write_text(QWEN)
+    named = {"topology": "dgx-h100-ndr", "gpus": 16}
+    base = base_of_job({"model": str(config), **named}, {})
+    pasted = State(base, (("model", model_of(QWEN)),))
+    assert pasted.scenario().model.layers == 28  # type: ignore[union-attr]
+    questions = Questions()
+    assert (
+        questions.played(State(base)).get("step_time")
+        == questions.played(pasted).get("step_time")
+    )  # fmt: skip
+    with reads.only(Bases(base).places):
+        assert "fault" not in questions.answer(State(base))
+        fault = questions.answer(State(base, (("model", str(tmp_path / "other.toml")),)))["fault"]
+    assert "not to be read from here" in fault
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt3-175b-megatron", pytest.param("ps-ssp", marks=pytest.mark.long)]
+)
+def test_every_value_that_the_page_offers_is_taken_or_answered_by_one_line(name: str) -> None:
+    bases, questions = Bases(base_of(name, {})), Questions()
+    groups = questions.answer(bases.state({}))["groups"]
+    controls = [one for group in groups for one in group["controls"]]
+    assert len({one["key"] for one in controls}) == len(controls) > 10
+    for control in controls:
+        assert control["label"]
+        for value in {control["value"], *islice(control["choices"], 0, None, 3)} - {""}:
+            if control["form"] == "slow":
+                continue
+            with reads.only(bases.places):
+                fault = accepted(bases.state({"settings": {control["key"]: value}}))
+            assert "\n" not in fault, control["key"]
+
+
+def accepted(state: State) -> str:
+    """The line of an error, empty for a state that can be set up."""
+    try:
+        kind.set_up(state.scenario(), brief=True)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_the_value_that_a_control_shows_changes_nothing() -> None:
+    bases = Bases(base_of("gpt3-175b-megatron", {}))
+    first = kind.planned(kind.set_up(bases.state({}).scenario()))
+    for group in groups(bases.state({}).scenario()):
+        for control in group.controls:
+            if control.value and control.form != "slow":
+                given = bases.state({"settings": {control.key: control.value}})
+                same = kind.planned(kind.set_up(given.scenario())).job
+                assert same.plan == first.job.plan, control.key
+                assert same.device.memory == pytest.approx(first.job.device.memory, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
+        ({"plan.schedule": "gpip"}, "schedule = gpipe"),
+        ({"plan.microbach": "2"}, "plan.microbatch = 2"),
+        ({"plan.tp": "3"}, "tensor (tp): 4"),
+        ({"plan.zero": "9"}, ""),
+        ({"topology": "dgx-h100"}, "topology = dgx-h100-ndr"),
+        ({"plan.recompute": "none"}, "recompute = full"),
+    ],
+)
+def test_a_click_mends_an_impossible_job(settings: dict[str, str], label: str) -> None:
+    bases, questions = Bases(base_of("gpt3-175b-megatron", {})), Questions()
+    answer = questions.answer(bases.state({"settings": settings}), [*settings][-1])
+    assert answer.get("fault") or answer["misfit"]
+    labels = [one["label"] for one in answer["proposals"]]
+    assert label in labels if label else True, labels
+    assert labels
+    for proposal in answer["proposals"]:
+        mended = {**settings, **proposal["settings"]}
+        changed = {key: value for key, value in mended.items() if value is not None}
+        fault = accepted(bases.state({"settings": changed}))
+        assert not fault or fault != answer.get("fault"), proposal
+
+
+def test_states_side_by_side_are_compared_with_the_first(server: Server) -> None:
+    states = {"as it is": {"settings": {}}, "twice": {"settings": {"plan.microbatch": "2"}}}
+    answer = asked(server, "compare", {"states": states})[1]
+    assert "twice" in answer["html"]
+    assert "as it is" in answer["html"]
