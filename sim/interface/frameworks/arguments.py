@@ -5,7 +5,7 @@ framework's own default, so that a key that has it is not written.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sim.config.errors import InputError
@@ -29,21 +29,25 @@ class Entry(Protocol):
         """The arguments that say what the keys do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
-    """An argument with a value; `default` is what the framework takes without it, None that the
-    key is then left out. One that is `needed` is always written, though reading takes the default.
-    """
-
+@dataclass(frozen=True, slots=True)
+class _Argument:
     argument: str
     key: str
-    kind: Callable[[str], Any] = int
-    default: Any = None
-    needed: bool = False
 
     @property
     def arguments(self) -> tuple[str, ...]:
         return (self.argument,)
+
+
+@dataclass(frozen=True, slots=True)
+class Value(_Argument):
+    """An argument with a value. Without the argument the framework takes `default`; where that is
+    None, the key is left out. A `needed` argument is always written.
+    """
+
+    kind: Callable[[str], Any] = int
+    default: Any = None
+    needed: bool = False
 
     def read(self, given: Given) -> dict[str, Any]:
         if self.argument not in given:
@@ -56,50 +60,41 @@ class Value:
         return {} if rests else {self.argument: (_number(value),)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """An argument whose values, theirs, stand for values of the key, ours."""
+@dataclass(frozen=True, slots=True)
+class Choice(_Argument):
+    """An argument whose words stand for values of the key; the value None leaves the key out. A
+    `needed` argument is written even if its word is the default."""
 
-    argument: str
-    key: str
     values: Mapping[str, Any]
     default: str
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        return (self.argument,)
+    needed: bool = False
 
     def read(self, given: Given) -> dict[str, Any]:
-        return {self.key: chosen(given, self.argument, self.values, self.default)}
+        value = chosen(given, self.argument, self.values, self.default)
+        return {} if value is None else {self.key: value}
 
     def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
         value = keys.get(self.key)
-        if value is None or value == self.values[self.default]:
+        if value is None or (value == self.values[self.default] and not self.needed):
             return {}
         word = next((word for word, own in self.values.items() if own == value), None)
         if word is None:
-            fault = f"no {self.argument} stands for {value!r}"
-            raise InputError(self.key, fault, f"take {' or '.join(map(str, self.values.values()))}")
+            known = " or ".join(str(own) for own in self.values.values() if own is not None)
+            raise InputError(self.key, f"no {self.argument} stands for {value!r}", f"take {known}")
         return {self.argument: (word,)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
-    """An argument without a value: `on` where it is given, `off` (None: nothing) where not. What is
-    either on or off may also be said to be off."""
+@dataclass(frozen=True, slots=True)
+class Flag(_Argument):
+    """An argument without a value: the key is `on` where the argument is given and `off` where it
+    is not (None: the key is left out). A flag of True or None may also be given as false."""
 
-    argument: str
-    key: str
     on: Any = True
     off: Any = False
 
     @property
-    def arguments(self) -> tuple[str, ...]:
-        return (self.argument,)
-
-    @property
     def switches(self) -> bool:
-        """Whether nothing is said where it is not given, but could be."""
+        """Whether the flag may be given as false."""
         return self.on is True and self.off is None
 
     def read(self, given: Given) -> dict[str, Any]:
@@ -113,15 +108,15 @@ class Flag:
         return {self.argument: ()} if keys.get(self.key) == self.on else {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Together:
-    """Arguments of which one means nothing without the other; where `all_needed`, not even as a
-    change of what others have said."""
+    """Arguments that have a meaning only together. With `all_needed`, all of them must be given to
+    change what a recipe says."""
 
     arguments: tuple[str, ...]
-    all_needed: bool = False
     reading: Callable[[Given], dict[str, Any]]
-    writing: Callable[[Keys], dict[str, tuple[str, ...]]] = field(default=lambda keys: {})
+    writing: Callable[[Keys], dict[str, tuple[str, ...]]] = lambda keys: {}
+    all_needed: bool = False
 
     def read(self, given: Given) -> dict[str, Any]:
         return self.reading(given)
@@ -131,8 +126,8 @@ class Together:
 
 
 def no_sync(name: str) -> Together:
-    """Of a framework that sums gradients up before it reduces them in pipelines, and only there
-    (`Job.no_sync`): no argument says so, and nothing else is written."""
+    """The rule of a framework that accumulates gradients before it reduces them in pipelines, and
+    only there (`Job.no_sync`). It has no argument; other plans are refused."""
 
     def write(keys: Keys) -> dict[str, tuple[str, ...]]:
         piped = keys["plan.pp"] > 1
@@ -141,7 +136,7 @@ def no_sync(name: str) -> Together:
             raise InputError("plan.no_sync", f"{name} has no other than its own", remedy)
         return {}
 
-    return Together(arguments=(), reading=lambda given: {}, writing=write)
+    return Together((), lambda given: {}, write)
 
 
 def _number(value: Any) -> str:
@@ -165,14 +160,11 @@ def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:
 
 
 def chosen(given: Given, argument: str, values: Mapping[str, Any], default: str) -> Any:
-    """The value that the word behind an argument stands for. Raises `InputError` for an unknown
-    one."""
+    """The value that an argument's word stands for. Raises `InputError` for an unknown word."""
     word = value_of(given, argument, str) if argument in given else default
     if word not in values:
         fault = f"{word!r} is not known"
-        raise InputError(
-            f"argument {argument}", fault, nearest(word, [one for one in values if one])
-        )
+        raise InputError(f"argument {argument}", fault, nearest(word, list(filter(None, values))))
     return values[word]
 
 
@@ -182,15 +174,13 @@ def integer(given: Given, argument: str, default: int = 0) -> int:
 
 
 def told(table: Iterable[Entry], given: Given) -> list[Entry]:
-    """The entries of which a text says something."""
-    return [
-        entry
-        for entry in table
-        if (all if getattr(entry, "all_needed", False) else any)(
-            argument in given for argument in entry.arguments
-        )
-        and entry.arguments
-    ]
+    """The entries whose arguments are given."""
+    found = []
+    for entry in table:
+        enough = all if getattr(entry, "all_needed", False) else any
+        if entry.arguments and enough(argument in given for argument in entry.arguments):
+            found.append(entry)
+    return found
 
 
 def read(table: Iterable[Entry], given: Given) -> dict[str, Any]:

@@ -110,32 +110,27 @@ def _alone(keys: Keys) -> Words:
 
 _TABLE: tuple[Entry, ...] = (
     Together(
-        arguments=(
-            *("train_batch_size", "train_micro_batch_size_per_gpu"),
-            "gradient_accumulation_steps",
-        ),
-        reading=_batch,
-        writing=_write_batch,
+        (*("train_batch_size", "train_micro_batch_size_per_gpu"), "gradient_accumulation_steps"),
+        _batch,
+        _write_batch,
     ),
-    Value(argument="zero_optimization.stage", key="plan.zero", default=0),
+    Value("zero_optimization.stage", "plan.zero", default=0),
     Together(
-        arguments=(
+        (
             "zero_optimization.offload_optimizer.device",
             "zero_optimization.offload_param.device",
             _CHECKPOINTS,
         ),
-        reading=_offload,
-        writing=_write_offload,
+        _offload,
+        _write_offload,
     ),
+    Together(("bf16.enabled", "fp16.enabled"), _precision, _write_precision),
     Together(
-        arguments=("bf16.enabled", "fp16.enabled"), reading=_precision, writing=_write_precision
+        (_NEAR,),
+        lambda given: {"near": value_of(given, _NEAR, int)} if _NEAR in given else {},
+        _write_near,
     ),
-    Together(
-        arguments=(_NEAR,),
-        reading=lambda given: {"near": value_of(given, _NEAR, int)} if _NEAR in given else {},
-        writing=_write_near,
-    ),
-    Together(arguments=(), reading=lambda given: {}, writing=_alone),
+    Together((), lambda given: {}, _alone),
     no_sync("DeepSpeed"),
 )
 

@@ -21,6 +21,7 @@ from sim.interface.frameworks.framework import Framework
 
 _MODEL, _PARALLEL, _TOKENS = "model.model_config", "parallelism", "tokens"
 _TRUTH = {"true": True, "false": False}
+_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _SIZES = {
     "num_hidden_layers": "layers",
     "hidden_size": "hidden",
@@ -128,17 +129,6 @@ def _write_tensor(keys: Keys) -> Words:
     }
 
 
-def _zero(given: Given) -> dict[str, Any]:
-    return {"plan.zero": integer(given, "optimizer.zero_stage", 0)}
-
-
-def _write_zero(keys: Keys) -> Words:
-    stage = keys["plan.zero"]
-    if stage > 1:
-        raise InputError("plan.zero", f"nanotron has no ZeRO-{stage}", "search zero=0,1 only")
-    return {"optimizer.zero_stage": (str(stage),)}
-
-
 def _recompute(given: Given) -> dict[str, Any]:
     whole = chosen(given, f"{_PARALLEL}.recompute_layer", _TRUTH, "false")
     return {"plan.recompute": "full" if whole else "none"}
@@ -152,88 +142,65 @@ def _write_recompute(keys: Keys) -> Words:
     return {f"{_PARALLEL}.recompute_layer": (str(rule == "full").lower(),)}
 
 
-def _fused(given: Given) -> dict[str, Any]:
-    name = "optimizer.optimizer_factory.torch_adam_is_fused"
-    return {} if chosen(given, name, _TRUTH, "true") else {"stack.fused_optimizer": False}
-
-
 def _gradients(given: Given) -> dict[str, Any]:
     whole = chosen(given, "optimizer.accumulate_grad_in_fp32", _TRUTH, "true")
     return {} if whole else {"plan.grad_reduce_in_fp32": False}
 
 
-def _precision(given: Given) -> dict[str, Any]:
-    kinds = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-    return {"plan.precision": chosen(given, "model.dtype", kinds, "bfloat16")}
-
-
-def _write_precision(keys: Keys) -> Words:
-    kinds = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-    precision = keys["plan.precision"]
-    if precision not in kinds:
-        raise InputError("plan.precision", f"nanotron has no {precision}", "take bf16")
-    return {"model.dtype": (kinds[precision],)}
-
-
 _TABLE: tuple[Entry, ...] = (
-    Together(arguments=_KINDS, reading=_shape, writing=_write_shape),
-    *(Value(argument=f"{_MODEL}.{name}", key=f"model.{key}") for name, key in _SIZES.items()),
+    Together(_KINDS, _shape, _write_shape),
+    *(Value(f"{_MODEL}.{name}", f"model.{key}") for name, key in _SIZES.items()),
     Together(
-        arguments=(f"{_MODEL}.vocab_size", "model.make_vocab_size_divisible_by"),
-        reading=_vocab,
-        writing=lambda keys: {f"{_MODEL}.vocab_size": (str(keys["model.vocab"]),)},
+        (f"{_MODEL}.vocab_size", "model.make_vocab_size_divisible_by"),
+        _vocab,
+        lambda keys: {f"{_MODEL}.vocab_size": (str(keys["model.vocab"]),)},
     ),
+    Choice(f"{_MODEL}.tie_word_embeddings", "model.tied_embeddings", _TRUTH, "false", True),
+    Together((f"{_MODEL}.attention_bias",), _biases, _write_biases),
+    Value(f"{_TOKENS}.sequence_length", "model.seq"),
+    Value(f"{_MODEL}.rope_theta", "model.numerics.rope_theta", kind=float),
+    Value(f"{_MODEL}.rms_norm_eps", "model.numerics.norm_epsilon", kind=float),
     Together(
-        arguments=(f"{_MODEL}.tie_word_embeddings",),
-        reading=lambda given: {
-            "model.tied_embeddings": chosen(given, f"{_MODEL}.tie_word_embeddings", _TRUTH, "false")
-        },
-        writing=lambda keys: {
-            f"{_MODEL}.tie_word_embeddings": (str(keys["model.tied_embeddings"]).lower(),)
-        },
-    ),
-    Together(arguments=(f"{_MODEL}.attention_bias",), reading=_biases, writing=_write_biases),
-    Value(argument=f"{_TOKENS}.sequence_length", key="model.seq"),
-    Value(argument=f"{_MODEL}.rope_theta", key="model.numerics.rope_theta", kind=float),
-    Value(argument=f"{_MODEL}.rms_norm_eps", key="model.numerics.norm_epsilon", kind=float),
-    Together(
-        arguments=(
+        (
             *(f"{_TOKENS}.micro_batch_size", f"{_TOKENS}.batch_accumulation_per_replica"),
             f"{_PARALLEL}.dp",
         ),
-        reading=_batch,
-        writing=_write_batch,
+        _batch,
+        _write_batch,
     ),
     Together(
-        arguments=(
+        (
             *(f"{_PARALLEL}.tp", f"{_PARALLEL}.tp_mode"),
             f"{_PARALLEL}.tp_linear_async_communication",
         ),
-        reading=_tensor,
-        writing=_write_tensor,
+        _tensor,
+        _write_tensor,
     ),
-    Value(argument=f"{_PARALLEL}.pp", key="plan.pp", default=1, needed=True),
+    Value(f"{_PARALLEL}.pp", "plan.pp", default=1, needed=True),
     Choice(
-        argument=f"{_PARALLEL}.pp_engine",
-        key="plan.schedule",
+        f"{_PARALLEL}.pp_engine",
+        "plan.schedule",
         values={"1f1b": "1f1b", "afab": "gpipe"},
         default="afab",
     ),
-    Value(argument=f"{_PARALLEL}.context_parallel_size", key="plan.cp", default=1),
-    Value(argument=f"{_PARALLEL}.expert_parallel_size", key="plan.ep", default=1),
-    Together(
-        arguments=(f"{_PARALLEL}.recompute_layer",), reading=_recompute, writing=_write_recompute
-    ),
-    Together(arguments=("optimizer.zero_stage",), reading=_zero, writing=_write_zero),
+    Value(f"{_PARALLEL}.context_parallel_size", "plan.cp", default=1),
+    Value(f"{_PARALLEL}.expert_parallel_size", "plan.ep", default=1),
+    Together((f"{_PARALLEL}.recompute_layer",), _recompute, _write_recompute),
+    Choice("optimizer.zero_stage", "plan.zero", {"0": 0, "1": 1}, "0", needed=True),
     Choice(
-        argument="optimizer.optimizer_factory.name",
-        key="plan.optimizer",
+        "optimizer.optimizer_factory.name",
+        "plan.optimizer",
         values={"adamW": "adam", "sgd": "sgd"},
         default="adamW",
     ),
-    Together(arguments=("optimizer.optimizer_factory.torch_adam_is_fused",), reading=_fused),
-    Together(arguments=("optimizer.accumulate_grad_in_fp32",), reading=_gradients),
-    Together(arguments=("model.dtype",), reading=_precision, writing=_write_precision),
+    Choice(
+        "optimizer.optimizer_factory.torch_adam_is_fused",
+        "stack.fused_optimizer",
+        {"true": None, "false": False},
+        "true",
+    ),
+    Together(("optimizer.accumulate_grad_in_fp32",), _gradients),
+    Choice("model.dtype", "plan.precision", _PRECISIONS, "bfloat16", needed=True),
 )
 
 

@@ -41,6 +41,7 @@ _SCHEDULES = {
     "DualPipeV": "dualpipev",
     "LoopedBFS": "looped-bfs",
 }
+_RESHARDING = {"default": None, "always": True, "never": False}
 
 
 def _model(given: Given) -> dict[str, Any]:
@@ -107,20 +108,6 @@ def _write_sharding(keys: Keys) -> Words:
         "parallelism.data_parallel_shard_degree": (str(sizes[0]),),
         "parallelism.data_parallel_replicate_degree": (str(sizes[1]),),
     }
-
-
-def _resharding(given: Given) -> dict[str, Any]:
-    name = "parallelism.fsdp_reshard_after_forward"
-    values = {"always": True, "never": False, "default": None}
-    own = chosen(given, name, values, "default")
-    return {} if own is None else {"plan.reshard": own}
-
-
-def _write_resharding(keys: Keys) -> Words:
-    values = {None: (), True: ("always",), False: ("never",)}
-    if (key := keys["plan.reshard"]) not in values:
-        raise InputError("plan.reshard", f"torchtitan has no {key!r}", "search reshard=yes,no only")
-    return {"parallelism.fsdp_reshard_after_forward": values[key]} if values[key] else {}
 
 
 def _chunks(given: Given) -> dict[str, Any]:
@@ -191,49 +178,37 @@ def _write_precision(keys: Keys) -> Words:
 
 
 _TABLE: tuple[Entry, ...] = (
-    Together(arguments=("model.name", "model.flavor"), reading=_model, writing=_write_model),
-    Value(argument="training.seq_len", key="model.seq", default=2048),
+    Together(("model.name", "model.flavor"), _model, _write_model),
+    Value("training.seq_len", "model.seq", default=2048),
     Together(
-        arguments=(
+        (
             *("training.local_batch_size", "training.batch_size", "training.global_batch_size"),
             "parallelism.pipeline_parallel_microbatch_size",
         ),
-        reading=_batch,
-        writing=_write_batch,
+        _batch,
+        _write_batch,
     ),
     Together(
-        arguments=(
-            "parallelism.data_parallel_shard_degree",
-            "parallelism.data_parallel_replicate_degree",
-        ),
-        reading=_sharding,
-        writing=_write_sharding,
+        ("parallelism.data_parallel_shard_degree", "parallelism.data_parallel_replicate_degree"),
+        _sharding,
+        _write_sharding,
     ),
-    Together(
-        arguments=("parallelism.fsdp_reshard_after_forward",),
-        reading=_resharding,
-        writing=_write_resharding,
-    ),
+    Choice("parallelism.fsdp_reshard_after_forward", "plan.reshard", _RESHARDING, "default"),
     no_sync("torchtitan"),
-    Together(
-        arguments=("parallelism.tensor_parallel_degree",), reading=_tensor, writing=_write_tensor
-    ),
-    Value(argument="parallelism.pipeline_parallel_degree", key="plan.pp", default=1),
+    Together(("parallelism.tensor_parallel_degree",), _tensor, _write_tensor),
+    Value("parallelism.pipeline_parallel_degree", "plan.pp", default=1),
     Choice(
-        argument="parallelism.pipeline_parallel_schedule",
-        key="plan.schedule",
-        values=_SCHEDULES,
-        default="1F1B",
+        "parallelism.pipeline_parallel_schedule", "plan.schedule", values=_SCHEDULES, default="1F1B"
     ),
-    Together(arguments=(), reading=_chunks, writing=_write_chunks),
-    Value(argument="parallelism.context_parallel_degree", key="plan.cp", default=1),
-    Value(argument="parallelism.expert_parallel_degree", key="plan.ep", default=1),
+    Together((), _chunks, _write_chunks),
+    Value("parallelism.context_parallel_degree", "plan.cp", default=1),
+    Value("parallelism.expert_parallel_degree", "plan.ep", default=1),
     Together(
-        arguments=("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"),
-        reading=_recompute,
-        writing=_write_recompute,
+        ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"),
+        _recompute,
+        _write_recompute,
     ),
-    Together(arguments=("model.converters",), reading=_precision, writing=_write_precision),
+    Together(("model.converters",), _precision, _write_precision),
 )
 
 

@@ -110,20 +110,14 @@ def _write_dispatcher(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 EXPERTS: tuple[Entry, ...] = (
+    Together((*_EXPERTS, "moe-layer-freq", "moe-shared-expert-gate"), _experts, _write_experts),
+    Value("expert-model-parallel-size", "plan.ep", default=1),
+    Together(("expert-tensor-parallel-size",), _etp, _write_etp),
+    Flag("overlap-moe-expert-parallel-comm", "plan.overlap_experts", off=None),
+    Flag("moe-shared-expert-overlap", "plan.overlap_shared", off=None),
     Together(
-        arguments=(*_EXPERTS, "moe-layer-freq", "moe-shared-expert-gate"),
-        reading=_experts,
-        writing=_write_experts,
-    ),
-    Value(argument="expert-model-parallel-size", key="plan.ep", default=1),
-    Together(arguments=("expert-tensor-parallel-size",), reading=_etp, writing=_write_etp),
-    Flag(argument="overlap-moe-expert-parallel-comm", key="plan.overlap_experts", off=None),
-    Flag(argument="moe-shared-expert-overlap", key="plan.overlap_shared", off=None),
-    Together(
-        arguments=(
-            *("moe-token-dispatcher-type", "moe-enable-deepep", "moe-flex-dispatcher-backend"),
-        ),
-        reading=_dispatcher,
-        writing=_write_dispatcher,
+        (*("moe-token-dispatcher-type", "moe-enable-deepep", "moe-flex-dispatcher-backend"),),
+        _dispatcher,
+        _write_dispatcher,
     ),
 )

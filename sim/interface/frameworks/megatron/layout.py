@@ -174,67 +174,57 @@ def _write_context(keys: Keys) -> dict[str, tuple[str, ...]]:
 SEARCH = ("schedule=1f1b", "zero=0,1", "dp_replicate=1", "offload=none")
 
 LAYOUT: tuple[Entry, ...] = (
-    Value(argument="tensor-model-parallel-size", key="plan.tp", default=1),
-    Value(argument="pipeline-model-parallel-size", key="plan.pp", default=1),
-    Value(argument="context-parallel-size", key="plan.cp", default=1),
-    Together(arguments=("cp-comm-type",), reading=_context, writing=_write_context),
+    Value("tensor-model-parallel-size", "plan.tp", default=1),
+    Value("pipeline-model-parallel-size", "plan.pp", default=1),
+    Value("context-parallel-size", "plan.cp", default=1),
+    Together(("cp-comm-type",), _context, _write_context),
     Together(
-        arguments=(
-            *("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),
-        ),
-        reading=_chunks,
-        writing=_write_chunks,
+        (*("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),),
+        _chunks,
+        _write_chunks,
     ),
+    Together((pipeline_layout.ARGUMENT,), pipeline_layout.read, pipeline_layout.write),
+    Together(("use-tp-pp-dp-mapping",), _order, _write_order),
+    Value("micro-batch-size", "plan.microbatch"),
+    Value("global-batch-size", "plan.global_batch"),
+    Flag("sequence-parallel", "plan.sequence_parallel"),
     Together(
-        arguments=(pipeline_layout.ARGUMENT,),
-        reading=pipeline_layout.read,
-        writing=pipeline_layout.write,
-    ),
-    Together(arguments=("use-tp-pp-dp-mapping",), reading=_order, writing=_write_order),
-    Value(argument="micro-batch-size", key="plan.microbatch"),
-    Value(argument="global-batch-size", key="plan.global_batch"),
-    Flag(argument="sequence-parallel", key="plan.sequence_parallel"),
-    Together(
-        arguments=(
+        (
             *("use-distributed-optimizer", "use-megatron-fsdp", "use-custom-fsdp"),
             *("data-parallel-sharding-strategy", "use-torch-fsdp2"),
         ),
-        reading=_zero,
-        writing=_write_zero,
+        _zero,
+        _write_zero,
     ),
     Together(
-        arguments=(
+        (
             *("recompute-activations", "recompute-granularity", "recompute-method"),
             *("recompute-num-layers", "recompute-modules"),
         ),
-        reading=_recompute,
-        writing=_write_recompute,
+        _recompute,
+        _write_recompute,
     ),
     Together(
-        arguments=(
-            *("bf16", "fp16", "fp8-format", "fp8", "fp8-recipe", "fp4-format", "fp4-recipe"),
-        ),
-        reading=_precision,
-        writing=_write_precision,
+        (*("bf16", "fp16", "fp8-format", "fp8", "fp8-recipe", "fp4-format", "fp4-recipe"),),
+        _precision,
+        _write_precision,
     ),
     Choice(
-        argument="optimizer",
-        key="plan.optimizer",
+        "optimizer",
+        "plan.optimizer",
         values={"adam": "adam", "sgd": "sgd", "muon": "muon"},
         default="adam",
     ),
-    Flag(
-        argument="defer-embedding-wgrad-compute", key="plan.defer_embedding_wgrad_compute", off=None
-    ),
+    Flag("defer-embedding-wgrad-compute", "plan.defer_embedding_wgrad_compute", off=None),
     *(
         Flag(
-            argument=f"account-for-{end}-in-pipeline-split",
-            key=f"plan.account_for_{end}_in_pipeline_split",
+            f"account-for-{end}-in-pipeline-split",
+            f"plan.account_for_{end}_in_pipeline_split",
             off=None,
         )
         for end in ("embedding", "loss")
     ),
-    Flag(argument="tp-comm-overlap", key="plan.tp_comm_overlap", off=None),
-    Flag(argument="overlap-grad-reduce", key="stack.overlap_gradients"),
-    Flag(argument="overlap-param-gather", key="stack.overlap_gather"),
+    Flag("tp-comm-overlap", "plan.tp_comm_overlap", off=None),
+    Flag("overlap-grad-reduce", "stack.overlap_gradients"),
+    Flag("overlap-param-gather", "stack.overlap_gather"),
 )

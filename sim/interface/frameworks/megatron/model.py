@@ -26,10 +26,6 @@ def ffn(given: Given) -> dict[str, Any]:
     return {"model.ffn": int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden}
 
 
-def _write_ffn(keys: Keys) -> dict[str, tuple[str, ...]]:
-    return {"ffn-hidden-size": (str(keys["model.ffn"]),)} if "model.ffn" in keys else {}
-
-
 def _head(given: Given) -> dict[str, Any]:
     return {"model.head": integer(given, "kv-channels")} if "kv-channels" in given else {}
 
@@ -167,76 +163,56 @@ def _write_stretched(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 MODEL: tuple[Entry, ...] = (
-    Value(argument="num-layers", key="model.layers"),
-    Value(argument="hidden-size", key="model.hidden"),
-    Value(argument="num-attention-heads", key="model.heads"),
-    Together(arguments=("kv-channels",), reading=_head, writing=_write_head),
+    Value("num-layers", "model.layers"),
+    Value("hidden-size", "model.hidden"),
+    Value("num-attention-heads", "model.heads"),
+    Together(("kv-channels",), _head, _write_head),
+    Together(("group-query-attention", "num-query-groups"), _groups, _write_groups),
+    Together(("ffn-hidden-size",), ffn, Value("ffn-hidden-size", "model.ffn").write),
+    Value("seq-length", "model.seq"),
+    Together(("max-position-embeddings",), _rows, _write_rows),
     Together(
-        arguments=("group-query-attention", "num-query-groups"),
-        reading=_groups,
-        writing=_write_groups,
+        ("vocab-size", "padded-vocab-size", "make-vocab-size-divisible-by"),
+        _vocab,
+        lambda keys: {"padded-vocab-size": (str(keys["model.vocab"]),)},
     ),
-    Together(arguments=("ffn-hidden-size",), reading=ffn, writing=_write_ffn),
-    Value(argument="seq-length", key="model.seq"),
-    Together(arguments=("max-position-embeddings",), reading=_rows, writing=_write_rows),
+    Flag("untie-embeddings-and-output-weights", "model.tied_embeddings", on=False, off=True),
     Together(
-        arguments=("vocab-size", "padded-vocab-size", "make-vocab-size-divisible-by"),
-        reading=_vocab,
-        writing=lambda keys: {"padded-vocab-size": (str(keys["model.vocab"]),)},
-    ),
-    Flag(
-        argument="untie-embeddings-and-output-weights",
-        key="model.tied_embeddings",
-        on=False,
-        off=True,
-    ),
-    Together(
-        arguments=("position-embedding-type", "use-rotary-position-embeddings"),
-        reading=_positions,
-        writing=_write_positions,
+        ("position-embedding-type", "use-rotary-position-embeddings"), _positions, _write_positions
     ),
     Choice(
-        argument="normalization",
-        key="model.normalisation",
+        "normalization",
+        "model.normalisation",
         values={"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"},
         default="LayerNorm",
     ),
-    Flag(argument="swiglu", key="model.gated_mlp"),
-    Flag(argument="disable-bias-linear", key="model.bias", on=False, off=True),
-    Flag(argument="add-qkv-bias", key="model.biases", on=["qkv"], off=None),
+    Flag("swiglu", "model.gated_mlp"),
+    Flag("disable-bias-linear", "model.bias", on=False, off=True),
+    Flag("add-qkv-bias", "model.biases", on=["qkv"], off=None),
     Together(
-        arguments=("qk-layernorm",),
-        reading=lambda given: {"model.qk_norm": "rmsnorm"} if "qk-layernorm" in given else {},
-        writing=_write_qk_norm,
+        ("qk-layernorm",),
+        lambda given: {"model.qk_norm": "rmsnorm"} if "qk-layernorm" in given else {},
+        _write_qk_norm,
     ),
-    Together(
-        arguments=("hidden-dropout", "attention-dropout"),
-        all_needed=True,
-        reading=_dropout,
-        writing=_write_dropout,
-    ),
+    Together(("hidden-dropout", "attention-dropout"), _dropout, _write_dropout, all_needed=True),
     Choice(
-        argument="attention-backend",
-        key="model.attention",
+        "attention-backend",
+        "model.attention",
         values={"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "standard"},
         default="auto",
     ),
     Together(
-        arguments=(
+        (
             *("multi-latent-attention", "q-lora-rank", "kv-lora-rank", "qk-head-dim"),
             *("qk-pos-emb-head-dim", "v-head-dim"),
         ),
-        reading=_latent,
-        writing=_write_latent,
+        _latent,
+        _write_latent,
     ),
-    Value(argument="rotary-base", key=f"{_NUMERICS}.rope_theta", kind=float),
-    Value(argument="rotary-percent", key=f"{_NUMERICS}.rotary_share", kind=float),
-    Together(
-        arguments=("use-rope-scaling", "rope-scaling-factor"),
-        reading=_stretched,
-        writing=_write_stretched,
-    ),
-    Value(argument="norm-epsilon", key=f"{_NUMERICS}.norm_epsilon", kind=float),
-    Together(arguments=(), reading=_family),
-    Value(argument="mtp-num-layers", key="model.mtp", default=0),
+    Value("rotary-base", f"{_NUMERICS}.rope_theta", kind=float),
+    Value("rotary-percent", f"{_NUMERICS}.rotary_share", kind=float),
+    Together(("use-rope-scaling", "rope-scaling-factor"), _stretched, _write_stretched),
+    Value("norm-epsilon", f"{_NUMERICS}.norm_epsilon", kind=float),
+    Together((), _family),
+    Value("mtp-num-layers", "model.mtp", default=0),
 )

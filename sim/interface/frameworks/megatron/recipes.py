@@ -83,13 +83,13 @@ def _graphs(given: Given) -> dict[str, Any]:
 
 _TABLE: tuple[Entry, ...] = (
     *(*MODEL, *EXPERTS, *LAYOUT),
-    Flag(argument="grad-reduce-in-fp32", key="plan.grad_reduce_in_fp32", off=None),
-    Together(arguments=("exp-avg-dtype",), reading=_moments),
-    Value(argument="activation-func-clamp-value", key="model.glu_limit", kind=float, default=0.0),
-    Together(arguments=("cuda-graph-impl", "cuda-graph-scope"), reading=_graphs, all_needed=True),
+    Flag("grad-reduce-in-fp32", "plan.grad_reduce_in_fp32", off=None),
+    Together(("exp-avg-dtype",), _moments),
+    Value("activation-func-clamp-value", "model.glu_limit", kind=float, default=0.0),
+    Together(("cuda-graph-impl", "cuda-graph-scope"), _graphs, all_needed=True),
     Together(
-        arguments=("peft", "peft.dim", "peft.target_modules"),
-        reading=lambda given: _lora(given) if "peft" in given else {},
+        ("peft", "peft.dim", "peft.target_modules"),
+        lambda given: _lora(given) if "peft" in given else {},
     ),
 )
 _KNOWN = frozenset(
