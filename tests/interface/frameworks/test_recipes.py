@@ -212,7 +212,7 @@ def test_aliases_of_aliases_are_no_bomb() -> None:
         ("nanotron", "gpt3-175b", {}, "no such gated_mlp"),
         ("nanotron", "deepseek-v3", {}, "no such layers of experts"),
         ("nanotron", "llama3-8b", {"zero": 3}, "take 0 or 1"),
-        ("nanotron", "llama3-8b", {"precision": "fp8"}, "no fp8"),
+        ("nanotron", "llama3-8b", {"precision": "fp8"}, "stands for 'fp8'"),
         ("nanotron", "llama3-8b", {"recompute": ("mlp",)}, "nanotron has no"),
         ("nanotron", "llama3-8b", {"pp": 2, "schedule": "zb-h1"}, "stands for 'zb-h1'"),
         ("megatron-bridge", "llama3-8b", {"precision": "fp32"}, "has no name there"),
