@@ -257,20 +257,22 @@ def main(
         for number, (mutant, tests) in enumerate(zip(chosen, found, strict=True)):
             if only and number not in only:
                 continue
-            tests = tests or at_import(mutant.path, tree, times)
-            kept, total = bounded(tests, times, limit)
+            near = at_import(mutant.path, tree, times)
+            parts = (tests & near, tests - near) if tests else (near,)
             place = tree / mutant.path
             source = place.read_bytes()
             place.write_bytes(mutant.applied(source))
-            by = killer(tree, kept, 60 + 5 * total)
+            by, tried = None, 0
+            for kept, seconds in (bounded(part, times, limit) for part in parts if part):
+                by = by or killer(tree, kept, 60 + 5 * seconds)
+                tried += len(kept)
             place.write_bytes(source)
             killed += by is not None
             change = f"{mutant.before} -> {mutant.after}"
             word = "alive" if by is None else "killed"
-            tried = f"{len(kept)} of {len(tests)} tests" if by is None else by
-            print(
-                f"{number:3} {word:6} {mutant.path}:{mutant.line} {change}  [{tried}]", flush=True
-            )
+            shown = f"{tried} of {len(tests or near)} tests" if by is None else by
+            where = f"{mutant.path}:{mutant.line}"
+            print(f"{number:3} {word:6} {where} {change}  [{shown}]", flush=True)
     print(f"{killed} of {len(only) or count} mutants killed")
 
 

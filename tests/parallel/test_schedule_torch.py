@@ -7,8 +7,7 @@ import pytest
 
 from sim.parallel.schedule import schedule
 from sim.parallel.schedule_file import from_text, refuse_deadlock, to_text
-
-torch = pytest.importorskip("torch")
+from tests.lazy import torch
 
 
 class _FakeStage:

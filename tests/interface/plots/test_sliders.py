@@ -1,6 +1,7 @@
 """Sliders ask the question again wherever they stand."""
 
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import sim
 from sim.config.errors import InputError
 from sim.interface.plots.sliders import sliders
 
-pytest.importorskip("ipywidgets")
+pytestmark = pytest.mark.skipif(find_spec("ipywidgets") is None, reason="needs ipywidgets")
 
 
 @pytest.fixture

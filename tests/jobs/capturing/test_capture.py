@@ -5,7 +5,6 @@ from math import inf
 from pathlib import Path
 
 import pytest
-import torch
 from click.testing import CliRunner
 
 import sim
@@ -20,6 +19,7 @@ from sim.jobs.recorded.recording import PARTS
 from sim.jobs.recorded.work import work_of
 from tests.config.test_progress import Terminal
 from tests.jobs.capturing.conftest import DDP, MODEL, Capture
+from tests.lazy import torch
 
 LAYERS, WIDTH, VOCABULARY, LENGTH, BATCH = 2, 256, 1000, 128, 4
 MATRICES = LAYERS * 12 * WIDTH**2 + WIDTH * VOCABULARY

@@ -5,7 +5,6 @@ from math import prod
 from typing import Any
 
 import pytest
-import torch
 
 import sim
 from sim.config.errors import InputError
@@ -13,6 +12,7 @@ from sim.jobs.recorded.memory import Memory
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.work import work_of
 from tests.jobs.capturing.conftest import Capture
+from tests.lazy import torch
 
 EAGER = """
 dist.init_process_group("nccl")

@@ -2,27 +2,28 @@
 
 from typing import Any
 
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from sim.jobs.capturing.contents import TensorContents
 from sim.jobs.capturing.results import ResultCache
 from sim.jobs.capturing.router import Router
 from sim.model.experts.routing import Routing
+from tests.lazy import torch
 
 
-class Followed(TorchDispatchMode):
+def followed(fake: Any) -> Any:
     """Runs operators on fake tensors as a capture does."""
+    from torch.utils._python_dispatch import TorchDispatchMode
 
-    def __init__(self, fake: FakeTensorMode) -> None:
-        super().__init__()
-        self.contents = TensorContents(torch, Router(torch, Routing()), ResultCache(torch, fake))
+    class Followed(TorchDispatchMode):
+        contents = TensorContents(torch, Router(torch, Routing()), ResultCache(torch, fake))
 
-    def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.contents.run(func, func._overloadpacket.__name__, args, kwargs or {}).out
+        def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None):
+            name = func._overloadpacket.__name__
+            return self.contents.run(func, name, args, kwargs or {}).out
+
+    return Followed()
 
 
 VIEWS = {
@@ -49,7 +50,7 @@ STEPS = st.lists(
 )
 
 
-def mirrored(kind: str, true: torch.Tensor, doubt: torch.Tensor) -> list[tuple[Any, Any]]:
+def mirrored(kind: str, true: Any, doubt: Any) -> list[tuple[Any, Any]]:
     """The same on a real tensor, and on which of its elements nobody can know; what is computed of
     something in doubt is in doubt."""
     if kind in VIEWS:
@@ -68,7 +69,8 @@ def mirrored(kind: str, true: torch.Tensor, doubt: torch.Tensor) -> list[tuple[A
 @given(STEPS)
 def test_views_and_changes_in_place_agree_with_real_tensors(steps: list[tuple[int, str]]) -> None:
     truths = [(torch.arange(24).reshape(4, 6), torch.zeros(4, 6, dtype=torch.bool))]
-    with FakeTensorMode() as nothing, Followed(nothing) as mode:
+    fake_mode = torch._subclasses.fake_tensor.FakeTensorMode()
+    with fake_mode as nothing, followed(nothing) as mode:
         fakes = [torch.arange(24).reshape(4, 6)]
     for number, kind in steps:
         fake, truth = fakes[number % len(fakes)], truths[number % len(fakes)]

@@ -1,10 +1,10 @@
 """Tokens go to experts as a law says, and what depends on their counts has its true shape."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 
 import sim
@@ -16,6 +16,7 @@ from sim.jobs.recorded.work import work_of
 from sim.model.experts.routing import shares
 from tests.jobs.capturing.conftest import MODEL
 from tests.jobs.capturing.test_capture import BATCH, LAYERS, LENGTH, VOCABULARY, WIDTH
+from tests.lazy import torch
 
 EXPERTS, TOP, RANKS = 8, 2, 4
 # Tokens are sorted by expert, counts are exchanged, rows follow: the dispatch of Megatron-LM's
@@ -109,11 +110,11 @@ def test_favoured_experts_work_more(script: Path, tmp_path: Path) -> None:
     )
 
 
-def chosen(law: str, tokens: int, layer: int = 0) -> torch.Tensor:
+def chosen(law: str, tokens: int, layer: int = 0) -> Any:
     router = Router(torch, routing_of(law))
     asked = [torch.nn.Module() for _ in range(layer + 1)]
     for self in asked:  # noqa: B007  # layers are told apart by the module at work
-        found: torch.Tensor = router.chosen((tokens, EXPERTS), -1, TOP)
+        found: Any = router.chosen((tokens, EXPERTS), -1, TOP)
     return found
 
 

@@ -5,64 +5,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
-from torch.nn import functional
 
 import sim
 from sim.jobs.recorded.recording import Operator
+from tests.lazy import torch
 
 # A GPU splits long sums over few columns into two kernels, and takes softmax in one pass.
 OF_A_GPU: dict[str, Any] = {"split_reductions": False, "online_softmax": False}
-BATCH, LENGTH, WIDTH, HEADS = 4, 128, 256, 4
+BATCH, LENGTH, WIDTH = 4, 128, 256
 
 
-class Mlp(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH)
-        self.down = nn.Linear(4 * WIDTH, WIDTH)
+def train(make: str, device: str) -> None:
+    from tests.jobs.capturing import modules
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.down(functional.gelu(self.up(self.norm(x))))
-
-
-class SwiGlu(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.gate = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, 704, bias=False)
-        self.up, self.down = nn.Linear(WIDTH, 704, bias=False), nn.Linear(704, WIDTH, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.norm(x)
-        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.mlp = nn.LayerNorm(WIDTH), Mlp()
-        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        shape = (BATCH, LENGTH, 3, HEADS, WIDTH // HEADS)
-        q, k, v = self.qkv(self.norm(x)).view(shape).permute(2, 0, 3, 1, 4)
-        y = torch.softmax(q @ k.transpose(-1, -2) / 8, -1) @ v
-        return self.mlp(x + self.out(y.transpose(1, 2).flatten(-2)))
-
-
-class Loss(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(WIDTH, 4000, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        labels = torch.zeros(BATCH * LENGTH, dtype=torch.long, device=x.device)
-        return functional.cross_entropy(self.head(x).flatten(0, 1).float(), labels)
-
-
-def train(make: Callable[[], nn.Module], device: str) -> None:
-    model = make().to(device)
+    model = getattr(modules, make)().to(device)
     forward = torch.compile(model, options=OF_A_GPU)
     optimizer = torch.optim.SGD(model.parameters())
     for _ in range(2):
@@ -119,11 +75,10 @@ def scheduled(run: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> list[
 
 @pytest.mark.parametrize(
     ("make", "kernels", "moved"),
-    [(Mlp, 0.07, 0.02), (SwiGlu, 0.0, 0.001), (Block, 0.07, 0.02), (Loss, 0.25, 0.15)],
-    ids=["mlp", "swiglu", "block", "loss"],
+    [("Mlp", 0.07, 0.02), ("SwiGlu", 0.0, 0.001), ("Block", 0.07, 0.02), ("Loss", 0.25, 0.15)],
 )
 def test_kernels_and_bytes_are_those_of_inductor_on_the_cpu(
-    make: Callable[[], nn.Module], kernels: float, moved: float, monkeypatch: pytest.MonkeyPatch
+    make: str, kernels: float, moved: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss has 7 kernels for 9: Triton's kernels join the maximum and the sum of a row."""
     here = fused(recorded(lambda: train(make, "cuda")))
@@ -136,7 +91,7 @@ def test_a_compiled_adamw_reads_and_writes_its_states_once() -> None:
     sizes = (512, 1000, 77)
 
     def run() -> None:
-        weights = [nn.Parameter(torch.randn(rows, WIDTH, device="cuda")) for rows in sizes]
+        weights = [torch.nn.Parameter(torch.randn(rows, WIDTH, device="cuda")) for rows in sizes]
         optimizer = torch.optim.AdamW(weights)
         step = torch.compile(optimizer.step)
         for _ in range(2):

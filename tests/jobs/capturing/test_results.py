@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from sim.config.errors import InputError
 from sim.jobs.capturing.capture import capture, capture_script
@@ -13,6 +12,7 @@ from sim.jobs.capturing.results import ResultCache
 from tests.jobs.capturing.conftest import DDP, MODEL
 from tests.jobs.capturing.test_memory import wanted
 from tests.jobs.capturing.test_sharded import FSDP2
+from tests.lazy import torch
 
 CASES: dict[str, Callable[[Any], Any]] = {
     "a product": lambda x: x @ x.transpose(-1, -2),

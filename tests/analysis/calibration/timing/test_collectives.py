@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from sim.interface.cli.main import main
 from sim.jobs.traces import operation_times
 from sim.jobs.traces.operation_times import OperationTime
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 
 def calibrated(table: Path, *arguments: str) -> Result:

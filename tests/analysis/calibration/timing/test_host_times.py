@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from sim.analysis.calibration.timing import host_suite, host_times  # noqa: E402
-from sim.analysis.calibration.timing.host_times import HostTime  # noqa: E402
+from sim.analysis.calibration.timing import host_suite, host_times
+from sim.analysis.calibration.timing.host_times import HostTime
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,17 @@
 
 import os
 import signal
+from importlib.util import find_spec
 from multiprocessing import active_children, get_context
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
 import pytest
 
+from sim.analysis.calibration.timing import process_group
 from sim.config.errors import InputError
 
-pytest.importorskip("torch")
-
-from sim.analysis.calibration.timing import process_group
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 
 def total(rank: int, share: float) -> float:

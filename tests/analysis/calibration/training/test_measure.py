@@ -29,8 +29,7 @@ from sim.kind import load
 from sim.parallel.job import Job
 from sim.scenario.scenario import Scenario
 from tests.analysis.calibration.tiny import GPT, job, trained
-
-torch = pytest.importorskip("torch")
+from tests.lazy import torch
 
 TINY = {"model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.ffn": 64, "model.seq": 16}
 ONE_ROUND = Interleaving(rounds=1, steps=2)

@@ -14,8 +14,7 @@ from sim.parallel.job import Job
 from sim.parallel.memory import memory
 from sim.parallel.step import training_step
 from tests.analysis.calibration.tiny import FAMILIES, GPT, LLAMA, job, trained
-
-torch = pytest.importorskip("torch")
+from tests.lazy import torch
 
 
 def text(of: Job, steps: int = 0) -> str:

@@ -13,14 +13,12 @@ import sim
 from sim.config.errors import InputError
 from sim.config.reads import packaged_root
 from sim.interface.cli.main import main
+from sim.jobs.sharing.learning.module import Module
 from sim.jobs.sharing.learning.tasks import task_of
 from tests.jobs.sharing.pools import JITTER, METHODS, Learning, outcome
+from tests.lazy import torch
 
-torch = pytest.importorskip("torch")
-if find_spec("sklearn") is None:
-    pytest.skip("learns the digits of scikit-learn", allow_module_level=True)
-
-from sim.jobs.sharing.learning.module import Module  # noqa: E402
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="learns scikit-learn's digits")
 
 
 def named(task: str, **options):
@@ -231,9 +229,10 @@ def test_a_file_that_makes_no_task_is_refused_in_one_line(text, complaint, tmp_p
 
 
 @pytest.mark.parametrize(
-    "layer", [torch.nn.Dropout(0.1), torch.nn.BatchNorm1d(3)], ids=["dropout", "batch norm"]
+    ("kind", "size"), [("Dropout", 0.1), ("BatchNorm1d", 3)], ids=["dropout", "batch norm"]
 )
-def test_layers_that_draw_or_count_are_refused_unless_they_do_not(layer):
+def test_layers_that_draw_or_count_are_refused_unless_they_do_not(kind, size):
+    layer = getattr(torch.nn, kind)(size)
     net, data = torch.nn.Sequential(layer, torch.nn.Linear(3, 1)), torch.randn(8, 3)
     with pytest.raises(InputError, match="draws or counts while it trains; leave it out"):
         Module(net, torch.nn.functional.mse_loss, data, data[:, :1])

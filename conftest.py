@@ -1,0 +1,19 @@
+"""Examples of a property may take as long as a busy machine needs; a module of the simulator is
+collected only for its doctests."""
+
+from pathlib import Path
+
+from hypothesis import settings
+
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
+
+SOURCES = Path(__file__).parent / "sim"
+# Scripts that made the traces beside them; they need torch.
+collect_ignore_glob = ["*/traces/ddp.py", "*/recorded/ddp.py", "*/capturing/modules.py"]
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Modules without doctests are not imported, among them all that need torch."""
+    inside = collection_path.suffix == ".py" and SOURCES in collection_path.parents
+    return True if inside and b">>>" not in collection_path.read_bytes() else None
