@@ -1,31 +1,28 @@
 """Which share of small mistakes in the simulator do the tests notice?
 
-`python -m tests.mutants --count 100` draws mutants: one changed operator, constant or branch each.
-A first run of all tests on a copy of the tree notes which tests reach which of these places, and
-how long they take. Each mutant is then tried on the tests that reach it, the shortest first, until
-a test fails. A place that runs at import is tried on the tests of its folder first, then on others.
-`--root` names another tree, whose own tests then run. A mutant whose tests need far more processor
-time than before counts as killed.
+`python -m tests.mutants` draws 100 mutants: one changed operator, constant or branch each. The
+tests are collected once. Each mutant then runs in a copy of the process, whose functions it
+changes: first the tests of its file, then of its folder, then others, until a test fails that
+passes without it. A mutant outside of functions (a constant of a module) is named, and counts as
+alive. A mutant whose tests need far more processor time than they may counts as killed.
 """
 
 import ast
-import json
+import gc
 import os
 import random
-import re
 import resource
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import click
 import pytest
+from _pytest.runner import runtestprotocol
 
 RING = (
     *("config", "program", "variability", "model", "hardware", "collectives", "parallel"),
@@ -39,6 +36,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     **{ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And},
 }
 NEVER_RUN = ("TYPE_CHECKING", "__name__")
+ALIVE, OUTSIDE = "alive", "outside of functions"
 
 
 @dataclass(frozen=True)
@@ -114,166 +112,115 @@ def drawn(root: Path, count: int, seed: int) -> list[Mutant]:
     return [list(mutants(root, path))[index] for path, index in chosen]
 
 
-def probed(source: bytes, sites: dict[int, Mutant]) -> bytes:
-    """A file that calls `reached(number)` where each of its mutants lies.
-
-    >>> place = Mutant(Path("f.py"), 1, 4, 9, "a + b", "(a - b)")
-    >>> probed(b"x = a + b", {3: place})
-    b'x = (reached(3) or (a + b))'
-    """
-    begins = [(m.begin, 1, m.begin - m.end, f"(reached({i}) or (") for i, m in sites.items()]
-    inserts = sorted([*begins, *((m.end, 0, 0, "))") for m in sites.values())])
-    pieces, last = [], 0
-    for place, _, _, text in inserts:
-        pieces += [source[last:place], text.encode()]
-        last = place
-    return b"".join([*pieces, source[last:]])
+def within(code: CodeType) -> Iterator[CodeType]:
+    """A code object and those of the functions that it makes, in order."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from within(constant)
 
 
-PROBE = """
-import builtins, os
-pairs = set()
-def reached(number):
-    pair = (number, os.environ.get("PYTEST_CURRENT_TEST"))
-    if pair not in pairs and not pairs.add(pair):
-        with open(f"{os.environ['MUTANTS_LOG']}/{os.getpid()}", "a") as log:
-            log.write(f"{number} {pair[1]}\\n")
-builtins.reached = reached
-"""
+def apply(mutant: Mutant, root: Path) -> bool:
+    """Put a mutant into the functions of this process; False where none of them holds it."""
+    path = root / mutant.path
+    source = path.read_bytes()
+    old, new = (compile(s, str(path), "exec") for s in (source, mutant.applied(source)))
+    codes = {
+        (a.co_qualname, a.co_firstlineno): b for a, b in zip(within(old), within(new), strict=True)
+    }
+    inside = False
+    for function in [f for f in gc.get_objects() if isinstance(f, FunctionType)]:
+        code = function.__code__
+        if code.co_filename == str(path):
+            changed = codes[code.co_qualname, code.co_firstlineno]
+            inside |= changed.co_code != code.co_code or str(changed.co_consts) != str(
+                code.co_consts
+            )
+            function.__code__ = changed
+    return inside
 
 
-def reaching(tree: Path, chosen: list[Mutant]) -> tuple[dict[str, float], list[set[str]]]:
-    """Seconds of each test, and for each mutant the tests that reach it."""
-    kept = {m.path: (tree / m.path).read_bytes() for m in chosen}
-    for path, source in kept.items():
-        sites = {i: m for i, m in enumerate(chosen) if m.path == path}
-        (tree / path).write_bytes(probed(source, sites))
-    log, site = tree / "out" / "reached", tree / "sitecustomize.py"
-    log.mkdir(parents=True)
-    site.write_text(PROBE)
-    done = run_tests(tree, "-n2", "--durations=0", "--durations-min=0", MUTANTS_LOG=str(log))
-    site.unlink()
-    for path, source in kept.items():
-        (tree / path).write_bytes(source)
-    times: dict[str, float] = {}
-    for seconds, test in re.findall(r"^ *([\d.]+)s (?:call|setup) +(.*)$", done.stdout, re.M):
-        times[test] = times.get(test, 0.0) + float(seconds)
-    failed = set(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M))
-    if failed:
-        print(f"{len(failed)} tests fail without a mutant and are left out: {sorted(failed)}")
-    found: list[set[str]] = [set() for _ in chosen]
-    for line in (line for file in log.iterdir() for line in file.read_text().splitlines()):
-        number, test, *_ = re.split(r" (?=\S+::|None)| \((?:call|setup|teardown)\)", line)
-        if test in times and test not in failed:
-            found[int(number)].add(test)
-    return times, found
+def distance(item: pytest.Item, mutant: Mutant) -> tuple[int, int]:
+    """How far a test is from a mutant: in a file of its name, in its folder, in the same ring."""
+    place, own = item.path.as_posix(), mutant.path
+    named = item.path.stem == f"test_{own.stem}" or place.endswith(own.as_posix())
+    folders = [f"/{part}/" in place for part in own.parts[1:-1]]
+    ring = any(f"tests/{name}" in place for name in (*RING, "reference", "campaign"))
+    return (0 if named else 1, -sum(folders) or 1 - ring)
 
 
-def at_import(path: Path, tree: Path, times: dict[str, float]) -> set[str]:
-    """The tests of the files that name a module, those of its folder and its doctests."""
-    part = path.parts[1].removesuffix(".py")
-    module = ".".join(path.with_suffix("").parts)
-    files = {test.partition("::")[0] for test in times}
-    near = (f"tests/{part}", f"sim/{path.parts[1]}")
-    wanted = {f for f in files if f.startswith(near) or module in (tree / f).read_text()}
-    return {test for test in times if test.partition("::")[0] in wanted}
+def forked(run: Callable[[], str], seconds: float) -> str:
+    """What a function returns in a copy of this process; "hangs" if it needs far more time."""
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds),) * 2)
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        try:
+            os.write(writing, run().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return said or "hangs"
 
 
-def run_tests(
-    tree: Path, *arguments: str, seconds: float | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """pytest on a tree, within seconds of processor time."""
-    command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", *arguments]
-    budget = None if seconds is None else int(seconds)
-    return subprocess.run(
-        command,
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree), **environment},
-        preexec_fn=budget and partial(resource.setrlimit, resource.RLIMIT_CPU, (budget, budget)),
-        capture_output=True,
-        text=True,
-    )
+@dataclass
+class Mutating:
+    """A plugin of pytest that runs the collected tests on mutants, one process each."""
 
+    chosen: dict[int, Mutant]
+    limit: float
+    killed: int = 0
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """As a plugin: keep the tests that `MUTANTS_CHOSEN` lists, in its order."""
-    if chosen := os.environ.get("MUTANTS_CHOSEN"):
-        order = {test: i for i, test in enumerate(json.loads(Path(chosen).read_text()))}
-        items[:] = sorted(
-            (item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid]
-        )
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        broken: set[str] = set()
+        for number, mutant in self.chosen.items():
+            items = sorted(session.items, key=partial(distance, mutant=mutant))
+            said = ""
+            while not said:
+                items = [item for item in items if item.nodeid not in broken]
+                said = forked(partial(self.killer, mutant, items), 3 * self.limit)
+                guilty = [item for item in items if item.nodeid == said]
+                if guilty and forked(partial(self.killer, None, guilty), self.limit) != ALIVE:
+                    broken.add(said)  # it fails without a mutant, too
+                    said = ""
+            self.killed += said not in (ALIVE, OUTSIDE)
+            change = f"{mutant.before} -> {mutant.after}"
+            print(f"{number:3} {mutant.path}:{mutant.line} {change}  [{said}]", flush=True)
+        return True
 
-
-def killer(tree: Path, tests: list[str], seconds: float) -> str | None:
-    """The first of some tests that fails; None if all of them pass."""
-    chosen = tree / "out" / "chosen.json"
-    chosen.write_text(json.dumps(tests))
-    files = sorted({test.partition("::")[0] for test in tests})
-    done = run_tests(
-        *(tree, "-x", "-n0", "-ptests.mutants", *files), seconds=seconds, MUTANTS_CHOSEN=str(chosen)
-    )
-    if done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        return None
-    failed = re.search(r"^(?:FAILED|ERROR) (.*)", done.stdout, re.M)
-    return failed[1] if failed else "ended by its time"
-
-
-def bounded(tests: set[str], times: dict[str, float], limit: float) -> tuple[list[str], float]:
-    """The shortest tests that take at most so many seconds together, and their seconds."""
-    kept: list[str] = []
-    total = 0.0
-    for test in sorted(tests, key=times.__getitem__):
-        if total + times[test] <= limit or not kept:
-            kept.append(test)
-            total += times[test]
-    return kept, total
+    def killer(self, mutant: Mutant | None, items: list[pytest.Item]) -> str:
+        """The first test that fails, of those that there is processor time for."""
+        if mutant and not apply(mutant, Path.cwd()):
+            return OUTSIDE
+        begin = time.process_time()
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            if time.process_time() - begin > self.limit:
+                break
+            if any(
+                report.failed for report in runtestprotocol(item, log=False, nextitem=following)
+            ):
+                return item.nodeid
+        return ALIVE
 
 
 @click.command()
 @click.option("--count", default=100, help="How many mutants.")
 @click.option("--seed", default=0)
-@click.option("--limit", default=200.0, help="Seconds of tests that each mutant is tried on.")
-@click.option("--reached", type=click.Path(path_type=Path), help="Where the first run is kept.")
+@click.option("--limit", default=30.0, help="Processor seconds of tests for each mutant.")
 @click.option("--only", multiple=True, type=int, help="Numbers of mutants to try.")
-@click.option("--root", default=".", type=click.Path(exists=True, path_type=Path))
+@click.argument("tests", nargs=-1)
 def main(
-    count: int, seed: int, limit: float, reached: Path | None, only: tuple[int, ...], root: Path
+    count: int, seed: int, limit: float, only: tuple[int, ...], tests: tuple[str, ...]
 ) -> None:
-    """Draw mutants, run the tests that reach each, say how many are killed."""
-    killed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "tree"
-        skipped = shutil.ignore_patterns(".git", ".venv", "out", "__pycache__", ".*_cache")
-        shutil.copytree(root, tree, ignore=skipped)
-        (tree / "out").mkdir()
-        chosen = drawn(tree, count, seed)
-        if reached and reached.exists():
-            times, stored = json.loads(reached.read_text())
-            found = [set(tests) for tests in stored]
-        else:
-            times, found = reaching(tree, chosen)
-            if reached:
-                reached.write_text(json.dumps([times, [sorted(tests) for tests in found]]))
-        for number, (mutant, tests) in enumerate(zip(chosen, found, strict=True)):
-            if only and number not in only:
-                continue
-            near = at_import(mutant.path, tree, times)
-            parts = (tests & near, tests - near) if tests else (near,)
-            place = tree / mutant.path
-            source = place.read_bytes()
-            place.write_bytes(mutant.applied(source))
-            by, tried = None, 0
-            for kept, seconds in (bounded(part, times, limit) for part in parts if part):
-                by = by or killer(tree, kept, 60 + 5 * seconds)
-                tried += len(kept)
-            place.write_bytes(source)
-            killed += by is not None
-            change = f"{mutant.before} -> {mutant.after}"
-            word = "alive" if by is None else "killed"
-            shown = f"{tried} of {len(tests or near)} tests" if by is None else by
-            where = f"{mutant.path}:{mutant.line}"
-            print(f"{number:3} {word:6} {where} {change}  [{shown}]", flush=True)
-    print(f"{killed} of {len(only) or count} mutants killed")
+    """Draw mutants, run TESTS (all of them) on each until one fails, say how many are killed."""
+    chosen = dict(enumerate(drawn(Path().resolve(), count, seed)))
+    plugin = Mutating({i: m for i, m in chosen.items() if i in (only or chosen)}, limit)
+    pytest.main(["-q", "-s", "-n0", "-pno:cacheprovider", *tests], plugins=[plugin])
+    print(f"{plugin.killed} of {len(plugin.chosen)} mutants killed")
 
 
 if __name__ == "__main__":
