@@ -13,7 +13,7 @@ from typing import Any
 
 import sim
 from benchmarks.figures import Figure
-from sim.engine import replay
+from sim.engine.columns import program
 from sim.engine.play import Engine, play
 from sim.kind import load
 from sim.parallel.step import training_step
@@ -32,7 +32,7 @@ def forget(*, but: Sequence[str] = OWN_CODE) -> None:
             home = str(getattr(thing, "__module__", ""))
             if home.partition(".")[0] == "sim" and home not in but:
                 thing.cache_clear()
-    replay._graphs.clear()
+    program._graphs.clear()
 
 
 def cpu_seconds(act: Callable[[], object]) -> float:

@@ -95,26 +95,17 @@ class Short:
     def __init__(self, spelled_out: Callable[[Any], Any]) -> None:
         self.spelled_out = spelled_out
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_before_validator_function(self.spelled_out, handler(source))
-
 
 def validate(data: Any, kind: type[T], where: str) -> T:
-    """Turn plain data into the frozen dataclass `kind`; the only place where pydantic is used.
+    """Turn plain data into the frozen dataclass `kind`.
 
-    Unknown keys are refused with the nearest known one, and so is a value of another type than
-    the key's, where pydantic would convert it. Raises `InputError`.
+    Each table becomes its dataclass by itself, the innermost first, so that only the annotations of
+    keys that are given cost anything. Unknown keys are refused with the nearest known one, and so
+    is a value of another type than the key's, where pydantic would convert it. Raises `InputError`.
     """
-    from pydantic import ValidationError
-
     shape: Any = kind
-    try:
-        checked: T = _adapter(shape).validate_python(_prepared(data, shape, where))
-    except ValidationError as error:
-        raise _first_fault(error, where) from None
-    return checked
+    made: T = _admitted(_prepared(data, shape, where), shape, where)
+    return made
 
 
 def validated_field(kind: Any, key: str, value: Any, where: str) -> Any:
@@ -122,32 +113,92 @@ def validated_field(kind: Any, key: str, value: Any, where: str) -> Any:
 
     Raises `InputError`.
     """
+    plain = value.item() if getattr(value, "shape", None) == () else value
+    prepared = _prepared_values({key: plain}, kind, where)[key]
+    return _admitted(prepared, _keys(kind)[key], where, key)
+
+
+def _made(values: Mapping[str, Any], shape: Any, where: str) -> Any:
+    """The dataclass of a table whose values are prepared; its first fault is that of the first
+    field. Raises `InputError`."""
+    given = {}
+    for key, kind in _keys(shape).items():
+        if key in values:
+            given[key] = _admitted(values[key], kind, where, key)
+        elif key in _needed(shape):
+            raise InputError(where, f"{key} is missing", f"add {key} = ...")
+    try:
+        return shape(**given)
+    except ValueError as error:
+        raise _refusal(error, where) from None
+
+
+def _refusal(error: ValueError, where: str, key: str = "") -> InputError:
+    """A fault that the code of a dataclass tells as "what; what to do"."""
+    what, _, remedy = str(error).partition("; ")
+    return InputError(where, f"{key}: {what}" if key else what, remedy or "correct it there")
+
+
+@cache
+def _needed(shape: Any) -> frozenset[str]:
+    """The fields of a dataclass that have no default."""
+    return frozenset(
+        field.name for field in fields(shape) if field.default is field.default_factory is MISSING
+    )
+
+
+def _admitted(value: Any, kind: Any, where: str, *key: str) -> Any:
+    """A prepared value as its annotation has it; the only place where pydantic is used. Raises
+    `InputError`."""
+    if type(value) is kind:
+        return value
     from pydantic import ValidationError
 
-    plain = value.item() if getattr(value, "shape", None) == () else value
-    prepared = _prepared_table({key: plain}, kind, where)[key]
     try:
-        return _adapter(_keys(kind)[key]).validate_python(prepared)
+        return _adapter(kind).validate_python(value)
     except ValidationError as error:
-        raise _first_fault(error, where, key) from None
+        raise _first_fault(error, where, *key) from None
 
 
 @cache
 def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind)
+    return TypeAdapter(_of_instances(kind))
+
+
+def _of_instances(kind: Any) -> Any:
+    """An annotation whose dataclasses are made already."""
+    inner = get_args(kind)
+    if _is_table(kind):
+        return Annotated[kind, _Made()]
+    if get_origin(kind) is Annotated:
+        return kind if _tagged_in(kind) else Annotated[(_of_instances(inner[0]), *inner[1:])]
+    if get_origin(kind) is Literal or not inner:
+        return kind
+    parts = tuple(part if part is Ellipsis else _of_instances(part) for part in inner)
+    if get_origin(kind) in (Union, UnionType):
+        return Union[parts]  # noqa: UP007
+    return get_origin(kind)[parts]
+
+
+class _Made:
+    """Marks a dataclass of which only instances are admitted."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(source)
 
 
 def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
-    """The data with tagged tables turned into their dataclasses.
-
-    Refuses what pydantic lets pass in plain dataclasses: unknown keys, and values that it would
-    convert.
-    """
+    """The data with tables turned into their dataclasses. Refuses unknown keys, and values that
+    pydantic would convert."""
     shape, tagged, inside = _dataclass_in(kind), _tagged_in(kind), _within(where, key)
+    if short := _short_of(kind):
+        return _prepared(_spelled_out(data, short, where, key), get_args(kind)[0], where, key)
     if isinstance(data, list | tuple):
-        return [_prepared(item, kind, where, key) for item in data]
+        return [_prepared_item(item, kind, where, key, i) for i, item in enumerate(data)]
     if isinstance(data, dict) and get_origin(kind) in (dict, Mapping):
         values = get_args(kind)[1]
         return {name: _prepared(value, values, inside, name) for name, value in data.items()}
@@ -159,13 +210,32 @@ def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
         fault = f"{key} = {gate.shown(data)} is not a table"
         raise InputError(where, fault, f"write {tagged.tag} = ... in it")
     if isinstance(data, dict) and shape is not None:
-        return _prepared_table(data, shape, inside)
+        return _made(_prepared_values(data, shape, inside), shape, inside)
     if shape is None or not is_dataclass(data):
         refuse_conversion(data, kind, where, key)
     return data
 
 
-def _prepared_table(table: dict[str, Any], shape: Any, where: str) -> dict[str, Any]:
+def _prepared_item(item: Any, kind: Any, where: str, key: str, number: int) -> Any:
+    """An item of a list; a table among them is told by its number."""
+    return _prepared(item, kind, where, f"{key}.{number}" if isinstance(item, dict) else key)
+
+
+def _short_of(kind: Any) -> Any:
+    """The mark of an annotation whose values may be written in short, or None."""
+    marks = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    return next((mark for mark in marks if isinstance(mark, Short)), None)
+
+
+def _spelled_out(data: Any, short: Short, where: str, key: str) -> Any:
+    """What a value in short form stands for. Raises `InputError`."""
+    try:
+        return short.spelled_out(data)
+    except ValueError as error:
+        raise _refusal(error, where, key) from None
+
+
+def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str, Any]:
     """The values of a table, those of an inline dataclass gathered into it."""
     known, inline = _keys(shape), _inline_field(shape)
     if inline is None:
@@ -241,7 +311,8 @@ def _keys(shape: Any) -> dict[str, Any]:
 
 
 def _within(where: str, key: str) -> str:
-    return f"{where}, {key}" if key else where
+    """The place of a table: "FILE, plan", or "FILE, plan.gradients" for a table in a table."""
+    return f"{where}{'.' if ', ' in where else ', '}{key}" if key else where
 
 
 def refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
@@ -290,7 +361,7 @@ _OF_UNION = re.compile(r"bool|int|float|str|[a-z-]+\[.*\]|[A-Z]\w*")
 # Pydantic's names of faults in what has another shape.
 _SHAPES = (
     (("string_type",), "a text", '"..."'),
-    (("dataclass_type", "dict_type", "mapping_type"), "a table", "{ ... }"),
+    (("is_instance_of", "dict_type", "mapping_type"), "a table", "{ ... }"),
     (("tuple_type", "list_type"), "a list", "[...]"),
 )
 
@@ -301,16 +372,13 @@ def _first_fault(error: Any, where: str, *outer: str) -> InputError:
     steps = [*outer, *(step for step in inner if not _OF_UNION.fullmatch(step))]
     place = ", ".join([where, ".".join(steps[:-1])] if len(steps) > 1 else [where])
     key = steps[-1] if steps else ""
-    if fault["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return InputError(place, f"{key} is missing", f"add {key} = ...")
-    what, _, remedy = fault["msg"].removeprefix("Value error, ").partition("; ")
     if fault["type"] == "value_error":
-        return InputError(place, f"{key}: {what}" if key else what, remedy or "correct it there")
+        return _refusal(fault["ctx"]["error"], place, key)
     shown = gate.shown(fault["input"])
     for types, noun, sample in _SHAPES:
         if fault["type"] in types:
             return InputError(place, f"{key} = {shown} is not {noun}", f"write {key} = {sample}")
-    what = f"{key} = {shown}: {what[0].lower()}{what[1:]}"
+    what = f"{key} = {shown}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
     return InputError(place, what, _remedy(fault, key))
 
 
@@ -328,9 +396,14 @@ def _remedy(fault: Any, key: str) -> str:
 @cache
 def _dataclass_in(kind: Any) -> Any:
     """The dataclass that an annotation such as `tuple[Straggler, ...]` or `Plan | None` holds."""
-    if is_dataclass(kind):
+    if _is_table(kind):
         return kind
     return next((shape for part in get_args(kind) if (shape := _dataclass_in(part))), None)
+
+
+def _is_table(kind: Any) -> bool:
+    """Whether an annotation is a dataclass; marks of bounds are instances of dataclasses."""
+    return isinstance(kind, type) and is_dataclass(kind)
 
 
 @cache

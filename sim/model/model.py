@@ -111,7 +111,7 @@ class Model(metaclass=Named):
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.is_instance_schema(cls) if cls is Model else handler(source)
+        return core_schema.is_instance_schema(cls)
 
     def check_length(self) -> None:
         """Raise `ValueError` where there are more of them than can be simulated."""

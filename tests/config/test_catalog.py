@@ -106,7 +106,7 @@ def test_plain_data_becomes_the_dataclass_that_it_describes() -> None:
     ("data", "said"),
     [
         ({"hoses": 2}, "cart.toml: unknown key 'hoses'; did you mean 'horses'?"),
-        ({"wheels": [{"spoke": 2}]}, "cart.toml, wheels: unknown key 'spoke'; did you mean"),
+        ({"wheels": [{"spoke": 2}]}, "cart.toml, wheels.0: unknown key 'spoke'; did you mean"),
         ({"spare": {"spoke": 2}}, "cart.toml, spare: unknown key 'spoke'; did you mean"),
         ({"wheels": [{}]}, "cart.toml, wheels.0: spokes is missing; add spokes = ..."),
         ({"horses": "2"}, 'cart.toml: horses = "2" is not a whole number; write horses = 4'),

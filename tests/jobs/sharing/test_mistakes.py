@@ -170,7 +170,7 @@ MISTAKES = {
     ),
     "a law without its parameter": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"',
-        "sharing, straggler: alpha is missing",
+        "sharing.straggler.0: alpha is missing",
     ),
     "a law with the parameter of another": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\nfactor = 2.0',
@@ -186,7 +186,7 @@ MISTAKES = {
     ),
     "a slow worker by the table of synchronous jobs": (
         SERVER + "[[sharing.straggler]]\nrank = 999\nfactor = 4.0",
-        "sharing, straggler: kind is missing",
+        "sharing.straggler.0: kind is missing",
     ),
     "jitter of kernels": (
         SERVER + "[jitter]\nseed = 3",
