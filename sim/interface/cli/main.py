@@ -3,9 +3,10 @@
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib import import_module
 from itertools import chain
 from typing import IO, Any
 
@@ -13,27 +14,8 @@ import click
 
 from sim.config.errors import FitError, InputError
 from sim.config.stopping import kept
-from sim.interface.cli.calibrate import calibrate
-from sim.interface.cli.capture import capture
-from sim.interface.cli.collective import collective
-from sim.interface.cli.compare import compare
-from sim.interface.cli.cost import cost
-from sim.interface.cli.explain import explain
 from sim.interface.cli.files import DOES_NOT_FIT, STOPPED
-from sim.interface.cli.goodput import goodput
-from sim.interface.cli.import_ import import_
-from sim.interface.cli.init import init
-from sim.interface.cli.list import list_
-from sim.interface.cli.measure import measure
 from sim.interface.cli.options import examples
-from sim.interface.cli.plan import plan
-from sim.interface.cli.replay import replay
-from sim.interface.cli.run import run
-from sim.interface.cli.serve import serve
-from sim.interface.cli.show import show
-from sim.interface.cli.sweep import sweep
-from sim.interface.cli.validate import validate
-from sim.interface.cli.workers import workers
 
 _LONG, _SHOWN = 500, 60  # characters of a word that a message quotes, and what it quotes of longer
 
@@ -119,12 +101,9 @@ class _Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """A line for each command, by what it is for."""
         room = formatter.width - 6 - max(map(len, self.commands))
-        for title, commands in _COMMANDS.items():
+        for title, names in _COMMANDS.items():
             with formatter.section(title):
-                lines = [
-                    (str(command.name), command.get_short_help_str(room)) for command in commands
-                ]
-                formatter.write_dl(lines)
+                formatter.write_dl([(n, self.commands[n].get_short_help_str(room)) for n in names])
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _mistakes():
@@ -144,22 +123,44 @@ class _Group(click.Group):
 
 
 _COMMANDS = {
-    "Ask about a job": (run, explain, compare, plan, sweep, goodput, cost, workers, serve),
-    "See what there is": (list_, show, collective),
-    "Begin with your own": (init, import_, capture),
-    "Hold it against reality": (validate, measure, calibrate, replay),
+    "Ask about a job": (
+        *("run", "explain", "compare", "plan", "sweep", "goodput", "cost", "workers", "serve"),
+    ),
+    "See what there is": ("list", "show", "collective"),
+    "Begin with your own": ("init", "import", "capture"),
+    "Hold it against reality": ("validate", "measure", "calibrate", "replay"),
 }
+_NAMES = tuple(chain.from_iterable(_COMMANDS.values()))
+
+
+def _word(name: str) -> str:
+    """The module of a command, and its function."""
+    return f"{name}_" if name in ("import", "list") else name  # words of Python
+
+
+class _Commands(Mapping[str, click.Command]):
+    """The commands by name; the module of each is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in _NAMES:
+            raise KeyError(name)
+        module = import_module("sim.interface.cli." + _word(name))
+        found: click.Command = getattr(module, _word(name))
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
 
 
 @click.group(
     cls=_Group,
+    commands=_Commands(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples("sim run gpt3-175b-megatron", "sim run --help"),
 )
 @click.version_option(package_name="clustersim")
 def main() -> None:
     """Predict how a training job runs on a cluster before anyone pays for the cluster."""
-
-
-for command in chain.from_iterable(_COMMANDS.values()):
-    main.add_command(command)

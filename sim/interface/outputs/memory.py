@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.config.errors import InputError
-from sim.engine.memory_curve import MemoryCurve
 from sim.results.answer import Answer
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from sim.engine.memory_curve import MemoryCurve
 
 HELP = "Draw memory over the step, or write it as a table"
 SUFFIXES = (".png", ".svg", ".csv")
@@ -30,7 +31,7 @@ def write(answer: Answer, path: Path) -> None:
         frame(curves).to_csv(part, index=False)
 
 
-def frame(curves: Sequence[MemoryCurve]) -> "pd.DataFrame":
+def frame(curves: "Sequence[MemoryCurve]") -> "pd.DataFrame":
     """A row for each stage and moment at which its memory changes: bytes by part."""
     import pandas as pd
 
