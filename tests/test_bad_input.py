@@ -674,7 +674,7 @@ def test_a_measured_time_that_is_none_is_listed_with_its_reason(folder: Path, va
         (["run", "ps-async", "--set=sharing.straggler=[{kind='lognormal', sigma=1e308}]"],
          "sigma = 1e+308 is not between"),
         (["run", "job.toml", "--limit=soon"], "'soon' is not a quantity"),
-        (["sweep", "job.toml", "--vary=plan.microbatch={}"], "microbatch = {} is not a whole number"),
+        (["sweep", "job.toml", "--vary=plan.microbatch={}"], "microbatch = {} is not a whole"),
         (["sweep", "job.toml", "--vary=plan.microbatch=1..1000000000"], "has 1,000,000,000 values"),
         (["run", "job.toml", "--set=model=\x1b[2J"], r"\x1b[2J"),
     ],
