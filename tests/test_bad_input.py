@@ -135,7 +135,7 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         (
             "pp = 2",
             "pp = 2\nrecompute = 'full'\nrecompute_method = 'uniform'\nrecompute_layers = 7",
-            "recompute_layers = 7, but the chunks of a stage have 6 layers at most",
+            "recompute_layers = 7, but a chunk has 6 layers at most",
         ),
         ("tp = 2", "tp = 2\nlora = {rank = 0}", "set rank at least 1"),
         ("tp = 2", "tp = 2\nlora = {modules = ['qkv']}", "'linear_fc1' or 'linear_fc2'"),

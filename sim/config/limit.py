@@ -47,11 +47,11 @@ def refuse_large(where: str, what: str, size: float) -> None:
 def _rounded(seconds: float) -> str:
     """Two digits in the unit a person would choose.
 
-    >>> _rounded(7300.0), _rounded(90.0), _rounded(1e30)
-    ('2.0 h', '90 s', '1.2e+25 d')
+    >>> _rounded(7300.0), _rounded(90.0), _rounded(5990.0), _rounded(1e30)
+    ('2.0 h', '90 s', '100 min', '1.2e+25 d')
     """
     for scale, unit in ((86400.0, "d"), (3600.0, "h"), (600.0, "min")):
         if seconds >= 2 * scale or (unit == "min" and seconds > scale):
             count = seconds / (60.0 if unit == "min" else scale)
-            return f"{count:.2g} {unit}" if count >= 10 else f"{count:.1f} {unit}"
+            return f"{float(f'{count:.2g}'):g} {unit}" if count >= 10 else f"{count:.1f} {unit}"
     return f"{seconds:.0f} s"

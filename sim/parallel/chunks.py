@@ -55,23 +55,26 @@ def recomputed_layers(plan: Plan, kinds: Sequence[str], before: int) -> tuple[Ag
 
 def check_method(plan: Plan, chunks: Iterable[Sequence[str]], where: str) -> None:
     """Raise `InputError` for a method without layers, or without what it is a method of, and for
-    units of more layers than any of the chunks has, each given by the kinds of its blocks."""
+    more layers than a chunk, or with "every" the model, has; chunks are kinds of blocks."""
     method, each = plan.recompute_method, plan.recompute_layers
     if method is None and each is None:
         return
     if method is None or each is None:
-        given, missing = ("layers", "method") if method is None else ("method", "layers")
-        fault = f"recompute_{given} without recompute_{missing}"
+        given, missing = (
+            ("layers", 'method = "block"') if method is None else ("method", "layers = 1")
+        )
+        fault = f"recompute_{given} without recompute_{missing.partition(' ')[0]}"
         raise InputError(where, fault, f"set recompute_{missing}, or leave both out")
     if plan.recompute == NONE:
         raise InputError(where, "recompute_method with recompute = 'none'", "say what runs again")
     if method == "uniform" and plan.recompute != FULL:
         fault = f"recompute_method = 'uniform' with recompute = {plan.recompute!r}"
         raise InputError(where, fault, 'its units run again as a whole: set recompute = "full"')
-    most = max(sum(map(is_layer, kinds)) for kinds in chunks)
-    if method == "uniform" and each > most:
-        fault = f"recompute_layers = {each}, but the chunks of a stage have {most} layers at most"
-        raise InputError(where, fault, f"set recompute_layers at most {most}")
+    counts = [sum(map(is_layer, kinds)) for kinds in chunks]
+    most, of = (sum(counts), "the model has") if method == "every" else (max(counts), "a chunk has")
+    if each > most:
+        fault = f"recompute_layers = {each}, but {of} {most} layers at most"
+        raise InputError(where, fault, f"set recompute_layers = {most}")
 
 
 def chunks_of(

@@ -29,7 +29,8 @@ def check_sizes(
     _check_experts(model, plan, where)
     if plan.pp > 1 and plan.zero > stack.pipeline_zero:
         fault = f"zero = {plan.zero} with pp = {plan.pp}, which {stack.name} refuses"
-        raise InputError(where, fault, f"set zero = {stack.pipeline_zero}")
+        remedy = "pp = 1" if plan.offload.parameters else f"zero = {stack.pipeline_zero}"
+        raise InputError(where, fault, f"set {remedy}")
     if plan.pp > model.layers:
         raise InputError(
             where, f"pp = {plan.pp} stages for {model.layers} layers", f"set pp <= {model.layers}"

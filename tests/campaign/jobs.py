@@ -41,8 +41,8 @@ def _beside(chance: random.Random, gpus: int, layers: int) -> Document:
     """What may be slow, and how many layers are left of the model."""
     own: Document = {"change": {"model.layers": layers}}
     if chance.random() < 0.3:
-        factor = chance.choice((1.1, 1.5, 3.0))
-        own["straggler"] = [{"rank": chance.randrange(gpus), "factor": factor}]
+        slow = chance.choice(({"rank": chance.randrange(gpus)}, {"link": "node0.nic0"}))
+        own["straggler"] = [{**slow, "factor": chance.choice((1.1, 1.5, 3.0))}]
     cause = {"name": "kernels", "kind": "lognormal", "sigma": chance.choice((0.05, 0.2))}
     return own | {"jitter": {"seed": chance.randrange(100), "cause": [cause]}}
 
@@ -74,6 +74,8 @@ def _experts(chance: random.Random) -> Document:
     pp, gpus = chance.choice((1, 2)), chance.choice((8, 16))
     plan = _layout(chance, tp=1, pp=pp, gpus=gpus)
     plan["ep"] = chance.choice([size for size in (1, 2, 4, ep) if gpus // pp % size == 0])
+    if chance.random() < 0.4:  # the axes that false deadlocks had between them
+        plan |= chance.choice(({"cp": 2}, {"cp": 4}, {"axes": {"ulysses": 2}}))
     if chance.random() < 0.3:
         routing = {"law": "zipf", "exponent": chance.choice((0.2, 0.8))}
     else:

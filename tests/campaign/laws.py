@@ -4,7 +4,6 @@ A law looks at a job, perhaps in several forms, and says what it finds against i
 it holds.
 """
 
-import copy
 import json
 import os
 import random
@@ -13,11 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Any, ClassVar
-
-import numpy as np
-import tomli_w
 
 from sim import run
 from sim.analysis.samples.samples import samples
@@ -29,69 +24,30 @@ from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.engine.columns.contention import TOLERANCE, InexactError
-from sim.engine.play import play
-from sim.engine.record import Record, amounts
 from sim.hardware.cluster import topology as topologies
 from sim.interface.cli.files import DOES_NOT_FIT
 from sim.kind import load
 from sim.parallel.job import Known
 from sim.scenario.settings import flat
 from sim.scenario.setup import from_scenario
+from tests.campaign import limits, records, remedies
 from tests.campaign.case import ALLOWED, called
-from tests.campaign.jobs import PARTS, Document, drawn
+from tests.campaign.job import (
+    ALL,
+    PLAIN,
+    SAME,
+    SHARED,
+    SLOWER,
+    STEPS,
+    Found,
+    Job,
+    not_longer,
+    same,
+    seconds,
+)
+from tests.campaign.jobs import Document, drawn
 from tests.engine.precision import LOST
 from tests.reference.second_opinion import differences, known
-
-SAME = 1e-9  # relative; of two ways to the same number
-SLOWER = 2e-3  # relative; what rounding to tiles, and libraries that choose otherwise, may cost
-PLAIN = ("dense", "experts", "offload")  # whose every key may be set to anything
-STEPS = (*PLAIN, "features")
-_WINDOWS = 40  # of a link that are looked at
-# Methods in which all wait for all, so that what is faster is never later (Graham 1969 has the
-# anomalies of the others).
-_IN_STEP = ("all_reduce", "data_parallel", "local_sgd")
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A scenario in `job.toml` of the folder where this process is."""
-
-    kind: str
-    document: Document
-
-    def time(self, settings: dict[str, Any] | None = None, **ways: Any) -> float:
-        """Seconds of a step, or of the run of workers that share updates."""
-        return _time(run(load(self.write(), settings or {}), **ways))
-
-    def write(self, name: str = "job.toml") -> str:
-        Path(name).write_text(tomli_w.dumps(self.document))
-        return name
-
-    def but(self, changes: dict[str, Any]) -> "Job":
-        """The same with values of dotted keys in its file changed."""
-        document = copy.deepcopy(self.document)
-        for key, value in changes.items():
-            *path, last = key.split(".")
-            inner = document
-            for step in path:
-                inner = inner.setdefault(step, {})
-            inner[last] = value
-        return Job(self.kind, document)
-
-    @property
-    def in_step(self) -> bool:
-        """Whether all ranks or workers wait for one another in every step."""
-        sharing = self.document.get("sharing", {})
-        if sharing.get("method") == "parameter_server":
-            return bool(sharing.get("mode", "bsp") == "bsp")
-        return not sharing or sharing["method"] in _IN_STEP
-
-
-def _time(result: Any) -> float:
-    return float(result.step_time if hasattr(result, "step_time") else result.time)
-
-
-Found = Callable[[Job, random.Random], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,26 +92,22 @@ def trial(number: int) -> LawTrial:
 # --- Ways to the same answer ---------------------------------------------------------------------
 
 
-def _same(one: float, other: float) -> str:
-    return "" if abs(one - other) <= SAME * abs(one) else f"{one!r} is not {other!r}"
-
-
 def _clock_equals_replay(job: Job, chance: random.Random) -> str:
     try:
         replayed = job.time(engine="replay")
     except InputError:
         return ""  # contends: only the clock plays it
-    return _same(job.time(engine="clock"), replayed)
+    return same(job.time(engine="clock"), replayed)
 
 
 def _unfolded(job: Job, chance: random.Random) -> str:
-    return _same(job.time(), job.time(unfold=True))
+    return same(job.time(), job.time(unfold=True))
 
 
 def _renamed(job: Job, chance: random.Random) -> str:
     before = job.time()
     Job(job.kind, {"name": "another", **job.document}).write("another.toml")
-    return _same(before, _time(run("another.toml")))
+    return same(before, seconds(run("another.toml")))
 
 
 def _again(job: Job, chance: random.Random) -> str:
@@ -218,14 +170,14 @@ def _in_another_unit(job: Job, chance: random.Random) -> str:
     )
     key, texts = writings
     times = [job.time({key: text}) for text in texts]
-    return next((said for one in times if (said := _same(times[0], one))), "")
+    return next((said for one in times if (said := same(times[0], one))), "")
 
 
 def _swept(job: Job, chance: random.Random) -> str:
     row = sweep(job.write(), [{}], jobs=1).iloc[0]
     if row["reason"] and not row["valid"] and "step_time" not in row and "time" not in row:
         return f"the row is not valid: {row['reason']}"
-    return _same(job.time(), float(row["step_time" if "step_time" in row else "time"]))
+    return same(job.time(), float(row["step_time" if "step_time" in row else "time"]))
 
 
 def _json_is_text(job: Job, chance: random.Random) -> str:
@@ -243,6 +195,8 @@ def _json_is_text(job: Job, chance: random.Random) -> str:
 def _more_samples(job: Job, chance: random.Random) -> str:
     """But for single precision, in which others' durations say which sums are left out of a graph;
     where transfers contend, as nearly as replay is held to the clock."""
+    if not job.sampled:
+        return ""
     few, more = (samples(load(job.write()), count) for count in (4, 9))
     short, long = few.step_times, more.step_times[:4]
     contended = few.contended or more.contended
@@ -259,7 +213,7 @@ def _searched(job: Job, chance: random.Random) -> str:
     setup = from_scenario(load(job.write()))
     said = float(Evaluator().times([Candidate.of(setup.job, setup.machine)])[0])
     if result.engine == "replay":
-        return _same(result.step_time, said)
+        return same(result.step_time, said)
     above = said > result.step_time * (1.0 + SLOWER)
     return f"{said!r} without contention, {result.step_time!r} with" if above else ""
 
@@ -276,28 +230,28 @@ def _adds_up(job: Job, chance: random.Random) -> str:
         ):
             if min(parts.values()) < 0.0:
                 return f"{name}: {parts}"
-            if said := _same(result.step_time, sum(parts.values())):
+            if said := same(result.step_time, sum(parts.values())):
                 return f"{name}: {said}"
         memory = dict(result.memory_per_gpu)
-        return _same(memory.pop("total"), sum(memory.values()))
+        return same(memory.pop("total"), sum(memory.values()))
     for row in result.workers:
         parts = {key: value for key, value in row.items() if key not in ("rank", "steps")}
         if min(parts.values()) < 0.0 or abs(sum(parts.values()) - 1.0) > SAME:
             return f"worker {row['rank']}: {parts}"
-    return _same(1.0, sum(result.shares.values()))
+    return same(1.0, sum(result.shares.values()))
 
 
 def _tokens(job: Job, chance: random.Random) -> str:
     """Rates are what their names say."""
     result: Any = run(load(job.write()))
     if job.kind == "shared":
-        return _same(result.samples, result.samples_per_second * result.time)
+        return same(result.samples, result.samples_per_second * result.time)
     batch = job.document["plan"]["global_batch"]
     for name, rate, whole in (
         ("samples", result.samples_per_second, batch),
         ("per GPU", result.tokens_per_second_per_gpu * result.ranks, result.tokens_per_second),
     ):
-        if said := _same(whole, rate * (result.step_time if name == "samples" else 1.0)):
+        if said := same(whole, rate * (result.step_time if name == "samples" else 1.0)):
             return f"{name}: {said}"
     return "" if 0.0 < result.mfu < 1.0 and result.hfu < 1.0 else f"MFU {result.mfu}"
 
@@ -311,10 +265,6 @@ def _likely(job: Job, chance: random.Random) -> str:
 # --- What is faster, slower, more ----------------------------------------------------------------
 
 
-def _not_longer(usual: float, found: float, what: str) -> str:
-    return "" if found <= usual * (1.0 + SLOWER) else f"{found!r} with {what}, {usual!r} without"
-
-
 def _faster(key: str, unit: str, factor: float) -> Found:
     def found(job: Job, chance: random.Random) -> str:
         if not job.in_step:
@@ -323,7 +273,7 @@ def _faster(key: str, unit: str, factor: float) -> Found:
         if not value:
             return ""
         scaled = f"{factor * value!r} {unit}"
-        return _not_longer(job.time(), job.time({key: scaled}), f"{key} = {scaled}")
+        return not_longer(job.time(), job.time({key: scaled}), f"{key} = {scaled}")
 
     return found
 
@@ -342,7 +292,7 @@ def _quantity(job: Job, key: str) -> float:
 def _faster_products(job: Job, chance: random.Random) -> str:
     key = f"device.peak.{job.document['plan']['precision']}"
     scaled = f"{2.0 * _quantity(job, key)!r} FLOP/s"
-    return _not_longer(job.time(), job.time({key: scaled}), f"{key} = {scaled}")
+    return not_longer(job.time(), job.time({key: scaled}), f"{key} = {scaled}")
 
 
 def _straggler(job: Job, chance: random.Random) -> str:
@@ -362,7 +312,7 @@ def _straggler(job: Job, chance: random.Random) -> str:
         slowed = job.but(slow).time()
     except InputError as error:
         return f"plays, and does not with a slow rank {rank}: {error}"
-    return _not_longer(slowed, healthy, f"without a slow rank {rank}")
+    return not_longer(slowed, healthy, f"without a slow rank {rank}")
 
 
 def _nodes_swapped(job: Job, chance: random.Random) -> str:
@@ -377,7 +327,7 @@ def _nodes_swapped(job: Job, chance: random.Random) -> str:
     one, other = (
         job.but({"straggler": [{"rank": own, "factor": 1.7}]}).time() for own in (rank, rank ^ 8)
     )
-    return _same(one, other)
+    return same(one, other)
 
 
 def _workers_swapped(job: Job, chance: random.Random) -> str:
@@ -393,7 +343,7 @@ def _workers_swapped(job: Job, chance: random.Random) -> str:
     one, other = (
         job.but({"sharing.group": [{"ranks": [rank], "slowdown": 2.0}]}).time() for rank in ranks
     )
-    return _same(one, other)
+    return same(one, other)
 
 
 def _twice_the_batch(job: Job, chance: random.Random) -> str:
@@ -406,17 +356,17 @@ def _twice_the_batch(job: Job, chance: random.Random) -> str:
 
 def _more_layers(job: Job, chance: random.Random) -> str:
     more = {"model.layers": 2 * job.document["change"]["model.layers"]}
-    return _not_longer(job.time(more), job.time(), "half the layers")
+    return not_longer(job.time(more), job.time(), "half the layers")
 
 
 def _longer_sequences(job: Job, chance: random.Random) -> str:
     one, other = (job.time({"model.seq": tokens}) for tokens in (512, 1024))
-    return _not_longer(other, one, "half the tokens")
+    return not_longer(other, one, "half the tokens")
 
 
 def _more_steps(job: Job, chance: random.Random) -> str:
     steps = job.document["sharing"]["steps"]
-    return _not_longer(job.time({"sharing.steps": 2 * steps}), job.time(), "half the steps")
+    return not_longer(job.time({"sharing.steps": 2 * steps}), job.time(), "half the steps")
 
 
 def _memory(job: Job, settings: dict[str, Any]) -> float:
@@ -469,37 +419,7 @@ def _planned_memory(job: Job, chance: random.Random) -> str:
         return ""  # beyond the host's memory
     if least > candidate.memory * (1.0 + SAME):
         return f"at least {least!r} B, but {candidate.memory!r} B"
-    return _same(result.memory_per_gpu["total"], candidate.memory)
-
-
-def over_capacity(record: Record) -> str:
-    """A link and a window of a record in which more bytes are sent, from begin to end, than the
-    link can carry; empty where there is none."""
-    program = record.program()
-    _, traffic = amounts(record.tracks, program)
-    for number, sent in traffic.items():
-        link = program.links[number]
-        begin, end, size = np.array(sent).T
-        order = np.argsort(end)
-        begin, end, size = begin[order], end[order], size[order]
-        for since in np.unique(begin)[:: max(len(begin) // _WINDOWS, 1)]:
-            inside = begin >= since - 1e-12
-            carried = np.cumsum(size[inside])
-            room = link.capacity * (end[inside] - since)
-            worst = int(np.argmax(carried - room * (1.0 + SAME))) if inside.any() else 0
-            if inside.any() and carried[worst] > room[worst] * (1.0 + 1e-6) + 1.0:
-                until = end[inside][worst]
-                return (
-                    f"{link.name}: {carried[worst]:.6g} B from {since:.6g} to {until:.6g} s, "
-                    f"room for {room[worst]:.6g}"
-                )
-    return ""
-
-
-def _capacity(job: Job, chance: random.Random) -> str:
-    """No link carries more than it can, at any time."""
-    setup = from_scenario(load(job.write()))
-    return over_capacity(play(setup.program, setup.machine, engine="clock"))
+    return same(result.memory_per_gpu["total"], candidate.memory)
 
 
 def _model_flops(job: Job, chance: random.Random) -> str:
@@ -508,14 +428,14 @@ def _model_flops(job: Job, chance: random.Random) -> str:
     changed = chance.choice(({"plan.recompute": "full"}, {"plan.zero": 1}, {"plan.microbatch": 1}))
     other: Any = run(load(job.write(), changed))
     flops = [own.mfu * own.step_time for own in (usual, other)]
-    return "" if usual.dropped or other.dropped else _same(*flops)
+    return "" if usual.dropped or other.dropped else same(*flops)
 
 
 def _no_network(job: Job, chance: random.Random) -> str:
     """Without latency and with endless bandwidth nothing is waited for between nodes."""
     usual = job.time()
     fast = {"network.bandwidth": "1e15 B/s", "network.latency": "0 s"}
-    return _not_longer(usual, job.time(fast), "with an endless network")
+    return not_longer(usual, job.time(fast), "with an endless network")
 
 
 def _slow_link(job: Job, chance: random.Random) -> str:
@@ -530,14 +450,11 @@ def _slow_link(job: Job, chance: random.Random) -> str:
         {"straggler": [*sick, {"link": link, "factor": factor}]}
         for factor in (chance.choice((1.5, 4.0)), 1.0 + 1e-9)
     )
-    if said := _not_longer(job.time(slow), usual.step_time, f"{link} sound"):
+    if said := not_longer(job.time(slow), usual.step_time, f"{link} sound"):
         return said
     found = job.time(near)
     same = abs(found - usual.step_time) <= 1e-6 * usual.step_time
     return "" if same else f"{usual.step_time!r} with all sound, {found!r} with {link} all but so"
-
-
-ALL, SHARED = PARTS, ("shared",)
 
 
 def _as_papers_say(job: Job, chance: random.Random) -> str:
@@ -562,7 +479,27 @@ LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
     "causes add up": (ALL, _adds_up),
     "rates are of the whole": (ALL, _tokens),
     "the expected time is in its interval": (STEPS, _likely),
-    "no link carries more than it can": (STEPS, _capacity),
+    "no link carries more than it can": (STEPS, records.capacity),
+    "bytes that leave arrive": (STEPS, records.arrives),
+    "memory is never below nothing and closes": (STEPS, records.memory_closes),
+    "beyond an endless network there is nothing": (STEPS, limits.endless_network),
+    "activations on an endless host are as good as here": (STEPS, limits.endless_host),
+    "workers with nothing to send are alone": (SHARED, limits.alone),
+    "steps that do not vary are the step": (PLAIN, limits.no_jitter),
+    "room for all tokens drops none": (("experts", "features"), limits.capacity_without_bound),
+    "a rank all but sound is sound": (STEPS, limits.healthy_in_the_limit),
+    "an axis of one is none": (STEPS, limits.axes_of_one),
+    "keys stand in any order": (ALL, limits.order_of_tables),
+    "twice the replicas compute as long": (STEPS, limits.weak_scaling),
+    "each layer computes as long as another": (PLAIN, limits.layers_add_up),
+    "cheaper launches are not slower": (STEPS, limits.cheaper("stack.launch_forward", 0.5, "s")),
+    "a faster host is not slower": (STEPS, limits.cheaper("stack.layer_forward", 0.5, "s")),
+    "twice the host's memory is not slower": (
+        ("offload", "features"),
+        limits.cheaper("host.memory_bandwidth", 2.0, "B/s"),
+    ),
+    "what a refusal proposes is accepted": (STEPS, remedies.accepted),
+    "what is said to fit does": (STEPS, remedies.fits),
     "model FLOPs are of model and tokens": (PLAIN, _model_flops),
     "an endless network is not slower": (STEPS, _no_network),
     "with a slow link the same work takes no less": (STEPS, _slow_link),

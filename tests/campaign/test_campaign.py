@@ -78,6 +78,13 @@ def test_most_jobs_that_are_drawn_can_run(part: str) -> None:
     assert sum(verdict.violation == "" for verdict in told) >= 8
 
 
+def test_experts_with_a_divided_sequence_and_something_slow_are_drawn_often() -> None:
+    jobs = [drawn("experts", number) for number in range(200)]
+    divided = [job for job in jobs if {"cp", "axes"} & job["plan"].keys()]
+    assert len(divided) > 50
+    assert sum("straggler" in job for job in divided) > 10
+
+
 def test_a_trial_that_ends_its_process_is_a_violation_and_the_others_stay() -> None:
     def die() -> str:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -136,7 +143,7 @@ def test_the_next_run_goes_on_behind_the_rounds_that_are_done(
 ) -> None:
     played = []
 
-    def one(number: int, found: Counter[str], folder: Path) -> None:
+    def one(number: int, found: Counter[str], *_: object) -> None:
         played.append(number)
         found["cases"] += 1
 
@@ -145,7 +152,7 @@ def test_the_next_run_goes_on_behind_the_rounds_that_are_done(
     campaign.campaign(60.0, None, 2, tmp_path)
     found = campaign.campaign(60.0, None, 1, tmp_path)
     assert played == [1, 2, 3]
-    assert campaign.summary(found).startswith("3 rounds: 3 of 10,000 cases, 0 of 2,000 laws")
+    assert campaign.summary(found).startswith("3 rounds: 3 of 10,000 cases, 0 of 20,000 laws")
 
 
 def test_a_killed_calibration_goes_on() -> None:

@@ -9,7 +9,8 @@ from sim import kind
 from sim.engine.play import play
 from sim.scenario.setup import from_scenario
 from tests.campaign.features import FEATURES, job, together
-from tests.campaign.laws import SAME, over_capacity
+from tests.campaign.job import SAME
+from tests.campaign.records import over_capacity
 
 COUNT = 16  # slices, so that a failure names few pairs
 

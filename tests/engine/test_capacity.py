@@ -8,7 +8,7 @@ from sim.engine.play import play
 from sim.results.result import Result
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.setup import from_scenario
-from tests.campaign.laws import over_capacity
+from tests.campaign.records import over_capacity
 
 NARROW = 20e9  # B/s, of a port
 

@@ -256,8 +256,8 @@ def naive_mape(runs: Sequence[ValidatedRun]) -> float:
 
 
 def _spearman(runs: Sequence[ValidatedRun]) -> float | None:
-    """Rank correlation of predicted and measured step times; None below two runs."""
-    if len(runs) < 2:
+    """Rank correlation of predicted and measured step times; None where either do not differ."""
+    if min(len({run.predicted for run in runs}), len({run.measured for run in runs})) < 2:
         return None
     import pandas as pd
 

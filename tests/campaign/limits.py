@@ -1,0 +1,175 @@
+"""Laws of limits and of scale: what an answer becomes where something is endless, nothing or twice
+as much, and what changes nothing at all."""
+
+import random
+from typing import Any
+
+from sim import run
+from sim.analysis.samples.samples import samples
+from sim.config.errors import InputError
+from sim.engine.columns.contention import TOLERANCE
+from sim.kind import load
+from tests.campaign.job import Job, not_longer, same
+from tests.campaign.jobs import Document
+
+_NEAR = 1e-4  # relative; of an endless resource to twice that
+_ENDLESS = 1e16  # B/s
+
+
+def _result(job: Job, settings: dict[str, Any] | None = None) -> Any:
+    return run(load(job.write(), settings or {}))
+
+
+def _near(one: float, other: float, what: str, within: float = _NEAR) -> str:
+    return "" if abs(one - other) <= within * abs(one) else f"{one!r}, {other!r} {what}"
+
+
+def endless_network(job: Job, chance: random.Random) -> str:
+    """Beyond some bandwidth there is no network: more of it changes nothing, and no link between
+    nodes makes anybody wait."""
+    fast = {"network.bandwidth": f"{_ENDLESS} B/s", "network.latency": "0 s"}
+    node = {"node.bandwidth": f"{_ENDLESS} B/s", "node.latency": "0 s"}
+    one = _result(job, fast | node)
+    two = _result(job, {**fast, **node, "network.bandwidth": f"{2 * _ENDLESS} B/s"})
+    return _near(one.step_time, two.step_time, "with twice as much")
+
+
+def alone(job: Job, chance: random.Random) -> str:
+    """Workers with next to nothing to send take the time of a single one."""
+    sharing = job.document["sharing"]
+    if sharing["method"] not in ("all_reduce", "local_sgd") or "straggler" in sharing:
+        return ""
+    if {"site", "fragments", "compression"} & sharing.keys():
+        return ""
+    free = {
+        "sharing.times": {"forward": "1 s", "backward": "2 s", "parameters": 1.0},
+        "network.latency": "0 s",
+    }
+    period = sharing.get("period", 1)
+    rounds = -(-sharing["steps"] // period)
+    return _near(3.0 * rounds * period, job.time(free), "with nothing to send", 1e-3)
+
+
+def no_jitter(job: Job, chance: random.Random) -> str:
+    """Steps that hardly vary are the step."""
+    if not job.sampled:
+        return ""
+    cause = {"name": "kernels", "kind": "lognormal", "sigma": 1e-12}
+    still = Job(job.kind, {**job.document, "jitter": {"seed": 1, "cause": [cause]}})
+    steps = samples(load(still.write()), 3)
+    alike = not (steps.contended or job.document.get("straggler"))
+    within = _NEAR if alike else TOLERANCE
+    usual = still.time()
+    told = (_near(usual, float(own), "drawn", within) for own in steps.step_times)
+    return next((said for said in told if said), "")
+
+
+def capacity_without_bound(job: Job, chance: random.Random) -> str:
+    """With room for all tokens none is dropped, and model FLOPs are those without bound."""
+    usual = _result(job)
+    blocks = usual.setup.job.model.blocks
+    experts = {name: own["experts"] for name, own in blocks.items() if own.get("experts")}
+    if not experts or usual.dropped:
+        return ""
+    roomy = _result(job, {f"model.blocks.{name}.capacity": float(n) for name, n in experts.items()})
+    if roomy.dropped:
+        return f"drops {roomy.dropped} of its tokens with room for all"
+    return same(usual.mfu * usual.step_time, roomy.mfu * roomy.step_time)
+
+
+def axes_of_one(job: Job, chance: random.Random) -> str:
+    """An axis of length 1 is none: a plan that states it is the plan that does not."""
+    plan = job.document["plan"]
+    ones = {f"plan.{axis}": 1 for axis in ("tp", "pp", "cp", "ep") if axis not in plan}
+    if "etp" not in plan and plan.get("tp", 1) == 1:
+        ones["plan.etp"] = 1
+    return same(job.time(), job.but(ones).time())
+
+
+def order_of_tables(job: Job, chance: random.Random) -> str:
+    """Keys and tables of a file stand in any order."""
+
+    def mixed(table: Document) -> Document:
+        keys = chance.sample(list(table), len(table))
+        return {k: mixed(table[k]) if isinstance(table[k], dict) else table[k] for k in keys}
+
+    return same(job.time(), Job(job.kind, mixed(job.document)).time())
+
+
+def _computing(result: Any) -> float:
+    return float(
+        sum(s for cause, s in result.breakdown.items() if cause in ("compute", "recompute"))
+    )
+
+
+def weak_scaling(job: Job, chance: random.Random) -> str:
+    """Twice the replicas of twice the batch compute as long."""
+    plan, gpus = job.document["plan"], job.document["gpus"]
+    if job.document.get("straggler") or plan.get("zero", 0) == 3:
+        return ""
+    twice = job.but({"gpus": 2 * gpus, "plan.global_batch": 2 * plan["global_batch"]})
+    return _near(_computing(_result(job)), _computing(_result(twice)), "on twice the GPUs", 1e-3)
+
+
+def layers_add_up(job: Job, chance: random.Random) -> str:
+    """Each layer more computes as long as the one before: two differences are one."""
+    plan, change = job.document["plan"], job.document["change"]
+    if job.document.get("straggler") or plan.get("offload") or plan.get("layers"):
+        return ""
+    base = change["model.layers"]
+    pieces = plan.get("pp", 1) * plan.get("interleave", 1)
+    if base % pieces:
+        return ""
+    found = [_computing(_result(job, {"model.layers": base * n})) for n in (2, 4, 6)]
+    return _near(found[1] - found[0], found[2] - found[1], "for as many layers again", 1e-3)
+
+
+def _scaled(job: Job, path: tuple[str, ...], factor: float, unit: str) -> dict[str, Any]:
+    """The setting of a resource of the job's machine or stack scaled; empty where it has none."""
+    setup = _result(job).setup
+    value: Any = {"stack": setup.job.stack, "host": setup.machine.topology.host}[path[0]]
+    for name in path[1:]:
+        value = getattr(value, name, None)
+    return {".".join(path): f"{factor * value!r} {unit}"} if value else {}
+
+
+def cheaper(key: str, factor: float, unit: str) -> Any:
+    """A law that a cheaper or faster thing of the host never makes a step longer."""
+
+    def found(job: Job, chance: random.Random) -> str:
+        changed = _scaled(job, tuple(key.split(".")), factor, unit)
+        if not changed:
+            return ""
+        return not_longer(job.time(), job.time(changed), " ".join(changed))
+
+    return found
+
+
+def healthy_in_the_limit(job: Job, chance: random.Random) -> str:
+    """A rank that is next to sound takes the step of sound ranks."""
+    healthy = Job(job.kind, {k: v for k, v in job.document.items() if k != "straggler"})
+    rank = chance.randrange(job.document["gpus"])
+    usual = healthy.time()
+    try:
+        near = healthy.but({"straggler": [{"rank": rank, "factor": 1.0 + 1e-9}]}).time()
+    except InputError as error:
+        return f"plays, and does not with rank {rank} all but sound: {error}"
+    return _near(usual, near, f"with rank {rank} all but sound")
+
+
+def endless_host(job: Job, chance: random.Random) -> str:
+    """Activations that leave over endless links and come back are as if they had stayed, but for
+    what the host launches."""
+    offload = job.document["plan"].get("offload", {})
+    if not offload.get("activations"):
+        return ""
+    rest = {key: value for key, value in offload.items() if key != "activations"}
+    plan = {k: v for k, v in job.document["plan"].items() if k != "offload"}
+    stays = Job(job.kind, {**job.document, "plan": plan | ({"offload": rest} if rest else {})})
+    free = {
+        "change.host.generation": 6,
+        "change.host.devices_per_link": 1,
+        "change.host.memory_bandwidth": f"{_ENDLESS} B/s",
+    }
+    away, here = _result(job.but(free)), _result(stays.but(free))
+    return not_longer(away.step_time, here.step_time, "activations that stay")
