@@ -53,7 +53,7 @@ class Fusion:
     zeros (transformers' causal models, `lm_logits[..., :-1, :].contiguous()`). `added_mask`: a
     padding mask is added to unfused scores, and torch.where chooses the causal ones (transformers,
     modeling_gpt2.py, `_attn`). `metrics` are computed on the logits of every micro-step
-    (`sim.model.metrics`).
+    (`sim.model.blocks.head`).
     `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
     `redistributes`: sequence parallelism is DTensor's (`sim.model.redistribution`). `split_gather`:
     the product behind an all-gather is issued in two, the rank's own rows beside the gather, the

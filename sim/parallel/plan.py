@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 from typing import Annotated, Any, Literal
 
@@ -20,9 +21,8 @@ from sim.model.optimizers import Moments
 from sim.model.stash import Stash
 from sim.parallel import schedule as schedules
 from sim.parallel.mesh import Layouts, axes, axis_of, dividing, every_axis, layouts
-from sim.parallel.overlap_forward_backward import overlap_forward_backward
 from sim.program.routed import Dispatcher
-from sim.program.schedule import Places, Schedule
+from sim.program.schedule import Order, Places, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,3 +259,41 @@ class Plan(Checked):
         that there is only one."""
         entry = schedules.listed(self.pipeline)
         return entry.versions(stage, self.pp, self.microbatches) if entry and entry.versions else 0
+
+
+def overlap_forward_backward(schedule: Schedule) -> Schedule:
+    """The schedule with one more forward pass ahead, and forward passes overlapping the backward
+    passes behind them; one that says which passes overlap stays as it is.
+
+    >>> from sim.parallel.schedule import schedule
+    >>> from sim.parallel.schedule_file import to_text
+    >>> print(to_text(overlap_forward_backward(schedule("1f1b", stages=1, microbatches=3))))
+    0F0,(0F1;0B0)OVERLAP_F_B,(0F2;0B1)OVERLAP_F_B,0B2
+    """
+    if schedule.pairs:
+        return schedule
+    orders = tuple(map(_ahead, schedule.orders))
+    return replace(schedule, orders=orders, pairs=tuple(map(_pairs, orders)))
+
+
+def _ahead(order: Order) -> Order:
+    forward = [place for place, action in enumerate(order) if action.kind == "F"]
+    passes = iter([order[place] for place in forward])
+    moved = [next(passes)]
+    for place, action in enumerate(order):
+        if action.kind != "F":
+            moved.append(action)
+        elif place != forward[-1]:
+            moved.append(next(passes))
+    return tuple(moved)
+
+
+def _pairs(order: Order) -> frozenset[int]:
+    """The places of forward passes with a backward pass of another microbatch behind them."""
+    return frozenset(
+        place
+        for place, (action, behind) in enumerate(pairwise(order))
+        if action.kind == "F"
+        and behind.kind in ("B", "I")
+        and (action.microbatch, action.chunk) != (behind.microbatch, behind.chunk)
+    )

@@ -6,28 +6,29 @@ bytes everywhere (`wall_seconds` aside, which is no part of the answer).
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sim import kind
 from sim.analysis import executors
+from sim.analysis.program_version import program_version
 from sim.analysis.samples.samples import drawn
-from sim.analysis.sweeps import fingerprint
 from sim.analysis.sweeps.points import Point
 from sim.analysis.sweeps.store import Store
 from sim.analysis.sweeps.table import WALL, Row, table
 from sim.config import limit, reads
 from sim.config.errors import InputError
 from sim.config.progress import counted
+from sim.config.reads import joined
 from sim.config.stopping import so_far
 from sim.scenario.scenario import BaseScenario
 
 if TYPE_CHECKING:
     import pandas as pd
-
 
 _OF_POINT = 0.01  # s, of the quickest
 _TRIED = 64  # points of a value, until one of them is no mistake
@@ -67,7 +68,7 @@ def sweep(
     limit.refuse_long("sim sweep", f"{len(points):,} points", len(points) * _OF_POINT)
     asked = [{**(always or {}), **point} for point in points]
     check(scenario, asked, always or {})
-    keys = [fingerprint.key(scenario, point, (samples,)) for point in asked]
+    keys = [fingerprint(scenario, point, (samples,)) for point in asked]
     tasks = [
         SweepTask(scenario=scenario, point=point, key=key, samples=samples)
         for point, key in zip(asked, keys, strict=True)
@@ -174,7 +175,7 @@ def answer(task: SweepTask) -> Answer:
     """The key of a task as this process computes it, its row, and what was read to find it."""
     with reads.recorded() as seen:
         text = json.dumps(row(task.scenario, task.point, task.samples))
-    return fingerprint.key(task.scenario, task.point, (task.samples,)), text, seen
+    return fingerprint(task.scenario, task.point, (task.samples,)), text, seen
 
 
 def row(scenario: str | BaseScenario, point: Point, samples: int = 0) -> Row:
@@ -190,3 +191,33 @@ def row(scenario: str | BaseScenario, point: Point, samples: int = 0) -> Row:
         return {**inputs, "valid": False, "reason": str(error), WALL: 0.0}
     wall = answer.get(WALL)
     return {**inputs, **figures, "valid": not answer.misfit, "reason": answer.misfit, WALL: wall}
+
+
+def fingerprint(scenario: str | BaseScenario, point: Point, extra: tuple[Any, ...] = ()) -> str:
+    """The hash of a question: a scenario by name or by all that it says, a point, the program's
+    version.
+
+    What its files say is no part of it: which files are read shows only while it is answered, see
+    `sim.config.reads`.
+    """
+    named = scenario if isinstance(scenario, str) else dumps(_told(scenario), sort_keys=True)
+    asked = dumps([_told(point), extra], sort_keys=True)
+    return joined([program_version(), named, asked])
+
+
+def _told(value: Any) -> Any:
+    """A value as plain data, with the class of whatever has one. Raises `InputError` for what
+    cannot be told apart from others of its class."""
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {one.name: _told(getattr(value, one.name)) for one in fields(value)}
+        return [type(value).__qualname__, own]
+    if isinstance(value, Mapping):
+        return {str(name): _told(own) for name, own in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_told(own) for own in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if hasattr(value, "tolist"):  # of numpy
+        return value.tolist()
+    fault = f"a {type(value).__name__} cannot be told apart from another"
+    raise InputError("sim sweep", fault, "describe the scenario by files, or by objects of sim")

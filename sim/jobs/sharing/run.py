@@ -5,16 +5,15 @@ from functools import partial
 from sim.config.progress import polled
 from sim.engine.live_cluster import LiveCluster
 from sim.jobs.sharing.learning.optimizers import Optimizer
-from sim.jobs.sharing.link_variability import vary_links
 from sim.jobs.sharing.plan import ServerBased, Sharing
 from sim.jobs.sharing.server import Server, Shards
 from sim.jobs.sharing.server_placement import guest_regions
 from sim.jobs.sharing.setup import SharingSetup
 from sim.jobs.sharing.shared_weights import SharedWeights
+from sim.jobs.sharing.slowdowns import WorkerSlowdowns, vary_links
 from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import WorkerPool
-from sim.jobs.sharing.worker_slowdowns import WorkerSlowdowns
 
 _LONG = 1 << 20  # steps of a worker that runs until a time limit, at most (else twice the mean)
 

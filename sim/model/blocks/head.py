@@ -5,17 +5,57 @@ Keeps the inputs of the normalisation and of the output layer and the fp32 proba
 tokens through a transform first, and has a classifier of sentence pairs.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from sim.model import metrics
 from sim.model.encoder_decoder import decoded
 from sim.model.execution import Execution
+from sim.model.fusion import Metric
 from sim.model.kernels import MemoryBound
 from sim.model.linear import Linear, joins_gradients
 from sim.model.operators import Matrix, Operator, normalise, tensor_collective
 from sim.model.tensor_parallel import input_collectives
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective
+
+# Passes over a row of logits longer than 1,024: torch's block-wise (log-)softmax reads it three
+# times, for its maximum, for the sum of exponentials and for the result, and writes that
+# (aten/src/ATen/native/cuda/SoftMax.cu, cunn_SoftMaxForward). Rows of 12,000 do not stay in a
+# cache: half the rate of a kernel that reads once (triton-lang's tutorial 02-fused-softmax, 351 of
+# 676 GB/s in intel-xpu-backend-for-triton, issue 544).
+SOFTMAX = 4
+# Backward it reads dy for the sum, dy and y for the result (cunn_SoftMaxBackward).
+SOFTMAX_GRAD = 4
+
+# Bytes a logit of fp32, and kernels; logits of half precision are cast first.
+_METRICS: Mapping[Metric, tuple[float, int]] = {
+    # Composer's LanguageCrossEntropy and LanguagePerplexity (composer/metrics/nlp.py): each
+    # torch's CrossEntropyLoss, which autocast runs in fp32, of its own cast.
+    "cross-entropy": (4 * SOFTMAX, 3),
+    # InternEvo's AccPerplex (internlm/model/metrics.py): the maximum twice, its place, the
+    # difference, exponentials in place, their sum.
+    "accuracy": (4 * (1 + 1 + 1 + 2 + 2 + 1), 20),
+    # Its LossWithTypeId: flash-attn's cross-entropy, which reads a row twice
+    # (csrc/xentropy/xentropy_kernel.cu, cunn_SoftMaxXEntropyForward).
+    "loss": (4 * 2, 6),
+}
+
+
+def metrics(run: Execution, logits: float) -> tuple[Operator, ...]:
+    """The operator of the stack's metrics on so many logits; none where it has none."""
+    if not run.fusion.metrics:
+        return ()
+    cast = 6 if run.width == 2 and not run.fusion.logits_fp32 else 0
+    moved, launches = (
+        sum(column) for column in zip(*(_METRICS[name] for name in run.fusion.metrics), strict=True)
+    )
+    kernel = MemoryBound(
+        name="metrics",
+        bytes=logits * (moved + cast * len(run.fusion.metrics)),
+        launches=int(launches) + bool(cast) * len(run.fusion.metrics),
+    )
+    return (Operator(name="metrics", forward=(kernel,)),)
+
 
 LAYER = False
 LOGITS = "logits"
@@ -32,7 +72,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
         before += [gathered(run, rows), *_masked_transform(run, rows)]
     if model.pooler:
         before.append(_pooler(run))
-    loss = (cross_entropy(run, rows), *metrics.measured(run, float(rows * run.vocab)))
+    loss = (cross_entropy(run, rows), *metrics(run, float(rows * run.vocab)))
     return (*before, logits(run, rows), *loss)
 
 
@@ -138,8 +178,8 @@ def cross_entropy(run: Execution, rows: int) -> Operator:
     Megatron-LM (megatron/mpu/cross_entropy.py) casts to fp32 (6 bytes a logit), takes the maximum
     (4), subtracts it (8), exponentiates (8), sums (4), divides (8); three all-reduces of one
     number a row; backward scales in place (8) and casts back (6). torch's own: cast (6) and
-    log-softmax (`metrics.SOFTMAX` passes); backward zeros (1 pass), log-softmax's gradient
-    (`metrics.SOFTMAX_GRAD`) and the cast (6), with zeros and result there at once. Fused: one
+    log-softmax (`SOFTMAX` passes); backward zeros (1 pass), log-softmax's gradient
+    (`SOFTMAX_GRAD`) and the cast (6), with zeros and result there at once. Fused: one
     reading for the statistics, another that writes the gradient; no fp32 copy is ever there.
     """
     logits = rows * run.vocab
@@ -156,8 +196,8 @@ def cross_entropy(run: Execution, rows: int) -> Operator:
         kept = logits * 4
     else:
         width = 4 if copy else run.width
-        ahead = logits * (metrics.SOFTMAX * width + 3 * copy)
-        back = logits * ((1 + metrics.SOFTMAX_GRAD) * width + 3 * copy)
+        ahead = logits * (SOFTMAX * width + 3 * copy)
+        back = logits * ((1 + SOFTMAX_GRAD) * width + 3 * copy)
         kept, alive, launches = logits * width, max(alive, 2 * width), (3, 4)
     if run.fusion.shifted_logits and run.shape.causal:
         ahead, back = ahead + 2 * logits * run.width, back + 3 * logits * run.width

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import sim
 from sim import run
 from sim.analysis import executors
-from sim.analysis.sweeps import fingerprint, sweep, table
+from sim.analysis.sweeps import sweep, table
 from sim.analysis.sweeps.answer import Sweep
 from sim.analysis.sweeps.points import axis, points, rows
 from sim.analysis.sweeps.store import Store
@@ -192,7 +192,7 @@ def test_a_changed_input_is_never_answered_with_an_old_result(
         own = catalog.find("topologies", "dgx-a100-hdr").read_text()
         (folder / "topologies" / "dgx-a100-hdr.toml").write_text(own.replace("300 GB/s", "30 GB/s"))
     else:
-        monkeypatch.setattr(fingerprint, "program_version", lambda: "another")
+        monkeypatch.setattr(sweep, "program_version", lambda: "another")
         another = run("gpt2-one-gpu")
         monkeypatch.setattr("sim.kind.answer", lambda setup: another)
     after = swept(store=folder / "runs.db")
@@ -342,7 +342,7 @@ def test_files_that_change_meanwhile_end_the_sweep_in_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def changed(*_: Any) -> table.Row:
-        monkeypatch.setattr(fingerprint, "program_version", lambda: "another")
+        monkeypatch.setattr(sweep, "program_version", lambda: "another")
         return {"valid": True}
 
     monkeypatch.setattr(sweep, "row", changed)
@@ -458,7 +458,7 @@ def test_a_scenario_of_objects_is_swept_like_its_file_and_stored_by_what_it_says
     of_objects = sim.Scenario(model="gpt2-124m", topology=fast, plan=job.plan, gpus=8)
     swept = sim.sweep(of_objects, {"plan.microbatch": [1, 2]}, jobs=2, store=store)
     assert swept.valid == 2
-    keys = {fingerprint.key(one, {}) for one in (job, of_objects, "job.toml")}
+    keys = {sweep.fingerprint(one, {}) for one in (job, of_objects, "job.toml")}
     assert len(keys) == 3
 
 

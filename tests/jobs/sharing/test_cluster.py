@@ -8,9 +8,9 @@ from sim import run
 from sim.config.errors import InputError
 from sim.engine.live_cluster import LiveCluster
 from sim.engine.routes import Regions
-from sim.jobs.sharing.link_variability import SlowLinks
 from sim.jobs.sharing.loading import from_scenario
 from sim.jobs.sharing.methods.gossip import Gossip
+from sim.jobs.sharing.slowdowns import SlowLinks
 from sim.jobs.sharing.tables import Fault, LinkChange, StragglerCause, WorkerGroup
 from sim.jobs.sharing.workload import TimedLayer
 from sim.variability.laws import Constant, Lognormal, OnOff, Pareto, Pauses, ShiftedExponential

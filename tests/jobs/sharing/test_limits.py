@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from sim.config.errors import InputError
-from sim.jobs.sharing.learning.cost import COSTS
 from sim.jobs.sharing.learning.tasks import task_of
+from sim.jobs.sharing.limits import COSTS
 from sim.jobs.sharing.tables import TASKS, Learning, Recovery, StragglerCause
 from sim.jobs.sharing.workload import Workload
 from sim.variability.laws import Constant

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from sim.config.checked import refuse
 from sim.config.errors import InputError
 from sim.config.units import Bytes
-from sim.engine.live_cluster import Process
-from sim.jobs.sharing.first_gradients import FirstGradients, apply_mean
+from sim.engine.live_cluster import Event, Process
 from sim.jobs.sharing.layer_exchange import LayerExchange
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.merging import DelayCompensated, Merging
 from sim.jobs.sharing.plan import FP32, ServerBased
 from sim.jobs.sharing.tables import Count, Natural, NonNegative
-from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker import Worker, mean
 from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.jobs.sharing.workload import Workload, buckets
 
@@ -263,3 +262,37 @@ def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
             worker.steps += 1
 
     return train
+
+
+def apply_mean(pool: WorkerPool, gradients: dict[int, Vector]) -> None:
+    batches = sum(pool.workers[rank].workload.batch for rank in gradients)
+    pool.server.merge(mean(gradients), read=pool.server.version, samples=batches)
+
+
+class FirstGradients:
+    """Gradients of one round, until all workers that are left but `backup` have added theirs."""
+
+    def __init__(self, pool: WorkerPool, backup: int) -> None:
+        self.pool, self.backup = pool, backup
+        self.members = {worker.rank for worker in pool.workers}
+        self.collected: dict[int, Vector] = {}
+        self.complete = pool.cluster.event()
+        pool.on_loss(self.leave)
+
+    def add(self, rank: int, gradient: Vector) -> Event:
+        """Fires when the round is complete."""
+        self.collected[rank] = gradient
+        this_round = self.complete
+        self._apply_if_enough()
+        return this_round
+
+    def leave(self, rank: int) -> None:
+        self.members.discard(rank)
+        self._apply_if_enough()
+
+    def _apply_if_enough(self) -> None:
+        if self.collected and len(self.collected) >= len(self.members) - self.backup:
+            apply_mean(self.pool, self.collected)
+            self.collected = {}
+            complete, self.complete = self.complete, self.pool.cluster.event()
+            complete.succeed()
