@@ -29,6 +29,7 @@ ANSWERS = {
     "workers": "sim.jobs.sharing.worker_counts:WorkerCounts",
     "collective": "sim.analysis.collectives.times:CollectiveTimes",
     "replay": "sim.jobs.traces.replay:Replay",
+    "run-jobs": "sim.jobs.multi_job.answer:MultiJobAnswer",
     "measure": "sim.analysis.calibration.training.comparison:JobComparison",
     "validate": "sim.analysis.validation.answer:Validation",
     "validate-parts": "sim.analysis.validation.parts:PartValidation",

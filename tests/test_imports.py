@@ -32,7 +32,7 @@ RINGS = {
     ],
     "other jobs": [
         ["jobs.recorded", "jobs.sharing"],
-        ["jobs.traces", "jobs.capturing"],
+        ["jobs.traces", "jobs.capturing", "jobs.multi_job"],
     ],
     "questions and doors": [
         ["analysis.collectives", "analysis.reliability", "analysis.samples"],

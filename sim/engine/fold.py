@@ -169,7 +169,10 @@ def _classes(
         ("group", scope, shape)
         for scope, shape in zip(groups.scope.tolist(), groups.shape, strict=True)
     ]
-    colours += [(link[0], machine.topology.capacity(link)) for link in groups.links]
+    colours += [
+        (link[0], machine.topology.capacity(link), machine.shared.get(link))
+        for link in groups.links
+    ]
     classes = equitable_partition(colours, _edges(ranks, groups))
     first, second = counts[0], counts[0] + counts[1]
     parts = classes[:first], classes[first:second], classes[second:]

@@ -1,6 +1,6 @@
 """The machine that a program runs on: a topology, a backend, and what is wrong with some ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,18 +17,20 @@ from sim.collectives.libraries.backend import Backend
 from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
 from sim.engine.cable_routes import check_orders, orders
-from sim.hardware.cluster.topology import Topology
+from sim.hardware.cluster.topology import Link, Topology
 from sim.program.checks import MeasuredBandwidth
 from sim.program.routed import Routed
 
 
 @dataclass(frozen=True)
 class Machine:
-    """`slowdown` holds the ranks whose kernels take longer, with factors; rank r is GPU r."""
+    """`slowdown` holds the ranks whose kernels take longer, with factors; rank r is GPU r. On the
+    `shared` links comes traffic of others, too; those with equal values carry the same of it."""
 
     topology: Topology
     backend: Backend
     slowdown: Mapping[int, float] = field(default_factory=dict)
+    shared: Mapping[Link, Hashable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise `InputError` for algorithms that nothing has, and rings without cables."""
@@ -146,21 +148,23 @@ class Machine:
         return not self.slowdown and not self.topology.degraded
 
     @cached_property
-    def slow_pods(self) -> frozenset[int]:
-        """Pods of which the uplinks are degraded."""
-        links = (
-            link for slow in self.topology.degraded for link in self.topology.parse_link(slow.link)
-        )
-        return frozenset(place for kind, place, *_ in links if kind.startswith("pod"))
+    def odd_pods(self) -> frozenset[int]:
+        """Pods of which the uplinks are degraded or shared."""
+        return frozenset(place for kind, place, *_ in self._odd_links if kind.startswith("pod"))
 
     @cached_property
-    def slow_nodes(self) -> frozenset[int]:
-        """Nodes of which a link is degraded."""
+    def odd_nodes(self) -> frozenset[int]:
+        """Nodes of which a link is degraded or shared."""
         nodes = set()
-        for slow in self.topology.degraded:
-            for kind, place, *_ in self.topology.parse_link(slow.link):
-                if kind.startswith("nic"):
-                    nodes.add(place)
-                elif not kind.startswith("pod"):
-                    nodes.add(self.topology.node_of(place))
+        for kind, place, *_ in self._odd_links:
+            if kind.startswith(("nic", "pcie", "memory", "nvme")):
+                nodes.add(place)
+            elif not kind.startswith("pod"):
+                nodes.add(self.topology.node_of(place))
         return frozenset(nodes)
+
+    @property
+    def _odd_links(self) -> Iterator[Link]:
+        yield from self.shared
+        for slow in self.topology.degraded:
+            yield from self.topology.parse_link(slow.link)

@@ -104,7 +104,7 @@ def _kinds(where: list[tuple[int, ...]], odd: set[int], machine: Machine) -> lis
     """
     inside = {block: pods[0] for block, pods in enumerate(where) if len(set(pods)) == 1}
     held = Counter(inside.values())
-    special = {pod for block in odd for pod in where[block]} | machine.slow_pods
+    special = {pod for block in odd for pod in where[block]} | machine.odd_pods
     return [
         ("odd", block)
         if block in odd
@@ -129,7 +129,7 @@ def _block_width(axis: str, mesh: Mapping[str, int], topology: Topology) -> int 
 def _odd_blocks(axis: str, mesh: Mapping[str, int], machine: Machine, width: int) -> set[int]:
     grid, node = Mesh(axes=mesh), machine.topology.gpus_per_node
     ranks = set(machine.slowdown)
-    for number in machine.slow_nodes:
+    for number in machine.odd_nodes:
         ranks.update(range(number * node, min((number + 1) * node, grid.size)))
     return {grid.coordinate(rank, axis) // width for rank in ranks}
 

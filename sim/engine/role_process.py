@@ -121,14 +121,22 @@ class Log:
 
 
 class RoleProcess:
-    """Plays one role's program; `logs` collects what each stream has played."""
+    """Plays one role's program; `logs` collects what each stream has played. All streams at their
+    end, it calls `ended`."""
 
-    def __init__(self, env: Clock, program: RoleProgram, meetings: Meetings) -> None:
+    def __init__(
+        self,
+        env: Clock,
+        program: RoleProgram,
+        meetings: Meetings,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
         self.env, self.program, self.meetings = env, program, meetings
         self.logs = {stream: Log(steps) for stream, steps in program.streams.items()}
         self.host_free = 0.0
         self._ended = bytearray(program.steps)
         self._waiting: dict[int, list[Resume]] = {}
+        self._left, self._at_the_end = len(self.logs), ended
 
     def begin(self) -> None:
         """Let all streams run until they wait for something."""
@@ -158,6 +166,9 @@ class RoleProcess:
             ended[step.index] = 1
             for waiting in self._waiting.pop(step.index, ()):
                 waiting(None)
+        self._left -= 1
+        if not self._left:
+            self._at_the_end()
         yield  # for nobody: a stream that returned would tell whoever resumed it
 
     def _compute(self, step: ComputeStep, resume: Resume) -> Generator[None, Any, Parts]:

@@ -124,8 +124,8 @@ class TransferDesk:
         return len(self.roles(g))
 
     def has_rivals(self, g: int) -> bool:
-        """Whether traffic of another class uses the links of communicator g. Transfers of its own
-        class beside computations count as rivals, too."""
+        """Whether traffic of another class, or of others, uses the links of communicator g.
+        Transfers of its own class beside computations count as rivals, too."""
         number = self._class_of[g]
         if number in self._beside:
             return True
@@ -133,7 +133,10 @@ class TransferDesk:
             loads = self.groups.loads
             links = loads.link[self._rows(self._first_group[number])]
             touching = self.classes.groups[loads.group[np.isin(loads.link, links)]]
-            self._rivals[number] = bool((touching != number).any())
+            shared = self.machine.shared
+            self._rivals[number] = bool((touching != number).any()) or any(
+                self.groups.links[link] in shared for link in links.tolist()
+            )
         return self._rivals[number]
 
     def _rows(self, g: int) -> slice:

@@ -13,6 +13,7 @@ import pytest
 from sim import run
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.jobs.multi_job.scenario import MultiJobScenario
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.kind import load
 from sim.model import counts
@@ -71,7 +72,8 @@ SHARING = [name for name in catalog.names("scenarios") if isinstance(load(name),
 WINOGRAD = ["vgg16-gist"]
 # Measured layers say nothing of FLOPs, look-ups have next to none.
 WITHOUT_FLOPS = ["pipedream-gnmt", "dlrm"]
-SYNCHRONOUS = sorted(set(catalog.names("scenarios")) - set(SHARING))
+SEVERAL = [name for name in catalog.names("scenarios") if isinstance(load(name), MultiJobScenario)]
+SYNCHRONOUS = sorted(set(catalog.names("scenarios")) - {*SHARING, *SEVERAL})
 
 
 @pytest.mark.parametrize("name", SHARING)
@@ -80,6 +82,14 @@ def test_every_sharing_scenario_runs_and_its_shares_add_up(name: str) -> None:
     assert outcome.updates > 0
     assert sum(outcome.shares.values()) == pytest.approx(1.0)
     json.dumps(outcome.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_every_scenario_of_several_jobs_runs(name: str) -> None:
+    answer: Any = run(name)
+    assert answer.fits
+    assert answer.slowdown >= 1.0
+    json.dumps(answer.to_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("name", SYNCHRONOUS)

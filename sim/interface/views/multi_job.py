@@ -1,0 +1,111 @@
+"""Several jobs on a cluster: each step beside a step alone, who slows whom, on which links."""
+
+from collections.abc import Iterator
+
+from sim.config.units import human_rate, human_seconds
+from sim.interface.document.nodes import (
+    Document,
+    Figure,
+    Figures,
+    Sentence,
+    document,
+    section,
+    table,
+    warnings,
+)
+from sim.jobs.multi_job.answer import JobRow, MultiJobAnswer
+from sim.jobs.multi_job.paces import SharedLink
+from sim.results.formatting import Cells, percent, several
+
+_SHOWN, _LINKS, _NAMED = 24, 8, 4  # jobs and links that are listed, jobs of a link
+
+
+def view(answer: MultiJobAnswer) -> Document:
+    """Key figures, a row for each job, the links on which they meet."""
+    met = [job for job in answer.jobs if job.slowed_by]
+    return document(
+        f"{answer.scenario}: {several(len(answer.jobs), 'job')} on {answer.inputs.gpus:,} GPUs of "
+        f"{answer.inputs.cluster}",
+        Figures(tuple(_figures(answer))),
+        section("Jobs", table(map(_job, answer.jobs[:_SHOWN]), _JOB), _more(answer.jobs)),
+        section("Who slows whom", table(_costs(met), ("job", "slowed by", "seconds of its step")))
+        if met
+        else None,
+        section("Links on which jobs meet",
+                table(map(_link, answer.links[:_LINKS]), ("link", "carries", "in use", "of it")))
+        if answer.links
+        else None,
+        *warnings(answer.warnings),
+    )  # fmt: skip
+
+
+_JOB = ("job", "GPUs", "nodes", "step alone", "step", "slowdown", "spread", "waited", "ended")
+
+
+def _figures(answer: MultiJobAnswer) -> Iterator[Figure]:
+    if answer.slowdown is not None:
+        note = "mean of the jobs: a step beside the others over a step alone"
+        yield Figure(title="slowdown", shown=f"{answer.slowdown:.3f}", note=note, key="slowdown")
+    if answer.fairness is not None:
+        note = "Jain's index of the jobs' relative speeds"
+        yield Figure(title="fairness", shown=f"{answer.fairness:.3f}", note=note, key="fairness")
+    if answer.gained is not None:
+        note = "of the sum of slowdowns, by offsets between the jobs' steps"
+        yield Figure(title="offsets save", shown=f"{answer.gained:.3f}", note=note, key="gained")
+    if answer.makespan is not None:
+        shown = human_seconds(answer.makespan)
+        yield Figure(title="makespan", shown=shown, note="the last job has ended", key="makespan")
+    if answer.utilisation:
+        note = "of the GPU-seconds are in use"
+        if answer.fragmentation:
+            note += f"; {percent(answer.fragmentation)} are idle while a job waits"
+        shown = percent(answer.utilisation)
+        yield Figure(title="utilisation", shown=shown, note=note, key="utilisation")
+    if answer.waiting and answer.waiting["longest"]:
+        mean, median, longest = map(human_seconds, answer.waiting.values())
+        note = f"on average; median {median}, longest {longest}"
+        yield Figure(title="waiting", shown=mean, note=note, key="waiting.mean")
+
+
+def _job(job: JobRow) -> Cells:
+    return (
+        job.name,
+        f"{job.gpus:,}",
+        _short(job.nodes),
+        _seconds(job.alone),
+        _seconds(job.step_time),
+        f"{job.slowdown:.3f}" if job.slowdown else "-",
+        _seconds(job.spread) if job.spread else "-",
+        _seconds(job.waited),
+        _seconds(job.ended),
+    )
+
+
+def _short(nodes: str) -> str:
+    """The nodes of a job; of many parts the first and the last."""
+    parts = nodes.split(", ")
+    return nodes or "-" if len(parts) <= _NAMED else f"{parts[0]}, ..., {parts[-1]}"
+
+
+def _more(jobs: tuple[JobRow, ...]) -> Sentence | None:
+    """How many jobs have no row."""
+    left = len(jobs) - _SHOWN
+    return Sentence(f"{left:,} more in --json") if left > 0 else None
+
+
+def _costs(jobs: list[JobRow]) -> Iterator[Cells]:
+    for job in jobs:
+        for other, seconds in sorted(job.slowed_by.items(), key=lambda item: -item[1]):
+            yield job.name, other, human_seconds(seconds)
+
+
+def _link(link: SharedLink) -> Cells:
+    heavy = sorted(link.rates.items(), key=lambda item: -item[1])
+    rates = ", ".join(f"{name} {human_rate(rate, 'B/s')}" for name, rate in heavy[:_NAMED])
+    if len(heavy) > _NAMED:
+        rates += f" and {len(heavy) - _NAMED} more"
+    return link.name, human_rate(link.capacity, "B/s"), percent(link.busy), rates
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else human_seconds(seconds)

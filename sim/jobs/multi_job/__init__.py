@@ -1,0 +1,13 @@
+"""How long do steps take when several jobs share one cluster?
+
+Every job keeps its own kind, program and folding. The jobs meet on the links of one network
+(`folding`, `repeated`). Nothing else needs this folder: without it, scenarios with `[[job]]` tables
+are unknown.
+"""
+
+KEYS = ("job", "place", "seed", "horizon")
+
+
+def claims(name: str) -> bool:
+    """No file by its name."""
+    return False

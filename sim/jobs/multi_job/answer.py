@@ -1,0 +1,92 @@
+"""The answer of a scenario with several jobs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sim.jobs.multi_job.paces import SharedLink
+from sim.results.answer import JobAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job beside the others: `alone` is a step on its GPUs with nobody else (s), `step_time` the
+    mean of its steps, with their standard deviation (`spread`), the shortest and the longest;
+    `slowed_by` are the seconds of a step that each other job costs it. `submitted`, `begun` and
+    `ended` are moments (s), the last two None where it has not."""
+
+    name: str
+    scenario: str
+    gpus: int
+    nodes: str
+    submitted: float
+    begun: float | None = None
+    ended: float | None = None
+    steps: float = 0.0
+    alone: float | None = None
+    step_time: float | None = None
+    spread: float = 0.0
+    shortest: float | None = None
+    longest: float | None = None
+    offset: float = 0.0
+    slowed_by: dict[str, float] = field(default_factory=dict)
+    fits: bool = True
+
+    @property
+    def slowdown(self) -> float | None:
+        """Its step over its step alone."""
+        return self.step_time / self.alone if self.step_time and self.alone else None
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds from its submission to its first step."""
+        return None if self.begun is None else self.begun - self.submitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiJobAnswer(JobAnswer):
+    """Jobs that share a cluster.
+
+    `fairness` is Jain's index of the jobs' relative speeds, (sum x)^2 / (n sum x^2) with x = step
+    alone / step (1 where all lose alike). `links` are those on which jobs meet, at the end.
+    `makespan` is the moment at which the last job has ended (s), None where some never end;
+    `utilisation` the share of GPU-seconds in use until then or until the horizon, `fragmentation`
+    the share that was idle while a job waited. `gained` is what offsets between the jobs' steps
+    save of the sum of their slowdowns, where they were looked for.
+    """
+
+    view = "sim.interface.views.multi_job"
+    picture = "sim.interface.plots.multi_job"
+    unwritten = ("timeline",)
+
+    jobs: tuple[JobRow, ...]
+    links: tuple[SharedLink, ...]
+    fairness: float | None
+    slowdown: float | None
+    makespan: float | None
+    utilisation: float
+    fragmentation: float
+    waiting: dict[str, float]
+    gained: float | None = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The figures of the cluster, and each job's step."""
+        names = ("slowdown", "fairness", "makespan", "utilisation", "fragmentation")
+        figures: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return figures | {f"step_time.{job.name}": job.step_time for job in self.jobs}
+
+    @property
+    def misfit(self) -> str:
+        names = [job.name for job in self.jobs if not job.fits]
+        return f"{names[0]} needs more memory than its GPUs have" if names else ""
+
+
+def jain(shares: Sequence[float]) -> float | None:
+    """Jain's index of fairness: 1 where all shares are equal, 1/n where one has all.
+
+    >>> jain([1.0, 1.0]), jain([1.0, 0.0]), jain([])
+    (1.0, 0.5, None)
+    """
+    squares = len(shares) * sum(share * share for share in shares)
+    return sum(shares) ** 2 / squares if squares else None

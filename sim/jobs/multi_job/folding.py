@@ -1,0 +1,238 @@
+"""Jobs that meet on links: which jobs, on which links, and each job's folded program.
+
+Each job is folded by itself, with the links that other jobs load told apart by who loads them: two
+links of a job are alike only if equally many transfers of equal classes of every job are on them.
+So the folded jobs together are exact (`sim.engine.fold`), and a job never grows with the others.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sim.config.errors import InputError
+from sim.engine.communicators import communicators, scopes_of
+from sim.engine.fold import Folding
+from sim.engine.folded import (
+    CommunicateStep,
+    ComputeStep,
+    FoldedProgram,
+    Item,
+    Loads,
+    RoleProgram,
+    Step,
+    Traffic,
+)
+from sim.engine.machine import Machine
+from sim.engine.replicas import representatives
+from sim.hardware.cluster.network import Link, link_name
+from sim.jobs.multi_job.placed import Place
+from sim.program.program import Program
+
+_ABOVE = ("pod-up", "pod-down", "edge")  # links above the nodes, which all jobs call alike
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guest:
+    """A job at its place: the program that it repeats, if it has one, and the machine as it sees
+    it."""
+
+    name: str
+    place: Place
+    machine: Machine
+    program: Program | None
+
+    @property
+    def repeated(self) -> Program:
+        """Its program. Raises `InputError` where it has none: where it meets others."""
+        if self.program is None:
+            fault = "shares links with other jobs, and its workers have no step that is repeated"
+            raise InputError(self.name, fault, "place it on nodes and pods of its own")
+        return self.program
+
+    def loaded(self) -> set[Link]:
+        """The links of the cluster that the job loads and another job could load, too."""
+        topology = self.machine.topology
+        if topology.hierarchical:
+            nodes = range(topology.nodes)
+            pods = {topology.pod_of(node) for node in nodes}
+            uplinks = ("pod-up", "pod-down") if len(pods) > 1 else ()
+            return {(kind, pod) for kind in uplinks for pod in pods} | self._of_nodes()
+        ranks = representatives(self.repeated.mesh, self.machine, unfold=True)
+        groups = communicators(scopes_of(self.repeated), ranks, topology)
+        return {self.place.link(link) for link in groups.links}
+
+    def own(self, link: Link) -> Link:
+        """The job's own name of a link of the cluster that it loads."""
+        if link[0] in _ABOVE:
+            return link
+        return next(own for own in self.machine.topology.links if self.place.link(own) == link)
+
+    def _of_nodes(self) -> set[Link]:
+        """Links of its hosts and NICs, where it leaves room for another job on its nodes."""
+        topology = self.machine.topology
+        if len(self.place.slots) == self.place.cluster.gpus_per_node:
+            return set()
+        return {
+            self.place.link(link)
+            for link in topology.links
+            if not link[0].startswith(("port", "pod", "edge"))
+        }
+
+
+def meeting(guests: Sequence[Guest]) -> list[tuple[int, ...]]:
+    """The numbers of the guests, those together that meet on links, directly or by way of others.
+
+    A link is a vertex between the guests that load it; groups are connected components.
+    """
+    leader = list(range(len(guests)))
+
+    def lead(number: int) -> int:
+        while leader[number] != number:
+            leader[number] = number = leader[leader[number]]
+        return number
+
+    for users in users_of(guests).values():
+        for other in users[1:]:
+            leader[lead(other)] = lead(users[0])
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for number in range(len(guests)):
+        groups[lead(number)].append(number)
+    return [tuple(group) for group in groups.values()]
+
+
+def users_of(guests: Sequence[Guest]) -> dict[Link, list[int]]:
+    """For each link the guests that load it."""
+    users: defaultdict[Link, list[int]] = defaultdict(list)
+    for number, guest in enumerate(guests):
+        for link in guest.loaded():
+            users[link].append(number)
+    return users
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Together:
+    """Guests that meet: a folded program for each, whose links are numbers of `capacity` (B/s) and
+    `names`; the first `shared` of them carry traffic of several guests."""
+
+    programs: tuple[FoldedProgram, ...]
+    capacity: tuple[float, ...]
+    names: tuple[str, ...]
+    shared: int
+
+
+def together(guests: Sequence[Guest]) -> Together:
+    """The folded programs of guests on common links."""
+    users = {link: tuple(by) for link, by in users_of(guests).items() if len(by) > 1}
+    marks: Mapping[Link, Hashable] = users
+    while True:
+        foldings = [_folding(number, guest, users, marks) for number, guest in enumerate(guests)]
+        classes = [dict(_classes(f, g)) for f, g in zip(foldings, guests, strict=True)]
+        finer = {
+            link: tuple((number, classes[number].get(link)) for number in by)
+            for link, by in users.items()
+        }
+        if len(set(finer.values())) == len(set(marks.values())):
+            return _renumbered(guests, foldings, finer)
+        marks = finer
+
+
+def _folding(
+    number: int, guest: Guest, users: Mapping[Link, tuple[int, ...]], marks: Mapping[Link, Hashable]
+) -> Folding:
+    shared = {guest.own(link): marks[link] for link, by in users.items() if number in by}
+    return Folding(guest.repeated, replace(guest.machine, shared=shared))
+
+
+def _classes(folding: Folding, guest: Guest) -> Iterator[tuple[Link, int]]:
+    """The links that a guest loads, with the numbers of their classes."""
+    desk = folding.desk
+    for link, number in zip(desk.groups.links, desk.classes.links.tolist(), strict=True):
+        yield guest.place.link(link), number
+
+
+def _renumbered(
+    guests: Sequence[Guest], foldings: Sequence[Folding], classes: Mapping[Link, Hashable]
+) -> Together:
+    """The programs of all guests, each link class with the number that all know it by."""
+    numbers: dict[Hashable, int] = {
+        mark: n for n, mark in enumerate(dict.fromkeys(classes.values()))
+    }
+    shared = len(numbers)
+    capacity, names = [0.0] * shared, [""] * shared
+    programs = []
+    for guest, folding in zip(guests, foldings, strict=True):
+        folded, place = folding.folded(), {}
+        first = {number: link for link, number in reversed(list(_classes(folding, guest)))}
+        for number, link_class in enumerate(folded.links):
+            link = first[number]
+            mark = classes.get(link)
+            if mark is None:
+                place[number] = len(capacity)
+                capacity.append(0.0)
+                names.append("")
+            else:
+                place[number] = numbers[mark]
+            capacity[place[number]] = link_class.capacity
+            names[place[number]] = names[place[number]] or link_name(link)
+        programs.append(_Relinking(place).program(folded))
+    return Together(tuple(programs), tuple(capacity), tuple(names), shared)
+
+
+class _Relinking:
+    """Rewrites a folded program for other numbers of its links."""
+
+    def __init__(self, place: Mapping[int, int]) -> None:
+        self.place = place
+        self._traffic: dict[int, tuple[Traffic, Traffic]] = {}  # by id, with what has the id
+        self._items: dict[int, tuple[tuple[Item, ...], tuple[Item, ...]]] = {}
+
+    def program(self, folded: FoldedProgram) -> FoldedProgram:
+        for transfer in folded.transfers:  # they are this program's own
+            transfer.traffic = self._moved(transfer.traffic)
+        roles = (
+            RoleProgram(
+                role.role,
+                {name: list(map(self._step, steps)) for name, steps in role.streams.items()},
+            )
+            for role in folded.roles
+        )
+        return FoldedProgram(roles=tuple(roles), transfers=folded.transfers, links=folded.links)
+
+    def _step(self, step: Step) -> Step:
+        if isinstance(step, CommunicateStep) or not (step.items or step.carried):
+            return step
+        return ComputeStep(
+            step.index,
+            step.name,
+            step.cost,
+            step.after,
+            step.sync,
+            step.action,
+            step.label,
+            step.joins,
+            step.team,
+            self._disturbed(step.items),
+            tuple(sorted(self.place[link] for link in step.links)),
+            step.flops,
+            self._loads(step.carried),
+        )
+
+    def _disturbed(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
+        known = self._items.get(id(items))
+        if known is None:
+            moved = tuple(
+                replace(item, traffic=tuple((self._moved(t), cause) for t, cause in item.traffic))
+                for item in items
+            )
+            known = self._items[id(items)] = items, moved
+        return known[1]
+
+    def _moved(self, traffic: Traffic) -> Traffic:
+        known = self._traffic.get(id(traffic))
+        if known is None:
+            moved = replace(traffic, loads=self._loads(traffic.loads))
+            known = self._traffic[id(traffic)] = traffic, moved
+        return known[1]
+
+    def _loads(self, loads: Loads) -> Loads:
+        return tuple((self.place[link], load) for link, load in loads)

@@ -1,0 +1,172 @@
+"""How long do steps take while a set of jobs runs? Played until they are steady, known once."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, pstdev
+
+from sim.hardware.cluster.network import link_name
+from sim.jobs.multi_job.folding import Together, meeting, together
+from sim.jobs.multi_job.mean_traffic import mean_paces
+from sim.jobs.multi_job.repeated import carried, repeat
+from sim.jobs.multi_job.setup import Placed, renumbered
+
+_PLAYED = 8  # jobs that meet; more of them are looked at beside the others' mean traffic
+_PHASES = 16  # of a step, that are tried as offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Steps of a job beside others: mean, standard deviation, shortest and longest (s)."""
+
+    mean: float
+    spread: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> "Pace":
+        """The pace of some steps; what differs by rounding is equal."""
+        spread = pstdev(seconds)
+        mean = fmean(seconds)
+        return cls(mean, spread if spread > 1e-9 * mean else 0.0, min(seconds), max(seconds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLink:
+    """A link of `capacity` (B/s), and the mean B/s that each job puts on it, by the job's name."""
+
+    name: str
+    capacity: float
+    rates: dict[str, float]
+
+    @property
+    def busy(self) -> float:
+        """The share of its capacity in use."""
+        return sum(self.rates.values()) / self.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """Jobs that meet on links, at their offsets (s): their paces, the links where they meet, and
+    when each step that was played began and ended. Where it was not `played`, jobs see the
+    others' mean traffic."""
+
+    paces: tuple[Pace, ...]
+    offsets: tuple[float, ...]
+    links: tuple[SharedLink, ...] = ()
+    steps: tuple[tuple[tuple[float, float], ...], ...] = ()
+    gained: float = 0.0
+    played: bool = True
+
+
+@dataclass(eq=False)
+class Paces:
+    """Paces of sets of jobs, each set played for `steady` steps a job, once for all sets alike.
+    With `best` offsets are looked for; with `phases` they are multiples of 1/phases of a step."""
+
+    steady: int
+    best: bool = False
+    phases: int = 0
+    _known: dict[Hashable, Company] = field(default_factory=dict)
+
+    def groups(self, jobs: Sequence[Placed]) -> list[tuple[int, ...]]:
+        """The numbers of jobs that meet, directly or by way of others."""
+        return meeting([job.guest for job in jobs])
+
+    def company(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
+        """Jobs that meet, with their first step so many seconds from now."""
+        if len(jobs) == 1:
+            seconds = jobs[0].seconds
+            return Company((Pace(seconds, 0.0, seconds, seconds),), tuple(offsets))
+        if self.phases:
+            share = [offset / job.seconds for offset, job in zip(offsets, jobs, strict=True)]
+            turns = (round(self.phases * part) / self.phases for part in share)
+            offsets = [turn * job.seconds for turn, job in zip(turns, jobs, strict=True)]
+        key = self._key(jobs, offsets)
+        if key not in self._known:
+            self._known[key] = self._played(jobs, offsets)
+        return self._known[key]
+
+    def _key(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Hashable:
+        cluster = jobs[0].place.cluster
+        nodes = [node for job in jobs for node in job.place.nodes]
+        alike = [cluster.pod_of(node) for node in nodes] if cluster.hierarchical else nodes
+        each = tuple((job.template.number, len(job.place.nodes), job.place.slots) for job in jobs)
+        slow = tuple(tuple(job.machine.slowdown.items()) for job in jobs)
+        sick = tuple(job.machine.topology.degraded for job in jobs)
+        moments = () if self.best else tuple(round(offset, 6) for offset in offsets)
+        return renumbered(alike), each, slow, sick, moments
+
+    def _played(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
+        if len(jobs) > _PLAYED:
+            return _by_means(jobs)
+        links = together([job.guest for job in jobs])
+        given = self._company(jobs, links, offsets)
+        if not self.best:
+            return given
+        best = given
+        for number, job in list(enumerate(jobs))[1:]:  # each in turn tries phases of its step
+            for phase in range(_PHASES):
+                tried = list(best.offsets)
+                tried[number] = job.seconds * phase / _PHASES
+                other = self._company(jobs, links, tried)
+                best = min(best, other, key=lambda company: _slowdown(jobs, company))
+        return replace(best, gained=_slowdown(jobs, given) - _slowdown(jobs, best))
+
+    def _company(
+        self, jobs: Sequence[Placed], links: Together, offsets: Sequence[float]
+    ) -> Company:
+        """Jobs at their offsets; first steps, in which they find their rhythm, do not count."""
+        played = repeat(links, offsets, self.steady)
+        paces = [Pace.of(steps.seconds[len(steps.seconds) // 3 :]) for steps in played]
+        spans = (
+            tuple(zip([steps.begin, *steps.ends], steps.ends, strict=False)) for steps in played
+        )
+        met = tuple(_met(jobs, links, paces))
+        return Company(tuple(paces), tuple(offsets), met, tuple(spans))
+
+
+def _by_means(jobs: Sequence[Placed]) -> Company:
+    """Many jobs, each beside the mean traffic of the others."""
+    paces, rates = mean_paces([job.guest for job in jobs], [job.seconds for job in jobs])
+    cluster = jobs[0].place.cluster
+    links = [
+        SharedLink(
+            name=link_name(link),
+            capacity=cluster.capacity(link),
+            rates={jobs[n].name: rate for n, rate in by.items() if rate > 0.0},
+        )
+        for link, by in rates.items()
+    ]
+    return Company(
+        tuple(Pace(mean, 0.0, mean, mean) for mean in paces),
+        (0.0,) * len(jobs),
+        tuple(sorted(links, key=lambda link: -link.busy)),
+        played=False,
+    )
+
+
+def _slowdown(jobs: Sequence[Placed], company: Company) -> float:
+    """The sum of the jobs' slowdowns."""
+    return sum(pace.mean / job.seconds for pace, job in zip(company.paces, jobs, strict=True))
+
+
+def _met(jobs: Sequence[Placed], links: Together, paces: Sequence[Pace]) -> list[SharedLink]:
+    """The links that several jobs load, the busiest first."""
+    rates = [
+        {link: size / pace.mean for link, size in carried(program).items()}
+        for program, pace in zip(links.programs, paces, strict=True)
+    ]
+    found = [
+        SharedLink(
+            name=links.names[number],
+            capacity=links.capacity[number],
+            rates={
+                job.name: rate[number]
+                for job, rate in zip(jobs, rates, strict=True)
+                if rate.get(number, 0.0) > 0.0
+            },
+        )
+        for number in range(links.shared)
+    ]
+    return sorted((link for link in found if len(link.rates) > 1), key=lambda link: -link.busy)

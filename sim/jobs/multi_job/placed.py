@@ -1,0 +1,117 @@
+"""A job's own view of the cluster: its GPUs are numbered from 0, its links lead to real switches.
+
+A placed network answers for the nodes that the job has. Links above the nodes (uplinks of pods,
+cables) keep their names in the cluster; links of a node or a GPU have the job's own numbers, which
+`Place.link` translates.
+"""
+
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.hardware.cluster.network import ClusterNetwork, Link, Route, link_name
+from sim.hardware.cluster.topology import Degraded, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The GPUs of a job in its cluster: `slots` of each of its `nodes`, in order."""
+
+    cluster: Topology
+    nodes: tuple[int, ...]
+    slots: tuple[int, ...]
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The GPU of the cluster that each rank of the job has."""
+        each = self.cluster.gpus_per_node
+        return tuple(node * each + slot for node in self.nodes for slot in self.slots)
+
+    def link(self, link: Link) -> Link:
+        """The link of the cluster that the job calls so."""
+        match link:
+            case ("port-up" | "port-down" as kind, gpu):
+                return kind, self._gpu(gpu)
+            case ("nvlink", a, b):
+                return "nvlink", self._gpu(a), self._gpu(b)
+            case ("nic-up" | "nic-down" as kind, node, nic):
+                return kind, self.nodes[node], nic
+            case ("pcie-up" | "pcie-down" as kind, node, number):
+                return kind, self.nodes[node], number + self._pcie
+            case ("memory" | "nvme-up" | "nvme-down" as kind, node):
+                return kind, self.nodes[node]
+        return link
+
+    def topology(self) -> Topology:
+        """The cluster as the job sees it, with the links that are degraded. Raises `InputError`."""
+        own = replace(self.cluster, degraded=()).with_gpus(len(self.nodes) * len(self.slots))
+        if own.network is not None and len(self.nodes) > 1:
+            own = replace(own, network=_placed(own.network, self.nodes))
+        degraded = tuple(self._degraded(own))
+        return replace(own, degraded=degraded) if degraded else own
+
+    def machine(self, cluster: Machine, own: Topology) -> Machine:
+        """The cluster's machine as the job sees it, slow GPUs included."""
+        slow = cluster.slowdown
+        ranks = {rank: slow[gpu] for rank, gpu in enumerate(self.gpus) if gpu in slow}
+        return replace(cluster, topology=own, slowdown=ranks)
+
+    def _gpu(self, rank: int) -> int:
+        node, slot = divmod(rank, len(self.slots))
+        return self.nodes[node] * self.cluster.gpus_per_node + self.slots[slot]
+
+    @property
+    def _pcie(self) -> int:
+        """The number of the PCIe link of the first slot."""
+        return self.cluster.host_link_of(self.slots[0])[1] if self.cluster.host else 0
+
+    def _degraded(self, own: Topology) -> "list[Degraded]":
+        sick = {
+            link: slow.factor
+            for slow in self.cluster.degraded
+            for link in self.cluster.parse_link(slow.link)
+        }
+        if not sick:
+            return []
+        return [
+            Degraded(link=link_name(link), factor=sick[self.link(link)])
+            for link in own.links
+            if self.link(link) in sick
+        ]
+
+
+def _placed(network: ClusterNetwork, nodes: tuple[int, ...]) -> ClusterNetwork:
+    """A network as a job on some of its nodes sees it. Raises `InputError` where a job's rings
+    follow the cables of all nodes."""
+    if network.spread:
+        fault = "rings follow the cables of the whole network (spread = true)"
+        raise InputError("job", fault, "leave spread out, or give the network to a single job")
+    given = {f.name: getattr(network, f.name) for f in fields(network) if f.init}
+    shape: Any = type(network)
+    made: ClusterNetwork = _class_of(shape)(**given, nodes=nodes)
+    return made
+
+
+@cache
+def _class_of(kind: Any) -> Any:
+    """The class of placed networks of a shape."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Placed(kind):  # type: ignore[misc]
+        """A network of which a job has some `nodes`."""
+
+        nodes: tuple[int, ...] = ()
+
+        def pod_of(self, node: int) -> int:
+            return int(super().pod_of(self.nodes[node]))
+
+        def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
+            ends = self.nodes[source], self.nodes[target]
+            return tuple(super().route(*ends, nics))
+
+        def check(self, nodes: int, slots: int) -> None:
+            super().check(max(self.nodes) + 1, slots)
+
+    return Placed

@@ -1,0 +1,121 @@
+"""Which GPUs of the cluster does a job get?"""
+
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+
+import numpy as np
+
+from sim.config.errors import InputError
+from sim.hardware.cluster.topology import Topology
+from sim.jobs.multi_job.placed import Place
+from sim.jobs.multi_job.scenario import JobTable, Places
+
+
+class Occupancy:
+    """The free slots of every node."""
+
+    def __init__(self, cluster: Topology) -> None:
+        self.cluster = cluster
+        each = cluster.gpus_per_node
+        last = cluster.gpus - (cluster.nodes - 1) * each
+        self.free = [set(range(each)) for _ in range(cluster.nodes - 1)] + [set(range(last))]
+
+    @property
+    def idle(self) -> int:
+        """GPUs that no job has."""
+        return sum(map(len, self.free))
+
+    def take(self, place: Place) -> None:
+        """Give a job its GPUs."""
+        for node in place.nodes:
+            self.free[node].difference_update(place.slots)
+
+    def leave(self, place: Place) -> None:
+        """Take a job's GPUs back."""
+        for node in place.nodes:
+            self.free[node].update(place.slots)
+
+    def named(self, job: JobTable, gpus: int, where: str) -> Place:
+        """The place of a job that names its nodes or GPUs. Raises `InputError` where it has too few
+        or too many, or another job has them."""
+        cluster, each = self.cluster, self.cluster.gpus_per_node
+        if job.nodes:
+            nodes, slots = tuple(sorted(job.nodes)), tuple(range(cluster.taken(gpus)))
+        else:
+            nodes = tuple(sorted({gpu // each for gpu in job.gpus}))
+            slots = tuple(sorted(gpu % each for gpu in job.gpus))
+            if len(nodes) > 1 or slots != tuple(range(slots[0], slots[0] + len(slots))):
+                raise InputError(where, "gpus are not neighbours in one node", "name whole nodes")
+        if len(set(nodes)) < len(job.nodes):
+            raise InputError(where, "a node is named twice", "name each node once")
+        if max(nodes) >= cluster.nodes:
+            fault = f"there is no node {max(nodes)} among {cluster.nodes}"
+            raise InputError(where, fault, f"use nodes below {cluster.nodes}, or set gpus")
+        if len(nodes) * len(slots) != max(gpus, len(slots) if job.nodes else 0):
+            fault = f"its plan takes {gpus} GPUs, its place has {len(nodes) * len(slots)}"
+            raise InputError(where, fault, "name as many, or set its gpus")
+        place = Place(cluster, nodes, slots[:gpus] if len(nodes) == 1 else slots)
+        for node in nodes:
+            if not self.free[node].issuperset(place.slots):
+                fault = f"another job has GPUs of node {node}"
+                raise InputError(where, fault, "place it on other nodes")
+        return place
+
+    def find(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:
+        """A place for so many GPUs; None where there is no room."""
+        each = self.cluster.taken(gpus)
+        if gpus < each:
+            return self._within_a_node(gpus, how, rng)
+        wanted, slots = gpus // each, tuple(range(each))
+        empty = [node for node, free in enumerate(self.free) if free.issuperset(slots)]
+        if len(empty) < wanted:
+            return None
+        if how == "random":
+            chosen: Iterable[int] = rng.choice(empty, wanted, replace=False).tolist()
+        else:
+            chosen = (self._packed if how == "packed" else self._spread)(empty, wanted)
+        return Place(self.cluster, tuple(sorted(chosen)), slots)
+
+    def _within_a_node(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:
+        """So many neighbouring slots, packed into the fullest node that has them."""
+        step = self._aligned(gpus)
+        found = [
+            (len(free), node, tuple(range(first, first + gpus)))
+            for node, free in enumerate(self.free)
+            for first in range(0, self.cluster.gpus_per_node, step)
+            if free.issuperset(range(first, first + gpus))
+        ]
+        if not found:
+            return None
+        if how == "random":
+            _, node, slots = found[int(rng.integers(len(found)))]
+        else:
+            _, node, slots = min(found) if how == "packed" else max(found, key=lambda f: f[0])
+        return Place(self.cluster, (node,), slots)
+
+    def _aligned(self, gpus: int) -> int:
+        """Places within a node begin at multiples of this: of PCIe links where they fill them."""
+        links = self.cluster.host.devices_per_link if self.cluster.host else 1
+        return max(gpus, links) if gpus % links == 0 or gpus < links else 1
+
+    def _packed(self, empty: Sequence[int], wanted: int) -> list[int]:
+        """Within the fullest pod that has room, else over the fewest pods."""
+        pods = self._by_pod(empty)
+        room = [nodes for nodes in pods if len(nodes) >= wanted]
+        if room:
+            return min(room, key=len)[:wanted]
+        return [node for nodes in sorted(pods, key=len, reverse=True) for node in nodes][:wanted]
+
+    def _spread(self, empty: Sequence[int], wanted: int) -> list[int]:
+        """Evenly over the pods; evenly over all nodes where there are none."""
+        pods = self._by_pod(empty)
+        if len(pods) == 1:
+            return [empty[i * len(empty) // wanted] for i in range(wanted)]
+        turns = zip_longest(*pods)
+        return [node for turn in turns for node in turn if node is not None][:wanted]
+
+    def _by_pod(self, nodes: Sequence[int]) -> list[list[int]]:
+        pods: dict[int, list[int]] = {}
+        for node in nodes:
+            pods.setdefault(self.cluster.pod_of(node), []).append(node)
+        return list(pods.values())

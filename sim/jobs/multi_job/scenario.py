@@ -1,0 +1,84 @@
+"""A scenario with `[[job]]` tables: jobs on one cluster."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt
+
+from sim.config.checked import Checked
+from sim.config.units import PositiveSeconds, Seconds
+from sim.scenario.scenario import BaseScenario, named_columns
+
+Places = Literal["packed", "spread", "random"]
+Policy = Literal["none", "fifo", "backfill"]
+Natural = Annotated[int, Ge(0)]
+Count = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTable(Checked):
+    """A job of the cluster: a `scenario` (a name, a path or its tables) with values `set`.
+
+    Its GPUs are those of the named `nodes` or `gpus` (of one node), or of the nodes that `place`
+    finds. It is submitted at `start` and again `copies - 1` times: at the same moment, or `every`
+    so often on average (exponential intervals). It ends after so many `steps`, or never; the steps
+    of copies differ by a lognormal law of `sigma`.
+    """
+
+    scenario: str | dict[str, Any]
+    name: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
+    nodes: tuple[Natural, ...] = ()
+    gpus: tuple[Natural, ...] = ()
+    place: Places | None = None
+    start: Seconds = 0.0
+    copies: Count = 1
+    every: PositiveSeconds | None = None
+    steps: Count | None = None
+    sigma: Annotated[float, Ge(0)] = 0.0
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        fixed = bool(self.nodes) + bool(self.gpus) + (self.place is not None)
+        if fixed > 1:
+            raise ValueError("name nodes, or gpus of one node, or a way to place it, not several")
+        if self.copies > 1 and (self.nodes or self.gpus):
+            raise ValueError("copies take GPUs of their own: write a [[job]] each, or use place")
+        if self.every is not None and self.steps is None:
+            raise ValueError("jobs that arrive every so often have to end: give steps")
+        if self.sigma and self.steps is None:
+            raise ValueError("sigma is the spread of steps: give steps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiJobScenario(BaseScenario):
+    """Jobs that share a cluster of `gpus` GPUs.
+
+    `place` finds the nodes of jobs that name none: the first free ones, evenly over pods, or drawn
+    with `seed`. A job that finds no room is refused, or waits by a `policy`: in the order of
+    submission, or others may pass while it waits (`backfill`). Paces are those of `steady` steps
+    played together. With `offset = "best"` jobs begin their steps when they disturb one another
+    least. The cluster is looked at until `horizon`, or until all jobs with `steps` have ended.
+    """
+
+    kind: ClassVar[str] = "sim.jobs.multi_job.kind"
+
+    job: tuple[JobTable, ...]
+    place: Places = "packed"
+    policy: Policy = "none"
+    offset: Literal["given", "best"] = "given"
+    steady: Annotated[int, Ge(4)] = 12
+    seed: Natural = 0
+    horizon: Annotated[PositiveSeconds, Gt(0)] | None = None
+
+    def __post_init__(self) -> None:
+        BaseScenario.__post_init__(self)
+        if not self.job:
+            raise ValueError("no [[job]] runs on the cluster; name at least one")
+        for key in ("model", "tokens", "checkpoints", "jitter"):
+            if getattr(self, key):
+                raise ValueError(f"{key} is each job's own: write it under [[job]], set")
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return named_columns(self) | {"jobs": sum(job.copies for job in self.job)}

@@ -1,0 +1,155 @@
+"""From `[[job]]` tables to jobs that can be played: each with its own setup, whatever its kind."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.hardware.cluster.topology import Topology
+from sim.jobs.multi_job.folding import Guest
+from sim.jobs.multi_job.placed import Place
+from sim.jobs.multi_job.scenario import JobTable, MultiJobScenario
+from sim.program.program import Program
+from sim.results.answer import JobAnswer
+from sim.scenario.machine import load_topology, machine
+from sim.scenario.scenario import BaseScenario
+
+LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
+_OF_CLUSTER = ("topology", "network", "node", "host", "device")
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A `[[job]]`: what each of its copies runs on `gpus` GPUs of the cluster."""
+
+    number: int
+    table: JobTable
+    scenario: BaseScenario
+    gpus: int
+    name: str
+    _known: dict[Any, tuple[JobAnswer, Program | None]] = field(default_factory=dict)
+
+    def alone(self, on: Machine, pattern: Any) -> tuple[JobAnswer, Program | None]:
+        """Its answer where it is alone on a machine, and the program that it repeats, if it has
+        one. Machines of one `pattern` are alike for it."""
+        if pattern not in self._known:
+            setup = replace(self._setup(on.topology), machine=on)
+            try:
+                program: Program | None = setup.program
+            except InputError:
+                program = None  # it is no step that repeats
+            self._known[pattern] = kind.answer(setup), program
+        return self._known[pattern]
+
+    def _setup(self, topology: Topology) -> Any:
+        gpus = None if self.scenario.layout is None else self.gpus
+        return kind.set_up(replace(self.scenario, topology=topology, gpus=gpus))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MultiJobSetup:
+    """The cluster, and the jobs that come to it."""
+
+    kind: ClassVar[str] = "sim.jobs.multi_job.kind"
+    job: ClassVar[None] = None
+
+    scenario: MultiJobScenario
+    machine: Machine
+    templates: tuple[Template, ...]
+
+    @property
+    def name(self) -> str:
+        return self.scenario.name
+
+    @property
+    def program(self) -> Program:
+        """None: raises `InputError`."""
+        raise InputError(self.name, *LACKS)
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """The GPUs of the cluster, and its jobs."""
+        jobs = sum(template.table.copies for template in self.templates)
+        return {"gpus": self.machine.topology.gpus, "jobs": jobs}
+
+
+def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:
+    """The cluster of a scenario and its jobs. Raises `InputError`."""
+    topology = load_topology(scenario)
+    topology = topology.with_gpus(scenario.gpus or topology.gpus)
+    on = machine(topology, None, scenario.straggler, scenario.name)
+    templates = tuple(
+        _template(number, table, scenario.name) for number, table in enumerate(scenario.job)
+    )
+    return MultiJobSetup(scenario=scenario, machine=on, templates=templates)
+
+
+def _template(number: int, table: JobTable, where: str) -> Template:
+    where = f"{where}, job {number + 1}"
+    if isinstance(table.scenario, Mapping):
+        read = kind.described(deepcopy(dict(table.scenario)), table.set, where)
+    else:
+        read = kind.load(table.scenario, table.set)
+    for key in read.change:
+        if key.partition(".")[0] in _OF_CLUSTER:
+            remedy = "leave it out, or put it under [change] of the cluster"
+            raise InputError(where, f"{key} changes the cluster, which all jobs share", remedy)
+    if any(straggler.link for straggler in read.straggler):
+        remedy = "name it in [[straggler]] of the cluster"
+        raise InputError(where, "a straggler is a link, which all jobs share", remedy)
+    if hasattr(read, "job"):
+        raise InputError(where, "is a scenario with jobs itself", "name the jobs one by one")
+    own = kind.set_up(read)
+    gpus = own.machine.topology.gpus
+    return Template(number, table, read, gpus, table.name or read.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A copy of a job on its GPUs: its answer alone, the seconds of a step alone."""
+
+    template: Template
+    name: str
+    place: Place
+    machine: Machine
+    answer: JobAnswer
+    program: Program | None
+    seconds: float
+
+    @property
+    def guest(self) -> Guest:
+        """The job on links that others may load, too."""
+        return Guest(self.name, self.place, self.machine, self.program)
+
+
+def placed(template: Template, name: str, place: Place, cluster: Machine) -> Placed:
+    """A copy of a job at a place. Raises `InputError` where it cannot run there."""
+    own = place.topology()
+    on = place.machine(cluster, own)
+    answer, program = template.alone(on, _pattern(on, place))
+    seconds = answer.get("step_time") or answer.get("time") / max(answer.get("updates"), 1)
+    return Placed(template, name, place, on, answer, program, float(seconds))
+
+
+def _pattern(on: Machine, place: Place) -> Any:
+    """What tells places apart for a job alone: the pods of its nodes, numbered anew, or its nodes
+    where cables join them; what is slow."""
+    topology = on.topology
+    odd = tuple(on.slowdown.items()), topology.degraded
+    if not topology.hierarchical:
+        return place.nodes, place.slots, odd
+    return renumbered([topology.pod_of(node) for node in range(topology.nodes)]), place.slots, odd
+
+
+def renumbered(names: list[int]) -> tuple[int, ...]:
+    """Names numbered by first appearance.
+
+    >>> renumbered([4, 4, 2, 4])
+    (0, 0, 1, 0)
+    """
+    numbers: dict[int, int] = {}
+    return tuple(numbers.setdefault(name, len(numbers)) for name in names)

@@ -1,0 +1,153 @@
+"""Jobs on one cluster keep the laws of max-min sharing, whatever their order and their offsets."""
+
+from typing import Any
+
+import pytest
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.jobs.multi_job import folding, repeated
+from sim.jobs.multi_job.answer import MultiJobAnswer
+from sim.jobs.multi_job.kind import MultiJobSetup
+from sim.jobs.multi_job.schedule import Cluster
+
+DDP = {
+    "model": "llama3-8b",
+    "topology": "dgx-h100-ndr",
+    "plan": {"global_batch": 32, "tp": 8, "dp": 2, "microbatch": 1},
+}
+SMALL = {"model.layers": 2, "stack.overlap_gradients": False, "stack.overlap_gather": False}
+# Two pods of two nodes, whose uplinks carry as much as one of 16 NICs.
+PODS = {"network.nodes_per_pod": 2, "network.oversubscription": 16}
+
+
+def job(nodes: list[int], **more: Any) -> dict[str, Any]:
+    return {"scenario": DDP, "set": SMALL, "nodes": nodes, "name": f"on {nodes[0]}"} | more
+
+
+def cluster(*jobs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    base = {"name": "two", "topology": "h100-grand-teton-roce", "gpus": 32, "change": PODS}
+    return base | {"job": list(jobs)} | more
+
+
+def played(*jobs: dict[str, Any], **more: Any) -> MultiJobAnswer:
+    answer = kind.answer(kind.set_up(kind.described(cluster(*jobs, **more))))
+    assert isinstance(answer, MultiJobAnswer)
+    return answer
+
+
+def steps(answer: MultiJobAnswer) -> dict[str, float | None]:
+    return {row.name: row.step_time for row in answer.jobs}
+
+
+def test_jobs_on_links_of_their_own_are_as_fast_as_alone() -> None:
+    answer = played(job([0, 1]), job([2, 3]))
+    assert not answer.links
+    for row in answer.jobs:
+        assert row.step_time == pytest.approx(row.alone, rel=1e-9)
+
+
+def test_a_job_that_is_played_again_and_again_takes_its_step_each_time() -> None:
+    setup = kind.set_up(kind.described(cluster(job([0, 2]), job([1, 3]))))
+    assert isinstance(setup, MultiJobSetup)
+    run = Cluster(setup)
+    run.course()
+    first, second = (visit.job for visit in run.running)
+    assert first
+    assert second
+    pair = folding.together([first.guest, second.guest])
+    seconds = repeated.repeat(pair, [0.0, 3.0 * first.seconds], 1)[0].seconds
+    assert seconds[:3] == pytest.approx([first.seconds] * 3, rel=1e-9)
+
+
+def test_two_equal_jobs_on_one_uplink_wait_for_one_another_s_bytes() -> None:
+    """Alone, an all-reduce is as long as its bytes take on the uplink; together, twice as long."""
+    answer = played(job([0, 2]), job([1, 3]))
+    one, two = answer.jobs
+    assert one.step_time == pytest.approx(two.step_time, rel=1e-9)
+    uplink = answer.links[0]
+    sent = uplink.rates[one.name] * one.step_time
+    assert one.step_time - one.alone == pytest.approx(sent / uplink.capacity, rel=1e-6)
+    assert one.slowed_by == {two.name: pytest.approx(one.step_time - one.alone)}
+    assert (answer.fairness, uplink.busy <= 1.0) == (pytest.approx(1.0), True)
+
+
+def test_steps_that_take_turns_keep_their_pace() -> None:
+    """Rajasekaran et al., CASSINI (NSDI 2024): phases of communication that interleave are free."""
+    given, best = (played(job([0, 2]), job([1, 3]), offset=how) for how in ("given", "best"))
+    assert given.slowdown > 1.05
+    assert best.slowdown < 1.0 + 0.1 * (given.slowdown - 1.0)
+    assert best.gained == pytest.approx(2.0 * (given.slowdown - best.slowdown))
+
+
+def test_the_order_of_jobs_in_the_file_says_nothing() -> None:
+    there = steps(played(job([0, 2]), job([1, 3], start="0.1 s")))
+    assert steps(played(job([1, 3], start="0.1 s"), job([0, 2]))) == pytest.approx(there, rel=1e-9)
+
+
+def test_a_third_job_speeds_up_nobody() -> None:
+    wide = {"gpus": 48, "change": PODS | {"network.nodes_per_pod": 3}}
+    two = steps(played(job([0, 3]), job([1, 4]), **wide))
+    three = steps(played(job([0, 3]), job([1, 4]), job([2, 5]), **wide))
+    assert all(three[name] >= two[name] * (1 - 1e-9) for name in two)
+
+
+def test_folded_jobs_are_as_fast_as_jobs_played_rank_by_rank(monkeypatch: Any) -> None:
+    jobs = job([0, 2]), job([1, 3], start="0.05 s")
+    folded = steps(played(*jobs))
+    known = folding.Folding
+    monkeypatch.setattr(folding, "Folding", lambda *given: known(*given, unfold=True))
+    assert steps(played(*jobs)) == pytest.approx(folded, rel=1e-9)
+
+
+def test_jobs_come_when_there_is_room_and_leave_when_they_are_done() -> None:
+    many = {"scenario": DDP, "set": SMALL, "name": "many", "copies": 3, "steps": 10}
+    answer = played(many, policy="fifo")
+    first, second, third = answer.jobs
+    assert (first.waited, second.waited) == (0.0, 0.0)
+    assert third.waited == pytest.approx(10 * first.alone)
+    assert answer.makespan == pytest.approx(20 * first.alone)
+    assert answer.utilisation == pytest.approx(0.75)
+
+
+def test_a_small_job_passes_a_large_one_only_with_backfilling() -> None:
+    small = {"scenario": DDP, "set": SMALL, "steps": 10}
+    large = {"scenario": DDP, "set": SMALL | {"plan.dp": 4}, "steps": 10, "name": "large"}
+    jobs = [small | {"name": "first"}, large | {"start": "1 ms"}, small | {"start": "2 ms"}]
+    last = [played(*jobs, policy=policy).jobs[-1].waited for policy in ("fifo", "backfill")]
+    assert last[0] > 0.0
+    assert last[1] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "more", "fault"),
+    [
+        ([job([0, 1]), job([1, 2])], {}, "another job has GPUs of node 1"),
+        ([job([0, 9])], {}, "there is no node 9 among 4"),
+        ([job([0, 1, 2])], {}, "its plan takes 16 GPUs, its place has 24"),
+        ([job([0, 1], place="spread")], {}, "not several"),
+        ([{"scenario": DDP, "copies": 3}], {}, "takes 16 GPUs; 0 of 32 are free"),
+        ([{"scenario": DDP, "copies": 3}], {"policy": "fifo"}, "jobs that never end"),
+        ([{"scenario": DDP, "set": {"plan.dp": 16}}], {}, "takes 128 GPUs; the cluster has 32"),
+        ([{"scenario": DDP, "set": {"network.bandwidth": "1 Gb/s"}}], {}, "which all jobs share"),
+        ([], {}, "no .*job"),
+    ],
+)
+def test_what_cannot_be_is_refused(jobs: Any, more: Any, fault: str) -> None:
+    with pytest.raises(InputError, match=fault):
+        played(*jobs, **more)
+
+
+def test_every_job_stays_on_its_own_gpus() -> None:
+    """A GPU that is slow slows the job that has it, and nobody else."""
+    slow = [{"rank": 17, "factor": 2.0}]
+    healthy, sick = (steps(played(job([0, 1]), job([2, 3]), straggler=s)) for s in ([], slow))
+    assert sick["on 0"] == pytest.approx(healthy["on 0"], rel=1e-9)
+    assert sick["on 2"] > 1.2 * healthy["on 2"]
+
+
+def test_an_answer_reads_like_a_table() -> None:
+    text = str(played(job([0, 2]), job([1, 3])))
+    assert "2 jobs on 32 GPUs" in text
+    assert "Who slows whom" in text
+    assert "pod0.up" in text
