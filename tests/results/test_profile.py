@@ -102,7 +102,7 @@ def test_the_command_tells_profiles_from_topologies(
     (tmp_path / "mine.csv").write_text(
         "kernel,name,bytes,seconds,kept_out\nstream,gelu,1000000,1e-4,false\n"
     )
-    shown = CliRunner().invoke(main, ["show", "mine.toml"])
+    shown = CliRunner().invoke(main, ["show", "mine.toml", "--picture", "mine.png"])
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith("mine: 1 kernels on cpu")
     assert (tmp_path / "mine.png").stat().st_size > 10_000
