@@ -10,7 +10,8 @@ True
 
 `load` and `run` are what `sim run` does; `plan`, `compare`, `explain`, `sweep`, `goodput`, `cost`,
 `collective`, `workers`, `replay` and `validate` are what the commands of their names do, by the
-same words; `capture` records a function that trains a model in torch. `Scenario`, of names or of
+same words; `capture` records a function that trains a model in torch; it may mark its steps (`step`).
+`Scenario`, of names or of
 objects, goes in; what comes out has `to_dict`, `to_frame` and `plot`.
 Everything here is imported when it is first used, so that `import sim` costs nothing.
 """
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sim.hardware.stack import Stack
     from sim.interface.plots.sliders import sliders
     from sim.jobs.capturing.capture import capture
+    from sim.jobs.capturing.marks import step
     from sim.jobs.recorded.setup import RecordedScenario
     from sim.jobs.sharing.worker_counts import workers
     from sim.jobs.traces.replay import replay
@@ -72,6 +74,7 @@ __all__ = [
     "replay",
     "run",
     "sliders",
+    "step",
     "sweep",
     "validate",
     "workers",
@@ -102,6 +105,7 @@ _HOMES = {
     "replay": "sim.jobs.traces.replay",
     "run": "sim.analysis.samples.run",
     "sliders": "sim.interface.plots.sliders",
+    "step": "sim.jobs.capturing.marks",
     "sweep": "sim.analysis.sweeps.answer",
     "validate": "sim.analysis.validation.answer",
     "workers": "sim.jobs.sharing.worker_counts",

@@ -1,22 +1,31 @@
 """`sim capture`: a training script recorded without a GPU."""
 
+import os
+import traceback
 from pathlib import Path
+from typing import Any
 
 import click
 
+from sim.config.errors import InputError
 from sim.interface.cli import options
 from sim.interface.cli.files import output, wrote
+
+OWN_ERROR = 1  # the exit code of a script that ends by an exception of its own
 
 
 @click.command(
     epilog=options.examples(
         "sim capture train.py --world 16 --out record.json.gz -- --batch 4",
+        "sim capture --out record.json.gz -- torchrun --nproc-per-node 8 -m pkg.train --batch 4",
         "sim run record.json.gz --topology dgx-h100-ndr --gpus 64",
     )
 )
-@click.argument("script", type=options.INPUT_FILE)
+@click.argument("script", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--world", type=options.COUNT, required=True, help="Ranks of the whole job.")
+@click.option("-m", "--module", metavar="NAME", help="Run a module, as `python -m` does.")
+@click.option("-c", "--code", metavar="TEXT", help="Run this code, as `python -c` does.")
+@click.option("--world", type=options.COUNT, help="Ranks of the whole job.")
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True)
 @click.option(
     "--stages", is_flag=True, help="Record the ranks that it sends to and receives from, too."
@@ -27,36 +36,89 @@ from sim.interface.cli.files import output, wrote
     show_default=True,
     help="Of tokens to experts: balanced, zipf=EXPONENT, dirichlet=ALPHA or a CSV file of counts.",
 )
+@click.option(
+    "--step", "--steps", "step", metavar="N or N..M",
+    help="Which steps of the script are recorded; by itself a step like most others, the second if "
+    "it is like the first.",
+)  # fmt: skip
+@click.option(
+    "--marks", default="", metavar="WHAT",
+    help="Steps end at marks: profiler (torch.profiler's steps) or nvtx=TEXT (ranges that begin "
+    "with it). A script may call sim.step().",
+)  # fmt: skip
+@click.option(
+    "--samples-per-step", "samples", type=options.COUNT,
+    help="Samples that a rank learns from in a step, where its loader does not say it.",
+)  # fmt: skip
+@click.option(
+    "--value", "values", multiple=True, metavar="LINE=VALUE",
+    help="What an unknown value is on a line: train.py:119=false.",
+)  # fmt: skip
+@click.option(
+    "--gpu", default="h100-80gb-sxm", show_default=True, help="The device the script sees."
+)
+@click.option("--timeout", type=click.FloatRange(0.0), default=0.0, help="Seconds it may take.")
+@click.option("--traceback", "trace", is_flag=True, help="Show where it cannot be recorded.")
 @output("--out", (".json", ".gz"), "Write the recording")
 def capture(
-    script: Path,
+    script: str | None,
     arguments: tuple[str, ...],
-    world: int,
-    rank: int,
-    stages: bool,
-    routing: str,
+    module: str | None,
+    code: str | None,
+    world: int | None,
     out: Path | None,
+    step: str | None,
+    values: tuple[str, ...],
+    samples: int | None,
+    trace: bool,
+    **given: Any,
 ) -> None:
     """Record a training SCRIPT on a GPU that is not there.
 
-    In a world of so many ranks, the step between the ends of its first two optimizer steps; its own
-    ARGUMENTS stand behind `--`.
+    In a world of so many ranks, a step between the ends of two optimizer steps; its own ARGUMENTS
+    stand behind `--`. SCRIPT may be a command: torchrun, accelerate launch, deepspeed, python.
 
-    The script is executed on this machine, as `python SCRIPT` would be. The recording is data:
-    `sim run RECORDING --topology NAME` plays it, without torch.
+    The script is executed on this machine, as `python SCRIPT` would be. What it raises is shown as
+    python shows it, with exit code 1. The recording is data: `sim run RECORDING --topology NAME`
+    plays it, without torch.
     """
-    from sim.config.errors import InputError
-    from sim.jobs.capturing.capture import capture_script
+    from sim.jobs.capturing.capture import capture_entry
+    from sim.jobs.capturing.entry import started
+    from sim.jobs.capturing.values import values_of
     from sim.jobs.recorded.file import write
 
-    if not script.is_file():
-        raise InputError(str(script), "is no file", "name the script that trains the model")
     if out is None:
         raise InputError("sim capture", "no --out", "name a file such as record.json.gz")
-    click.echo(f"running {script} on a fake GPU, rank {rank} of {world}", err=True)
-    recordings = capture_script(
-        script, arguments, world=world, rank=rank, stages=stages, routing=routing
+    words = [word for word in (script, *arguments) if word is not None]
+    if module or code:
+        words = ["python", "-m" if module else "-c", module or code or "", *words]
+    if not words:
+        raise InputError("sim capture", "no script", "name the script that trains the model")
+    start = started(words)
+    ranks = world or start.world
+    if not ranks:
+        raise InputError("sim capture", "no --world", "say how many ranks the whole job has")
+    os.environ |= start.environment or {}
+    click.echo(
+        f"running {start.entry.name} on a fake GPU, rank {given['rank']} of {ranks}", err=True
     )
+    try:
+        recordings = capture_entry(
+            start.entry,
+            start.arguments,
+            world=ranks,
+            steps=_steps(step),
+            values=values_of(values),
+            samples=samples or 0,
+            **given,
+        )
+    except InputError as error:
+        if trace and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        raise
+    except Exception as error:
+        _show(error)
+        raise click.exceptions.Exit(OWN_ERROR) from None
     write(recordings, out)
     wrote(out)
     for note in dict.fromkeys(note for recording in recordings for note in recording.notes):
@@ -67,3 +129,27 @@ def capture(
             f"{len(recording.operators):,} different operators, "
             f"{len(recording.groups)} process groups"
         )
+
+
+def _steps(text: str | None) -> tuple[int, int] | None:
+    """The first and the last step that a text names.
+
+    >>> _steps("3"), _steps("10..14")
+    ((3, 3), (10, 14))
+    """
+    if text is None:
+        return None
+    first, _, last = text.partition("..")
+    if not (first.isdigit() and (last or first).isdigit()):
+        raise InputError(f"--step {text}", "names no step", "write one such as 3 or 10..14")
+    return int(first), int(last or first)
+
+
+def _show(error: Exception) -> None:
+    """An exception of the script, as python shows it: without the frames in which it is run."""
+    from sim.jobs.capturing.refusals import of_capture
+
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None and of_capture(frames):
+        frames = frames.tb_next
+    traceback.print_exception(error.with_traceback(frames))

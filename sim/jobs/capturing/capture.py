@@ -1,17 +1,18 @@
 """How is a training script recorded? It runs on a fake device in a fake world."""
 
 import os
-import runpy
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from sim.config import progress
 from sim.config.errors import InputError
+from sim.hardware.device import load
+from sim.jobs.capturing.checked import shortcomings
 from sim.jobs.capturing.device import known_torch
+from sim.jobs.capturing.entry import Entry, Script, limited
 from sim.jobs.capturing.exchange import Exchange, captured_together
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.refusals import refused
@@ -23,24 +24,42 @@ from sim.jobs.recorded.recording import Recording
 from sim.model.experts.routing import Routing
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What is chosen of a capture.
+
+    With `stages` the ranks of the other pipeline stages are recorded, too, each in its own process:
+    all ranks that exchange messages with this one. `routing` says how tokens are spread over
+    experts (`routing_of`, or a `Routing`). `steps` are the first and the last step to record, of
+    those that the script takes. `values` are unknown values, by lines of the script ("train.py:7").
+    A rank learns from so many `samples` a step; 0 leaves it to its loader. The script sees this
+    `gpu`. It may take so many seconds until the step is over (`timeout`; 0: as long as it takes).
+    """
+
+    stages: bool = False
+    routing: str | Routing = "balanced"
+    steps: tuple[int, int] | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    samples: int = 0
+    gpu: str = "h100-80gb-sxm"
+    timeout: float = 0.0
+    marks: str = ""
+
+
 def capture(
     train: Callable[..., Any],
     *,
     world: int = 0,
     mesh: Mapping[str, int] | None = None,
     rank: int = 0,
-    stages: bool = False,
-    routing: str | Routing = "balanced",
+    **choices: Any,
 ) -> tuple[Recording, ...]:
-    """Record `train` on one rank, from the end of its first optimizer step to the end of its
-    second.
+    """Record a step of `train` on one rank.
 
     `train` makes its model on "cuda" and trains it for two steps at least, like a script. A `mesh`
     (sizes by name, the outermost first) is handed to it as a `DeviceMesh`, and says how many ranks
-    there are; else `world` does. With `stages` the ranks of the other pipeline stages are recorded,
-    too, each in its own process: all ranks that exchange messages with this one. `routing` says how
-    tokens are spread over experts (`routing_of`, or a `Routing`). Nothing stays patched. Raises
-    `InputError` for a script that cannot be recorded.
+    there are; else `world` does. Further arguments are fields of `Choices`. Nothing stays patched.
+    Raises `InputError` for what cannot be recorded, and whatever `train` itself raises.
 
     >>> recordings = sim.capture(train, mesh={"dp": 64, "tp": 8})  # doctest: +SKIP
     >>> sim.run(RecordedScenario(record=recordings, topology="dgx-h100-ndr"))  # doctest: +SKIP
@@ -55,9 +74,7 @@ def capture(
     def run() -> None:
         train(_made(mesh)) if mesh else train()
 
-    return captured(
-        run, world=world or size, rank=rank, stages=stages, routing=routing, script=name
-    )
+    return captured(run, world=world or size, rank=rank, script=name, choices=Choices(**choices))
 
 
 def _made(mesh: Mapping[str, int]) -> Any:
@@ -72,31 +89,26 @@ def capture_script(
     *,
     world: int,
     rank: int = 0,
-    stages: bool = False,
-    routing: str | Routing = "balanced",
+    **choices: Any,
 ) -> tuple[Recording, ...]:
-    """Record a script, which runs as `python script` would. Raises `InputError`."""
+    """Record a script, which runs as `python script` would; see `capture`."""
     if not script.is_file():
         raise InputError(str(script), "is not a file", "name a training script")
-    folder = str(script.resolve().parent)
+    return capture_entry(Script(script), arguments, world=world, rank=rank, **choices)
 
-    def run() -> None:
-        old = sys.argv, list(sys.path)
-        sys.argv, sys.path[:0] = [str(script), *arguments], [folder]
-        try:
-            runpy.run_path(str(script.resolve()), run_name="__main__")
-        finally:
-            sys.argv, sys.path[:] = old
 
+def capture_entry(
+    entry: Entry, arguments: Sequence[str] = (), *, world: int, rank: int = 0, **choices: Any
+) -> tuple[Recording, ...]:
+    """Record a script, a module or code; see `capture`."""
     return captured(
-        run,
+        lambda: entry.run(arguments),
         world=world,
         rank=rank,
-        stages=stages,
-        routing=routing,
-        folder=folder,
-        script=script.name,
+        folder=entry.folder,
+        script=entry.name,
         arguments=tuple(arguments),
+        choices=Choices(**choices),
     )
 
 
@@ -105,8 +117,7 @@ def captured(
     *,
     world: int,
     rank: int,
-    stages: bool,
-    routing: str | Routing,
+    choices: Choices,
     folder: str = "",
     script: str,
     arguments: tuple[str, ...] = (),
@@ -115,21 +126,33 @@ def captured(
     torch = known_torch()
     if not 0 <= rank < world:
         raise InputError("--rank", f"there is no rank {rank}", f"use 0 to {world - 1}")
-    folder = folder or os.getcwd()
+    if choices.steps and not 2 <= choices.steps[0] <= choices.steps[1]:
+        fault = "the first step holds the set-up, and no step comes before it"
+        raise InputError("--step", fault, "name steps from 2 on, such as 3 or 10..14")
+    routing = choices.routing
+    device = load(choices.gpu, where="--gpu")
     law = routing_of(routing) if isinstance(routing, str) else routing
 
     def one(rank: int, exchange: Exchange) -> Recording:
-        place = CapturedRank(world=world, rank=rank, folder=folder, exchange=exchange, routing=law)
-        return _recorded(torch, run, place, script, arguments)
+        place = CapturedRank(
+            world=world,
+            rank=rank,
+            folder=folder or os.getcwd(),
+            exchange=exchange,
+            routing=law,
+            device=device,
+            values=choices.values,
+        )
+        return _recorded(torch, run, place, script, arguments, choices)
 
-    if not stages:
+    if not choices.stages:
         return (one(rank, Exchange()),)
     found = captured_together(one, rank)
     return tuple(found[rank] for rank in sorted(found))
 
 
 def _told(steps: StepCounter, log: Log) -> str:
-    what = "before the first optimizer step" if not steps.done else "recording the second step"
+    what = f"in step {steps.done + 1}" if steps.done else "before the first optimizer step"
     return f"{what}: {log.seen:,} operators"
 
 
@@ -139,14 +162,21 @@ def _recorded(
     place: CapturedRank,
     script: str,
     arguments: tuple[str, ...],
+    choices: Choices,
 ) -> Recording:
-    log, steps = Log(), StepCounter(torch)
-    with fake_world(torch, log, place), refused(script, place.folder):
-        with steps.counted(log), progress.told(lambda: _told(steps, log)), suppress(Enough):
-            run()
-        if steps.done < 2:
-            what = f"took {steps.done} steps of an optimizer, and the second one is recorded"
-            raise InputError(script, what, "let it train for two steps or more")
+    log = Log()
+    steps = StepCounter(torch, log, choices.steps)
+    with fake_world(torch, log, place) as recorder, refused(script, place.folder):
+        with (
+            steps.counted(choices.marks),
+            progress.told(lambda: _told(steps, log)),
+            limited(choices.timeout, recorder.values.place, lambda: _told(steps, log)),
+        ):
+            _until_enough(run, steps, log)
+        steps.choose(script)
+        recorder.values.note_unused()
+        for note in shortcomings(log, torch, steps.weights(), place.world):
+            log.notes.number(note)
         return Recording(
             script=script,
             arguments=arguments,
@@ -154,6 +184,7 @@ def _recorded(
             world=place.world,
             rank=place.rank,
             parameters=steps.parameters,
+            samples=choices.samples or log.samples,
             allocator=next(filter(None, map(os.environ.get, VARIABLES)), ""),
             operators=tuple(log.operators.entries),
             groups=tuple(log.groups.entries),
@@ -163,3 +194,20 @@ def _recorded(
             memory=log.allocations(),
             notes=tuple(log.notes.entries),
         )
+
+
+def _until_enough(run: Callable[[], None], steps: StepCounter, log: Log) -> None:
+    """Run until the step that counts is over. What ends a script once it has taken a step that can
+    be recorded is noted."""
+    try:
+        run()
+    except Enough:
+        return
+    except (InputError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if not steps.satisfied:
+            raise
+        if not (isinstance(error, SystemExit) and not error.code):
+            said = str(error).partition("\n")[0][:80]
+            log.notes.number(f"ended in step {steps.done + 1} by {type(error).__name__}: {said}")

@@ -44,7 +44,6 @@ _DEVICE = {
     "max_threads_per_block": 1024,
     "shared_memory_per_block": 49152,
     "shared_memory_per_block_optin": 232448,
-    "L2_cache_size": 50 << 20,
     "gcnArchName": "",
 }
 

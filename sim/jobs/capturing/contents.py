@@ -11,6 +11,7 @@ from weakref import ref
 
 from sim.jobs.capturing.results import ResultCache
 from sim.jobs.capturing.router import Router
+from sim.jobs.capturing.values import healthy
 from sim.jobs.recorded.kernels import UNSET
 
 _MOST_SHADOWED = 1 << 27  # bytes of a storage that is followed
@@ -102,6 +103,8 @@ def _bytes(memory: Any, tensor: Any) -> Any:
 
 
 _MOST = {False: 1 << 24, True: 1 << 20}  # elements that are computed, by whether they are floats
+# Operators that make floats that are not random, such as flags of overflow: as many are followed.
+_EXACT, _FEW = ("full", "zeros", "ones", "scalar_tensor"), 64
 # Operators by which routers choose, with the argument that says the dimension.
 _CHOOSE = ("topk", "max", "argmax")
 _ROUTES = {"aten.topk.default": 2, "aten.max.dim": 1, "aten.argmax.default": 1}
@@ -235,6 +238,8 @@ class TensorContents:
         if changes and not results:  # lists that are changed in place
             results = self.tensors(args)
         results = [tensor for tensor in results if isinstance(tensor, self.fake)]
+        if results and self._healthy(name, args, results):
+            return
         small = (tensor.numel() <= _MOST[tensor.dtype.is_floating_point] for tensor in results)
         if not results or not (changes or any(small)):
             return
@@ -246,7 +251,8 @@ class TensorContents:
         known = all(self.of(tensor) is not None for tensor in (given[1:] if fresh else given))
         if fresh and known:
             self.keep(args[0], self._blank(args[0]))
-        found = self._computed(func, name, args, kwargs) if known and (given or whole) else None
+        exact = given or whole or (name in _EXACT and results[0].numel() <= _FEW)
+        found = self._computed(func, name, args, kwargs) if known and exact else None
         if found == ():  # nothing but changes
             return
         contents = self.tensors(found)
@@ -254,6 +260,18 @@ class TensorContents:
             contents = [None] * len(results)
         for result, content in zip(results, contents, strict=True):
             self.keep(result, content)
+
+    def _healthy(self, name: str, args: Any, results: list[Any]) -> bool:
+        """Whether the results are those of numbers that are all finite."""
+        if name == "_amp_foreach_non_finite_check_and_unscale_":
+            return True  # gradients change, the flag does not
+        answer = healthy(name, args, self.of)
+        if answer is None or len(results) != 1 or results[0].dtype != self.torch.bool:
+            return False
+        with self.unfaked():
+            content = self.torch.full(results[0].shape, answer)
+        self.keep(results[0], content)
+        return True
 
     def _blank(self, tensor: Any) -> Any:
         with self.unfaked():

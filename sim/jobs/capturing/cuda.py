@@ -7,6 +7,8 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+from sim.config.errors import InputError
+from sim.hardware.device import Device
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 
@@ -116,13 +118,15 @@ _NOTHING = (
 )
 
 
-def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index: int) -> None:
+def install(
+    torch: Any, patches: Patches, streams: Streams, device: Device, *, gpus: int, index: int
+) -> None:
     """Answers to the script's questions about its GPU, the `index`-th of so many on its node.
 
-    The script sees an H100 (compute capability 9.0) and chooses accordingly. Its speed is said when
-    the recording is played.
+    The script sees this `device` and chooses accordingly. Its speed is said when the recording is
+    played.
     """
-    for name, answer in _answers(torch, gpus).items():
+    for name, answer in _answers(torch, device, gpus).items():
         for owner in (torch.cuda, torch.cuda.memory):  # whose functions ask one another
             if hasattr(owner, name):
                 patches.set(owner, name, partial(_answer, answer))
@@ -144,7 +148,6 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
     patches.set(torch, "Generator", _generators(torch))
     loader = torch.utils.data.DataLoader
     patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
-    patches.set(torch.amp.GradScaler, "_maybe_opt_step", _steps(streams))
     patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))
     patches.set(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
@@ -180,39 +183,53 @@ def _used_by(streams: Streams) -> Any:
     return record_stream
 
 
-def _steps(streams: Streams) -> Any:
-    """A scaler of gradients reads whether any is infinite; none is."""
-
-    def step(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
-        streams.sync()
-        return optimizer.step(*args, **kwargs)
-
-    return step
-
-
 def _answer(answer: Any, *_: Any, **__: Any) -> Any:
     return answer
 
 
-def _answers(torch: Any, gpus: int) -> dict[str, Any]:
-    memory = 80 * 2**30
+# Compute capabilities; GPUs of the same generation that have others, by how their names begin.
+_CAPABILITIES = {
+    "volta": (7, 0),
+    "ampere": (8, 0),
+    "ada": (8, 9),
+    "hopper": (9, 0),
+    "blackwell": (10, 0),
+}
+_OTHERS = {"A40": (8, 6), "B300": (10, 3), "GB300": (10, 3)}
+
+
+def _capability(device: Device) -> tuple[int, int]:
+    """The compute capability of a device. Raises `InputError` for one that is none of CUDA's."""
+    known = next((found for start, found in _OTHERS.items() if device.name.startswith(start)), None)
+    found = known or _CAPABILITIES.get(device.generation)
+    if found is None:
+        raise InputError(
+            "--gpu", f"{device.name} is no device of CUDA", "name one such as h200-sxm"
+        )
+    return found
+
+
+def _answers(torch: Any, device: Device, gpus: int) -> dict[str, Any]:
+    memory = int(device.memory)
+    capability = _capability(device)
     gpu = SimpleNamespace(
-        name="NVIDIA H100 80GB HBM3",
-        major=9,
-        minor=0,
+        name=f"NVIDIA {device.name}",
+        major=capability[0],
+        minor=capability[1],
         total_memory=memory,
-        multi_processor_count=132,
+        multi_processor_count=device.sms,
+        L2_cache_size=int(device.l2),
     )
     random = torch.empty(16, dtype=torch.uint8)
     return {
         "is_available": True,
         "is_initialized": True,
         "device_count": gpus,
-        "get_device_capability": (9, 0),
+        "get_device_capability": capability,
         "get_device_name": gpu.name,
         "get_device_properties": gpu,
         "mem_get_info": (memory, memory),
-        "is_bf16_supported": True,
+        "is_bf16_supported": capability >= (8, 0),
         "is_current_stream_capturing": False,
         "memory_allocated": 0,
         "max_memory_allocated": 0,

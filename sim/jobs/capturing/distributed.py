@@ -45,15 +45,28 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, 
     fsdp = import_module("torch.distributed.fsdp._fully_shard._fsdp_param")
     propagation = import_module("torch.distributed.tensor._sharding_prop")
     fake = import_module("torch.testing._internal.distributed.fake_pg")
-    start = c10d.init_process_group
+    start, make = c10d.init_process_group, c10d._new_process_group_helper
+    asked: dict[int, str] = {}  # backends of groups
 
-    def init_process_group(*_: Any, **__: Any) -> None:
+    def init_process_group(backend: Any = None, *_: Any, **__: Any) -> None:
         if not dist.is_initialized():
             start("fake", store=fake.FakeStore(), rank=rank, world_size=world)
+            asked[id(dist.group.WORLD)] = str(backend or "nccl")
+
+    def made(size: int, place: int, ranks: Any, backend: Any, *rest: Any, **more: Any) -> Any:
+        group, store = make(size, place, ranks, "fake", *rest, **more)
+        asked[id(group)] = str(backend or "nccl")
+        return group, store
+
+    def get_backend(group: Any = None) -> str:
+        named = asked.get(id(group or dist.group.WORLD), "nccl")
+        return named.rpartition("cuda:")[2].partition(",")[0].replace("fake", "nccl")
 
     for module in (dist, c10d, device_mesh):
         if hasattr(module, "init_process_group"):
             patches.set(module, "init_process_group", init_process_group)
+    patches.set(c10d, "_new_process_group_helper", made)
+    patches.set(dist, "get_backend", get_backend)
     patches.set(dist, "is_nccl_available", lambda: True)
     patches.also(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     patches.set(torch._C._distributed_c10d.FakeWork, "wait", _wait(log, stream))
@@ -81,7 +94,8 @@ def asynchronous(torch: Any, patches: Patches, fake: Any) -> None:
 
 def _wait(log: Log, stream: Any) -> Any:
     def wait(work: Any, *_: Any) -> bool:
-        log.add("done", stream(), mark=work.seq_id)
+        if work.seq_id > 0:  # else among CPUs
+            log.add("done", stream(), mark=work.seq_id)
         return True
 
     return wait

@@ -163,6 +163,9 @@ def install_messages(torch: Any, patches: Patches, exchange: Exchange) -> None:
     def gather(found: list[Any], said: Any, *_: Any, **__: Any) -> None:
         found[:] = [said] * len(found)
 
+    def collect(said: Any, found: list[Any] | None = None, *_: Any, **more: Any) -> None:
+        gather(more.get("object_gather_list", found) or [], said)
+
     def scatter(found: list[Any], objects: list[Any] | None, *_: Any, **__: Any) -> None:
         found[0] = objects[0] if objects else None
 
@@ -170,6 +173,7 @@ def install_messages(torch: Any, patches: Patches, exchange: Exchange) -> None:
         "send_object_list": send,
         "recv_object_list": receive,
         "all_gather_object": gather,
+        "gather_object": collect,
         "broadcast_object_list": lambda *_, **__: None,
         "scatter_object_list": scatter,
     }

@@ -1,5 +1,6 @@
 """What has been recorded so far? Events and blocks of memory, in the order of the host."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -33,12 +34,22 @@ class Row:
     again: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place in a log: how many events, rows of memory and samples of a loader precede it."""
+
+    events: int
+    rows: int
+    samples: int
+
+
 @dataclass
 class Log:
     """Collects; streams are numbered in the order in which they are first used."""
 
     phase: Phase = "forward"
     seen: int = 0  # operators
+    updates: int = 0  # by optimizers
     within: int = -1  # the pass of a pipeline's schedule
     serial: Iterator[int] = field(default_factory=lambda: count(1))
     events: list[Event] = field(default_factory=list)
@@ -47,6 +58,9 @@ class Log:
     began: bool = False
     views: int = 0  # since the last kernel
     over: bool = False  # whatever a script does as it is left, is not of the step
+    samples: int = 0  # that a loader has handed out
+    products: Counter[str] = field(default_factory=Counter)  # by phase; "aside" without a gradient
+    asides: dict[int, str] = field(default_factory=dict)  # of events no gradient flows through
     graph: int = 0  # the CUDA graph that is being launched
     passed_back: bool = False  # a backward pass has ended in this step
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
@@ -61,12 +75,24 @@ class Log:
     _passed: int = 0
 
     def begin(self) -> None:
-        """The step that is recorded begins; only the memory from before it is kept."""
-        self.events.clear()
+        """Steps are recorded from here on; only the memory from before is kept."""
         self.views = 0
-        for row in self.memory:
-            row.event = -1
-        self.began, self.passed_back = True, False
+        self.began = True
+
+    def cut(self) -> Cut:
+        """The place that the script has come to."""
+        return Cut(len(self.events), len(self.memory), self.samples)
+
+    def between(self, begin: Cut, end: Cut) -> None:
+        """Keep a step alone, and the memory from before it."""
+        self.over = True
+        self.events = self.events[begin.events : end.events]
+        self.memory = self.memory[: end.rows]
+        for number, row in enumerate(self.memory):
+            row.event = -1 if number < begin.rows else row.event - begin.events
+        within = range(begin.events, end.events)
+        self.asides = {n - begin.events: line for n, line in self.asides.items() if n in within}
+        self.samples = end.samples - begin.samples
 
     def optimizer_begins(self) -> None:
         """Operators behind the last backward pass (clipping) count as the optimizer's."""
@@ -80,7 +106,7 @@ class Log:
         self._add(kind, self.stream(stream), **rest)
 
     def _add(self, kind: EventKind, stream: int, **rest: Any) -> None:
-        if self.over:
+        if self.over or not self.began:
             return
         fields = {"phase": self.phase, "within": self.within, **rest}
         self.events.append(Event(kind=kind, stream=stream, **fields))

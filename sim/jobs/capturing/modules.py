@@ -12,6 +12,7 @@ from importlib import import_module
 from io import BytesIO
 from types import ModuleType
 from typing import Any
+from weakref import ref
 
 from sim.jobs.capturing.patches import Patches
 
@@ -26,6 +27,7 @@ def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
     _copies(torch, patches)
     _saves(torch, patches, told)
     _reads(torch, patches)
+    _addresses(torch, patches)
 
 
 def _moves(torch: Any, patches: Patches) -> None:
@@ -139,6 +141,37 @@ def _reads(torch: Any, patches: Patches) -> None:
 
     patches.set(torch.Tensor, "numpy", numpy)
     patches.set(torch.Tensor, "__format__", formatted)
+
+
+def _addresses(torch: Any, patches: Patches) -> None:
+    """Storages without memory have addresses of their own, by which scripts tell weights apart."""
+    tensor, storage = torch.Tensor.data_ptr, torch.UntypedStorage.data_ptr
+    known: dict[int, tuple[Any, int, int]] = {}
+    free = [1 << 40]
+
+    def begins(of: Any) -> Any:
+        size, found = int(of.nbytes()), known.get(id(of))
+        if found is None or found[0]() is not of or found[1] != size:
+            free[0] += -(-size // 512) * 512
+            known[id(of)] = found = ref(of), size, free[0]
+            free[0] += 512
+        return found[2] - size if size else 0
+
+    def of_storage(of: Any) -> Any:
+        return begins(of) if of.device.type == "meta" else storage(of)
+
+    def of_tensor(of: Any) -> Any:
+        if type(of) not in (FakeTensor, torch.nn.Parameter, torch.Tensor):
+            return tensor(of)
+        whole = of.untyped_storage()
+        if whole.device.type != "meta" or not of.numel():
+            return tensor(of)
+        return begins(whole) + of.storage_offset() * of.element_size()
+
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    patches.set(torch.UntypedStorage, "data_ptr", of_storage)
+    patches.set(torch.Tensor, "data_ptr", of_tensor)
 
 
 def install_batch_norm(torch: Any, patches: Patches, wait: Callable[[], None]) -> None:

@@ -11,13 +11,22 @@ from sim.jobs.capturing.contents import TensorContents
 from sim.jobs.capturing.cuda import Streams
 from sim.jobs.capturing.distributed import Aside
 from sim.jobs.capturing.exchange import Exchange
+from sim.jobs.capturing.gradients import Gradients
 from sim.jobs.capturing.lines import SourceLines
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.operators import ROUNDED, described, tf32
+from sim.jobs.capturing.steps import ASIDE
+from sim.jobs.capturing.values import UnknownValues
 from sim.jobs.recorded.axes import group_of
-from sim.jobs.recorded.kernels import NAMESPACES, call_of, event_of, is_free, is_shape
+from sim.jobs.recorded.kernels import NAMESPACES, call_of, event_of, is_free, is_product, is_shape
 from sim.jobs.recorded.recording import Operator
 
+# Collectives sent as one: the name of each, and how many lists of tensors there are.
+_COALESCED = {
+    "allreduce_coalesced_": ("allreduce_", 1),
+    "allgather_into_tensor_coalesced_": ("_allgather_base_", 2),
+    "reduce_scatter_tensor_coalesced_": ("_reduce_scatter_base_", 2),
+}
 _LARGE = 1 << 22  # elements: real tensors on the host are kept below that
 
 
@@ -57,6 +66,7 @@ class _Function:
         self.unfolds = self.free and not self.passes and func._can_decompose()
         self.view = not self.passes and is_shape(self.name, view=func.is_view)
         self.rounded = self.name in ROUNDED
+        self.product = not self.passes and is_product(self.name)
 
 
 class Recorder:
@@ -71,16 +81,21 @@ class Recorder:
         *,
         exchange: Exchange,
         contents: TensorContents,
+        values: UnknownValues,
+        gradients: Gradients,
     ) -> None:
         self.torch, self.log, self.streams, self.line = torch, log, streams, line
-        self.exchange, self.contents = exchange, contents
+        self.exchange, self.contents, self.values = exchange, contents, values
+        self.gradients = gradients
         fake = import_module("torch._subclasses.fake_tensor")
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
         self.plain = {torch.Tensor, torch.nn.Parameter}
         self.later = import_module(
             "torch.distributed._functional_collectives"
         ).AsyncCollectiveTensor
-        self.calls = import_module("torch.distributed._tools.fake_collectives").CollectiveOp
+        c10d = torch._C._distributed_c10d
+        self.group, self.work = c10d.ProcessGroup, c10d.FakeWork
+        self.named_group = c10d._resolve_process_group
         self.functions: dict[int, _Function] = {}  # by their identities
         self.numbers: dict[Any, int] = {}  # of operators in the log, by what they were given
         self.forward_lines: dict[int, int] = {}  # by the sequence number of autograd's nodes
@@ -101,6 +116,8 @@ class Recorder:
                 return func.decompose(*args, **kwargs)
         if known.name == "is_pinned":  # all of the host's memory: nothing asks CUDA for some
             return True
+        if known.calls and known.name == "barrier":
+            return self._met_all(func, args, kwargs)
         if self.plain.issuperset(kinds) and self._of_host(args, kwargs):
             pinned = {"pin_memory": False} if kwargs.get("pin_memory") else {}
             with self.unfaked():
@@ -123,15 +140,14 @@ class Recorder:
         return device != "cuda" and (device == "meta" or small)
 
     def _value(self, tensor: Any) -> Any:
-        """.item(): the host waits; a value that is not known is made up, and a loop until True
-        would not end."""
+        """.item(): the host waits."""
         if tensor.device.type == "cuda":
             self.streams.sync()
         content = self.contents.of(tensor)
         if content is not None:
             with self.unfaked():
                 return content.item()
-        return 1.0 if tensor.dtype.is_floating_point else int(tensor.dtype != self.torch.bool)
+        return self.values.of(tensor.dtype)
 
     def _run(self, known: "_Function", args: Any, kwargs: Any) -> Any:
         self.log.seen += 1
@@ -142,11 +158,25 @@ class Recorder:
         if (ins or outs) and known.free:
             self.log.views += known.view
         elif ins or outs:
-            self._kernel(lambda: self._number(known, ran.asked, args, kwargs, ins, outs), ins, line)
+            aside = self._aside(ran.given, known.product)
+            self._kernel(
+                lambda: self._number(known, ran.asked, args, kwargs, ins, outs), ins, line, aside
+            )
         to_host = known.name == "_to_copy" and not outs and not kwargs.get("non_blocking")
         if ins and (ran.looked or to_host):
             self.streams.sync()
         return ran.out
+
+    def _aside(self, given: list[Any], product: bool) -> bool:
+        """Whether no gradient flows through an operator; products are counted."""
+        phase = self.log.phase
+        off = self.gradients.line if phase == "forward" else ""
+        aside = phase == "forward" and (bool(off) or self.gradients.none_in(given))
+        if product:
+            self.log.products[f"{ASIDE} at {off}" if off else phase] += 1
+        if aside and self.log.began:
+            self.log.asides[len(self.log.events)] = off or self.values.place()
+        return aside
 
     def _track(self, outs: list[Any], line: int) -> None:
         stream, again = self.streams.current, self._again()
@@ -208,7 +238,8 @@ class Recorder:
         for tensor in writes:
             self.contents.keep(tensor, None)
         line = self._line() if self.log.began else -1
-        self._kernel(lambda: self.log.operators.number(operator()), reads, line)
+        aside = self._aside(reads, product=False)
+        self._kernel(lambda: self.log.operators.number(operator()), reads, line, aside)
 
     def _number(
         self,
@@ -229,7 +260,9 @@ class Recorder:
                 self.numbers[key] = number
         return number
 
-    def _kernel(self, number: Callable[[], int], ins: list[Any], line: int) -> None:
+    def _kernel(
+        self, number: Callable[[], int], ins: list[Any], line: int, aside: bool = False
+    ) -> None:
         results = self.log.results
         storages = [id(tensor.untyped_storage()) for tensor in ins]
         reads = {results.pop(key) for key in storages if key in results}
@@ -244,6 +277,7 @@ class Recorder:
             reads=tuple(sorted(reads)),
             graph=self.log.graph,
             views=self.log.views,
+            aside=aside,
         )
         self.log.views = 0
 
@@ -255,12 +289,12 @@ class Recorder:
             return args[0]
         if name == "_wrap_tensor_autograd":  # its shape kernel would wrap a tensor of its own
             return self.later(args[0])
-        out, line = func(*args, **kwargs), self._line()
+        out, line = self._answered(func, name, args, kwargs), self._line()
         outs = self._on_device(out)
         self._track(outs, line)
         kind = call_of(name)
         results = outs or self._on_device((args, kwargs))
-        if kind is None or not results:  # a barrier, or among CPUs
+        if kind is None or not results:  # among CPUs
             return out
         named = _named(func, args, kwargs)
         ranks = self._sent(func, kind, named, (args, out), results, line)
@@ -270,33 +304,68 @@ class Recorder:
             keep_results(self.torch, self.contents, kind, name, named, (args, out), **sizes)
         return out
 
+    def _answered(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """What a collective returns; several that are sent as one have no shape kernel, so the
+        first of them answers."""
+        if name not in _COALESCED:
+            return func(*args, **kwargs)
+        single, lists = _COALESCED[name]
+        first = [args[0][:1]] if lists == 1 else [each[0] for each in args[:2]]
+        rest = args[lists : lists + 1 + ("reduce" in name)]
+        missing = [None] if lists == 1 else []  # sparse indices
+        return getattr(self.torch.ops.c10d, single).default(*first, *rest, *missing)[-1]
+
+    def _met_all(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A barrier: NCCL sums a number, and the host waits for it (ProcessGroupNCCL.cpp)."""
+        out = func(*args, **kwargs)
+        group = self._group(_named(func, args, kwargs))
+        if self.torch.distributed.get_backend(group) == "gloo":
+            return out
+        work = self.work.unbox(out)
+        work.seq_id = self._call("all_reduce", group, 4.0, self._line(), blocking=True)
+        self.streams.sync()
+        return out
+
+    def _group(self, named: dict[str, Any]) -> Any:
+        """The process group among the arguments of a collective."""
+        group = named.get("process_group")
+        return (
+            self.group.unbox(group) if group is not None else self.named_group(named["group_name"])
+        )
+
+    def _call(self, kind: str, group: Any, size: float, line: int, **more: Any) -> int:
+        """Record a collective or a message of a process group; its mark."""
+        ranks = tuple(sorted(self.torch.distributed.get_process_group_ranks(group)))
+        mark = next(self.log.serial)
+        self.log.add(
+            event_of(kind),
+            self.streams.current,
+            name=kind,
+            group=self.log.groups.number(group_of(ranks, "sim capture")),
+            bytes=size,
+            mark=mark,
+            line=line,
+            **more,
+        )
+        return mark
+
     def _sent(
         self, func: Any, kind: str, named: dict[str, Any], ends: tuple[Any, Any],
         results: list[Any], line: int,
     ) -> list[int]:  # fmt: skip
         """Record a collective or a message; the ranks of its group."""
         args, out = ends
-        group = self.calls.get_process_group(func, args)
+        group = self._group(named)
         ranks: list[int] = self.torch.distributed.get_process_group_ranks(group)
-        mark = next(self.log.serial)
         c10d, pair = func.namespace == "c10d", kind in ("send", "recv")
-        if c10d:
-            self.calls.get_work(func, out).seq_id = mark
         blocking = c10d and not pair and not named.get("async_op")
+        peer = ranks[named["dst" if kind == "send" else "src"]] if pair else 0
+        size = float(max(sum(map(_bytes, self._on_device(side))) for side in (*args[:2], out)))
+        mark = self._call(kind, group, size, line, peer=peer, blocking=blocking)
+        if c10d:
+            self.work.unbox(out[-1] if isinstance(out, tuple | list) else out).seq_id = mark
         if not blocking and kind != "send":
             self.log.results |= {id(tensor.untyped_storage()): mark for tensor in results}
-        peer = ranks[named["dst" if kind == "send" else "src"]] if pair else 0
-        self.log.add(
-            event_of(kind),
-            self.streams.current,
-            name=kind,
-            group=self.log.groups.number(group_of(tuple(sorted(ranks)), "sim capture")),
-            peer=peer,
-            bytes=float(max(sum(map(_bytes, self._on_device(side))) for side in (*args[:2], out))),
-            mark=mark,
-            line=line,
-            blocking=blocking,
-        )
         if pair:
             self._met(kind, peer, results[0])
         return ranks

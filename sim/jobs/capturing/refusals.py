@@ -1,17 +1,19 @@
 """Why can a script not be recorded, and which of its lines is to blame?"""
 
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from sim.config.errors import InputError
 
 # What an error says, and what to do about it.
 _HINTS = {
     "data-dependent": "make its shape independent of the data (masks as products, not as indices)",
-    "DataDependentOutput": "make its shape independent of the data",
-    "DynamicOutputShape": "make its shape independent of the data (masks as products)",
+    "DataDependentOutputException": "make its shape independent of the data",
+    "DynamicOutputShapeException": "make its shape independent of the data (masks as products)",
     "inductorerror": "leave torch.compile out: TORCH_COMPILE_DISABLE=1 sim capture ...",
     "used torch.compile": "torch does not compile stages of a schedule that splits backward passes",
     "flex_attention": "torch.compile it, with Triton installed (no kernel of it is run)",
@@ -24,10 +26,10 @@ _HINTS = {
     "data pointer": "do not read or save values of GPU tensors: their content is not computed",
     "pickle": "do not save with it: nothing is computed (torch.save is left out by itself)",
     "pin": "set pin_memory = False",
-    "nvtx": "leave profiler marks out",
 }
 
 
+_SIM = str(Path(__file__).parents[2])
 _OURS = str(Path(__file__).parents[1])
 
 
@@ -38,17 +40,39 @@ def of_script(file: str, folder: str) -> bool:
     return file.startswith(folder) and not others and not file.startswith(_OURS)
 
 
+def of_capture(frame: TracebackType) -> bool:
+    """Whether a frame of a traceback runs a script, and is none of it."""
+    file = frame.tb_frame.f_code.co_filename
+    return file.startswith((_SIM, "<frozen runpy>")) or "/click/" in file
+
+
+def _own(error: Exception) -> bool:
+    """Whether an exception is the script's: raised in Python by the script or a library, and not by
+    what stands in for the device."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return not isinstance(error, NotImplementedError) and not any(
+        part in last.filename for part in (_SIM, "/torch/_", "/torch/fx/", "/torch/distributed/")
+    )
+
+
 @contextmanager
 def refused(script: str, folder: str) -> Iterator[None]:
-    """Turn an exception into an `InputError` that names the script's last line in its traceback."""
+    """Turn what cannot be recorded into an `InputError` that names the script's last line in the
+    traceback. Other exceptions are the script's, and pass."""
     try:
         yield
     except InputError:
         raise
     except SystemExit as end:
-        fault = f"ended by itself ({end.code}) before its second optimizer step"
+        if end.code:
+            raise
+        fault = "ended by itself before its second optimizer step"
         raise InputError(script, fault, "check its arguments") from end
     except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
+        hint = next((do for words, do in _HINTS.items() if _names(words, said)), "")
+        if not hint and _own(error):
+            raise
         frames = traceback.extract_tb(error.__traceback__)
         in_script = [f for f in frames if of_script(f.filename, folder)]
         where = script
@@ -56,8 +80,14 @@ def refused(script: str, folder: str) -> Iterator[None]:
             where = (
                 f"{in_script[-1].filename.removeprefix(folder).lstrip('/')}:{in_script[-1].lineno}"
             )
-        said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
-        lower = said.lower()
-        hint = next((do for word, do in _HINTS.items() if word.lower() in lower), "")
-        hint = hint or "see docs/capture.md for what can be recorded"
+        hint = hint or "see docs/capture.md, and --traceback"
         raise InputError(where, f"cannot be recorded ({said})", hint) from error
+
+
+def _names(words: str, text: str) -> bool:
+    """Whether a text holds whole words.
+
+    >>> _names("pin", "mapping"), _names("pin", "cannot pin memory")
+    (False, True)
+    """
+    return bool(re.search(rf"(?<![a-z]){re.escape(words)}(?![a-z])", text, re.IGNORECASE))

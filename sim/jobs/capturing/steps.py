@@ -1,33 +1,88 @@
-"""Which step is recorded? The step between the ends of the script's first two optimizer steps."""
+"""Which step is recorded? A step lies between the ends of two of the script's updates.
 
+An update is one or several optimizer steps behind a backward pass. Where optimizers take turns, a
+step holds an update by each. The second step is recorded if it has the products of the first and no
+others; else steps are compared, and the step that is most common is recorded. A script may mark the
+ends of its steps itself (`sim.step()`, a profiler's steps, NVTX ranges).
+"""
+
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet
 
+from sim.config.errors import InputError
+from sim.jobs.capturing import marks
 from sim.jobs.capturing.distributed import WHOLE
-from sim.jobs.capturing.log import Log
+from sim.jobs.capturing.log import Cut, Log
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.recorded.recording import PARTS, Pass
 from sim.program.actions import Kind
+
+_MOST_STEPS = 5  # that are compared
+_MOST_TURNS = 8  # updates within which every optimizer steps
+ASIDE = "what learns nothing"  # how keys of products begin through which no gradient flows
 
 
 class Enough(BaseException):
     """The step that counts has ended."""
 
 
-class StepCounter:
-    """Counts the steps of optimizers; a step inside another step counts with it."""
+@dataclass
+class _Update:
+    """Steps of optimizers behind a backward pass, and where they end."""
 
-    def __init__(self, torch: Any) -> None:
-        self.torch, self.done, self.parameters = torch, 0, 0
-        self._depth, self._last = 0, 0
+    optimizers: list[int] = field(default_factory=list)
+    end: Cut | None = None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Where a step ends, and the products from the end of the step before."""
+
+    end: Cut
+    products: Counter[str]
+
+    @property
+    def asides(self) -> int:
+        """Products through which no gradient flows."""
+        return sum(number for key, number in self.products.items() if key.startswith(ASIDE))
+
+    @property
+    def learnt(self) -> tuple[int, ...]:
+        return tuple(self.products[phase] for phase in ("forward", "backward", "optimizer"))
+
+
+class StepCounter:
+    """Counts updates; a step of an optimizer within another step counts with it. `asked` are the
+    first and the last step to record, counted from 1."""
+
+    def __init__(self, torch: Any, log: Log, asked: tuple[int, int] | None = None) -> None:
+        self.torch, self.log, self.asked, self.parameters = torch, log, asked, 0
+        self._depth, self._marked = 0, False
         self._optimizers: dict[int, Any] = {}
+        self._made: WeakSet[Any] = WeakSet()
+        self._updates: list[_Update] = []
+        self._steps: list[_Step] = []
+        self._turns: set[int] = set()
+        self._before = 0  # updates of the steps that have ended
+
+    @property
+    def done(self) -> int:
+        """How many steps have ended."""
+        return len(self._steps)
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether a step can be recorded."""
+        return len(self._steps) >= (self.asked[1] if self.asked else 2)
 
     @contextmanager
-    def counted(self, log: Log) -> Iterator[None]:
-        """Raises `Enough` at the end of the second step. Where several optimizers take turns, it is
-        the second step of the last optimizer before the next backward pass."""
+    def counted(self, marked: str = "") -> Iterator[None]:
+        """Raises `Enough` when the step that counts has ended; `marked` says what marks steps."""
         from torch.optim.optimizer import (
             register_optimizer_step_post_hook,
             register_optimizer_step_pre_hook,
@@ -35,39 +90,144 @@ class StepCounter:
 
         def begins(optimizer: Any, *_: Any) -> None:
             if not self._depth:
-                log.optimizer_begins()
+                self.log.optimizer_begins()
             self._depth += 1
             self._optimizers[id(optimizer)] = optimizer
 
         def ended(optimizer: Any, *_: Any) -> None:
             self._depth -= 1
-            if self._depth:
-                return
-            log.phase = "forward"
-            self._name_parts(log)
-            if id(optimizer) == self._last:
-                self.done, log.over = 2, True
-                raise Enough
-            if not self.done or not log.passed_back:
-                self.done, self._last = 1, id(optimizer)
-                log.begin()
+            if not self._depth:
+                self._stepped(id(optimizer))
 
+        patches = Patches()
+        made, init = self._made, self.torch.optim.Optimizer.__init__
+
+        def initialised(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            init(optimizer, *args, **kwargs)
+            made.add(optimizer)
+
+        patches.set(self.torch.optim.Optimizer, "__init__", initialised)
+        _install_marks(self.torch, patches, marked)
         hooks = (register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ended))
+        marks.hooks.append(self._mark)
         try:
             yield
         finally:
+            marks.hooks.remove(self._mark)
+            patches.restore()
             for hook in hooks:
                 hook.remove()
 
-    def _name_parts(self, log: Log) -> None:
-        """Say which blocks hold parameters, gradients and the optimizer's state."""
+    def _stepped(self, optimizer: int) -> None:
+        """An optimizer's step has ended."""
+        log = self.log
+        log.phase = "forward"
+        self._name_parts(log)
+        if log.passed_back or not self._updates:
+            self._updates.append(_Update())
+        log.passed_back = False
+        log.updates = len(self._updates)
+        last = self._updates[-1]
+        last.optimizers.append(optimizer)
+        last.end = log.cut()
+        self._turns.add(optimizer)
+        if self._marked:
+            return
+        if len(self._updates) == 1:
+            self._begin_again()
+        elif self._ends(last):
+            self._ended()
+
+    def _ends(self, update: _Update) -> bool:
+        """Whether an update ends a step: like the first, once every optimizer has had its turn."""
+        first, turns = self._updates[0].optimizers, len(self._updates) - self._before
+        if update.optimizers[-1] != first[-1] or len(update.optimizers) < len(first):
+            return False
+        waiting = {id(optimizer) for optimizer in self._made} - self._turns
+        return turns > _MOST_TURNS or not waiting
+
+    def _begin_again(self) -> None:
+        """All up to here is the first step, which is not recorded: it holds the set-up."""
+        self._steps.clear()
+        self._ended()
+
+    def _mark(self) -> None:
+        """The script says that a step has ended."""
+        if not self._marked:
+            self._marked = True
+            self._begin_again()
+        else:
+            self._ended()
+
+    def _ended(self) -> None:
+        log = self.log
+        first = not self._steps
+        if not log.began and len(self._steps) + 1 == (self.asked[0] - 1 if self.asked else 1):
+            log.begin()
+        self._steps.append(_Step(log.cut(), Counter(log.products)))
+        log.products.clear()
+        self._turns.clear()
+        self._before = len(self._updates)
+        if not first and self._enough():
+            log.over = True
+            raise Enough
+
+    def _enough(self) -> bool:
+        if self.asked:
+            return len(self._steps) >= self.asked[1]
+        first, *rest = self._steps
+        last = rest[-1]
+        if not last.asides and last.learnt == first.learnt:
+            return True
+        again = any(last.products == step.products for step in rest[:-1])
+        return again or len(rest) == _MOST_STEPS
+
+    def choose(self, script: str) -> None:
+        """Keep the step that counts alone. Raises `InputError` where it did not end."""
+        first, last = self._chosen(script)
+        self.log.between(self._steps[first - 2].end, self._steps[last - 1].end)
+
+    def _chosen(self, script: str) -> tuple[int, int]:
+        """The first and the last step, counted from 1."""
+        steps = len(self._steps)
+        first, last = self.asked or (2, 2)
+        if steps < last:
+            what = "took" if steps < 2 else "ended after"
+            fault = f"{what} {steps} steps of an optimizer, and step {last} is recorded"
+            raise InputError(script, fault, f"let it train for {last} steps or more")
+        if self.asked:
+            if last > first:
+                self.log.notes.number(
+                    f"holds {last + 1 - first} steps of the script, {first} to {last}"
+                )
+            return self.asked
+        rest = self._steps[1:]
+        often = Counter(_kind(step) for step in rest)
+        best = min(rest, key=lambda step: (-often[_kind(step)], step.asides))
+        chosen = rest.index(best) + 2
+        for number, step in enumerate(rest, 2):
+            if step.products != best.products:
+                more = {at: n for at, n in step.products.items() if n > best.products[at]}
+                what = ", ".join(f"{n:,} in {at}" for at, n in more.items()) or "fewer than that"
+                self.log.notes.number(
+                    f"step {chosen} is recorded; step {number} runs other products ({what}): "
+                    f"--step {number} records it"
+                )
+        return chosen, chosen
+
+    def weights(self) -> list[Any]:
+        """The weights of all optimizers that have stepped."""
         held = {
             id(weight): weight
             for optimizer in self._optimizers.values()
             for group in optimizer.param_groups
             for weight in group["params"]
         }
-        weights = list(held.values())
+        return list(held.values())
+
+    def _name_parts(self, log: Log) -> None:
+        """Say which blocks hold parameters, gradients and the optimizer's state."""
+        weights = self.weights()
         self.parameters = sum(int(getattr(weight, WHOLE, weight.numel())) for weight in weights)
         for weight in weights:
             self._name(log, weight, "parameters")
@@ -83,6 +243,34 @@ class StepCounter:
             return
         if block := log.block_of(local.untyped_storage()):
             log.parts[block] = PARTS.index(part)
+
+
+def _install_marks(torch: Any, patches: Patches, marked: str) -> None:
+    """Let a profiler's steps, or NVTX ranges of a name, say that a step has ended."""
+    what, _, text = marked.partition("=")
+    if what == "profiler" and not text:
+        profile = torch.profiler.profile
+        patches.set(profile, "step", _marking(profile.step, lambda _: True))
+    elif what == "nvtx" and text:
+        for name in ("range_push", "range_start", "mark"):
+            usual = getattr(torch.cuda.nvtx, name)
+            patches.set(torch.cuda.nvtx, name, _marking(usual, lambda said: said.startswith(text)))
+    elif marked:
+        raise InputError(f"--marks {marked}", "marks no steps", "write profiler or nvtx=TEXT")
+
+
+def _marking(usual: Any, ends: Callable[[Any], bool]) -> Any:
+    def marking(first: Any, *args: Any, **kwargs: Any) -> Any:
+        found = usual(first, *args, **kwargs)
+        if ends(first):
+            marks.step()
+        return found
+
+    return marking
+
+
+def _kind(step: _Step) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, number) for name, number in step.products.items() if number))
 
 
 def install_pipelining(patches: Patches, log: Log) -> None:

@@ -3,14 +3,16 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from sim.hardware.device import Device
 from sim.jobs.capturing import autograd, cuda, device, distributed, modules
 from sim.jobs.capturing.compiled import Compiled
 from sim.jobs.capturing.contents import TensorContents
 from sim.jobs.capturing.cuda import Streams
 from sim.jobs.capturing.exchange import Exchange, install_messages
+from sim.jobs.capturing.gradients import Gradients, install_loaders
 from sim.jobs.capturing.lines import SourceLines
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
@@ -18,6 +20,7 @@ from sim.jobs.capturing.recorder import Recorder, mode
 from sim.jobs.capturing.results import ResultCache
 from sim.jobs.capturing.router import Router
 from sim.jobs.capturing.steps import install_pipelining
+from sim.jobs.capturing.values import UnknownValues
 from sim.model.experts.routing import Routing
 
 GPUS_PER_NODE = 8
@@ -28,7 +31,8 @@ class CapturedRank:
     """The place of a captured rank.
 
     It is `rank` of a `world`. Its messages travel by an `exchange`. The `folder` holds the source
-    whose lines are told. `routing` sends tokens to experts.
+    whose lines are told. `routing` sends tokens to experts. The script sees `device`. `values` are
+    unknown values by line.
     """
 
     world: int
@@ -36,6 +40,8 @@ class CapturedRank:
     folder: str
     exchange: Exchange
     routing: Routing
+    device: Device
+    values: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def local(self) -> int:
@@ -44,7 +50,7 @@ class CapturedRank:
 
 
 @contextmanager
-def fake_world(torch: Any, log: Log, place: CapturedRank) -> Iterator[None]:
+def fake_world(torch: Any, log: Log, place: CapturedRank) -> Iterator[Recorder]:
     """Record all that runs inside in a log; nothing stays patched."""
     patches, old = Patches(), dict(os.environ)
     streams = Streams(torch.device("cuda", 0), log)
@@ -53,7 +59,7 @@ def fake_world(torch: Any, log: Log, place: CapturedRank) -> Iterator[None]:
         _patch(torch, patches, log, streams, place)
         fake, recorder = _recorder(torch, patches, log, streams, place)
         with fake, mode(torch, recorder):
-            yield
+            yield recorder
     finally:
         patches.restore()
         os.environ.clear()
@@ -68,7 +74,8 @@ def _patch(torch: Any, patches: Patches, log: Log, streams: Streams, place: Capt
 
     autograd.without_threads(torch, patches)
     device.pretend(torch, patches)
-    cuda.install(torch, patches, streams, gpus=GPUS_PER_NODE, index=place.local)
+    gpus = min(place.world, GPUS_PER_NODE)
+    cuda.install(torch, patches, streams, place.device, gpus=gpus, index=place.local)
     autograd.install(torch, patches, log, stream)
     modules.install_batch_norm(torch, patches, streams.sync)
     distributed.install(torch, patches, log, stream, world=place.world, rank=place.rank)
@@ -91,10 +98,18 @@ def _recorder(
 
     def where() -> str:
         number = lines()
-        return log.lines.entries[number] if number >= 0 else "torch.compile"
+        return log.lines.entries[number] if number >= 0 else "no line of the script"
 
     modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
-    recorder = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
+    values = UnknownValues(log, where, place.values)
+    values.install(torch, patches)
+    gradients = Gradients(torch, where)
+    gradients.install(patches)
+    recorder = Recorder(
+        torch, log, streams, lines, exchange=place.exchange, contents=contents, values=values,
+        gradients=gradients,
+    )  # fmt: skip
+    install_loaders(torch, patches, log, gradients)
     Compiled(torch, patches, log, where, recorder).install()
     return fake, recorder
 

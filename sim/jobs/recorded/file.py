@@ -31,10 +31,12 @@ def is_script(name: str) -> bool:
 
 
 def write(recordings: Sequence[Recording], path: Path) -> None:
-    """Write recordings, without fields at their defaults."""
+    """Write recordings, without fields at their defaults. Raises `InputError` for what `read` would
+    refuse."""
     documents = [_document(recording) for recording in recordings]
     document = documents[0] if len(documents) == 1 else {"stages": documents}
     text = json.dumps(document, separators=(",", ":")).encode()
+    _recordings(json.loads(text), str(path))
     with atomic_write(path) as part:
         part.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
@@ -88,6 +90,10 @@ def read(path: Path) -> tuple[Recording, ...]:
         recording = recording_of(document, where)
         gate.refuse_unsound([recording.script, *recording.lines, *recording.notes], where)
         return (recording,)
+    return _recordings(document, where)
+
+
+def _recordings(document: Any, where: str) -> tuple[Recording, ...]:
     stages = document.get("stages", [document]) if isinstance(document, dict) else []
     if not isinstance(stages, list) or not stages:
         raise InputError(where, "is no recording of a training step", _REMEDY)

@@ -70,6 +70,11 @@ def is_shape(name: str, *, view: bool) -> bool:
     return view and name not in _FREE and name != "t"
 
 
+def is_product(name: str) -> bool:
+    """Whether an operator of this name multiplies: products, convolutions, fused attention."""
+    return name in _PRODUCTS or ("dot_product" in name and "attention" in name)
+
+
 def has_kernel(name: str) -> bool:
     """Whether an operator of this name has its own kernels, whatever operators it calls."""
     known = (*_PRODUCTS, *_LAUNCHES, *_ROWS_ONLY, *_LABELS_ONLY)
@@ -241,6 +246,10 @@ _KINDS = {
     "all_gather": "all_gather",
     "reduce_scatter": "reduce_scatter",
     "broadcast": "broadcast",
+    # To or from a root, whose links carry as much as these do.
+    "reduce": "broadcast",
+    "gather": "all_gather",
+    "scatter": "all_gather",
     "alltoall": "all_to_all",
     "all_to_all": "all_to_all",
     "send": "send",

@@ -99,6 +99,9 @@ class Event:
     whole tensor. "done" and `reads` refer to a collective by its `mark`: "done" makes the stream
     wait for it. A `blocking` collective holds up its stream by itself.
 
+    No gradient flows through a forward kernel `aside`: the script has switched gradients off, or
+    none of its operands has one.
+
     "record" sets a `mark` on a stream, "wait" makes a stream wait for a mark, "sync" the host for
     the stream. `line` is the line of the script, `within` the pass of a pipeline's schedule.
     """
@@ -119,6 +122,7 @@ class Event:
     graph: Index = 0
     views: Index = 0
     blocking: bool = False
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +147,10 @@ class Recording:
     """The step of one rank. Events refer to `operators`, `groups`, `lines` ("train.py:12") and
     `passes` by number.
 
-    `parameters` counts the model's. `memory` is in the host's order and begins with the script.
-    `allocator` has the script's settings of torch's caching allocator. `notes` are for whoever
-    reads a result.
+    `parameters` counts the model's. `samples` are those that the rank learns from, as its loader or
+    whoever recorded it says (0: nobody). `memory` is in the host's order and begins with the
+    script. `allocator` has the script's settings of torch's caching allocator. `notes` are for
+    whoever reads a result.
     """
 
     version: int = VERSION
@@ -155,6 +160,7 @@ class Recording:
     world: Annotated[int, Ge(1)]
     rank: Index = 0
     parameters: Index = 0
+    samples: Index = 0
     allocator: str = ""
     operators: tuple[Operator, ...]
     groups: tuple[Group, ...] = ()

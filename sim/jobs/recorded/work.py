@@ -1,7 +1,7 @@
 """How much does a recorded step work: FLOPs, tokens, and in which precision?"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from sim.hardware.device import Device
 from sim.jobs.recorded.kernels import kernel_of, run_on, short_name
-from sim.jobs.recorded.recording import Recording
+from sim.jobs.recorded.recording import Operator, Recording, Tensor
 from sim.model.kernels import Attention, Gemm, Precision
 
 Shape = tuple[int, ...]
@@ -20,9 +20,10 @@ class WorkDone:
     """Work of one rank's step.
 
     `model_flops` are counted as in publications: three times the FLOPs of the forward passes,
-    causal attention in full (PaLM's convention). They are fewer where backward passes do less: with
-    frozen weights, and at a first layer on data. `executed_flops` are the FLOPs that run.
-    `precision` is of most products. `tokens` are 0 where nothing looks them up.
+    causal attention in full (PaLM's convention), without kernels through which no gradient flows.
+    They are fewer where backward passes do less: with frozen weights, and at a first layer on data.
+    `executed_flops` are the FLOPs that run. `precision` is of most products. `samples` and `tokens`
+    are 0 where they are unknown.
     """
 
     model_flops: float
@@ -46,11 +47,11 @@ def work_of(recording: Recording, device: Device | None = None) -> WorkDone:
         executed += kernel.flops
         by_precision[kernel.precision] += kernel.flops  # type: ignore[assignment]
         full = _in_full(kernel)
-        if event.phase == "forward" and not event.again:
+        if event.phase == "forward" and not event.again and not event.aside:
             forward += full
         elif event.phase == "backward" and not event.again:
             backward += full
-    samples, tokens = _looked_up(recording)
+    samples, tokens = _learnt_from(recording)
     precision = by_precision.most_common(1)[0][0] if by_precision else "fp32"
     return WorkDone(
         model_flops=forward + min(backward, 2.0 * forward),
@@ -69,8 +70,74 @@ def _in_full(kernel: Gemm | Attention) -> float:
     return replace(kernel, backward=False).full_flops * (2.0 if kernel.backward else 1.0)
 
 
+def _learnt_from(recording: Recording) -> tuple[int, int]:
+    """Samples and tokens, each 0 where nothing says it.
+
+    A loss over labels says how many there are. They are tokens where an embedding looks up as many
+    in sequences (or one fewer in each: labels are shifted), or in one row, of a table as high as
+    there are classes; else they are samples, such as images. A loss that is told apart by no label
+    leaves the embeddings (`_looked_up`). A loader's samples are right where it has counted some.
+    """
+    forward = [e for e in recording.events if e.kind == "kernel" and e.phase == "forward"]
+    seen = Counter(event.operator for event in forward if not event.again)
+    losses = _labels(recording, seen)
+    samples = tokens = 0
+    if losses:
+        rows = {
+            indices: table.shape[0]
+            for number in seen
+            for indices, table in _tables(recording.operators[number])
+        }
+        samples, tokens = _of_losses(losses, rows)
+    else:
+        samples, tokens = _looked_up(recording)
+    return recording.samples or samples, tokens
+
+
+def _labels(recording: Recording, seen: Mapping[int, int]) -> list[tuple[Shape, int, int]]:
+    """The labels of the losses, how often, and how many classes there are."""
+    found = []
+    for number, often in seen.items():
+        operator = recording.operators[number]
+        indices = [tensor.shape for tensor in operator.inputs if tensor.dtype == "int64"]
+        if "nll_loss" in operator.name and "backward" not in operator.name and indices:
+            labels = max(indices, key=prod)
+            scores = next((t.shape for t in operator.inputs if prod(t.shape) > prod(labels)), (0,))
+            found.append((labels, often, scores[1] if len(scores) > 1 else 0))
+    return found
+
+
+def _tables(operator: Operator) -> list[tuple[Shape, Tensor]]:
+    """What an embedding looks up, and in which table."""
+    indices = [tensor.shape for tensor in operator.inputs if tensor.dtype.startswith("int")]
+    tables = [tensor for tensor in operator.inputs if not tensor.dtype.startswith("int")]
+    if "embedding" not in operator.name or not indices or not tables:
+        return []
+    return [(max(indices, key=prod), max(tables, key=lambda table: prod(table.shape)))]
+
+
+def _of_losses(losses: list[tuple[Shape, int, int]], rows: Mapping[Shape, int]) -> tuple[int, int]:
+    sequences = sorted((shape for shape in rows if len(shape) > 1), key=prod, reverse=True)
+    samples = tokens = 0
+    for labels, often, classes in losses:
+        count = often * prod(labels)
+        for shape in sequences:
+            whole, shifted = prod(shape), prod(shape) - prod(shape[:-1])
+            part = next((n for n in (whole, shifted) if n and count % n == 0), 0)
+            if part:
+                tokens += count // part * whole
+                samples += count // part * prod(shape[:-1])
+                break
+        else:
+            if labels in rows and classes >= rows[labels]:  # packed
+                samples, tokens = samples + often, tokens + count
+            elif not sequences:
+                samples += often * labels[0]
+    return samples, tokens
+
+
 def _looked_up(recording: Recording) -> tuple[int, int]:
-    """Sequences and tokens.
+    """Sequences and tokens, of several rows of indices.
 
     Each stretch of forward passes (of one or several microbatches) counts by the embedding that
     looks up most, frozen or not. Where some tokens are learnt from, only so many count, since a
@@ -93,7 +160,7 @@ def _looked_up(recording: Recording) -> tuple[int, int]:
         found = [(0.0, 0.0)]
         for shape, often in lookups.items():
             count = often * (seen[shape] / done[shape] if shape in seen else usual)
-            found.append((count * prod(shape), count * (shape[0] if len(shape) > 1 else 1)))
+            found.append((count * prod(shape), count * prod(shape[:-1])))
         most = max(found)
         tokens, samples = tokens + most[0], samples + most[1]
     return round(samples), round(tokens)
@@ -105,7 +172,7 @@ def _lookups(recording: Recording, numbers: Sequence[int], name: str) -> dict[Sh
     for number, often in Counter(numbers).items():
         operator = recording.operators[number]
         indices = [tensor.shape for tensor in operator.inputs if tensor.dtype.startswith("int")]
-        if name in short_name(operator) and indices:
-            shape = max(indices, key=prod)
-            found[shape] = max(found.get(shape, 0), often)
+        shape = max(indices, key=prod, default=())
+        if name in short_name(operator) and len(shape) > 1:
+            found[shape] = min(found.get(shape, often), often)  # of several tables
     return found

@@ -124,7 +124,7 @@ def _left(script: Path) -> list[bool]:
     before = state()
     capture_script(script, world=4)
     after = [state() == before]
-    with pytest.raises(InputError):
+    with pytest.raises(ZeroDivisionError):
         capture(lambda: 1 / 0, world=2)
     return [*after, state() == before]
 
@@ -158,8 +158,7 @@ def test_how_far_a_capture_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     ("body", "said"),
     [
         ("x = torch.ones(3, device='cuda').numpy()", "do not read"),
-        ("torch.ones(3, device='cuda').nonzero()", "independent of the data"),
-        ("undefined", "NameError"),
+        ("torch.randn(3, device='cuda').nonzero()", "independent of the data"),
         ("import not_there", "install what the script imports"),
         ("import triton_that_is_not_there", "pip install triton"),
     ],
@@ -336,7 +335,8 @@ def test_a_model_that_only_judges_has_no_backward_pass_and_no_tokens(captured: C
     attention = LAYERS * 4 * BATCH * (LENGTH**2 + (LENGTH // 2) ** 2) * WIDTH
     forward = 2 * MATRICES * tokens + attention
     assert (done.tokens, done.samples) == (tokens, 2 * BATCH)
-    assert done.model_flops == pytest.approx(4 * forward)
+    assert done.model_flops == pytest.approx(3 * forward)
+    assert done.executed_flops > 4 * forward
 
 
 PROMPTED = """

@@ -1,0 +1,76 @@
+"""What should a reader know of the step that was recorded?"""
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from sim.jobs.capturing.log import Log
+from sim.jobs.recorded.kernels import kernel_of
+from sim.model.kernels import Attention, Gemm
+
+_PARTS = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer step"}
+_SMALL = 0.01  # a share that nobody needs to know
+
+
+def shortcomings(log: Log, torch: Any, held: list[Any], world: int) -> Iterator[str]:
+    """What the step lacks, and what it does beside learning; `held` are the optimizers' weights."""
+    kernels = [event for event in log.events if event.kind == "kernel"]
+    done = {event.phase for event in kernels}
+    for phase, named in _PARTS.items():
+        if phase not in done:
+            yield f"the recorded step holds no {named}"
+    yield from _asides(log, world)
+    yield from _forgotten(torch, held)
+
+
+def _asides(log: Log, world: int) -> Iterator[str]:
+    """Lines with products through which no gradient flows, and their share."""
+    flops = [_flops(operator) for operator in log.operators.entries]
+    kernels, work, lines = 0, 0.0, (Counter[str](), Counter[str]())
+    for number, event in enumerate(log.events):
+        if event.kind != "kernel":
+            continue
+        kernels, work = kernels + 1, work + flops[event.operator]
+        if number in log.asides:
+            lines[0][log.asides[number]] += 1
+            lines[1][log.asides[number]] += int(flops[event.operator])
+    for line, multiplied in lines[1].items():
+        shares = lines[0][line] / kernels, multiplied / max(work, 1.0)
+        if multiplied and max(shares) > _SMALL:
+            others = (
+                "; every rank is taken to do it (--rank 1 records another)" if world > 1 else ""
+            )
+            yield (
+                f"{line}: no gradient flows through {shares[0]:.0%} of the kernels of the recorded "
+                f"step, {shares[1]:.0%} of its FLOPs{others}"
+            )
+
+
+def _flops(operator: Any) -> float:
+    kernel = kernel_of(operator)
+    return kernel.flops if isinstance(kernel, Gemm | Attention) else 0.0
+
+
+def _forgotten(torch: Any, held: list[Any]) -> Iterator[str]:
+    """Weights with gradients that no optimizer has. Copies in another precision, and flat ones, are
+    as many as those that an optimizer has."""
+    known = {id(weight) for weight in held}
+    found = [
+        thing
+        for thing in gc.get_objects()
+        if issubclass(type(thing), torch.Tensor)
+        and isinstance(thing, torch.nn.Parameter)
+        and id(thing) not in known
+        and thing.grad is not None
+    ]
+    mine, others = _elements(held), _elements(found)
+    if others > _SMALL * mine and not 0.95 < others / max(mine, 1) < 1.05:
+        yield (
+            f"{others:,} parameters get gradients and no optimizer has them, beside {mine:,} that "
+            "are updated"
+        )
+
+
+def _elements(weights: list[Any]) -> int:
+    return sum(int(getattr(weight, "_local_tensor", weight).numel()) for weight in weights)

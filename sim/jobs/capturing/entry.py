@@ -1,0 +1,226 @@
+"""How is a training script started: as a file, a module or code, by itself or by a launcher?"""
+
+import linecache
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from sim.config.errors import InputError
+
+_ALL = 8  # GPUs of a node, for "gpu" and "auto"
+
+
+class Entry(Protocol):
+    """What is run: its `name`, the `folder` of the source whose lines are told."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def folder(self) -> str: ...
+
+    def run(self, arguments: Sequence[str]) -> None:
+        """Run it as python would."""
+
+
+@contextmanager
+def _called(first: str, arguments: Sequence[str], folder: str) -> Iterator[None]:
+    old = sys.argv, list(sys.path)
+    sys.argv, sys.path[:0] = [first, *arguments], [folder]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = old
+
+
+@dataclass(frozen=True)
+class Script:
+    """`python train.py`."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def folder(self) -> str:
+        return str(self.path.resolve().parent)
+
+    def run(self, arguments: Sequence[str]) -> None:
+        if not self.path.is_file():
+            raise InputError(str(self.path), "is no file", "name the script that trains the model")
+        with _called(str(self.path), arguments, self.folder):
+            runpy.run_path(str(self.path.resolve()), run_name="__main__")
+
+
+@dataclass(frozen=True)
+class Module:
+    """`python -m package.train`."""
+
+    name: str
+
+    @property
+    def folder(self) -> str:
+        return os.getcwd()
+
+    def run(self, arguments: Sequence[str]) -> None:
+        with _called(self.name, arguments, self.folder):
+            runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+
+
+@dataclass(frozen=True)
+class Code:
+    """`python -c "..."`."""
+
+    text: str
+    name: str = "-c"
+
+    @property
+    def folder(self) -> str:
+        return os.getcwd()
+
+    def run(self, arguments: Sequence[str]) -> None:
+        file = f"{self.folder}/-c"
+        linecache.cache[file] = (len(self.text), None, self.text.splitlines(True), file)
+        with _called("-c", arguments, self.folder):
+            exec(compile(self.text, file, "exec"), {"__name__": "__main__"})
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a command line starts: an entry with its arguments, in a world of so many ranks (0: it
+    does not say), with variables of the environment."""
+
+    entry: Entry
+    arguments: tuple[str, ...]
+    world: int = 0
+    environment: Mapping[str, str] | None = None
+
+
+def started(words: Sequence[str]) -> Started:
+    """What a command line starts. Raises `InputError`.
+
+    >>> started(["torchrun", "--nnodes=2", "--nproc-per-node", "8", "-m", "pkg.train", "--lr", "1"])
+    Started(entry=Module(name='pkg.train'), arguments=('--lr', '1'), world=16, environment=None)
+    >>> started(["python", "-m", "torch.distributed.run", "--nproc_per_node=4", "-m", "x"]).world
+    4
+    """
+    first, *rest = words
+    name = Path(first).name
+    if name.startswith("python"):
+        if rest[:2] == ["-m", "torch.distributed.run"] or rest[:2] == ["-m", "accelerate"]:
+            return started([{"t": "torchrun", "a": "accelerate"}[rest[1][0]], *rest[2:]])
+        return _plain([word for word in rest if word != "-u"], first)
+    if name in _LAUNCHERS:
+        return _LAUNCHERS[name](rest, name)
+    return Started(Script(Path(first)), tuple(rest))
+
+
+def _plain(words: Sequence[str], where: str) -> Started:
+    kinds: dict[str, Callable[[str], Entry]] = {"-m": Module, "-c": Code}
+    if len(words) > 1 and words[0] in kinds:
+        return Started(kinds[words[0]](words[1]), tuple(words[2:]))
+    if not words:
+        raise InputError(where, "names no script", "name the script that trains the model")
+    return Started(Script(Path(words[0])), tuple(words[1:]))
+
+
+def _split(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str]]:
+    """A launcher's own options, and what it starts: a module, or the first word that is a file of
+    Python."""
+    options: dict[str, str] = {}
+    for place, word in enumerate(words):
+        if word in ("-m", "--module"):
+            return options, ["-m", *words[place + 1 :]]
+        if not word.startswith("-") and word.endswith(".py"):
+            return options, list(words[place:])
+        key, _, value = word.lstrip("-").partition("=")
+        if word.startswith("-"):
+            following = words[place + 1] if place + 1 < len(words) else ""
+            options[key.replace("-", "_")] = value or following
+    raise InputError(where, "starts no script", "name the script that trains the model")
+
+
+def _number(options: Mapping[str, str], *keys: str) -> int:
+    """The first option that is there, as a number; 1 without any."""
+    text = next((options[key] for key in keys if key in options), "1")
+    if text in ("gpu", "auto"):
+        return _ALL
+    last = text.rpartition(":")[2]
+    if not last.isdigit() or not int(last):
+        raise InputError(f"--{keys[0]} {text}", "is no number of processes", "write one such as 8")
+    return int(last)
+
+
+def _torchrun(words: Sequence[str], where: str) -> Started:
+    options, rest = _split(words, where)
+    world = _number(options, "nnodes") * _number(options, "nproc_per_node")
+    plain = _plain(rest, where)
+    return Started(plain.entry, plain.arguments, world)
+
+
+def _deepspeed(words: Sequence[str], where: str) -> Started:
+    """DeepSpeed's launcher tells the script its rank by an argument."""
+    options, rest = _split(words, where)
+    gpus = _number(options, "num_gpus") if "num_gpus" in options else _ALL
+    plain = _plain(rest, where)
+    first = ("--local_rank=0",)
+    return Started(plain.entry, (*first, *plain.arguments), _number(options, "num_nodes") * gpus)
+
+
+def _accelerate(words: Sequence[str], where: str) -> Started:
+    """accelerate's launcher sets variables of the environment, which it works out itself."""
+    if words[:1] != ["launch"]:
+        raise InputError(where, "starts nothing", "write accelerate launch ... train.py")
+    options, rest = _split(words[1:], where)
+    plain = _plain(rest, where)
+    world = _number(options, "num_processes") if "num_processes" in options else 0
+    return Started(plain.entry, plain.arguments, world, _of_accelerate(words[1:]))
+
+
+def _of_accelerate(words: Sequence[str]) -> dict[str, str]:
+    try:
+        commands = import_module("accelerate.commands.launch")
+        launching = import_module("accelerate.utils.launch")
+    except ImportError:
+        raise InputError("accelerate", "is not installed", "pip install accelerate") from None
+    asked = commands.launch_command_parser().parse_args(list(words))
+    found: dict[str, str] = launching.prepare_multi_gpu_env(asked)
+    ours = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    changed = {key: value for key, value in found.items() if os.environ.get(key) != value}
+    return {key: value for key, value in changed.items() if not key.endswith(ours)}
+
+
+_LAUNCHERS: dict[str, Callable[[Sequence[str], str], Started]] = {
+    "torchrun": _torchrun,
+    "deepspeed": _deepspeed,
+    "accelerate": _accelerate,
+}
+
+
+@contextmanager
+def limited(seconds: float, place: Callable[[], str], told: Callable[[], str]) -> Iterator[None]:
+    """Raises `InputError` after so many seconds (0: never), with the line at work."""
+    if not seconds:
+        yield
+        return
+
+    def over(*_: Any) -> None:
+        fault = f"not done after {seconds:g} s ({told()})"
+        raise InputError(place(), fault, "give a longer --timeout, or fewer steps")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,91 @@
+"""Through which operators does no gradient flow, and which samples are learnt from?"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sim.jobs.capturing.log import Log
+from sim.jobs.capturing.patches import Patches
+
+
+class Gradients:
+    """Whether a script has switched gradients off, and on which line: `place` is the line at work.
+
+    torch itself switches them off within an autograd.Function, whose operators learn all the same;
+    so the script's own switches are followed.
+    """
+
+    def __init__(self, torch: Any, place: Callable[[], str]) -> None:
+        self.torch, self.place = torch, place
+        self._since = ""
+
+    def install(self, patches: Patches) -> None:
+        """Follow `no_grad`, `inference_mode` and `set_grad_enabled`."""
+        grads = self.torch.autograd.grad_mode
+        switch, inference = grads.set_grad_enabled, grads.inference_mode
+        init, enter = switch.__init__, inference.__enter__
+
+        def switched(which: Any, mode: bool) -> None:
+            self._turned(on=mode)
+            init(which, mode)
+
+        def entered(which: Any) -> None:
+            self._turned(on=not which.mode)
+            enter(which)
+
+        patches.set(switch, "__init__", switched)
+        patches.set(inference, "__enter__", entered)
+        for kind in (switch, inference):
+            patches.set(kind, "__exit__", self._left(kind.__exit__))
+
+    def _turned(self, *, on: bool) -> None:
+        if on:
+            self._since = ""
+        elif self.torch.is_grad_enabled():
+            self._since = self.place()
+
+    def _left(self, leave: Any) -> Any:
+        def left(*args: Any) -> None:
+            leave(*args)
+            if self.torch.is_grad_enabled():
+                self._since = ""
+
+        return left
+
+    @property
+    def line(self) -> str:
+        """The line on which the script has switched gradients off, "" while they are on."""
+        return "" if self.torch.is_grad_enabled() else self._since
+
+    def none_in(self, tensors: list[Any]) -> bool:
+        """Whether none of the tensors has a gradient, where gradients are on."""
+        return self.torch.is_grad_enabled() and not any(t.requires_grad for t in tensors)
+
+
+def install_loaders(torch: Any, patches: Patches, log: Log, gradients: Gradients) -> None:
+    """Count the samples that torch's loaders hand out while gradients are on."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter as Batches
+
+    following, init = Batches.__next__, Batches.__init__
+
+    def initialised(batches: Any, loader: Any) -> None:
+        init(batches, loader)
+        batches.samples_each = loader.batch_size
+
+    def handed(batches: Any) -> Any:
+        found = following(batches)
+        if not gradients.line:
+            log.samples += getattr(batches, "samples_each", None) or _first(torch, found)
+        return found
+
+    patches.set(Batches, "__init__", initialised)
+    patches.set(Batches, "__next__", handed)
+
+
+def _first(torch: Any, batch: Any) -> int:
+    """The length of the first tensor of a batch; 0 where there is none."""
+    if isinstance(batch, torch.Tensor):
+        return int(batch.shape[0]) if batch.dim() else 0
+    inner = batch.values() if isinstance(batch, dict) else batch
+    if not isinstance(inner, str) and hasattr(inner, "__iter__"):
+        return next((size for size in (_first(torch, part) for part in inner) if size), 0)
+    return 0
