@@ -10,9 +10,9 @@ True
 
 `load` and `run` are what `sim run` does; `plan`, `compare`, `explain`, `sweep`, `goodput`, `cost`,
 `collective`, `workers`, `replay` and `validate` are what the commands of their names do, by the
-same words; `capture` records a function that trains a model in torch; it may mark its steps (`step`).
-`Scenario`, of names or of
-objects, goes in; what comes out has `to_dict`, `to_frame` and `plot`.
+same words; `capture` records a function that trains a model in torch, which may say where its
+steps end (`step`). `Scenario`, of names or of objects, goes in; what comes out has `to_dict`,
+`to_frame` and `plot`.
 Everything here is imported when it is first used, so that `import sim` costs nothing.
 """
 

@@ -175,7 +175,7 @@ def _recorded(
             _until_enough(run, steps, log)
         steps.choose(script)
         recorder.values.note_unused()
-        for note in shortcomings(log, torch, steps.weights(), place.world):
+        for note in shortcomings(log, place.world):
             log.notes.number(note)
         return Recording(
             script=script,

@@ -13,15 +13,14 @@ _PARTS = {"forward": "forward pass", "backward": "backward pass", "optimizer": "
 _SMALL = 0.01  # a share that nobody needs to know
 
 
-def shortcomings(log: Log, torch: Any, held: list[Any], world: int) -> Iterator[str]:
-    """What the step lacks, and what it does beside learning; `held` are the optimizers' weights."""
+def shortcomings(log: Log, world: int) -> Iterator[str]:
+    """What the step lacks, and what it does beside learning."""
     kernels = [event for event in log.events if event.kind == "kernel"]
     done = {event.phase for event in kernels}
     for phase, named in _PARTS.items():
         if phase not in done:
             yield f"the recorded step holds no {named}"
     yield from _asides(log, world)
-    yield from _forgotten(torch, held)
 
 
 def _asides(log: Log, world: int) -> Iterator[str]:
@@ -52,16 +51,21 @@ def _flops(operator: Any) -> float:
     return kernel.flops if isinstance(kernel, Gemm | Attention) else 0.0
 
 
-def _forgotten(torch: Any, held: list[Any]) -> Iterator[str]:
-    """Weights with gradients that no optimizer has. Copies in another precision, and flat ones, are
-    as many as those that an optimizer has."""
+def forgotten(held: list[Any]) -> Iterator[str]:
+    """Weights with gradients that no optimizer has; `held` are those that they have. Copies in
+    another precision, and flat ones, are as many as those."""
+    from torch import Tensor
+    from torch.nn import Parameter
+
     known = {id(weight) for weight in held}
+    modes = {id(getattr(_local(weight), "fake_mode", None)) for weight in held}
     found = [
         thing
         for thing in gc.get_objects()
-        if issubclass(type(thing), torch.Tensor)
-        and isinstance(thing, torch.nn.Parameter)
+        if issubclass(type(thing), Tensor)
+        and isinstance(thing, Parameter)
         and id(thing) not in known
+        and id(getattr(_local(thing), "fake_mode", modes)) in modes
         and thing.grad is not None
     ]
     mine, others = _elements(held), _elements(found)
@@ -73,4 +77,9 @@ def _forgotten(torch: Any, held: list[Any]) -> Iterator[str]:
 
 
 def _elements(weights: list[Any]) -> int:
-    return sum(int(getattr(weight, "_local_tensor", weight).numel()) for weight in weights)
+    return sum(int(_local(weight).numel()) for weight in weights)
+
+
+def _local(weight: Any) -> Any:
+    """The part of a weight that lies on this rank."""
+    return getattr(weight, "_local_tensor", weight)

@@ -148,9 +148,25 @@ def install(
     patches.set(torch, "Generator", _generators(torch))
     loader = torch.utils.data.DataLoader
     patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
+    _profiling(torch, patches)
     patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))
     patches.set(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+
+
+def _profiling(torch: Any, patches: Patches) -> None:
+    """NVTX and CUDA's runtime, of which scripts ask to be profiled."""
+    ranges = count()
+    nvtx = SimpleNamespace(
+        rangePushA=lambda _: 0,
+        rangePop=lambda: 0,
+        rangeStartA=lambda _: next(ranges),
+        rangeEnd=lambda _: None,
+        markA=lambda _: None,
+    )
+    patches.set(torch.cuda.nvtx, "_nvtx", nvtx)
+    runtime = SimpleNamespace(cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0)
+    patches.set(torch.cuda, "cudart", lambda: runtime)
 
 
 def _generators(torch: Any) -> Any:

@@ -62,8 +62,9 @@ class _Function:
         self.name = "" if self.passes else func._overloadpacket.__name__
         self.calls = not self.passes and func.namespace in NAMESPACES
         self.free = self.passes or is_free(self.name, view=func.is_view)
-        # Below autograd nobody has unfolded x.to(...) or x.reshape(...), which may copy.
-        self.unfolds = self.free and not self.passes and func._can_decompose()
+        # Below autograd nobody has unfolded x.to(...) or x.reshape(...), which may copy, and in
+        # inference mode nothing that is composed of other operators.
+        self.unfolds = not self.passes and func._can_decompose()
         self.view = not self.passes and is_shape(self.name, view=func.is_view)
         self.rounded = self.name in ROUNDED
         self.product = not self.passes and is_product(self.name)

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from sim.config.errors import InputError
 from sim.jobs.capturing import marks
+from sim.jobs.capturing.checked import forgotten
 from sim.jobs.capturing.distributed import WHOLE
 from sim.jobs.capturing.log import Cut, Log
 from sim.jobs.capturing.patches import Patches
@@ -170,6 +171,8 @@ class StepCounter:
         self._before = len(self._updates)
         if not first and self._enough():
             log.over = True
+            for note in forgotten(self.weights()):  # while the model is there
+                log.notes.number(note)
             raise Enough
 
     def _enough(self) -> bool:

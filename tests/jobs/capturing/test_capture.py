@@ -336,7 +336,7 @@ def test_a_model_that_only_judges_has_no_backward_pass_and_no_tokens(captured: C
     forward = 2 * MATRICES * tokens + attention
     assert (done.tokens, done.samples) == (tokens, 2 * BATCH)
     assert done.model_flops == pytest.approx(3 * forward)
-    assert done.executed_flops > 4 * forward
+    assert done.executed_flops > 3.8 * forward  # masked attention
 
 
 PROMPTED = """
