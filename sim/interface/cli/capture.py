@@ -87,14 +87,14 @@ def capture(
     from sim.jobs.capturing.values import values_of
     from sim.jobs.recorded.file import write
 
-    if out is None:
-        raise InputError("sim capture", "no --out", "name a file such as record.json.gz")
     words = [word for word in (script, *arguments) if word is not None]
     if module or code:
         words = ["python", "-m" if module else "-c", module or code or "", *words]
     if not words:
         raise InputError("sim capture", "no script", "name the script that trains the model")
     start = started(words)
+    if out is None:
+        raise InputError("sim capture", "no --out", "name a file such as record.json.gz")
     ranks = world or start.world
     if not ranks:
         raise InputError("sim capture", "no --world", "say how many ranks the whole job has")

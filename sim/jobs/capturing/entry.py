@@ -55,8 +55,6 @@ class Script:
         return str(self.path.resolve().parent)
 
     def run(self, arguments: Sequence[str]) -> None:
-        if not self.path.is_file():
-            raise InputError(str(self.path), "is no file", "name the script that trains the model")
         with _called(str(self.path), arguments, self.folder):
             runpy.run_path(str(self.path.resolve()), run_name="__main__")
 
@@ -105,6 +103,13 @@ class Started:
     environment: Mapping[str, str] | None = None
 
 
+def _file(name: str) -> Script:
+    """The script of this name. Raises `InputError` where there is none."""
+    if not Path(name).is_file():
+        raise InputError(name, "is no file", "name the script that trains the model")
+    return Script(Path(name))
+
+
 def started(words: Sequence[str]) -> Started:
     """What a command line starts. Raises `InputError`.
 
@@ -121,7 +126,7 @@ def started(words: Sequence[str]) -> Started:
         return _plain([word for word in rest if word != "-u"], first)
     if name in _LAUNCHERS:
         return _LAUNCHERS[name](rest, name)
-    return Started(Script(Path(first)), tuple(rest))
+    return Started(_file(first), tuple(rest))
 
 
 def _plain(words: Sequence[str], where: str) -> Started:
@@ -130,7 +135,7 @@ def _plain(words: Sequence[str], where: str) -> Started:
         return Started(kinds[words[0]](words[1]), tuple(words[2:]))
     if not words:
         raise InputError(where, "names no script", "name the script that trains the model")
-    return Started(Script(Path(words[0])), tuple(words[1:]))
+    return Started(_file(words[0]), tuple(words[1:]))
 
 
 def _split(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str]]:

@@ -124,9 +124,10 @@ def marked(mark: Callable[[], object], marks: str) -> Recording:
 
 def test_a_script_says_where_its_steps_end() -> None:
     profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    push: Any = torch.cuda.nvtx
     by = [
         marked(sim.step, ""),
-        marked(lambda: torch.cuda.nvtx.range_push("iteration 3")  # type: ignore[no-untyped-call], "nvtx=iteration"),
+        marked(lambda: push.range_push("iteration 3"), "nvtx=iteration"),
         marked(profiler.step, "profiler"),
     ]
     assert {products(own) for own in by} == {PRODUCTS}
@@ -236,12 +237,20 @@ def labelled(model: nn.Module, *shape: int) -> torch.Tensor:
 
 def shifted(model: nn.Module) -> torch.Tensor:
     tokens = torch.zeros((4, 32), dtype=torch.int64, device="cuda")
-    return nn.functional.cross_entropy(model(tokens)[:, :-1].flatten(0, -2), tokens[:, 1:].flatten())
+    return nn.functional.cross_entropy(
+        model(tokens)[:, :-1].flatten(0, -2), tokens[:, 1:].flatten()
+    )
 
 
 def classified(model: nn.Module) -> torch.Tensor:
-    images, labels = torch.ones(6, 16, device="cuda"), torch.zeros(6, dtype=torch.int64).to("cuda")
+    images = torch.ones(6, 16, device="cuda")
+    labels = torch.zeros(6, dtype=torch.int64, device="cuda")
     return nn.functional.cross_entropy(model(images), labels)
+
+
+def unlabelled(model: nn.Module) -> torch.Tensor:
+    found: torch.Tensor = model(torch.zeros(8, dtype=torch.int64, device="cuda"))
+    return found.mean()
 
 
 @pytest.mark.parametrize(
@@ -251,8 +260,8 @@ def classified(model: nn.Module) -> torch.Tensor:
         (Values, lambda model: labelled(model, 128), (1, 128)),  # packed
         (Values, lambda model: labelled(model, 4, 32) + labelled(model, 4, 32), (8, 256)),
         (Values, shifted, (4, 128)),
-        (Values, lambda model: model(torch.zeros(8, dtype=torch.int64).cuda()).mean(), (0, 0)),
-        (Conditioned, lambda model: model(torch.zeros(8, dtype=torch.int64).cuda()).mean(), (0, 0)),
+        (Values, unlabelled, (0, 0)),
+        (Conditioned, unlabelled, (0, 0)),
         (lambda: nn.Linear(16, 10), classified, (6, 0)),
     ],
 )
