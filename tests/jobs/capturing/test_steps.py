@@ -128,7 +128,7 @@ def test_a_script_says_where_its_steps_end() -> None:
     by = [
         marked(sim.step, ""),
         marked(lambda: push.range_push("iteration 3"), "nvtx=iteration"),
-        marked(profiler.step, "profiler"),
+        marked(lambda: profiler.step(), "profiler"),
     ]
     assert {products(own) for own in by} == {PRODUCTS}
     assert products(marked(lambda: None, "")) == 2 * PRODUCTS
