@@ -1,0 +1,168 @@
+"""The page as its users click through it, in a real browser where there is one."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sim import run
+from sim.config.units import human_seconds
+from sim.interface.serve.server import Server
+from sim.interface.serve.states import base_of
+from tests.interface.browser import chromium
+from tests.interface.serve.test_server import running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running(Server(base_of("gpt3-175b-megatron", {}))) as made:
+        yield made
+
+
+class Film:
+    """A page, what it has complained about, and what it shows."""
+
+    def __init__(self, browser: Any, server: Server, at: str = "", **context: Any) -> None:
+        self.troubles: list[str] = []
+        viewport = {"width": 1440, "height": 900}
+        self.page = browser.new_context(**{"viewport": viewport, **context}).new_page()
+        self.page.on("console", self._logged)
+        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        self.page.on("request", self._requested)
+        self.own = server.address
+        self.page.goto(server.address + at)
+        self.page.wait_for_selector("body[data-ready=yes]")
+
+    def _logged(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.troubles.append(message.text)
+
+    def _requested(self, request: Any) -> None:
+        if not request.url.startswith((self.own, "data:", "blob:")):
+            self.troubles.append(request.url)
+
+    def settled(self) -> None:
+        """Wait until the last change is answered and drawn."""
+        self.page.wait_for_selector("body[data-asking=no]")
+
+    def card(self, title: str) -> str:
+        """The number under a title of a key figure."""
+        card = self.page.locator("#headline .figures > div", has_text=title).first
+        return str(card.locator("strong").inner_text())
+
+    def fill(self, key: str, value: str) -> None:
+        """Write into the field of a control, and leave it."""
+        field = self.page.locator(f"[id='at-{key}']")
+        field.fill(value)
+        field.press("Tab")
+        self.settled()
+
+    def close(self) -> None:
+        self.page.context.close()
+        assert not self.troubles
+
+
+def test_a_film_of_ten_clicks(browser: Any, server: Server) -> None:
+    film = Film(browser, server)
+    page = film.page
+    film.settled()
+    first = run("gpt3-175b-megatron")
+    assert film.card("step time") == human_seconds(first.step_time_expected)
+    assert page.locator("#chart-timeline canvas").count() >= 1
+
+    film.fill("plan.microbatch", "2")  # 1: another value
+    changed = film.card("step time")
+    assert changed != human_seconds(first.step_time_expected)
+    assert "%" in page.locator("#headline .moved").first.inner_text()
+    assert "plan.microbatch=2" in page.inner_text("#command")
+
+    page.focus("[aria-label='pipeline (pp)']")  # 2: a slider, by the keyboard
+    page.keyboard.press("ArrowLeft")
+    film.settled()
+    assert "plan.pp=4" in page.inner_text("#command")
+
+    film.fill("plan.tp", "3")  # 3: an impossible layout
+    assert page.is_visible("#fault")
+    assert "does not divide" in page.inner_text("#fault")
+    assert film.card("step time")  # the last answer stays
+
+    page.click("#fault .ways button >> nth=0")  # 4: a way out
+    film.settled()
+    assert "does not divide" not in page.inner_text("#fault")
+    assert page.inner_text("#command").split("plan.tp=")[1] != "3"
+
+    for _ in range(3):  # 5: undo, all the way
+        page.click("#undo")
+        film.settled()
+    assert "plan.microbatch=2" in page.inner_text("#command")
+    assert "plan.pp" not in page.inner_text("#command")
+    assert film.card("step time") == changed
+
+    rows = page.locator("#tried tbody tr")  # 6: what was tried, compared
+    assert rows.count() == 4
+    rows.nth(1).get_by_role("button", name="Compare").click()
+    page.wait_for_selector("#compared:not([hidden]) table")
+    assert "the pinned state" in page.inner_text("#compared")
+
+    page.click("#pin")  # 7: pinned
+    assert page.locator("#headline .moved").count() == 0
+
+    page.click(".menu summary")  # 8: a file
+    page.click("text=Scenario (TOML)")
+    page.wait_for_selector("#shown[open]")
+    assert "microbatch = 2" in page.inner_text("#shown-text")
+    page.click("#shown-close")
+
+    page.wait_for_selector("#limits table", timeout=60_000)  # 9: what limits it
+    assert "Limited by" in page.inner_text("#limits")
+
+    page.click("#layouts-ask")  # 10: better layouts, stopped
+    page.wait_for_selector("#layouts-stop")
+    page.click("#layouts-stop")
+    page.wait_for_selector("#layouts-stop", state="detached", timeout=60_000)
+    assert page.inner_text("#layouts .body")
+    film.close()
+
+
+def test_a_link_leads_to_its_state(browser: Any, server: Server) -> None:
+    film = Film(browser, server, "#plan.microbatch=2&network.bandwidth=100+Gb%2Fs")
+    film.settled()
+    assert film.page.input_value("[id='at-plan.microbatch']") == "2"
+    assert film.page.input_value("[id='at-network.bandwidth']") == "100 Gb/s"
+    assert "network.bandwidth=100 Gb/s" in film.page.inner_text("#command")
+    film.close()
+
+
+def test_workers_that_share_updates_have_controls_and_an_answer(
+    browser: Any, server: Server
+) -> None:
+    film = Film(browser, server, "#base=ps-ssp&sharing.steps=20")
+    film.settled()
+    assert film.card("time")
+    assert film.page.input_value("[id='at-sharing.steps']") == "20"
+    film.page.select_option("[id='at-sharing.method']", "gossip")
+    film.settled()
+    assert film.page.is_visible("#fault") or film.card("time")
+    film.close()
+
+
+def test_all_fields_have_names_and_a_phone_scrolls_one_way(browser: Any, server: Server) -> None:
+    phone = {"width": 390, "height": 844}
+    film = Film(browser, server, viewport=phone, color_scheme="dark")
+    film.settled()
+    wide = film.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= phone["width"]
+    nameless = film.page.evaluate(
+        "[...document.querySelectorAll('input, select, textarea, button')].filter(one =>"
+        " !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map(one => one.id)"
+    )
+    assert nameless == []
+    assert json.loads(film.page.evaluate("JSON.stringify(document.title)")).startswith("gpt3")
+    film.close()
