@@ -24,6 +24,8 @@ _KNOBS = {  # and how the resources begin whose seconds each one turns
     "bandwidth of all other transfers": (bandwidth(""),),
     "speed of the hosts' launches": ("host",),
 }
+_GRIDS = (SPEEDS, (0.5, 0.67, 1.0, 1.5, 2.0), (0.5, 1.0, 2.0))  # from fine to coarse
+_LEAST_PLAYS = 16  # two knobs at three speeds, and those that tell which are felt
 _MOST = 3  # knobs of speed: every one multiplies the columns
 _FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the microbatch, beside its own
 
@@ -47,15 +49,21 @@ class WhatIf:
     times: tuple[float, ...]
 
 
-def what_if(setup: Setup, *, microbatches: bool = True) -> WhatIf:
+def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatIf:
     """The knobs that matter most, all of their values together, as columns of a replay for each
-    microbatch that the plan allows with the same global batch.
+    microbatch that the plan allows with the same global batch. A step that no replay holds, such as
+    that of a script with several streams, is played up to so many times.
 
     Kernels at twice the speed take half as long, launches and latencies as they did; everything
     that waits for what changes moves (`limits`). Raises `InputError` for a step that
     cannot be replayed.
     """
-    own = kind.speeds(setup, many=True)
+    try:
+        own = kind.speeds(setup, many=True)
+    except InputError:
+        if plays < _LEAST_PLAYS:
+            raise
+        return _played(kind.speeds(setup), plays - len(_KNOBS))
     felt = _felt(own)
     sizes = list(_microbatches(kind.planned(setup))) if microbatches and setup.job else []
     speeds = tuple(f"{speed:g} x" for speed in SPEEDS)
@@ -68,7 +76,17 @@ def what_if(setup: Setup, *, microbatches: bool = True) -> WhatIf:
     return WhatIf(knobs=(_knob(sizes, place), *knobs), times=tuple(map(float, times)))
 
 
-def _felt(speeds: Speeds) -> tuple[str, ...]:
+def _played(own: Speeds, plays: int) -> WhatIf:
+    """Up to so many plays: all knobs that are felt, at as many speeds as that leaves."""
+    felt = _felt(own, most=2 if plays < 3**_MOST else _MOST)
+    fine = (speeds for speeds in _GRIDS if len(speeds) ** len(felt) <= plays)
+    speeds = next(fine, _GRIDS[-1])
+    texts = tuple(f"{speed:g} x" for speed in speeds)
+    knobs = [Knob(name=name, values=texts, own=speeds.index(1.0)) for name in felt]
+    return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(own, felt, speeds))))
+
+
+def _felt(speeds: Speeds, most: int = _MOST) -> tuple[str, ...]:
     """Knobs of speed that the step feels most."""
     alone = np.ones((len(speeds.kinds), 1 + len(_KNOBS)))
     for column, kinds in enumerate(_KNOBS.values(), 1):
@@ -76,13 +94,13 @@ def _felt(speeds: Speeds) -> tuple[str, ...]:
     step, *slower = map(float, speeds.times(alone))
     cost = {name: time / step - 1.0 for name, time in zip(_KNOBS, slower, strict=True)}
     felt = [name for name in _KNOBS if cost[name] > _LEAST]
-    most = sorted(felt, key=lambda name: -cost[name])[:_MOST]
-    return tuple(sorted(most, key=list(_KNOBS).index))
+    first = sorted(felt, key=lambda name: -cost[name])[:most]
+    return tuple(sorted(first, key=list(_KNOBS).index))
 
 
-def _grid(speeds: Speeds, felt: Sequence[str]) -> Floats:
+def _grid(speeds: Speeds, felt: Sequence[str], stops: Sequence[float] = SPEEDS) -> Floats:
     """Step times (s) at all speeds of the knobs."""
-    points = list(product(SPEEDS, repeat=len(felt)))
+    points = list(product(stops, repeat=len(felt)))
     factors = np.ones((len(speeds.kinds), len(points)))
     for number, name in enumerate(felt):
         factors[_rows(speeds, _KNOBS[name])] = 1.0 / np.array([point[number] for point in points])

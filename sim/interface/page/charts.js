@@ -74,10 +74,9 @@ const charts = (() => {
       paint(dark.matches);
     });
   };
-  const start = () => {
-    const charts = document.querySelectorAll("[data-chart]").length;
-    const drawn = typeof Bokeh === "undefined" ? 0 : Bokeh.documents.flatMap((doc) => doc.roots()).length;
-    if (drawn < charts) return void setTimeout(start, 30);
+  const start = async () => {
+    const { documents, item } = JSON.parse(document.getElementById("figures").textContent);
+    if (item) await Bokeh.embed.embed_items(documents, [item]);
     embedded(document);
     watch();
     document.body.dataset.ready = "yes";

@@ -20,7 +20,6 @@ from sim.interface.page.network import element
 from sim.interface.page.page import Drawing, html, paged
 from sim.interface.page.timeline import chart
 from sim.interface.views import comparison as words
-from sim.results.answer import Inputs
 from sim.results.formatting import time_unit
 
 
@@ -51,8 +50,7 @@ def _sections(compared: Comparison, files: Sequence[str]) -> Iterator[Section]:
         yield _timelines(drawn)
     if any(case.result.get("curve") for case in compared.cases):
         yield paged("Learning", Drawing(element(compared.plot())), name="learning")
-    given = [f"{name}\n{inputs.told(own)}" for name, own in compared.inputs.items()]
-    yield inputs.shown(Inputs(), files, given)
+    yield inputs.shown([*compared.inputs.items()], files, ())
 
 
 def _timelines(drawn: Sequence[tuple[str, Timeline]]) -> Section:
@@ -62,5 +60,10 @@ def _timelines(drawn: Sequence[tuple[str, Timeline]]) -> Section:
         replace(chart(own, along, of=name, name=f"timeline-{n}", end=end), moves=n == 0)
         for n, (name, own) in enumerate(drawn)
     ]
+    legend = {meaning: colour for one in charts for meaning, colour in one.legend.items()}
+    charts = [replace(one, legend={}) for one in charts]
+    for one in charts[:-1]:
+        one.figure.xaxis.visible = False
+    charts[-1] = replace(charts[-1], legend=legend)
     together = Sentence("To one scale; they move together.")
     return paged("Timelines", together, *charts, name="timeline")

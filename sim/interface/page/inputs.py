@@ -1,13 +1,14 @@
 """The basis of an answer: the files that were read, with the sources that they name."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.reads import path_of, text
-from sim.interface.document.nodes import Listing, Section, Sentence, section
-from sim.interface.document.terminal import aligned
+from sim.interface.document.nodes import Listing, Section, Sentence, Table, section
 from sim.results.answer import Inputs
+from sim.results.formatting import Cells
+from sim.scenario.settings import flat
 
 _SHOWN = (".toml", ".json")
 _MOST = 100_000  # characters of a file; longer ones are tables of numbers
@@ -18,32 +19,46 @@ _FOLDERS = (
 )  # fmt: skip
 
 
-def shown(inputs: Inputs, names: Sequence[str], given: Sequence[str]) -> Section:
-    """The inputs, as they were understood (`given`), and each file as it stands, with comments."""
+def shown(
+    inputs: Sequence[tuple[str, Inputs]], names: Sequence[str], given: Sequence[str]
+) -> Section:
+    """The values of the inputs of each answer by its name, as they were understood, things in words
+    (`given`), and each file as it stands, with comments."""
     files = [(title, content) for _, title, content in sorted(_files(names))]
     where = "" if files else " This page was written from a result alone: its files are not known."
+    version = next((own.version for _, own in inputs), Inputs().version)
     intro = (
         "As simulated, settings included. The files below say in their comments where each "
-        f"number comes from. Written by clustersim {inputs.version}.{where}"
-    )
-    changed = (
-        *_said("plan, keys that are not as usual", inputs.plan),
-        *_said("changed for this question", inputs.change),
+        f"number comes from. Written by clustersim {version}.{where}"
     )
     return section(
         "Inputs and their sources",
         Sentence(intro),
-        *map(Listing, (*given, *changed)),
+        *(Table(caption=name, rows=values(own)) for name, own in inputs),
+        *map(Listing, given),
         *(Listing(content, title) for title, content in dict(files).items()),
         name="inputs",
     )
 
 
-def told(inputs: Inputs) -> str:
-    """Inputs as a text of their own."""
-    said = {"model": inputs.model, "cluster": inputs.cluster, "GPUs": f"{inputs.gpus:,}"}
-    keys = {**said, "stack": inputs.stack, **inputs.plan, **inputs.change}
-    return aligned([(key, str(value)) for key, value in keys.items() if value])
+def values(inputs: Inputs) -> list[Cells]:
+    """What an answer is of, the keys of its layout that are not as usual, and what was changed."""
+    said = {
+        "model": inputs.model, "cluster": inputs.cluster, "device": inputs.device,
+        "GPUs": f"{inputs.gpus:,}" if inputs.gpus else "", "software": inputs.stack,
+        "precision": inputs.precision, "optimizer": inputs.optimizer, "price": inputs.price,
+    }  # fmt: skip
+    keys = {**dict(flat(inputs.plan)), **{f"{key} (changed)": v for key, v in flat(inputs.change)}}
+    told = {key: _value(value) for key, value in keys.items() if value is not None}
+    return [(key, value) for key, value in {**said, **told}.items() if value]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_value, value))
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
 def _files(names: Sequence[str]) -> Iterator[tuple[int, str, str]]:
@@ -63,8 +78,3 @@ def _files(names: Sequence[str]) -> Iterator[tuple[int, str, str]]:
 def _kind(parts: Sequence[str]) -> tuple[int, str]:
     found = ((place, kind) for place, (folder, kind) in enumerate(_FOLDERS) if folder in parts)
     return next(found, (0, "file"))
-
-
-def _said(title: str, keys: Mapping[str, Any]) -> Iterator[str]:
-    if keys:
-        yield f"{title}\n" + aligned([(key, str(value)) for key, value in keys.items()])

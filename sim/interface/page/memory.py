@@ -1,6 +1,7 @@
 """Memory over a step, to zoom into: the fullest stage by part, and the total of all stages."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from bokeh.models import ColumnDataSource, HoverTool, Range1d, Span
@@ -48,13 +49,12 @@ def _parts(curve: MemoryCurve, result: Result, along: Range1d) -> Chart:
     hover = HoverTool(tooltips=[("time", f"@time{{0.0000}} {unit}"), *tips], mode="vline")
     made = blank(name="memory", height=320, along=along, hover=hover,
                  y_axis_label="GiB", x_axis_label=f"time ({unit})")  # fmt: skip
-    made.y_range.start = 0.0
     for number, name in enumerate(order):
         made.varea_step("time", f"from {number}", f"to {number}", source=source,
                         step_mode="after", fill_color=colour_of(name))  # fmt: skip
     line = made.step("time", "total", source=source, mode="after", line_width=0.5, color=_GREY)
     hover.renderers = [line]
-    _limit(made, result)
+    _limit(made, curve.peak, result)
     of = f"stage {curve.stage}, the fullest" if len(result.memory_curves) > 1 else "the GPU"
     return Chart(
         name="memory",
@@ -90,9 +90,8 @@ def _stages(curves: Sequence[MemoryCurve], result: Result, along: Range1d) -> Ch
     )
     made = blank(name="stages", height=260, along=along, hover=hover,
                  y_axis_label="GiB", x_axis_label=f"time ({unit})")  # fmt: skip
-    made.y_range.start = 0.0
     made.multi_line("times", "totals", source=source, line_color="colour", line_width=1.4)
-    _limit(made, result)
+    _limit(made, max(curve.peak for curve in curves), result)
     named = curves if len(curves) <= 8 else (curves[0], curves[len(curves) // 2], curves[-1])
     colours = dict(zip((curve.stage for curve in curves), shades, strict=True))
     return Chart(
@@ -104,10 +103,12 @@ def _stages(curves: Sequence[MemoryCurve], result: Result, along: Range1d) -> Ch
     )
 
 
-def _limit(made: object, result: Result) -> None:
+def _limit(made: Any, peak: float, result: Result) -> None:
+    """The GPU's memory as a dashed line, within the axis."""
+    made.y_range = Range1d(0.0, 1.06 * max(peak, result.capacity) / _GIB)
     line = Span(location=result.capacity / _GIB, dimension="width", line_dash="dashed",
                 line_color=_GREY)  # fmt: skip
-    made.add_layout(line)  # type: ignore[attr-defined]
+    made.add_layout(line)
 
 
 def _kept(curve: MemoryCurve) -> NDArray[np.intp]:

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from sim.config.units import human_bytes
 from sim.engine.link_loads import LinkLoad
+from sim.engine.routes import Regions
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Section, Sentence, Table
 from sim.interface.page.page import Drawing, paged
@@ -28,14 +29,18 @@ KINDS = {
 
 
 def section(
-    topology: Topology, busy: Mapping[str, float] | None, table: Table, text: str
+    topology: Topology,
+    busy: Mapping[str, float] | None,
+    table: Table,
+    text: str,
+    regions: Regions | None = None,
 ) -> Section:
     """The links' loads, below a drawing of the cluster where it is known how `busy` the busiest
     link of each kind is (its share of the time)."""
     rows = table if table.body else None
     if busy is None:
         return paged("Network", rows, name="network")
-    drawn = Drawing(element(drawing.figure(topology, busy)))
+    drawn = Drawing(element(drawing.figure(topology, busy, regions)))
     return paged("Network", Sentence(text), drawn, rows, name="network")
 
 

@@ -3,13 +3,14 @@
 Beyond the nodes of every document a page has charts to zoom, a drawing and sliders.
 """
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from bokeh.document import Document as BokehDocument
-from bokeh.embed import components
 from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -28,22 +29,29 @@ def html(
     """One page. `numbers` are the JSON that a `command` writes, `columns` what its sliders look
     up."""
     library = Resources(mode="inline", components=["bokeh"])  # no widgets: the page has HTML's own
-    figures = {chart.name: chart.figure for chart in charts(document)}
-    script, places = components(figures, wrap_script=False)
+    shown = list(charts(document))
     return (
         templates()
         .get_template("page.html")
         .render(
             document=document,
             subtitle=subtitle,
-            numbers=numbers,
+            numbers=_timeless(numbers),
             columns=columns,
             command=command,
             library="\n".join(library.js_raw),
-            script=script,
-            places=places,
+            figures=embedded(shown),
+            places=places(shown),
         )
     )
+
+
+def _timeless(value: Any) -> Any:
+    """Numbers without the seconds that the simulation itself took: the same question gives the same
+    page."""
+    if isinstance(value, Mapping):
+        return {key: _timeless(own) for key, own in value.items() if key != "wall_seconds"}
+    return [_timeless(own) for own in value] if isinstance(value, list) else value
 
 
 @cache
@@ -54,6 +62,7 @@ def templates() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
     )
+    found.policies["json.dumps_kwargs"] = {}  # Bokeh reads definitions before references
     found.filters["kind"] = lambda node: type(node).__name__
     found.filters["right"] = _right
     return found
@@ -71,15 +80,6 @@ def fragment(nodes: Iterable["PageNode"], places: Mapping[str, str] | None = Non
     return "".join(shown(node, places or {}) for node in nodes)
 
 
-def embedded(figures: Iterable[Any]) -> Mapping[str, Any]:
-    """Figures of one document as data for `Bokeh.embed.embed_items`."""
-    document = BokehDocument()
-    for figure in figures:
-        document.add_root(figure)
-    found: Mapping[str, Any] = document.to_json(deferred=False)
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """A figure that can be zoomed: `says` is what it shows for those who do not see it, `legend` a
@@ -90,6 +90,30 @@ class Chart:
     says: str
     legend: Mapping[str, str] = field(default_factory=dict)
     moves: bool = True
+
+
+def places(charts: Iterable[Chart]) -> dict[str, str]:
+    """The elements in which `embedded` draws charts, by name."""
+    return {chart.name: f'<div id="figure-{chart.name}"></div>' for chart in charts}
+
+
+def embedded(charts: Sequence[Chart]) -> dict[str, Any]:
+    """Charts as arguments of `Bokeh.embed.embed_items`; empty without charts. Bokeh counts its
+    models through the life of a process; here each page begins anew."""
+    if not charts:
+        return {}
+    document = BokehDocument()
+    for chart in charts:
+        document.add_root(chart.figure)
+    roots = {chart.figure.id: f"figure-{chart.name}" for chart in charts}
+    item = {"docid": "charts", "roots": roots, "root_ids": [*roots]}
+    written = json.dumps({"documents": {"charts": document.to_json(deferred=False)}, "item": item})
+    numbers: dict[str, str] = {}
+    for name in re.findall(r'"id": "(p\d+)"', written):
+        numbers.setdefault(name, f"m{len(numbers)}")
+    renamed = re.sub(r'"(p\d+)"', lambda found: f'"{numbers.get(found[1], found[1])}"', written)
+    settled: dict[str, Any] = json.loads(renamed)
+    return settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from bokeh.models import HoverTool, Range1d
 
+from sim.engine.routes import Regions
 from sim.hardware.cluster.network import links_named
 from sim.interface.document import terminal
 from sim.interface.document.nodes import (
@@ -65,7 +66,9 @@ def drawn(outcome: Outcome, *, whole: bool = True) -> Iterator[Section]:
         (links,) = words.links(outcome).nodes
         assert isinstance(links, Table)
         busy = _busiest(outcome) if whole else None
-        yield network.section(outcome.topology, busy, links, text)
+        given = outcome.inputs.plan.get("regions")
+        regions = Regions(**given) if given else None
+        yield network.section(outcome.topology, busy, links, text, regions)
 
 
 def _sections(outcome: Outcome, files: Sequence[str]) -> Iterator[Section]:
@@ -74,7 +77,7 @@ def _sections(outcome: Outcome, files: Sequence[str]) -> Iterator[Section]:
     yield from drawn(outcome)
     yield from filter(None, [words.memory(outcome)])
     given = [] if outcome.topology is None else [terminal.text(topology.view(outcome.topology))]
-    yield inputs.shown(outcome.inputs, files, given)
+    yield inputs.shown([("", outcome.inputs)], files, given)
 
 
 def _thinned(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
@@ -108,7 +111,7 @@ def _busiest(outcome: Outcome) -> dict[str, float]:
     """By kinds of links; what is no link of the drawing is left out."""
     shares: dict[str, float] = {}
     for row in outcome.links:
-        for link in links_named(row["link"])[:1]:
-            kind = link[0].partition("-")[0]
+        named = [link[0].partition("-")[0] for link in links_named(row["link"])[:1]]
+        for kind in named or ["region"] * row["link"].startswith("region"):
             shares[kind] = max(shares.get(kind, 0.0), row["busy"])
     return shares

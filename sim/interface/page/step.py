@@ -91,7 +91,7 @@ def _sections(
             yield words.memory(result)
     yield _evidence(result)
     yield _questions(columns, why)
-    yield inputs.shown(result.inputs, files, list(_given(result)))
+    yield inputs.shown([("", result.inputs)], files, list(_given(result)))
 
 
 def _evidence(result: Result) -> Section:
@@ -125,7 +125,9 @@ def _what_if(result: Result) -> tuple[WhatIf | None, str]:
         took = human_seconds(result.wall_seconds)
         return None, f"The step took {took} to simulate; `sim explain` answers what this would."
     try:
-        return what_if(result.setup, microbatches=result.wall_seconds < _QUICK), ""
+        plays = int(_PATIENCE / max(result.wall_seconds, 1e-3))
+        quick = result.wall_seconds < _QUICK
+        return what_if(result.setup, microbatches=quick, plays=plays), ""
     except InputError as error:
         return None, f"No columns for this step: {error}"
 
@@ -146,7 +148,5 @@ def _given(result: Result) -> Iterator[str]:
     setup = result.setup
     if setup is not None and setup.job is not None:
         yield terminal.text(model_view.view(setup.job.model, result.inputs.model))
-    else:
-        yield inputs.told(result.inputs)
     if setup is not None:
         yield terminal.text(topology_view.view(setup.machine.topology))

@@ -9,8 +9,8 @@ from matplotlib.colors import to_hex
 from sim.engine.timeline import Role, Timeline
 from sim.interface.page.figures import blank
 from sim.interface.page.page import Chart
-from sim.interface.plots.pipeline import legend_place, row_label
-from sim.interface.plots.pipeline_boxes import PASS_HEIGHT, TOP, Box, boxes_of
+from sim.interface.plots.pipeline import row_label
+from sim.interface.plots.pipeline_boxes import PASS_HEIGHT, TOP, Box, Entry, boxes_of, legend
 from sim.results.formatting import count, several, time_unit
 
 _MOST_ROWS, _MOST_BOXES = 64, 40_000  # some 30 bytes of page a box
@@ -24,7 +24,7 @@ def chart(
     scale, unit = time_unit(end or timeline.end)
     rows = timeline.roles[: _rows(timeline)]
     boxes = list(boxes_of(timeline, len(rows), scale))
-    meanings = sorted({box.meaning for box in boxes}, key=legend_place)
+    meanings = sorted({box.told for box in boxes})
     hover = _hover(rows, meanings, unit)
     made = blank(
         name=name,
@@ -42,7 +42,6 @@ def chart(
     made.yaxis.major_tick_line_color = None
     made.quad("left", "right", "top", "bottom", source=_columns(boxes, meanings),
               fill_color="colour", line_color=None)  # fmt: skip
-    colours = {box.meaning: to_hex(box.colour) for box in reversed(boxes)}
     hidden = len(timeline.roles) - len(rows)
     left_out = f" {count(hidden)} more rows are left out." if hidden else ""
     return Chart(
@@ -50,8 +49,14 @@ def chart(
         figure=made,
         says=f"Timeline of {of}: {several(len(rows), 'row')}, one for each group of ranks that do "
         f"the same, with {count(len(boxes))} passes and transfers.{left_out}",
-        legend={meaning: colours[meaning] for meaning in meanings},
+        legend={entry.meaning: _background(entry) for entry in legend(boxes)},
     )
+
+
+def _background(entry: Entry) -> str:
+    """The colour of an entry, or its shades from left to right."""
+    colours = [to_hex(colour) for colour in entry.colours]
+    return colours[0] if len(colours) == 1 else f"linear-gradient(90deg, {', '.join(colours)})"
 
 
 def _rows(timeline: Timeline) -> int:
@@ -75,7 +80,7 @@ def _columns(boxes: list[Box], meanings: list[str]) -> dict[str, np.ndarray]:
         "top": bottom,  # the axis points down
         "bottom": top,
         "colour": np.array(colours, dtype=np.uint8).reshape(-1, 4),
-        "meaning": np.array([number[box.meaning] for box in boxes], dtype=np.uint8),
+        "meaning": np.array([number[box.told] for box in boxes], dtype=np.uint16),
         "microbatch": np.array([int(box.number or -1) for box in boxes], dtype=np.int32),
     }
 

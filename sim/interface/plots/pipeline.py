@@ -12,18 +12,26 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
 from sim.config.units import human_seconds
 from sim.engine.timeline import Role, Timeline
 from sim.interface.plots.picture import Figure
-from sim.interface.plots.pipeline_boxes import PASS_HEIGHT, TOP, Box, Colour, boxes_of, computes
-from sim.program.actions import NAMES
-from sim.program.causes import OPTIMIZER, PIPELINE
+from sim.interface.plots.pipeline_boxes import (
+    PASS_HEIGHT,
+    TOP,
+    Box,
+    Colour,
+    boxes_of,
+    computes,
+    legend,
+)
 from sim.results.formatting import time_unit
 
 ROW, _LABEL = (0.955, 0.955, 0.955), (0.35, 0.35, 0.35)
 _MOST_ROWS, _MOST_NUMBERS = 64, 600
+_LEGEND_COLUMNS, _SHADES = 6, 5
 _LEAST_ROWS = 4  # of each of several
 _WIDTH = 14.0  # inches
 
@@ -185,34 +193,28 @@ def _write_number(axes: Axes, box: Box, ink: str) -> None:
 
 
 def _legend(fig: Figure, boxes: Sequence[Box]) -> None:
-    """One patch for each colour that can be seen; kinds of passes below one another, chunk by
-    chunk."""
+    """One entry for each meaning that can be seen: chunks of a kind of pass are its shades."""
     widths: dict[str, float] = {}
-    colours: dict[str, Colour] = {}
     for box in boxes:
         widths[box.meaning] = widths.get(box.meaning, 0.0) + _points(fig.axes[0], box)
-        colours.setdefault(box.meaning, box.colour)
-    visible = [meaning for meaning, width in widths.items() if width > 0.5]
-    handles = [
-        Patch(facecolor=colours[meaning], label=meaning)
-        for meaning in sorted(visible, key=legend_place)
+    entries = legend([box for box in boxes if widths[box.meaning] > 0.5])
+    shades: list[tuple[Patch, ...]] = [
+        tuple(Patch(facecolor=colour) for colour in _few(entry.colours)) for entry in entries
     ]
-    handles.append(Patch(facecolor=ROW, edgecolor=_LABEL, linewidth=0.3, label="waiting (bubble)"))
-    kinds = {_kind(meaning) for meaning in visible} & set(NAMES.values())
-    columns = len(handles) if len(handles) < 8 else -(-len(handles) // max(len(kinds), 2))
+    shades.append((Patch(facecolor=ROW, edgecolor=_LABEL, linewidth=0.3),))
+    labels = [*(entry.meaning for entry in entries), "waiting (bubble)"]
     fig.legend(
-        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+        handles=shades,
+        labels=labels,
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
+        loc="outside lower center",
+        ncols=len(labels) if len(labels) <= _LEGEND_COLUMNS + 1 else _LEGEND_COLUMNS,
+        frameon=False,
+        fontsize=9,
     )
 
 
-def _kind(meaning: str) -> str:
-    """A meaning without the number of its chunk."""
-    return meaning.partition(" (chunk ")[0]
-
-
-def legend_place(meaning: str) -> tuple[int, str, int, str]:
-    """Passes first, chunk by chunk, then the optimizer and messages, then everything else."""
-    kind, _, chunk = meaning.partition(" (chunk ")
-    order = (*NAMES.values(), OPTIMIZER, PIPELINE)
-    place = order.index(kind) if kind in order else len(order)
-    return max(place, len(NAMES) - 1), chunk.zfill(4), place, kind
+def _few(colours: Sequence[Colour]) -> Sequence[Colour]:
+    """The first, the last and some between: as many as an entry has room for."""
+    places = np.unique(np.linspace(0, len(colours) - 1, min(len(colours), _SHADES)).astype(int))
+    return [colours[place] for place in places]

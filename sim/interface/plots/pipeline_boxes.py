@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 from matplotlib.colors import to_rgb
 
 from sim.engine.timeline import Span, Timeline
 from sim.program.actions import NAMES, Kind
-from sim.program.causes import COMPUTE, PIPELINE, Cause
+from sim.program.causes import COMPUTE, OPTIMIZER, PIPELINE, Cause
 
 Colour = tuple[float, float, float]
 
@@ -32,6 +33,43 @@ class Box:
     colour: Colour
     meaning: str
     number: str = ""
+    chunk: int | None = None  # of a pass where there are several
+
+    @property
+    def told(self) -> str:
+        """The meaning, with the chunk."""
+        return self.meaning if self.chunk is None else f"{self.meaning} (chunk {self.chunk})"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a legend: a meaning and its colours, of chunks from dark to light."""
+
+    meaning: str
+    colours: tuple[Colour, ...]
+
+
+def legend(boxes: Iterable[Box]) -> list[Entry]:
+    """An entry for each kind of pass and each other meaning, passes first."""
+    found: dict[str, dict[int, Colour]] = {}
+    for box in boxes:
+        found.setdefault(box.meaning, {}).setdefault(-1 if box.chunk is None else box.chunk,
+                                                     box.colour)  # fmt: skip
+    return [_entry(meaning, found[meaning]) for meaning in sorted(found, key=_legend_place)]
+
+
+def _entry(meaning: str, colours: Mapping[int, Colour]) -> Entry:
+    chunks = sorted(colours)
+    shades = tuple(colours[chunk] for chunk in chunks)
+    if len(chunks) < 2:
+        return Entry(meaning, shades)
+    return Entry(f"{meaning}, chunks {chunks[0]} to {chunks[-1]}", shades)
+
+
+def _legend_place(meaning: str) -> tuple[int, str]:
+    """Passes in their order, then the optimizer and messages, then everything else."""
+    order = (*NAMES.values(), OPTIMIZER, PIPELINE)
+    return order.index(meaning) if meaning in order else len(order), meaning
 
 
 def boxes_of(timeline: Timeline, rows: int, scale: float) -> Iterator[Box]:
@@ -47,8 +85,7 @@ def boxes_of(timeline: Timeline, rows: int, scale: float) -> Iterator[Box]:
         else:
             for cause, begin, end in _in_flight(span):
                 top = span.role + TOP + PASS_HEIGHT + _LANE * lanes[cause]
-                colour = to_rgb(cause.colour)
-                yield Box(begin / scale, end / scale, top, 0.85 * _LANE, colour, cause)
+                yield Box(begin / scale, end / scale, top, 0.85 * _LANE, _rgb(cause), cause)
 
 
 def computes(span: Span) -> bool:
@@ -61,13 +98,19 @@ def _pass_box(span: Span, chunks: int, last: int, scale: float) -> Box:
     place = span.start / scale, span.end / scale, span.role + TOP, PASS_HEIGHT
     if kind not in COLOURS:
         meaning = "other compute" if span.cause == COMPUTE else span.cause
-        return Box(*place, to_rgb(span.cause.colour), meaning)
+        return Box(*place, _rgb(span.cause), meaning)
     chunk = span.args.get("chunk", 0)
     colour = shade(COLOURS[kind], chunk, chunks, max(microbatch, 0) / max(last, 1))
-    meaning = NAMES[kind] + (f" (chunk {chunk})" if chunks > 1 else "")
-    return Box(*place, colour, meaning, "" if microbatch < 0 else str(microbatch))
+    number = "" if microbatch < 0 else str(microbatch)
+    return Box(*place, colour, NAMES[kind], number, chunk if chunks > 1 else None)
 
 
+@cache
+def _rgb(cause: Cause) -> Colour:
+    return to_rgb(cause.colour)
+
+
+@lru_cache(maxsize=65536)
 def shade(base: Colour, chunk: int, chunks: int, progress: float) -> Colour:
     """Chunks from dark to light, and within a chunk a little lighter from first to last."""
     step = chunk / (chunks - 1) if chunks > 1 else 0.45

@@ -7,39 +7,51 @@ model of the network counts are dotted.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import SubFigure
+from matplotlib.ticker import PercentFormatter
 
+from sim.engine.routes import Regions
 from sim.hardware.cluster.network import link_name, links_named
 from sim.hardware.cluster.topology import Topology
 from sim.interface.plots.network import draw_network
 from sim.interface.plots.node import draw_node
 from sim.interface.plots.picture import Figure
+from sim.interface.plots.regions import draw_regions
 from sim.interface.views.topology import device_text, heading, rate
 
 _LARGEST = 128  # devices of a node that are drawn; a pod of thousands is only told of
 _SHADES = LinearSegmentedColormap.from_list("busy", ["#9aa0a6", "#e69f00", "#d73027", "#7f0000"])
 _UNCOUNTED = "#c9cdd2"
-_SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_SCALES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-def figure(topology: Topology, busy: Mapping[str, float] | None = None) -> Figure:
+def figure(
+    topology: Topology,
+    busy: Mapping[str, float] | None = None,
+    regions: Regions | None = None,
+) -> Figure:
     """The node and the network of a topology, each where it has one; `busy` is the share of time
     for which its links of a kind (`sim.engine.record`) carry all they can, or single cables by
-    their names."""
-    fig = Figure(figsize=(1 + 6.5 * max(len(_panels(topology)), 1), 6.0), layout="constrained")
-    draw(fig, topology, busy)
+    their names; `regions` join clusters by slow links."""
+    count = len(_panels(topology, regions))
+    fig = Figure(figsize=(1 + 6.5 * max(count, 1), 6.0), layout="constrained")
+    draw(fig, topology, busy, regions)
     return fig
 
 
 def draw(
-    fig: Figure | SubFigure, topology: Topology, busy: Mapping[str, float] | None = None
+    fig: Figure | SubFigure,
+    topology: Topology,
+    busy: Mapping[str, float] | None = None,
+    regions: Regions | None = None,
 ) -> None:
     """The same on a figure, or on a part of one."""
-    panels = _panels(topology)
+    panels = _panels(topology, regions)
     fig.suptitle(f"{heading(topology)}\n{device_text(topology)}", fontsize=12)
     for column, panel in enumerate(panels):
         axes = fig.add_subplot(1, len(panels), column + 1)
@@ -56,18 +68,21 @@ def draw(
         _shade(fig, busy)
 
 
-def _panels(topology: Topology) -> list[Callable[[Axes, Topology], None]]:
-    panels = {
+def _panels(topology: Topology, regions: Regions | None) -> list[Callable[[Axes, Topology], None]]:
+    panels: dict[Callable[[Axes, Topology], None], bool] = {
         draw_node: 1 < topology.gpus_per_node <= _LARGEST,
         draw_network: topology.network is not None,
     }
+    if regions is not None:
+        panels[partial(draw_regions, regions=regions)] = True
     return [panel for panel, there in panels.items() if there]
 
 
 def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
     """Cables by how busy they are, and what the colours mean."""
     most = max(busy.values())
-    scale = Normalize(0.0, next((top for top in _SCALES if most <= top), most))
+    top = next((top for top in _SCALES if most <= top), most)
+    scale = Normalize(0.0, top)
     cables = [line for axes in fig.axes for line in axes.lines]
     drawn = [line for line in cables if line.get_gid()]
     for line in cables:
@@ -86,7 +101,8 @@ def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
             shrink=0.4,
             aspect=40,
             pad=0.01,
-            format="{x:.0%}",
+            ticks=[top * share / 5 for share in range(6)],
+            format=PercentFormatter(1.0, decimals=0 if top >= 0.05 else 1, symbol=" %"),
         )
 
 

@@ -20,7 +20,7 @@ from sim.interface.frameworks.jobs import emitted, plan_of
 from sim.interface.frameworks.names import NAMES
 from sim.interface.page import report
 from sim.interface.page.page import charts as charts_of
-from sim.interface.page.page import embedded, fragment
+from sim.interface.page.page import embedded, fragment, places
 from sim.interface.serve.controls import SLIDERS, Group, groups
 from sim.interface.serve.proposals import Proposal, of_remedies, proposals
 from sim.interface.serve.states import State, toml
@@ -118,13 +118,7 @@ class Questions:
         page = import_module(answer.report) if answer.report else None
         sections: list[Section] = list(page.drawn(answer, whole=False)) if page else []
         charts = list(charts_of(Document("", (*sections,))))
-        places = {chart.name: f'<div id="figure-{chart.name}"></div>' for chart in charts}
-        data: Data = {"html": fragment(sections, places)}
-        if charts:
-            roots = {chart.figure.id: f"figure-{chart.name}" for chart in charts}
-            data["item"] = {"docid": "charts", "roots": roots, "root_ids": [*roots]}
-            data["documents"] = {"charts": embedded([chart.figure for chart in charts])}
-        return data
+        return {"html": fragment(sections, places(charts)), **embedded(charts)}
 
     def compared(self, states: Mapping[str, State]) -> Data:
         """States side by side, against the first."""

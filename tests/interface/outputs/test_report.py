@@ -246,7 +246,7 @@ def test_a_recording_has_a_page_with_its_links_and_sliders(browser: Any, folder:
     opened.page.focus("#knob-0")
     opened.page.keyboard.press("ArrowRight")
     assert opened.shown("#what-if-time") == human_seconds(column(columns, **{"0": 1}))
-    assert opened.shown("#inputs pre").split()[:2] == ["model", "train.py"]
+    assert opened.shown("#inputs table").split()[:2] == ["model", "train.py"]
     opened.close()
 
 
@@ -287,3 +287,13 @@ def test_a_page_of_a_result_alone_says_that_its_files_are_not_known(tmp_path: Pa
     page = tmp_path / "page.html"
     report.write(run("gpt2-one-gpu"), page)
     assert "its files are not known" in page.read_text()
+
+
+def test_the_same_question_gives_the_same_page(folder: Path) -> None:
+    pages = []
+    for name in ("first", "second"):
+        page = folder / f"{name}.html"
+        result = CliRunner().invoke(main, ["run", "megatron-1.7b", "--report", str(page)])
+        assert result.exit_code == 0, result.output
+        pages.append(page.read_text())
+    assert pages[0] == pages[1]

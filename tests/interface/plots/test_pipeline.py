@@ -96,12 +96,7 @@ def test_the_legend_names_what_is_drawn_and_no_more():
         "waiting (bubble)",
     ]
     chunks = line(*(run(0, phase, 0, i, i + 1, i // 2) for i, phase in enumerate("FBFB")), count=1)
-    assert legend(chunks)[:4] == [
-        "forward (chunk 0)",
-        "backward (chunk 0)",
-        "forward (chunk 1)",
-        "backward (chunk 1)",
-    ]
+    assert legend(chunks)[:2] == ["forward, chunks 0 to 1", "backward, chunks 0 to 1"]
 
 
 def test_the_halves_of_a_backward_pass_are_passes_of_their_own():
@@ -118,7 +113,7 @@ def test_the_halves_of_a_backward_pass_are_passes_of_their_own():
 def test_a_schedule_that_splits_its_backward_passes_draws_nothing_else_in_their_place():
     setting = {"plan.schedule": "zb-v", "plan.interleave": 2, "plan.recompute": "none"}
     names = legend(sim.run(load("gpt3-175b-megatron", setting)).timeline)
-    kinds = dict.fromkeys(name.partition(" (chunk ")[0] for name in names if "chunk" in name)
+    kinds = dict.fromkeys(name.partition(", chunks ")[0] for name in names if "chunk" in name)
     assert list(kinds) == ["forward", "input gradients", "weight gradients"]
     assert not {TENSOR, "backward"} & set(names)
 

@@ -141,7 +141,7 @@ def test_cables_have_the_colour_of_how_busy_they_are() -> None:
     assert all(len(of_kind) == 1 for of_kind in colours.values())
     assert colours["port"] == colours["pod"] != colours["nic"]
     ends = [tick.get_text() for tick in drawn.axes[-1].get_xticklabels()]
-    assert ends[-1] == "50%"  # the next scale above what is busiest
+    assert ends[-1] == "50 %"  # the next scale above what is busiest
 
 
 def test_cables_whose_load_nobody_counts_are_not_in_the_colours_of_loads() -> None:
