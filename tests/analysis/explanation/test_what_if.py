@@ -1,14 +1,19 @@
 """What if: a grid of step times obeys the laws of the replay it is made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from sim.analysis.explanation.what_if import MICROBATCH, SPEEDS, WhatIf, what_if
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
-from sim.kind import load
+from sim.jobs.recorded.setup import RecordedScenario
+from sim.kind import answer as play
+from sim.kind import load, set_up
 from sim.scenario.setup import from_scenario
 from sim.simulate import answer
+from tests.jobs.recorded.test_play import LAUNCH, REDUCE, recorded
 
 LINKS = "bandwidth of all other transfers"
 
@@ -70,3 +75,17 @@ def test_layers_that_were_timed_as_a_whole_have_no_kernels_to_ask_of():
 def test_what_a_step_does_not_feel_is_no_knob():
     found = what_if(from_scenario(load("gpt2-one-gpu")), microbatches=False)
     assert names_of(found) == ["speed of the GPUs' kernels"]
+
+
+def test_a_step_of_several_streams_is_played_at_each_speed():
+    beside = [replace(LAUNCH, stream=1)] * 10
+    script = recorded(*[LAUNCH] * 20, REDUCE, *beside, replace(LAUNCH, reads=(7,)))
+    setup = set_up(RecordedScenario(record=(script,), topology="dgx-h100-ndr"))
+    with pytest.raises(InputError):
+        what_if(setup)
+    found = what_if(setup, plays=100)
+    grid, own = grid_of(found), tuple(knob.own for knob in found.knobs)
+    assert grid.size <= 100
+    assert grid[own] == pytest.approx(play(setup).step_time, rel=1e-6)
+    for axis in range(grid.ndim):
+        assert (np.diff(grid, axis=axis) <= 1e-9 * grid.max()).all()
