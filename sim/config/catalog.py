@@ -45,6 +45,7 @@ _KINDS = {
     "topologies": "topology",
     "topologies/devices": "device",
     "topologies/stacks": "stack",
+    "topologies/frameworks": "framework",
     "topologies/backends": "backend",
     "topologies/recipes": "recipe",
 }

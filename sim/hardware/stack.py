@@ -106,6 +106,9 @@ _BUFFERS: Mapping[bool, Mapping[Gradients, Gradients]] = {
 class Stack(metaclass=Named):
     """The content of `topologies/stacks/NAME.toml`; one description for all runs of that software.
 
+    What it can do are the `sim.hardware.capabilities` of a `framework`, as far as its release had
+    them when this software was `released` (year-month; empty: the latest).
+
     Host: `launch_forward` and `launch_backward` are the host's seconds per kernel launch (python
     and dispatcher forward, autograd's C++ backward), `launch_collective` per collective,
     `launch_graph` per CUDA graph, `launch_grouped` more for each matrix of a grouped product;
@@ -166,6 +169,8 @@ class Stack(metaclass=Named):
     """
 
     name: str
+    framework: str = ""
+    released: str = ""
     fusion: Fusion
     launch_forward: Seconds
     launch_backward: Seconds

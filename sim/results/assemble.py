@@ -17,6 +17,7 @@ from sim.model.counts import active_parameters, model_flops, parameters
 from sim.model.experts.layer import layers_of
 from sim.model.kernels import BYTES, Attention, Gemm, Precision
 from sim.parallel.job import Job, stage_kernels
+from sim.parallel.lacking import lacking
 from sim.parallel.memory import Memory, fullest, memories
 from sim.parallel.mesh import dividing
 from sim.parallel.offload import host_memory
@@ -160,7 +161,7 @@ def inputs_of(setup: PlanSetup) -> Inputs:
         plan=said_of(job.plan),
         change=dict(setup.change),
         price=str(topology.price or ""),
-        notes=job.model.notes,
+        notes=(*job.model.notes, *lacking(job.plan, job.stack)),
     )
 
 

@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.search import in_words
+from sim.analysis.search.choices.named import said
 from sim.analysis.search.layouts import Pruned
+from sim.analysis.search.simplicity import complications
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout
 from sim.hardware.cluster.price import per_million
@@ -25,23 +27,30 @@ if TYPE_CHECKING:
 class SearchResult(Answer):
     """The outcome of a search: the best layouts, fastest first, and every layout evaluated.
 
+    `recommended` is the simplest of those that cannot be told apart from the fastest; `beside` are
+    scenarios of the same model, batch and GPUs that are faster than it.
+
     The search itself took `search_seconds`, with playing the best `wall_seconds`. One that was
     `stopped` (Ctrl-C) has looked at some of the families of layouts, or played some of the best.
     """
 
     view = "sim.interface.views.search"
     picture = "sim.interface.plots.pareto"
-    unwritten = ("space", "best", "layouts", "search_seconds")
+    unwritten = ("space", "recommended", "best", "beside", "layouts", "search_seconds")
     derived: ClassVar[Mapping[str, str]] = {
         "inputs": "inputs",
         "best": "rows",
+        "recommended": "first_row",
+        "faster_scenarios": "faster_scenarios",
         "evaluated": "evaluated",
         "pareto": "front",
         "why": "why",
     }
 
     space: Space
+    recommended: Layout
     best: tuple[Layout, ...]
+    beside: tuple[Result, ...] = ()
     layouts: tuple[Layout, ...]
     pruned: Pruned
     search_seconds: float
@@ -85,6 +94,24 @@ class SearchResult(Answer):
         return [self._row(layout, rank) for rank, layout in enumerate(self.best, 1)]
 
     @property
+    def first_row(self) -> dict[str, Any]:
+        """The recommended layout, with the choices that say it."""
+        place = [own.plan for own in self.best]
+        rank = place.index(self.recommended.plan) + 1 if self.recommended.plan in place else 0
+        return {
+            "rank": rank,
+            "choices": said(self.space, self.recommended.plan),
+            "complications": list(complications(self.recommended.plan)),
+            "step_time": self.recommended.step_time,
+            "memory": self.recommended.memory,
+        }
+
+    @property
+    def faster_scenarios(self) -> dict[str, float]:
+        """The simulated step times (s) of scenarios that are faster."""
+        return {own.scenario: own.step_time for own in self.beside}
+
+    @property
     def front(self) -> list[dict[str, Any]]:
         """The plan, step time and memory of every layout of the Pareto front."""
         return [
@@ -104,7 +131,7 @@ class SearchResult(Answer):
 
     def scenario(self, layout: Layout | None = None) -> Scenario:
         """The best layout, or another one, as a job to run, compare and explain."""
-        space, plan = self.space, (layout or self.best[0]).plan
+        space, plan = self.space, (layout or self.recommended).plan
         return Scenario(
             name=in_words.plan_text(plan),
             model=space.model,
@@ -117,7 +144,7 @@ class SearchResult(Answer):
     def emitted(self, form: str, layout: Layout | None = None) -> tuple[str, list[str]]:
         """The same as a framework is told of it ("megatron", "torchtitan", "deepspeed"), or as the
         table of a scenario ("toml"); and the choices that it is not told. Raises `InputError`."""
-        space, plan = self.space, (layout or self.best[0]).plan
+        space, plan = self.space, (layout or self.recommended).plan
         settled = EffectivePlan(space.model, plan, space.stack, space.topology.device)
         if settled.user_buffers and plan.sequence_parallel:
             plan = replace(plan, tp_comm_overlap=True)  # as the stack has done
@@ -137,7 +164,7 @@ class SearchResult(Answer):
 
         rows = [
             {
-                **dict(zip(in_words.CHOICES, in_words.choices(layout.plan), strict=True)),
+                **said(self.space, layout.plan),
                 "expected": layout.result and layout.result.step_time_expected,
                 "step_time": layout.step_time,
                 "mfu": self.mfu(layout),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sim.analysis.search.evaluate import Candidate
 from sim.analysis.search.layouts import Pruned, layouts
 from sim.analysis.search.mesh_layouts import MeshLayouts
+from sim.analysis.search.simplicity import score
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
 from sim.parallel.job import Known
@@ -97,19 +98,21 @@ def _contenders(
     """The layouts of some passes that may fit and be worth an evaluation; `pruned` counts the
     others, together where that shows by their passes."""
 
-    def worth(least: float, count: int) -> bool:
-        """Whether layouts that need at least so much memory are; if not, so many are counted."""
+    def worth(least: float, count: int, plan: Plan) -> bool:
+        """Whether layouts that need at least so much memory, none simpler than a plan, are; if not,
+        so many are counted."""
         fit = least <= mesh.capacity
-        if fit and standings.admit(bound, least):
+        if fit and standings.admit(bound, least, score(plan)):
             return True
         pruned.memory += 0 if fit else count
         pruned.slower += count if fit else 0
         return False
 
     together = list(layouts(mesh.space, passes))
-    if worth(mesh.least_of_passes(passes), len(together)):
+    simplest = min(together, key=score, default=passes)
+    if worth(mesh.least_of_passes(passes), len(together), simplest):
         for layout in together:
-            if worth(mesh.least_memory(layout), 1):
+            if worth(mesh.least_memory(layout), 1, layout):
                 yield _Contender(mesh, layout, bound)
 
 
@@ -121,7 +124,9 @@ def _written(
         candidate = mesh.candidate(plan)
         if candidate is None:
             pruned.memory += 1
-        elif standings.admit(max(bound, mesh.stream_bound(candidate)), candidate.memory):
+        elif standings.admit(
+            max(bound, mesh.stream_bound(candidate)), candidate.memory, score(plan)
+        ):
             yield mesh, candidate
         else:
             pruned.slower += 1

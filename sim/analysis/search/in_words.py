@@ -5,19 +5,7 @@ from collections.abc import Sequence
 from sim.analysis.search.choices.choice import written
 from sim.parallel.plan import Plan
 from sim.results.differences import differences, told
-from sim.results.formatting import Cells
 from sim.results.result import Result
-
-CHOICES = ("tp", "cp", "pp", "dp", "ep", "mb", "schedule", "zero", "recompute", "seq.par.", "order")
-
-
-def choices(plan: Plan) -> Cells:
-    """The choices of a plan, a cell for each of `CHOICES`."""
-    return (
-        str(plan.tp), _context(plan), str(plan.pp), _replicas(plan), _experts(plan),
-        str(plan.microbatch), _schedule(plan), _zero(plan), written(plan.recompute),
-        "yes" if plan.sequence_parallel else "no", plan.order if plan.pp > 1 else "",
-    )  # fmt: skip
 
 
 def why(results: Sequence[Result]) -> str:
@@ -53,6 +41,7 @@ def plan_text(plan: Plan) -> str:
     words += ["weights kept" + " near" * (plan.reshard == "near")] if kept else []
     words += ["gradients reduced once"] if plan.no_sync else []
     words += ["offload"] if plan.offload else []
+    words += [f"moments in {plan.moments}"] if plan.moments != "fp32" else []
     words += [f"{written(plan.recompute)} recomputation"] if plan.recompute != "none" else []
     words += ["sequence parallel"] if plan.sequence_parallel else []
     words += [plan.order] if plan.order != Plan(global_batch=1).order else []
@@ -73,13 +62,6 @@ def _context(plan: Plan) -> str:
 def _experts(plan: Plan) -> str:
     """Groups of ranks that share the experts x ranks that share each."""
     return f"{plan.ep} x {plan.etp}" if plan.etp > 1 else str(plan.ep)
-
-
-def _zero(plan: Plan) -> str:
-    """The stage, and whether weights are kept, gradients wait, or anything lies on the host."""
-    whole = plan.reshard in (False, "near")
-    ways = {"weights kept": whole, "reduced once": plan.no_sync, "offloaded": plan.offload}
-    return ", ".join([str(plan.zero), *(name for name, asked in ways.items() if asked)])
 
 
 def _replicas(plan: Plan) -> str:

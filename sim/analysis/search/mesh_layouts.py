@@ -90,7 +90,8 @@ class MeshLayouts:
         """A lower bound of the fullest stage's memory: what stays from step to step, and what
         passes take before their gradients. Orders that are looked for are not known here."""
         passes = _passes_key(plan)
-        key = passes, plan.zero, plan.reshard, plan.no_sync, plan.dp_replicate, plan.offload
+        states = plan.zero, plan.reshard, plan.no_sync, plan.dp_replicate
+        key = passes, *states, plan.offload, plan.moments
         if key not in self._stays:
             job = self._job(plan)
             stages = (

@@ -1,17 +1,24 @@
 """`sim.plan`: the fastest layouts of a model on a cluster that fit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
+from sim import kind
 from sim.analysis.executors import Jobs
 from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.choices.named import parsed
 from sim.analysis.search.search import BEST, WITHIN, search
 from sim.analysis.search.space import Space, space
+from sim.config import catalog
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
-from sim.interface.frameworks.jobs import emitted, searched
+from sim.interface.frameworks.jobs import emitted, searched, stack_of
 from sim.model.model import Model
 from sim.parallel.plan import Plan
+from sim.results.result import Result
+from sim.simulate import answer
+
+USUAL = "megatron-core"  # the software of a job where nothing says which
 
 Values = Iterable[str] | Mapping[str, Iterable[object]]
 
@@ -22,7 +29,7 @@ def plan(
     *,
     global_batch: int,
     gpus: int | None = None,
-    stack: str | Stack = "megatron-core",
+    stack: str | Stack | None = None,
     precision: str = "bf16",
     seq: int | None = None,
     only: Values = (),
@@ -39,16 +46,19 @@ def plan(
     values of choices are searched, or these are left out: texts as `sim plan --only` takes them
     ("zero=1,3"), or a mapping. Layouts may take `within` times as long as the best; `jobs` are
     processes, or the address of a Dask scheduler; `price` is a GPU's rent such as "2 USD/h" instead
-    of the topology's. For a `framework` what it can be told is searched, unless `only` says
-    otherwise. The `best` so many are played in full. Raises `InputError`, `FitError`
+    of the topology's. The `stack` runs the job: without one that of a `framework`, of which what it
+    can be told is searched unless `only` says otherwise, or Megatron-Core. The `best` so many are
+    played in full. Raises `InputError`, `FitError`
     where no layout fits into memory.
     """
+    own = stack_of(framework)
     where = space(
         model,
         topology,
         gpus=gpus,
         global_batch=global_batch,
-        stack=stack,
+        stack=own or USUAL if stack is None else stack,
+        framework=own,
         precision=precision,
         seq=seq,
         only=parsed(searched(framework), "--emit") | parsed(_texts(only), "--only"),
@@ -57,7 +67,23 @@ def plan(
     )
     if framework:
         _refuse_untellable(framework, where)
-    return search(where, jobs=jobs, best=best, within=within)
+    found = search(where, jobs=jobs, best=best, within=within)
+    return replace(found, beside=tuple(_faster(found)))
+
+
+def _faster(found: SearchResult) -> Iterator[Result]:
+    """What scenarios of the same model, batch and GPUs take, where that is less."""
+    space = found.space
+    for name in catalog.names("scenarios"):
+        document = catalog.read(catalog.find("scenarios", name))
+        same = document.get("model") == space.named and document.get("gpus") == space.gpus
+        if same and document.get("plan", {}).get("global_batch") == space.global_batch:
+            setup = kind.planned(kind.set_up(kind.load(name), brief=True))
+            topology = setup.machine.topology
+            if topology.name == space.topology.name and setup.job.model.seq == space.model.seq:
+                result = answer(setup)
+                if result.fits and result.step_time < found.recommended.step_time:
+                    yield result
 
 
 def _refuse_untellable(framework: str, where: Space) -> None:

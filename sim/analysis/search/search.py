@@ -14,6 +14,7 @@ from sim.analysis import executors
 from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.families import Family, bounded, evaluated_layouts, families
 from sim.analysis.search.layouts import Pruned, meshes
+from sim.analysis.search.simplicity import score
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
 from sim.config.errors import FitError, InputError
@@ -23,8 +24,9 @@ from sim.parallel.plan import MOST_MICROBATCHES, Plan
 from sim.results.result import Result
 from sim.scenario.setup import PlanSetup, assemble
 from sim.simulate import answer, garbage_left
+from sim.uncertainty.intervals import told_apart
 
-BEST = 20
+BEST = 8
 WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
 _BOUNDED, _EVALUATED = 0.2, 0.5  # of the time; the rest for playing the best
 _WAVE = 2  # families that are looked at first
@@ -75,8 +77,12 @@ def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> Sea
         _play(space, ranked, best, jobs)
     if playing.stopped:  # what was not played seems faster than it is
         ranked = sorted((own for own in ranked if own.result), key=_rank) or evaluated
+    recommended = ranked[0]
+    with _stoppable():
+        recommended = _simplest(space, ranked, jobs)
     return SearchResult(
         space=space,
+        recommended=recommended,
         best=tuple(ranked[:best]),
         layouts=tuple(evaluated),
         pruned=pruned,
@@ -125,6 +131,21 @@ def _play(space: Space, ranked: list[Layout], best: int, jobs: executors.Jobs) -
         for number, result in counted(results, total=len(asked), unit="layout played"):
             ranked[number] = replace(ranked[number], result=result)
         ranked.sort(key=_rank)
+
+
+def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs) -> Layout:
+    """The simplest layout that cannot be told apart from the fastest that was played."""
+    fastest = ranked[0]
+    if fastest.result is None:
+        return fastest
+    longest = fastest.step_time * (1.0 + told_apart(fastest.result.interval["apart"]))
+    alike = [own for own in ranked if own.step_time <= longest]
+    for own in sorted(alike, key=lambda own: (score(own.plan), *_rank(own))):
+        task = space, 0, own
+        result = own.result or next(iter(executors.answers(_result, [task], jobs=jobs)))[1]
+        if result.step_time <= longest:
+            return replace(own, result=result)
+    return fastest
 
 
 def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from sim.config.checked import altered
+from sim.hardware import capabilities
 from sim.hardware import stack as stacks
+from sim.hardware.capabilities import Capabilities
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
@@ -17,7 +19,8 @@ from sim.model.model import Model
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """A job and a machine, `named` like the model; `only` and `without` are values of choices by
-    the names of `sim.analysis.search.choices`, as they are written in a plan."""
+    the names of `sim.analysis.search.choices`, as they are written in a plan. Of other choices the
+    values are tried that the software has (`capabilities`, when it was `released`)."""
 
     model: Model
     topology: Topology
@@ -25,12 +28,18 @@ class Space:
     global_batch: int
     precision: Precision = "bf16"
     named: str = ""
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    released: str = ""
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def gpus(self) -> int:
         return self.topology.gpus
+
+    def lacks(self, choice: str, value: str) -> str:
+        """Why the software has not a value of a choice; empty where it has."""
+        return self.capabilities.lacks(choice, value, self.released)
 
 
 def space(
@@ -45,8 +54,10 @@ def space(
     only: Mapping[str, tuple[str, ...]] | None = None,
     without: Mapping[str, tuple[str, ...]] | None = None,
     price: str | None = None,
+    framework: str | None = None,
 ) -> Space:
-    """The space that names, or what they stand for, make. Raises `InputError`.
+    """The space that names, or what they stand for, make; a `framework` is the stack whose latest
+    release has to know the layouts, if not that of the job. Raises `InputError`.
 
     >>> space("llama2-7b", "dgx-h100-ndr", gpus=16, global_batch=64).topology.nodes
     2
@@ -62,6 +73,7 @@ def space(
     if seq is not None:
         trained = reading.settled(altered(trained, {"seq": seq}, "--seq"), ("seq",))
     software = stacks.load(stack) if isinstance(stack, str) else stack
+    able = software if framework is None else stacks.load(framework)
     return Space(
         model=trained,
         topology=cluster,
@@ -71,4 +83,6 @@ def space(
         named=model if isinstance(model, str) else model.name,
         only=only or {},
         without=without or {},
+        capabilities=capabilities.load(able.framework, where=able.name),
+        released=software.released if framework is None else "",
     )

@@ -1,12 +1,19 @@
 """How the layouts of a search stand so far: what another one must promise to be evaluated."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from operator import itemgetter
+from typing import Any
 
+from sim.analysis.search.simplicity import score
 from sim.parallel.plan import Plan
 from sim.results.result import Result
+
+Score = tuple[int, int]
+
+_ALIKE = 1.11  # layouts of most jobs cannot be told apart below (`sim.uncertainty`, `told_apart`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +34,15 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
-    """The step times of the `best` layouts so far, ascending, and the Pareto front of (time,
-    memory); nobody may take longer than `within` times the best."""
+    """The step times of the `best` layouts so far, ascending, and the Pareto fronts of (time,
+    memory) and of (time, complications, ZeRO stage); nobody may take longer than `within` times the
+    best, and nobody is looked at for being simple who takes more than `_ALIKE` times as long."""
 
     best: int
     within: float
     times: tuple[float, ...] = ()
     front: tuple[tuple[float, float], ...] = ()
+    simple: tuple[tuple[float, Score], ...] = ()
 
     def joined(self, layouts: Iterable[Layout]) -> "Standings":
         """The standings with more layouts.
@@ -41,19 +50,18 @@ class Standings:
         >>> plan = Plan(global_batch=1)
         >>> few = [Layout(plan=plan, uncontended=t, memory=m) for t, m in ((2, 5), (3, 6), (4, 1))]
         >>> Standings(best=2, within=1.5).joined(few)
-        Standings(best=2, within=1.5, times=(2, 3), front=((2, 5), (4, 1)))
+        Standings(best=2, within=1.5, times=(2, 3), front=((2, 5), (4, 1)), simple=((2, (0, 0)),))
         """
+        layouts = list(layouts)
         own = [(layout.uncontended, layout.memory) for layout in layouts]
+        scored = [(layout.uncontended, score(layout.plan)) for layout in layouts]
         times = sorted([*self.times, *(time for time, _ in own)])[: self.best]
-        front: list[tuple[float, float]] = []
-        for time, memory in sorted([*self.front, *own]):
-            if not front or memory < front[-1][1]:
-                front.append((time, memory))
-        return replace(self, times=tuple(times), front=tuple(front))
+        front, simple = _front([*self.front, *own]), _front([*self.simple, *scored])
+        return replace(self, times=tuple(times), front=front, simple=simple)
 
-    def admit(self, bound: float, memory: float) -> bool:
-        """Whether a layout that takes at least so long and so many bytes may be among the best, or
-        on the Pareto front.
+    def admit(self, bound: float, memory: float, scored: Score | None = None) -> bool:
+        """Whether a layout that takes at least so long and so many bytes may be among the best, on
+        the Pareto front, or the simplest of those that are alike.
 
         >>> standings = Standings(best=1, within=3, times=(2.0,), front=((2.0, 5.0), (4.0, 1.0)))
         >>> [standings.admit(*own) for own in ((1.9, 9), (3.0, 4), (3.0, 6), (4.5, 2), (7.0, 0))]
@@ -64,8 +72,21 @@ class Standings:
         last = self.times[self.best - 1] if len(self.times) >= self.best else inf
         if bound > self.within * self.times[0]:
             return False
-        return bound <= last or not self._beaten(bound, memory)
+        if bound <= last or not _beaten(self.front, bound, memory):
+            return True
+        alike = scored is not None and bound <= _ALIKE * self.times[0]
+        return alike and not _beaten(self.simple, bound, scored)
 
-    def _beaten(self, bound: float, memory: float) -> bool:
-        faster = bisect_right(self.front, (bound, inf))
-        return faster > 0 and self.front[faster - 1][1] <= memory
+
+def _front(points: Iterable[tuple[float, Any]]) -> tuple[tuple[float, Any], ...]:
+    """Those points of (time, other) than which none is better in both."""
+    front: list[tuple[float, Any]] = []
+    for time, other in sorted(points):
+        if not front or other < front[-1][1]:
+            front.append((time, other))
+    return tuple(front)
+
+
+def _beaten(front: Sequence[tuple[float, Any]], bound: float, other: Any) -> bool:
+    faster = bisect_right(front, bound, key=itemgetter(0))
+    return faster > 0 and bool(front[faster - 1][1] <= other)

@@ -11,6 +11,7 @@ _FOLDERS = {
     "devices": "topologies/devices",
     "stacks": "topologies/stacks",
     "recipes": "topologies/recipes",
+    "frameworks": "topologies/frameworks",
 }
 
 

@@ -18,7 +18,7 @@ from sim.interface.frameworks.names import NAMES
 @click.argument("topology")
 @click.option("--gpus", type=options.COUNT, help="GPUs of TOPOLOGY in use; all by default.")
 @click.option("--global-batch", type=options.COUNT, required=True, help="Sequences per step.")
-@click.option("--stack", default="megatron-core", show_default=True, help="Software of the job.")
+@click.option("--stack", help="Software of the job; that of --emit, or megatron-core.")
 @click.option("--precision", default="bf16", show_default=True, help="Format of matrix products.")
 @click.option("--seq", type=options.COUNT, help="Tokens per sequence; MODEL's by default.")
 @click.option(
@@ -54,7 +54,7 @@ def plan(
     topology: str,
     gpus: int | None,
     global_batch: int,
-    stack: str,
+    stack: str | None,
     precision: str,
     seq: int | None,
     only: tuple[str, ...],
@@ -72,7 +72,6 @@ def plan(
     dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.
     """
     from sim.analysis.search.plan import plan as planned
-    from sim.analysis.search.search import BEST
     from sim.interface.document.answers import line
 
     outcome = planned(
@@ -89,7 +88,6 @@ def plan(
         jobs=jobs,
         price=price,
         framework=emit or "",
-        best=1 if emit else BEST,
     )
     if emit is None:
         form.show(outcome)

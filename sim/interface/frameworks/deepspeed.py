@@ -67,7 +67,8 @@ _NEAR = "zero_optimization.zero_hpz_partition_size"  # zero/config.py: ranks of 
 
 
 def _write_near(keys: Keys) -> Words:
-    return {_NEAR: (str(keys["plan.dp"]),)} if keys["plan.reshard"] == "near" else {}
+    axes = keys["plan.axes"]
+    return {_NEAR: (str(keys["plan.dp"]),)} if axes.get("dp_hpz", 1) > 1 else {}
 
 
 _CHECKPOINTS = "activation_checkpointing.cpu_checkpointing"  # activation_checkpointing/config.py

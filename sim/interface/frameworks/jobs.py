@@ -194,6 +194,12 @@ def searched(name: str) -> tuple[str, ...]:
     return () if name in ("", "toml") else framework_of(name).search
 
 
+def stack_of(name: str) -> str | None:
+    """The stack by which jobs of a framework are predicted; None of no framework. Raises
+    `InputError`."""
+    return None if name in ("", "toml") else framework_of(name).stack
+
+
 def plan_table(plan: Plan) -> str:
     """The `[plan]` table of a scenario, without what is so anyway.
 

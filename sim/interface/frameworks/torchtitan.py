@@ -209,6 +209,11 @@ _TABLE: tuple[Entry, ...] = (
         _write_recompute,
     ),
     Together(("model.converters",), _precision, _write_precision),
+    Together(
+        (),
+        lambda given: {},
+        lambda keys: {"compile.enable": ("true",), "compile.components": ("model", "loss")},
+    ),
 )
 
 

@@ -1,22 +1,28 @@
 """A search: the best layouts, why the runner-up lost, time against memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sim.analysis.search.answer import SearchResult, slower
-from sim.analysis.search.in_words import CHOICES, choices, plan_text
+from sim.analysis.search.choices.named import choices, not_tried, said
+from sim.analysis.search.in_words import plan_text
+from sim.analysis.search.simplicity import complications, score
 from sim.analysis.search.standings import Layout
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.document.nodes import Document, Sentence, document, section, table
+from sim.parallel.plan import Plan
 from sim.results import likely
 from sim.results.formatting import Cells
-from sim.uncertainty.intervals import told_apart
+from sim.results.result import Result
+from sim.uncertainty.intervals import faster, told_apart
 
-_HEAD = ("rank", *CHOICES, "step", "simulated", "MFU", "memory", "bubble", "$/1e6 tok")
+_USUAL = ("tp", "pp", "dp", "microbatch")  # choices that every row shows
+_FIGURES = ("step", "simulated", "against it", "MFU", "memory", "bubble", "$/1e6 tok", "adds")
+_MOST = 12  # layouts that tell what a search has tried
 
 
 def view(search: SearchResult) -> Document:
-    """The table, the reason, the Pareto front, and how it was found."""
-    rows = [_cells(search, layout, rank) for rank, layout in enumerate(search.best, 1)]
+    """The recommended layout before the fastest, what each adds to it and buys by it, the reason,
+    the Pareto front, and how it was found."""
     front = [
         (human_seconds(layout.step_time), human_bytes(layout.memory), plan_text(layout.plan))
         for layout in search.pareto
@@ -24,54 +30,109 @@ def view(search: SearchResult) -> Document:
     price = search.space.topology.price
     return document(
         "",
-        table(*_without_experts(rows)),
-        section("", Sentence(f"Why the first: {search.why}."), *_sure(search)),
+        table(*_table(search)),
+        section("", *_sure(search), Sentence(f"Why the fastest: {search.why}.")),
+        *(Sentence(_beside(search, own), "warning") for own in search.beside),
         section(
             "Pareto front, time against memory (without contention where not among the best):",
             table(front, ("step", "memory", "layout")),
         ),
+        *(Sentence(words, "aside") for words in _left_out(search)),
         Sentence(_found(search), "aside"),
         Sentence(f"Dollars at {price}.", "aside") if price else None,
         line=_line(search),
     )
 
 
-def _cells(search: SearchResult, layout: Layout, rank: int) -> Cells:
-    dollars, result = search.dollars(layout), layout.result
+def _table(search: SearchResult) -> tuple[list[Cells], Cells]:
+    """The choices in which rows differ from plain data parallelism, and what they take; layouts of
+    which everything is equal are one row, that of the simplest."""
+    first, rows = search.recommended, dict[tuple[float, float], Layout]()
+    for layout in sorted(search.best, key=lambda own: score(own.plan)):
+        rows.setdefault((float(f"{layout.step_time:.9g}"), layout.memory), layout)
+    shown = [first, *(own for own in search.best if own in rows.values() and own != first)]
+    words = [said(search.space, layout.plan) for layout in shown]
+    plain = said(search.space, Plan(global_batch=search.space.global_batch, dp=1))
+    names = [
+        choice.name
+        for choice in choices()
+        if choice.name in _USUAL
+        or any(own.get(choice.name, "") not in ("", _plain(choice.name, plain)) for own in words)
+    ]
+    cells = [
+        (*(own.get(name, "") for name in names), *_figures(search, layout))
+        for own, layout in zip(words, shown, strict=True)
+    ]
+    return cells, (*names, *_FIGURES)
+
+
+def _plain(name: str, plain: Mapping[str, str]) -> str:
+    return {"schedule": "1f1b", "layers": "even", "sequence_parallel": "no"}.get(
+        name, plain.get(name, "")
+    )
+
+
+def _figures(search: SearchResult, layout: Layout) -> Cells:
+    dollars, result, first = search.dollars(layout), layout.result, search.recommended
+    added = [own for own in complications(layout.plan) if own not in complications(first.plan)]
     return (
-        str(rank), *choices(layout.plan),
         human_seconds(result.step_time_expected) if result else "",
-        human_seconds(layout.step_time), f"{search.mfu(layout):.1%}", human_bytes(layout.memory),
+        human_seconds(layout.step_time),
+        "recommended" if layout == first else f"{layout.step_time / first.step_time - 1:+.1%}",
+        f"{search.mfu(layout):.1%}", human_bytes(layout.memory),
         f"{result.bubble_fraction:.1%}" if result else "",
         "" if dollars is None else f"{dollars:.3g}",
+        ", ".join(added),
     )  # fmt: skip
 
 
-def _without_experts(rows: Sequence[Cells]) -> tuple[list[Cells], Cells]:
-    """The table without the sizes of expert parallelism where no layout has any."""
-    place = _HEAD.index("ep")
-    if any(row[place] != "1" for row in rows):
-        return list(rows), _HEAD
-    kept = [(*row[:place], *row[place + 1 :]) for row in (_HEAD, *rows)]
-    return kept[1:], kept[0]
+def _beside(search: SearchResult, quicker: Result) -> str:
+    """A scenario that is faster, and what it has that the recommended layout has not."""
+    own, first = quicker.plan, search.recommended
+    theirs = said(search.space, own) if own else {}
+    ours = said(search.space, first.plan)
+    differs = [f"{key} {word}" for key, word in theirs.items() if ours.get(key) != word]
+    if quicker.inputs.stack != search.space.stack.name:
+        differs.insert(0, f"software {quicker.inputs.stack}")
+    if quicker.inputs.precision != search.space.precision:
+        differs.insert(1, quicker.inputs.precision)
+    gain = 1.0 - quicker.step_time / first.step_time
+    return (
+        f"scenario {quicker.scenario} is {gain:.0%} faster ({human_seconds(quicker.step_time)} "
+        f"simulated): {', '.join(differs)}"
+    )
+
+
+def _left_out(search: SearchResult) -> Iterator[str]:
+    asked, lacking = not_tried(search.space, [own.plan for own in search.layouts[:_MOST]])
+    if lacking:
+        yield f"Left out, which {search.space.capabilities.name} has not: {_choices(lacking)}."
+    if asked:
+        yield f"Not tried unasked (--only): {_choices(asked)}."
+
+
+def _choices(words: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{name}={','.join(own)}" for name, own in words.items())
 
 
 def _sure(search: SearchResult) -> Iterator[Sentence]:
-    """The expected time of the first layout, and the layouts that may be faster."""
-    if not search.results:
+    """The expected time of the recommended layout, and how it stands to faster ones."""
+    first = search.recommended.result
+    if first is None or not search.results:
         return
-    first, *others = search.results
     expected = human_seconds(first.step_time_expected)
     yield Sentence(
-        f"Expected of the first: {expected} {likely.bounds(first)}; {likely.why(first)}."
+        f"Expected of the recommended: {expected} {likely.bounds(first)}; {likely.why(first)}."
     )
-    alike = sum(slower(first, other) < first.interval["level"] for other in others)
-    if alike:
-        which = "2 cannot" if alike == 1 else f"2 to {alike + 1} cannot"
+    fastest, level, apart = search.results[0], first.interval["level"], first.interval["apart"]
+    alike = sum(slower(fastest, other) < level for other in search.results)
+    if alike > 1:
+        chance = faster(fastest.step_time, first.step_time, apart)
+        lead = f"; the fastest is faster than it with {chance:.0%}" * (fastest != first)
         yield Sentence(
-            f"Layout{'s' * (alike > 1)} {which} be told apart from it: by measured layouts of a "
-            f"job the faster of two is sure ({100 * first.interval['level']:.0f} %) where the "
-            f"other takes {told_apart(first.interval['apart']):.1%} longer."
+            f"It is the simplest of {alike} or more that cannot be told apart{lead}: by measured "
+            f"layouts of a job the faster of two is sure ({100 * level:.0f} %) where the other "
+            f"takes {told_apart(apart):.1%} longer."
         )
 
 
@@ -90,7 +151,7 @@ def _found(search: SearchResult) -> str:
 
 def _line(search: SearchResult) -> str:
     """The best layout, its step and its memory."""
-    first = search.best[0]
+    first = search.recommended
     offered = human_bytes(search.space.topology.device.usable_memory)
     expected = first.result.step_time_expected if first.result else first.step_time
     return (

@@ -1,6 +1,6 @@
 """One thing that a plan decides, and the values that a search tries."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 from typing import Any
@@ -17,7 +17,8 @@ YES_OR_NO = ("yes", "no")
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """`possible` are all values that the sizes allow, `usual` tells those worth trying unasked;
-    `take` makes a plan with one of them. Plans to which it does not apply stay as they are.
+    `take` makes a plan with one of them, `read` tells which one a plan has, where neither is its
+    key of that name. Plans to which it does not apply stay as they are.
 
     In an option values are written as numbers, or as one of `words`; where the choice is `open`
     others than these may be asked for."""
@@ -29,6 +30,7 @@ class Choice:
     applies: Callable[[Plan], bool] = lambda plan: True
     usual: Callable[[Space, Plan, Any], bool] = lambda space, plan, value: True
     take: Callable[[Space, Plan, Any], Plan] | None = None
+    read: Callable[[Space, Plan], Any] | None = None
 
     def plans(self, space: Space, plan: Plan) -> Iterator[Plan]:
         """The plan with each of the values to try."""
@@ -40,6 +42,22 @@ class Choice:
                 yield self.take(space, plan, value)
             else:
                 yield replaced(plan, **{self.name: value})
+
+    def said(self, space: Space, plan: Plan) -> str:
+        """The value that a plan has, as it is written in an option; empty where it has none."""
+        value = self.read(space, plan) if self.read else getattr(plan, self.name)
+        return written(value) if value is not None and self.applies(plan) else ""
+
+    def tries(self, space: Space, plans: Sequence[Plan], word: str) -> bool:
+        """Whether a word is tried unasked on some plan, or the choice is not there on any."""
+        there = [plan for plan in plans if self.applies(plan)]
+        values = (
+            (plan, value)
+            for plan in there
+            for value in self.possible(space, plan)
+            if written(value) == word
+        )
+        return not there or any(self.usual(space, plan, value) for plan, value in values)
 
     def check(self, values: Iterable[str], option: str) -> None:
         """Refuse words that no value is written as. Raises `InputError`."""
@@ -54,9 +72,16 @@ class Choice:
 
     def _tried(self, space: Space, plan: Plan) -> Iterator[Any]:
         only, without = space.only.get(self.name), space.without.get(self.name, ())
+        tried = space.capabilities.tried.get(self.name)
         for value in self.possible(space, plan):
-            asked = self.usual(space, plan, value) if only is None else written(value) in only
-            if asked and written(value) not in without:
+            word = written(value)
+            if only is not None:
+                asked = word in only
+            elif tried is not None:
+                asked = word in tried
+            else:
+                asked = self.usual(space, plan, value) and not space.lacks(self.name, word)
+            if asked and word not in without:
                 yield value
 
 

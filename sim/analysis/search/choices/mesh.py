@@ -78,6 +78,7 @@ def _own_axis(name: str) -> Choice:
         possible=lambda space, plan: divisors(_left(space, plan), space.gpus),
         usual=lambda space, plan, size: size == 1,
         take=lambda space, plan, size: replace(plan, axes={**plan.axes, name: size}),
+        read=lambda space, plan: plan.size(name),
     )
 
 
@@ -104,6 +105,7 @@ _OF_A_SEQUENCE = (
 )
 _OF_THE_REST = (
     Choice(name="pp", possible=_stages, take=_with_stages),
+    Choice(name="dp", possible=lambda space, plan: filter(None, [plan.dp])),  # what is left
     Choice(name="ep", possible=_experts, usual=_usual_experts),
     Choice(name="etp", possible=_expert_tensor, usual=lambda space, plan, etp: etp == 1),
 )

@@ -6,13 +6,41 @@ from sim.analysis.search.choices.choice import Choice
 from sim.analysis.search.choices.mesh import sizes
 from sim.analysis.search.choices.passes import PASSES
 from sim.analysis.search.choices.states import STATES
+from sim.analysis.search.space import Space
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.parallel.plan import Plan
 
 
 def choices() -> tuple[Choice, ...]:
     """All choices, in the order in which they are made: each sees those before it."""
     return (*sizes(), *PASSES, *STATES)
+
+
+def said(space: Space, plan: Plan) -> dict[str, str]:
+    """The choices of a layout, by name, as `--only` takes them."""
+    own = {choice.name: choice.said(space, plan) for choice in choices()}
+    return {name: word for name, word in own.items() if word}
+
+
+def not_tried(
+    space: Space, plans: Iterable[Plan]
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The words of each choice that no plan tries unasked though the software has them, and those
+    that it lacks."""
+    asked, lacking, some = dict[str, list[str]](), dict[str, list[str]](), list(plans)
+    for choice in choices():
+        if choice.name in space.only or choice.words is None:
+            continue
+        tried = space.capabilities.tried.get(choice.name)
+        for word in choice.words():
+            if space.lacks(choice.name, word):
+                lacking.setdefault(choice.name, []).append(word)
+            elif word not in tried if tried is not None else not choice.tries(space, some, word):
+                asked.setdefault(choice.name, []).append(word)
+        if choice.open and tried is None:
+            asked.setdefault(choice.name, []).append("modules, such as mlp+layernorm")
+    return asked, lacking
 
 
 def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:

@@ -28,10 +28,11 @@ def _microbatches(space: Space, plan: Plan) -> list[int]:
 
 
 def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
-    """The usual words, and modules that are asked for: --only recompute=none,mlp+layernorm."""
+    """The usual words, and modules that are asked for (--only recompute=none,mlp+layernorm), or
+    which the software takes."""
     modules = space.model.alike
     yield from (mode for mode in MODES if modules or mode != SELECTIVE)
-    for value in space.only.get("recompute", ()):
+    for value in space.only.get("recompute", space.capabilities.tried.get("recompute", ())):
         names = tuple(value.split("+"))
         if value not in MODES:
             rule = space.stack.checkpointing.rule(names)
@@ -123,6 +124,7 @@ PASSES = (
         possible=_contexts,
         applies=lambda plan: plan.cp > 1,
         usual=lambda space, plan, context: context == space.stack.context,
+        read=lambda space, plan: plan.context or space.stack.context,
     ),
     Choice(
         name="sequence_parallel",
@@ -148,8 +150,11 @@ PASSES = (
         words=lambda: (EVEN, BALANCED),
         possible=_splits,
         applies=_pipelined,
-        usual=lambda space, plan, split: split == EVEN or plan.chunks == 1,
+        usual=lambda space, plan, split: (
+            split == EVEN or plan.chunks == 1 or not _even(space, plan.cuts)
+        ),
         take=_with_split,
+        read=lambda space, plan: EVEN if plan.layers is None else BALANCED,
     ),
     Choice(
         name="dispatcher",
@@ -158,6 +163,7 @@ PASSES = (
         applies=lambda plan: plan.ep > 1,
         usual=lambda space, plan, name: name == space.stack.dispatcher,
         take=_with_dispatcher,
+        read=lambda space, plan: plan.dispatcher or space.stack.dispatcher,
     ),
     Choice(
         name="overlap_experts",

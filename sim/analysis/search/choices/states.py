@@ -1,11 +1,13 @@
 """Where states lie and which ranks are neighbours: what layouts of the same passes differ in."""
 
 from collections.abc import Iterator
+from typing import get_args
 
 from sim.analysis.search.choices.choice import YES_OR_NO, Choice
 from sim.analysis.search.choices.mesh import divides
 from sim.analysis.search.space import Space
 from sim.config.checked import replaced
+from sim.model.optimizers import Moments
 from sim.parallel.mesh import axes, dividing
 from sim.parallel.plan import ON_DEVICE, Offload, Plan
 
@@ -73,6 +75,15 @@ STATES = (
         applies=lambda plan: not plan.versions(0),
         usual=lambda space, plan, name: name == "none",
         take=lambda space, plan, name: replaced(plan, offload=OFFLOADS[name]),
+        read=lambda space, plan: next(
+            (name for name, own in OFFLOADS.items() if own == plan.offload), None
+        ),
+    ),
+    Choice(
+        name="moments",
+        words=lambda: get_args(Moments),
+        possible=lambda space, plan: get_args(Moments),
+        usual=lambda space, plan, moments: moments == "fp32",
     ),
     Choice(
         name="dp_replicate",

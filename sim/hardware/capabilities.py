@@ -1,0 +1,54 @@
+"""What can a framework do, and since when?
+
+One description serves every release: a stack names the framework and the month of its release
+(`framework`, `released`). A choice that the description does not have is unknown, and nothing is
+said of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sim.config import catalog
+
+FOLDER = "topologies/frameworks"
+_OTHERS = "more"  # stands for all values that are not listed: sizes above 1, lists of modules
+_MONTH = len("2025-07")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """The content of `topologies/frameworks/NAME.toml`.
+
+    `since` has the values of each choice, as `sim plan --only` takes them, with the month and the
+    release that brought them. A search tries those of `tried` unasked, and no others of that
+    choice.
+    """
+
+    name: str = ""
+    since: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    tried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def lacks(self, choice: str, value: str, released: str = "") -> str:
+        """Why a release (the latest, if none is given) has not a value; empty where it has it, or
+        where this is unknown.
+
+        >>> own = Capabilities(name="X", since={"tp": {"1": "2020-01", "more": "2021-05, 2.0"}})
+        >>> own.lacks("tp", "8", "2020-07")
+        'X has tp = 8 since 2021-05, 2.0'
+        >>> own.lacks("tp", "8"), own.lacks("tp", "1", "2020-07"), own.lacks("pp", "2")
+        ('', '', '')
+        """
+        known = self.since.get(choice)
+        if known is None:
+            return ""
+        since = known.get(value) or known.get(_OTHERS)
+        if since is None:
+            return f"{self.name} has no {choice} = {value}"
+        late = bool(released) and since[:_MONTH] > released
+        return f"{self.name} has {choice} = {value} since {since}" if late else ""
+
+
+def load(name: str, *, where: str) -> Capabilities:
+    """The capabilities of a framework; nothing is known of one without a name. Raises `InputError`
+    for an unknown name."""
+    return catalog.load(FOLDER, name, Capabilities, where=where) if name else Capabilities()
