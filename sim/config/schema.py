@@ -1,18 +1,19 @@
 """Validation: plain data from a file becomes a frozen dataclass, or one precise error.
 
-pydantic validates. This file adds what it lets pass in plain dataclasses and tables whose dataclass
-depends on one of their keys (`Tagged`), and it words the errors.
+The core of pydantic validates values. This file makes tables into dataclasses, also tables whose
+dataclass depends on one of their keys (`Tagged`). It refuses what pydantic lets pass, and words the
+errors.
 """
 
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le, Lt
 
 from sim.config import gate, plugins
 from sim.config.errors import InputError
@@ -78,11 +79,6 @@ class Tagged:
         owners = [name for name, kind in self.choices.items() if key in _keys(kind)]
         other = f" (it belongs to {' and '.join(owners)})" if owners else ""
         return f'unknown key {key!r} for {self.tag} = "{table.get(self.tag, self.default)}"{other}'
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.is_instance_schema(source)  # made before pydantic sees it
 
 
 class Signed:
@@ -152,43 +148,61 @@ def _admitted(value: Any, kind: Any, where: str, *key: str) -> Any:
     `InputError`."""
     if type(value) is kind:
         return value
-    from pydantic import ValidationError
+    from pydantic_core import ValidationError
 
     try:
-        return _adapter(kind).validate_python(value)
+        return _validator(kind).validate_python(value)
     except ValidationError as error:
         raise _first_fault(error, where, *key) from None
 
 
 @cache
-def _adapter(kind: Any) -> Any:
-    from pydantic import TypeAdapter
+def _validator(kind: Any) -> Any:
+    from pydantic_core import SchemaValidator
 
-    return TypeAdapter(_of_instances(kind))
-
-
-def _of_instances(kind: Any) -> Any:
-    """An annotation whose dataclasses are made already."""
-    inner = get_args(kind)
-    if _is_table(kind):
-        return Annotated[kind, _Made()]
-    if get_origin(kind) is Annotated:
-        return kind if _tagged_in(kind) else Annotated[(_of_instances(inner[0]), *inner[1:])]
-    if get_origin(kind) is Literal or not inner:
-        return kind
-    parts = tuple(part if part is Ellipsis else _of_instances(part) for part in inner)
-    if get_origin(kind) in (Union, UnionType):
-        return Union[parts]  # noqa: UP007
-    return get_origin(kind)[parts]
+    return SchemaValidator(_core(kind))
 
 
-class _Made:
-    """Marks a dataclass of which only instances are admitted."""
+def _core(kind: Any) -> dict[str, Any]:
+    """What an annotation says, as pydantic's core has it; dataclasses are made already."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _marked(_core(inner[0]) if _tagged_in(kind) is None else _instance(inner[0]), inner)
+    if origin is Literal:
+        return {"type": "literal", "expected": [*inner]}
+    if origin in (Union, UnionType):
+        choices = [_core(part) for part in inner if part is not type(None)]
+        schema = choices[0] if len(choices) == 1 else {"type": "union", "choices": choices}
+        return {"type": "nullable", "schema": schema} if type(None) in inner else schema
+    if origin is tuple:
+        items = [_core(part) for part in inner if part is not Ellipsis]
+        schema = {"type": "tuple", "items_schema": items}
+        return schema | ({"variadic_item_index": 0} if Ellipsis in inner else {})
+    if origin is list:
+        return {"type": "list", "items_schema": _core(inner[0])}
+    if origin in (dict, Mapping):
+        keys, values = map(_core, inner)
+        return {"type": "dict", "keys_schema": keys, "values_schema": values}
+    if kind is Any:
+        return {"type": "any"}
+    return {"type": kind.__name__} if kind in WORDS else _instance(kind)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
 
-        return core_schema.is_instance_schema(source)
+def _instance(kind: Any) -> dict[str, Any]:
+    return {"type": "is-instance", "cls": kind}
+
+
+def _marked(schema: dict[str, Any], marks: Iterable[Any]) -> dict[str, Any]:
+    """A schema with the bounds of an annotation, or as its unit reads it."""
+    for mark in marks:
+        if isinstance(mark, Unit):
+            return {
+                "type": "function-plain",
+                "function": {"type": "no-info", "function": mark.read},
+            }
+        if isinstance(mark, Ge | Gt | Le | Lt):
+            schema = schema | asdict(mark)
+    return schema
 
 
 def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:

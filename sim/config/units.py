@@ -2,7 +2,7 @@
 
 Files state ``bandwidth = "400 Gb/s"``; once validated, every quantity is a plain float in bytes,
 seconds, FLOP/s or watts. A dataclass field of type `Bytes` or `BytesPerSecond` reads such a text
-when pydantic validates it, and refuses a number without its unit.
+when it is validated, and refuses a number without its unit.
 """
 
 import difflib
@@ -116,7 +116,7 @@ def _wrong_unit(text: str, given: str, accepted: dict[str, float], unit: str) ->
 
 
 class Unit:
-    """Marks a float field that is written with a unit; pydantic calls it when it validates."""
+    """Marks a float field that is written with a unit."""
 
     def __init__(self, symbol: str, *, positive: bool = True) -> None:
         self.symbol, self.positive = symbol, positive
@@ -133,11 +133,6 @@ class Unit:
         if fault := gate.fault_of(read):
             raise ValueError(f"{value!r} {fault}, in SI units; write it like {example!r}")
         return read
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(self.read)
 
 
 class Spoken(Unit):

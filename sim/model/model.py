@@ -107,12 +107,6 @@ class Model(metaclass=Named):
         """The model with other facts. Raises `ValueError` where they contradict."""
         return cast(Self, replace(cast(Any, self), **facts))
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.is_instance_schema(cls)
-
     def check_length(self) -> None:
         """Raise `ValueError` where there are more of them than can be simulated."""
         if self.layers > MOST_LAYERS:
