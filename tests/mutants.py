@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -120,33 +121,45 @@ def within(code: CodeType) -> Iterator[CodeType]:
             yield from within(constant)
 
 
+def plain(code: CodeType) -> list[object]:
+    """The constants of a code object that are no code themselves."""
+    return [constant for constant in code.co_consts if not isinstance(constant, CodeType)]
+
+
 def apply(mutant: Mutant, root: Path) -> bool:
     """Put a mutant into the functions of this process; False where none of them holds it."""
     path = root / mutant.path
     source = path.read_bytes()
     old, new = (compile(s, str(path), "exec") for s in (source, mutant.applied(source)))
-    codes = {
-        (a.co_qualname, a.co_firstlineno): b for a, b in zip(within(old), within(new), strict=True)
-    }
-    inside = False
+    pairs = list(zip(within(old), within(new), strict=True))
+    codes = {(a.co_qualname, a.co_firstlineno): b for a, b in pairs}
     for function in [f for f in gc.get_objects() if isinstance(f, FunctionType)]:
         code = function.__code__
         if code.co_filename == str(path):
-            changed = codes[code.co_qualname, code.co_firstlineno]
-            inside |= changed.co_code != code.co_code or str(changed.co_consts) != str(
-                code.co_consts
-            )
-            function.__code__ = changed
-    return inside
+            function.__code__ = codes[code.co_qualname, code.co_firstlineno]
+    return any(
+        a.co_code != b.co_code or plain(a) != plain(b)
+        for a, b in pairs
+        if a.co_flags & CO_OPTIMIZED  # a function's, not a module's or a class's
+    )
+
+
+@cache
+def words_of(path: Path) -> str:
+    return path.read_text()
 
 
 def distance(item: pytest.Item, mutant: Mutant) -> tuple[int, int]:
-    """How far a test is from a mutant: in a file of its name, in its folder, in the same ring."""
+    """How far a test is from a mutant: in a file that names its module, in its folder, elsewhere
+    in the ring."""
     place, own = item.path.as_posix(), mutant.path
-    named = item.path.stem == f"test_{own.stem}" or place.endswith(own.as_posix())
-    folders = [f"/{part}/" in place for part in own.parts[1:-1]]
-    ring = any(f"tests/{name}" in place for name in (*RING, "reference", "campaign"))
-    return (0 if named else 1, -sum(folders) or 1 - ring)
+    module = ".".join(own.with_suffix("").parts)
+    package, _, name = module.rpartition(".")
+    words = words_of(item.path)
+    named = module in words or f"from {package} import {name}" in words
+    folders = sum(f"/{part}/" in place for part in own.parts[1:-1])
+    ring = any(f"tests/{part}" in place for part in (*RING, "reference"))
+    return (0 if named or place.endswith(own.as_posix()) else 1, -folders or 1 - ring)
 
 
 def forked(run: Callable[[], str], seconds: float) -> str:

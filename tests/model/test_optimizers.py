@@ -62,6 +62,15 @@ def test_a_fused_update_moves_gradient_weight_and_states(name: str, moved: float
     assert of(name).traffic(fused=True) == pytest.approx(moved)
 
 
+@pytest.mark.parametrize(
+    ("name", "kernels"), [("lars", (8, 12, 8, 12, 12)), ("adafactor", (8, 8, 8, 12, 4, 8, 8, 12))]
+)
+def test_an_update_by_single_kernels_moves_what_each_reads_and_writes(
+    name: str, kernels: tuple[int, ...]
+) -> None:
+    assert of(name).traffic(fused=False) == sum(kernels)
+
+
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_fusing_never_moves_more(name: str) -> None:
     own = of(name)

@@ -42,6 +42,17 @@ def test_a_message_is_waited_for_between_stages():
     assert late.starts == (0.0, 1.5)
 
 
+def test_a_stage_runs_as_long_as_its_passes_and_begins_when_its_input_is_there():
+    costs = units(2, 1, limit=9)
+    slow = replace(costs, forward=((2.0,), (3.0,)), inputs=((5.0,), (4.0,)))
+    made = filled(ORDERS, in_loops(2, 1), slow)
+    assert made.starts == (0.0, 2.0)
+    last = [action.kind for action in made.orders[1]]
+    assert made.ends[1] >= 2.0 + sum({"F": 3.0, "I": 4.0, "W": 1.0}[kind] for kind in last)
+    one = filled((order("F0 I0 F1 I1"),), in_loops(1, 1), replace(units(1, 1, 9), inputs=((5.0,),)))
+    assert one.ends == (2 * (1.0 + 5.0 + 1.0),)
+
+
 def test_what_does_not_fit_and_what_waits_in_a_circle_is_refused():
     with pytest.raises(ValueError, match="stage 0 has no room"):
         filled(ORDERS, in_loops(2, 1), units(2, 1, limit=1))

@@ -135,6 +135,7 @@ def test_a_dearer_head_never_gets_more_layers(cheap, more):
         ((30, 4), {"balance": "ends"}, None),
         ((32, 5), {}, '32 layers do not divide by 5 stages; set balance = "cost", or list'),
         ((24, 4, 5), {}, "24 layers do not divide by 4 stages of 5 chunks"),
+        ((25, 4, 2), {}, "25 layers do not divide by 4 stages of 2 chunks"),
         ((24, 4), {"balance": "ends"}, 'do not divide by 4 stages; set balance = "even"'),
         ((24, 4), {"balance": [6, 6, 6]}, "3 counts for 4 stages; write 4 counts"),
         ((24, 4), {"balance": [6, 6, 6, 7]}, "add up to 25 but the model has 24"),

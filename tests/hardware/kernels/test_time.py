@@ -89,8 +89,10 @@ def test_a_later_generation_is_taken_where_the_device_has_it() -> None:
     hopper, ampere = device("h100-80gb-sxm"), device("a100-80gb-sxm")
     assert fused_attention(hopper, ("flash3", "flash2")) is hopper.attention["flash3"]
     assert fused_attention(ampere, ("flash3", "flash2")) is ampere.attention["flash2"]
-    with pytest.raises(InputError, match="runs none of flash3"):
+    with pytest.raises(InputError, match="runs none of flash3; it knows flash1, flash2"):
         fused_attention(ampere, ("flash3",))
+    with pytest.raises(InputError, match="runs none of flash2; it knows none"):
+        fused_attention(replace(ampere, attention={}), ("flash2",))
 
 
 def test_a_precision_that_the_device_lacks_is_refused() -> None:
