@@ -1,4 +1,4 @@
-"""Compression of what is sent: bytes on the wire, time to encode, and the error.
+"""Compression of messages: bytes on the wire, time to encode, and the error.
 
 With error feedback a worker adds to each gradient what compression has left out of earlier ones
 (Seide et al. 2014; Karimireddy et al. 2019), so that nothing is lost for good.
@@ -54,7 +54,7 @@ IN_ROUNDS = ("int8", "fp4", "onebit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """How what is sent is compressed: `[sharing.compression]`, `[plan.activations]`, or
+    """The compression of messages: `[sharing.compression]`, `[plan.activations]`, or
     `[plan.gradients]`.
 
     - `fp16`, `int8` (one scale per message; Dettmers 2015), `fp4` (E3M0, a sign and a power of two,
@@ -81,7 +81,7 @@ class Compression:
 
     @property
     def reducible(self) -> bool:
-        """Whether an all-reduce can add up what is sent."""
+        """Whether an all-reduce can add up compressed messages."""
         return self.kind in REDUCIBLE
 
     @property
@@ -101,7 +101,8 @@ class Compression:
     def sums(
         self, elements: float, width: float, ranks: int, matrices: Iterable[tuple[int, int]]
     ) -> tuple[tuple[SumKind, float], ...]:
-        """The collectives that add up what all ranks send, one after the other, and their bytes.
+        """The collectives that add up the messages of all ranks, one after the other, and their
+        bytes.
 
         >>> Compression(kind="int8").sums(1e6, 4.0, 8, ())
         (('reduce_scatter', 1000004.0), ('all_gather', 1000004.0))

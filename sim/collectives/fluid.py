@@ -20,7 +20,7 @@ class Fluid(ClosedForm):
 
 
 def condense(schedule: CollectiveSchedule) -> Fluid:
-    """Add up what the rounds send.
+    """Add up the bytes of the rounds.
 
     >>> from sim.collectives.algorithms import ring
     >>> condense(ring.all_gather(3)).edges

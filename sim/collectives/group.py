@@ -1,4 +1,4 @@
-"""How the members of a collective are placed, and what an algorithm asks of both levels."""
+"""The placement of a collective's members, and the loads of an algorithm on both levels."""
 
 from dataclasses import dataclass
 

@@ -104,7 +104,7 @@ class CollectiveCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkState:
-    """`share` of what the library reaches through the network."""
+    """The `share` of the library's rate that the network carries."""
 
     share: float = 1.0
 

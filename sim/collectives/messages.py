@@ -21,7 +21,7 @@ class Message:
 
 
 def messages(schedule: CollectiveSchedule, size: float, *, lockstep: bool = True) -> list[Message]:
-    """One message for each round and pair of ranks, with all chunks between them.
+    """A message for each round and pair of ranks, with all chunks between them.
 
     In lockstep a round starts when the round before it is over everywhere, as the closed forms
     assume. Otherwise a message waits only for those that its sender has sent or received so far, so

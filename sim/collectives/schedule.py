@@ -75,7 +75,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveSchedule:
-    """A collective among ranks 0..ranks-1: the sends of a round read what the round before left.
+    """A collective among ranks 0..ranks-1; the sends of a round read the results of the round
+    before.
 
     The buffer of S bytes is cut into `chunks` equal ones; a send moves S / chunks bytes. The S
     bytes are: the buffer that every rank reduces; all that is gathered (scattered), of which rank r
@@ -111,7 +112,7 @@ class ClosedForm:
 def schedule(
     kind: CollectiveKind, ranks: int, chunks: int, rounds: Iterable[Iterable[ChunkSend] | Round]
 ) -> CollectiveSchedule:
-    """Collect the rounds of a generator, leaving out the empty ones."""
+    """Collect the rounds of a generator, without empty rounds."""
     kept = tuple(filter(len, map(Round.of, rounds)))
     return CollectiveSchedule(kind=kind, ranks=ranks, chunks=chunks, rounds=kept)
 

@@ -15,7 +15,7 @@ _FOLDER = "sim.collectives.algorithms"
 
 
 def selectable() -> dict[str, ModuleType]:
-    """The algorithms that state what both levels of a cluster carry, by name."""
+    """The algorithms that state their loads on both levels of a cluster, by name."""
     return {name: module for name, module in modules(_FOLDER).items() if hasattr(module, "steps")}
 
 
@@ -69,7 +69,7 @@ def on_levels(name: str, kind: CollectiveKind, shape: GroupShape) -> tuple[Level
 
 
 def refused(call: CollectiveCall, name: str, why: str) -> InputError:
-    """The error of a call for which its user has named what cannot be."""
+    """The error of a call whose named algorithm is impossible."""
     remedy = f"choose another for {call.kind}, or {AUTO!r}"
     return InputError(_where(name, call.shape), why, remedy)
 

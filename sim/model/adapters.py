@@ -10,14 +10,14 @@ from sim.model.operators import MASK, Items, Operator, tensor_collective
 
 
 def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
-    """The operators with those of the adapters that a run has."""
+    """The operators of a block, with the operators of its adapters."""
     return [
         part for operator in operators for part in (_frozen(operator), *_adapter(operator, run))
     ]
 
 
 def _frozen(operator: Operator) -> Operator:
-    """Nothing is computed, kept or sent for gradients of weights.
+    """An operator with frozen weights: nothing is computed, kept or sent for their gradients.
 
     Backward passes also through the layers below the first adapter (little: a layer at most).
     """
@@ -75,7 +75,7 @@ def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
 
 
 def _dropout(run: Execution, name: str, elements: int) -> tuple[Items, Items, float]:
-    """In front of A and behind its input's gradient, and the bytes of the mask."""
+    """Dropout in front of A and behind the gradient of A's input, with the bytes of its mask."""
     if run.lora is None or not run.lora.dropout:
         return (), (), 0.0
     moved = float(elements * (2 * run.width + MASK))

@@ -67,7 +67,7 @@ def standard_core(run: Execution) -> Operator:
 
 
 def _product(run: Execution, name: str, m: int, n: int, k: int) -> Gemm:
-    """One of the six batched products."""
+    """A batched product of the six of attention."""
     batch = run.microbatch * run.heads
     return Gemm(name=name, m=m, n=n, k=k, batch=batch, precision=run.precision)
 
@@ -186,7 +186,7 @@ def _in_low(run: Execution, core: Operator) -> Operator:
 
 
 def flash_core(run: Execution) -> Operator:
-    """One kernel that keeps no scores, only a log-sum-exp in fp32 per query and head.
+    """A single kernel that keeps no scores, only a log-sum-exp in fp32 for each query and head.
 
     The output is kept once, as the input of the next projection (Dao et al. 2022), unless that
     projection keeps no input or a cast copy. The gradients of Q, K and V are joined for a

@@ -1,4 +1,4 @@
-"""Blocks: what an embedding, a layer or a head does on one rank for one microbatch.
+"""Blocks: the work of an embedding, a layer or a head on one rank for one microbatch.
 
 A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` that offers
 `operators(run)`; recomputation, which is the same for all kinds, is added here.

@@ -168,7 +168,7 @@ def _in_front(model: Transformer, row: Mapping[str, Any]) -> Transformer:
 
 
 def _dropping(model: Transformer, cell: Any) -> Transformer:
-    """The model with experts that drop what exceeds an even load, where the row says so."""
+    """The model whose experts drop tokens beyond an even load, if the row says so."""
     if blank(cell) or (not str(cell).startswith("drop ") and cell != "drop"):
         return model
     return _with_experts(model, capacity=_EVEN)

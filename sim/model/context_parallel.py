@@ -28,7 +28,7 @@ from sim.program.operations import Collective, Kind
 
 
 def forward(run: Execution) -> Items:
-    """The core's kernels with what they wait for and what passes beside them."""
+    """The kernels of the core, with the collectives that they wait for and those beside them."""
     kernels = tuple(_kernels(run, backward=False))
     return (
         *_exchanged(run, "queries, keys and values", _inputs(run)),
@@ -157,7 +157,7 @@ def _sent_width(run: Execution) -> int:
 
 
 def _exchanged(run: Execution, name: str, width: int) -> Items:
-    """An all-to-all of what a rank has of a tensor so wide."""
+    """An all-to-all of a rank's part of a tensor of this width."""
     if run.sharding.ulysses == 1:
         return ()
     size = float(run.rows * width * run.core_width)
@@ -179,7 +179,8 @@ def _with_keys(run: Execution, kernels: tuple[Attention, ...]) -> Items:
 
 
 def _with_keys_back(run: Execution, kernels: tuple[Attention, ...]) -> Items:
-    """In a ring the first kernels have keys and values beside them, the others their gradients."""
+    """The first kernels of a ring have keys and values beside them; the others have gradients of
+    keys and values."""
     if run.sharding.ring == 1:
         return kernels
     gather, scatter = _keys(run, "all_gather"), _keys(run, "reduce_scatter")

@@ -92,7 +92,7 @@ class Convolutional:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A convolution (or, with `size` 1, a linear layer) and what follows it.
+    """A convolution (with `size` 1 a linear layer) and the operators that follow it.
 
     `size` is the side of the image that it writes, `pooled` the side after a pooling behind it (0
     for none), `sums` whether a residual is added.

@@ -31,7 +31,7 @@ def parameters(model: Model) -> int:
 
 @remembered(FOLDER)
 def active_parameters(model: Model) -> int:
-    """Parameters that one token meets: those of the experts that it goes to, and all others.
+    """Parameters that a token meets: those of its experts, and all parameters outside of experts.
 
     >>> from sim.model.reading import load
     >>> f"{active_parameters(load('mixtral-8x7b')) / 1e9:.1f}"

@@ -107,7 +107,7 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One microbatch of a model on one rank: what every operator's sizes are computed from.
+    """A microbatch of a model on one rank: the source of every operator's sizes.
 
     Where a step's first gradients are kept as they come (`Fusion.gradients` "fresh"), `later` is
     the share of micro-steps that find gradients of earlier ones, `bucketed` of those that copy
@@ -162,7 +162,7 @@ class Execution:
 
     @property
     def kept_width(self) -> float:
-        """Bytes of an element of what linear layers keep of their input."""
+        """Bytes of an element of the input that linear layers keep."""
         recipe = self.recipe
         return recipe.element if recipe and recipe.keeps_operand else float(self.width)
 
@@ -273,12 +273,12 @@ class Execution:
 
     @property
     def output_width(self) -> int:
-        """Columns of what attention gives to its output projection."""
+        """Columns of the input of attention's output projection."""
         return self.heads * self.shape.value_head
 
     @property
     def keys(self) -> int:
-        """Tokens that those of one sequence look at."""
+        """Tokens that a token of a sequence may attend to."""
         return self.memory or self.seq
 
     @property

@@ -15,7 +15,7 @@ def operators(run: Execution, name: str = "ffn", *, normed: bool = False) -> tup
 
 
 def widen(run: Execution, name: str, *, normed: bool = False) -> Operator:
-    """hidden -> ffn; with a gated activation twice, for the gate and what it gates."""
+    """hidden -> ffn; a gated activation has a second product for the gate."""
     outputs: tuple[int, ...] = (run.ffn,)
     if run.shape.gated_mlp:
         outputs = (2 * run.ffn,) if run.fusion.packed_projections else (run.ffn, run.ffn)

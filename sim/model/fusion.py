@@ -15,7 +15,7 @@ Gradients = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """The kernels that a software stack fuses, and those that it runs beside others.
+    """The kernels that a software stack fuses, and the kernels that it runs beside others.
 
     Each of the first group is one kernel where true and the framework's own sequence where false:
     `bias_gelu`, `masked_softmax` (scale, mask, softmax), `bias_dropout_add` (bias, dropout and
@@ -115,5 +115,5 @@ class Fusion:
 
     @property
     def adds_in_gemm(self) -> bool:
-        """Whether the weight gradients' products add to what earlier micro-steps left."""
+        """Whether the products of weight gradients add to the sum of earlier micro-steps."""
         return self.gradients.startswith("fused")

@@ -15,7 +15,7 @@ BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1,
 
 
 def weight_width(precision: Precision) -> int:
-    """Bytes of a working weight; products of smaller operands have bf16 ones."""
+    """Bytes of a working weight; products of narrower operands have bf16 weights."""
     return int(max(2, BYTES[precision]))
 
 
@@ -148,7 +148,8 @@ class Attention:
 
     @property
     def full_flops(self) -> float:
-        """As publications count: no halving where a mask is causal, the keys of a window only."""
+        """FLOPs as publications count them: a causal mask halves nothing; of a window, its keys
+        count."""
         return float(self.queries * self.span * self.width)
 
     @property

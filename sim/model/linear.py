@@ -1,4 +1,4 @@
-"""Linear layers on one rank: three products, what casts their operands, what adds them up."""
+"""Linear layers on one rank: three products, casts of their operands, sums of their results."""
 
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,7 @@ from sim.model.operators import Matrix
 
 
 def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
-    """Add a fresh gradient to what earlier micro-steps left: read both, write one.
+    """Add a fresh gradient to the sum of earlier micro-steps: read both, write one.
 
     torch's AccumulateGrad and a buffer of the weights' precision move three times the width; an
     fp32 buffer (Megatron-LM accumulate_allreduce_grads_in_fp32, nanotron) the width and 8 bytes.
@@ -182,7 +182,7 @@ class Linear:
         return cast(self.run, name, elements, copies, amax=amax, parts=parts, low=low)
 
     def cast_input(self, rows: int) -> tuple[Kernel, ...]:
-        """So many rows of x, and W unless it is cast once a step."""
+        """Casts of so many rows of x, and of W unless W is cast once a step."""
         recipe = self.run.recipe
         if recipe is None:
             return ()
@@ -194,7 +194,7 @@ class Linear:
         )
 
     def cast_gradient(self, rows: int) -> tuple[Kernel, ...]:
-        """So many rows of dy, and W for its second use where it did not stay."""
+        """Casts of so many rows of dy, and of W for its second use if its cast was not kept."""
         run, recipe = self.run, self.run.recipe
         if recipe is None:
             return ()

@@ -9,7 +9,7 @@ from sim.model.model import Model, Numerics
 
 
 class Layers(Protocol):
-    """Where the layers of such a model come from."""
+    """The source of a network's layers."""
 
     @property
     def kind(self) -> str:
@@ -115,7 +115,8 @@ def network(source: Layers, name: str) -> Network:
 
 
 def own_layer(model: Model, layer: int | None, kind: str) -> tuple[Any, Any]:
-    """A layer of a network, and what it comes from. Raises `InputError` for a transformer."""
+    """A layer of a network, with the sources of its inputs. Raises `InputError` for a transformer.
+    """
     if not isinstance(model, Network) or layer is None:
         fault = f"layers of kind {kind!r} belong to no transformer"
         raise InputError(f"model {model.name}".rstrip(), fault, f'write a file of kind = "{kind}"')

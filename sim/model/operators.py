@@ -1,4 +1,4 @@
-"""The operators that blocks are made of: one autograd node each, with what it keeps.
+"""The operators of blocks: each is an autograd node with the tensors that it keeps.
 
 Bytes are counted in passes over a tensor: a kernel that reads x and writes y makes two.
 """
@@ -111,12 +111,12 @@ def belonging(module: str, operators: Iterable[Operator]) -> tuple[Operator, ...
 
 
 def scoped(scope: str, operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Operators in a scope of CUDA graphs, but for those that are in one already."""
+    """Operators put into a scope of CUDA graphs, unless they already have a scope."""
     return tuple(replace(each, scope=each.scope or scope) for each in operators)
 
 
 def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
-    """The kernels among items, those beside collectives included."""
+    """The kernels among items, including kernels beside a collective."""
     for item in items:
         if isinstance(item, Overlap):
             yield from item.kernels

@@ -50,7 +50,7 @@ class Optimizer:
     def state_bytes(
         self, parameters: float, matrices: Iterable[Matrix], moments: Moments = "fp32"
     ) -> float:
-        """Bytes of all states of so many parameters, most of them those of matrices.
+        """Bytes of all states of so many parameters, most of them in matrices.
 
         >>> of("adam").state_bytes(100.0, ()), of("adafactor").state_bytes(110.0, [Matrix(10, 10)])
         (800.0, 120.0)

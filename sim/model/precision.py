@@ -1,4 +1,4 @@
-"""Precision recipes: which matrix products run in eight or four bits, and what that takes.
+"""Precision recipes: which matrix products run in eight or four bits, and which casts they need.
 
 A linear layer has three products: y = x W (forward), dx = dy W' (dgrad) and dW = x' dy (wgrad), and
 each of x, W and dy is an operand of two of them. A recipe says how an operand is cast.
@@ -92,7 +92,8 @@ class Recipe:
 
     @property
     def scaled_by_tensor_cores(self) -> bool:
-        """Whether scales are of one byte, which tensor cores apply; CUDA cores apply fp32 ones."""
+        """Whether scales have one byte and tensor cores apply them; CUDA cores apply scales of
+        fp32."""
         return bool(self.block) and self.scale < 4.0
 
     @property

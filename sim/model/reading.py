@@ -51,7 +51,7 @@ def _asked(note: str) -> set[str]:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """The keys of a file of `models/`, or those that the config of a checkpoint stands for."""
+    """The keys of a file of `models/`, or the keys that a checkpoint's config stands for."""
     return catalog.document("models", path, keys_of)
 
 

@@ -1,4 +1,5 @@
-"""Recomputation: which operators of a layer run again before its backward pass, and what is kept.
+"""Recomputation: which operators of a layer run again before its backward pass, and which tensors
+are kept.
 
 An operator reads what one before it made, and keeps that or what it makes itself. Between a maker
 and its readers lies one tensor: it is kept where the backward pass or an operator that runs again
@@ -117,7 +118,7 @@ def _share(operator: Operator, saved: Sequence[Item]) -> float:
 
 
 def _without(items: Items, saved: Sequence[Item]) -> Items:
-    """The items but for those whose results are there."""
+    """The items, except for the operators whose results are already there."""
     left: list[Item] = []
     for item in items:
         if isinstance(item, Overlap):

@@ -43,7 +43,7 @@ def _ordered(operator: Operator, run: Execution) -> Operator:
 
 
 def _with_copies(items: Sequence[Item], run: Execution) -> Items:
-    """Items with a copy in front of what is scattered, and behind what is gathered."""
+    """Items with a copy in front of each scatter and behind each gather."""
     done: list[Item] = []
     for place, item in enumerate(items):
         kind: str = ""

@@ -200,7 +200,7 @@ class Transformer(Model):
         return self.seq * self.hidden * width
 
     def outputs(self, width: float) -> float:
-        """Its logits."""
+        """The number of logits."""
         return (self.predictions or self.seq) * self.vocab * width
 
     def check_context(self, cp: int) -> None:

@@ -101,7 +101,7 @@ def filled(
 
 
 class _Row:
-    """One stage while its order is written."""
+    """A stage while its order is written."""
 
     def __init__(self, stage: int, order: Order, costs: Costs, patience: float) -> None:
         self.stage, self.costs, self.patience = stage, costs, patience

@@ -33,7 +33,7 @@ def summed(
 
 
 def _together(calls: Iterable[Collective]) -> tuple[Collective, ...]:
-    """Equal collectives as one, such as those of weights of two formats."""
+    """Equal collectives merged into one, such as the collectives of weights of two formats."""
     sizes: defaultdict[Collective, float] = defaultdict(float)
     for call in calls:
         sizes[replace(call, bytes=0.0)] += call.bytes
@@ -47,7 +47,7 @@ def encoding(job: Job, blocks: Sequence[Block]) -> Items:
 
 
 def decoded(job: Job, blocks: Sequence[Block], after: After) -> Iterator[Compute]:
-    """Decoding, of one sum or of what every rank has sent."""
+    """Decoding of a single sum, or of the messages of every rank."""
     way, moved = _way(job), 0.0
     for group in _groups(job, blocks):
         ranks = job.plan.degree(gradient_axes(job.plan, group))

@@ -161,7 +161,7 @@ def reduced(
 
 
 def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]]:
-    """The collectives of all groups, those that run at the same time together."""
+    """The collectives of all groups; collectives that run at the same time are together."""
     width = job.stack.reduced_bytes(job.plan.precision)
     trained = {group: count for group, count in parameters.items() if group.trained}
     sizes = _together(trained, lambda group: width)
@@ -172,7 +172,7 @@ def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]
 def _together(
     parameters: Parameters, width: Callable[[ParameterGroup], float]
 ) -> dict[ParameterGroup, float]:
-    """Bytes of groups, those of the same ranks in one call whatever their format."""
+    """Bytes of groups; groups on the same ranks share a call, whatever their format."""
     return added(
         *({replace(group, low=False): count * width(group)} for group, count in parameters.items())
     )
@@ -200,8 +200,8 @@ def _sum(kind: Kind, axes: tuple[str, ...], size: float, name: str) -> Collectiv
 def weights_gathered(
     job: Job, parameters: Parameters, *, near: bool = False
 ) -> tuple[Collective, ...]:
-    """The collectives that bring a rank what others hold or have updated of these parameters;
-    `near` ranks hold all of it among them."""
+    """The collectives that bring a rank the shares that others hold or have updated of these
+    parameters; `near` ranks hold all of them among themselves."""
     return job.known.memo(
         ("gathers", job.key, near, *parameters.items()),
         lambda: tuple(_gathers(job, parameters, near)),

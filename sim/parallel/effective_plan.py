@@ -62,7 +62,7 @@ class EffectivePlan:
 
     @property
     def host_ranks(self) -> int:
-        """Ranks that each leave a share of what a layer keeps on their hosts."""
+        """Ranks that each offload a share of a layer's activations to their hosts."""
         return self.plan.tp if self.stack.checkpointing.on_host else 1
 
     @property
@@ -72,7 +72,7 @@ class EffectivePlan:
 
     @property
     def sequence_axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The axes that divide the sequence: those that share keys, those that exchange heads."""
+        """The axes that divide the sequence: axes that share keys, and axes that exchange heads."""
         heads = {"ulysses", *(("cp",) if self.context == "ulysses" else ())}
         axes = dividing("sequence")
         return tuple(a for a in axes if a not in heads), tuple(a for a in axes if a in heads)
@@ -111,5 +111,5 @@ class EffectivePlan:
 
     @property
     def prefetch(self) -> int:
-        """Units of ZeRO-3 that are gathered ahead of the one that computes."""
+        """Units of ZeRO-3 that are gathered ahead of the unit that computes."""
         return self.stack.prefetch if self.plan.prefetch is None else self.plan.prefetch

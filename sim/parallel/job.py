@@ -119,7 +119,7 @@ class Job(EffectivePlan):
 
     @cached_property
     def execution(self) -> Execution:
-        """One microbatch on one rank."""
+        """A microbatch on one rank."""
         plan = self.plan
         later, bucketed = self._micro_steps
         ring, heads = self.sequence_axes

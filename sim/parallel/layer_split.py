@@ -151,7 +151,7 @@ def short_ends(layers: int, stages: int, chunks: int = 1) -> Split:
 
 
 def fuller_front(layers: int, stages: int, chunks: int = 1) -> Split:
-    """As many layers for every chunk, one more for the first ones where some are left.
+    """As many layers for every chunk; the first chunks take the remainder, one layer each.
 
     Source: NVIDIA NeMo AutoModel, nemo_automodel/components/distributed/pipelining/functional.py,
     generate_hf_model_fqn_per_model_part.

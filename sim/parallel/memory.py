@@ -116,8 +116,8 @@ def resident(job: Job, stage: int) -> Parts:
 
 
 def _error_bytes(job: Job, group: ParameterGroup) -> float:
-    """Bytes a parameter of what compressed messages have left out, as wide as gradients are summed
-    (torch, powerSGD_hook.py, `error_dict`)."""
+    """Bytes a parameter of the errors that compressed messages leave, as wide as gradients are
+    summed (torch, powerSGD_hook.py, `error_dict`)."""
     way = job.plan.gradients
     if way is None or not (way.keeps_error and group.trained and gradient_axes(job.plan, group)):
         return 0.0
@@ -185,7 +185,7 @@ class PassUses:
         return MemoryUse(kept, {**restored, "transient": block.transient + summed})
 
     def _gradients(self, block: Block, *, first: bool) -> dict[str, float]:
-        """Bytes that the gradients of a block add to those of earlier micro-steps."""
+        """Bytes that the gradients of a block add to the gradients of earlier micro-steps."""
         grown = fresh = 0.0
         for group, count in block.parameters.items():
             state = self.states[group]

@@ -107,11 +107,11 @@ class Mesh:
         raise KeyError(axis)
 
     def coordinate(self, rank: int, axis: str) -> int:
-        """Where a rank lies along one axis: (rank // stride) mod size."""
+        """A rank's coordinate along one axis: (rank // stride) mod size."""
         return rank // self.stride(axis) % self.axes[axis]
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Where a rank lies along every axis. Raises `IndexError` for a rank outside."""
+        """A rank's coordinates along every axis. Raises `IndexError` for a rank outside."""
         if not 0 <= rank < self.size:
             raise IndexError(f"rank {rank} of {self.size}")
         coordinates = {}

@@ -1,4 +1,5 @@
-"""Offload: what lies in the memory of the host instead of the device, as copies over its links.
+"""Offload: tensors in the memory of the host instead of the device, as copies over the host's
+links.
 
 Optimizer states (ZeRO-Offload, Ren et al. 2021, section 4): gradients go to the host, its
 processors update, weights come back. Parameters (ZeRO-Infinity, Rajbhandari et al. 2021, section
@@ -89,7 +90,7 @@ def shares_out(job: Job, parameters: Parameters) -> Iterator[Communicate]:
 
 
 def updated_on_host(job: Job, parameters: Parameters) -> float:
-    """Of these parameters those that the host updates for this rank."""
+    """How many of these parameters the host updates for this rank."""
     trained = ((group, count) for group, count in parameters.items() if group.trained)
     held = sum(count / shards(job.plan, group) for group, count in trained)
     return held * job.plan.offload.optimizer
@@ -109,7 +110,7 @@ def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
 def gradients_out(
     job: Job, parameters: Parameters, name: str, after: After, stream: str = TO_HOST
 ) -> Communicate:
-    """The gradients of what the host updates, on their way there."""
+    """The gradients of offloaded parameters, on their way to the host."""
     width = gradient_width(job.kept_precision, job.stack.fusion.gradients)
     size = updated_on_host(job, parameters) * width
     return copied(name, size, _OUT, stream=stream, after=after)

@@ -147,7 +147,7 @@ class Ends(NamedTuple):
 
 
 def ends_of(schedule: Schedule, stage: int) -> tuple[Ends, ...]:
-    """Where the model begins and ends on a stage, by chunk."""
+    """Whether the model begins or ends on a stage, by chunk."""
     last = schedule.cuts - 1
     return tuple(Ends(piece == 0, piece == last) for piece in schedule.pieces[stage])
 

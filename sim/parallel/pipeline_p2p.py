@@ -45,12 +45,12 @@ def _unlike(job: Job) -> Iterator[float]:
 
 
 def unpacked(job: Job) -> Items:
-    """Gathering and decoding what a pass receives."""
+    """Gathering and decoding of a received message."""
     return (*_gather(job), *_coding(job, "decode"))
 
 
 def packed(job: Job) -> Items:
-    """Encoding what a pass sends."""
+    """Encoding of a message before it is sent."""
     return _coding(job, "encode")
 
 

@@ -27,7 +27,7 @@ from sim.program.schedule import Order, Places, Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Shares of what lies in the host's memory instead of the device's.
+    """Shares of tensors that lie in the host's memory instead of the device's.
 
     `optimizer` of its states, which the host's processors update then; `parameters` of the shards
     of ZeRO-3; `activations` of the layers of each chunk, the first ones. With `overlap` copies run
@@ -168,7 +168,7 @@ class Plan(Checked):
         return prod(self.size(axis) for axis in names)
 
     def split(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The axes of the mesh that these consist of, those of one rank left out."""
+        """The axes of the mesh that these axes consist of, without axes of a single rank."""
         known = self.digits
         parts = (part for axis in names for part in known.parts.get(axis, ()))
         return tuple(part for part in parts if known.mesh[part] > 1)
@@ -184,7 +184,7 @@ class Plan(Checked):
 
     @cached_property
     def digits(self) -> Layouts:
-        """The mesh and what of it each axis consists of, one object for plans of equal sizes."""
+        """The mesh, and the digits of each axis; plans of equal sizes share one object."""
         names = self.order.split("-")
         before = ""
         for axis in axes():
@@ -205,7 +205,7 @@ class Plan(Checked):
 
     @cached_property
     def data_parallel(self) -> int:
-        """Ranks that share a batch: those along all axes that divide it."""
+        """Ranks that share a batch: the product of all axes that divide it."""
         return self.degree(dividing("batch"))
 
     @cached_property

@@ -13,7 +13,7 @@ from sim.parallel.plan import Plan
 
 
 def gradient_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """The axes over which the gradients of a group are summed, those of one rank left out.
+    """The axes over which the gradients of a group are summed, without axes of a single rank.
 
     >>> plan = Plan(global_batch=64, tp=2, dp=8, ep=4)
     >>> from sim.model.execution import DENSE, EXPERTS

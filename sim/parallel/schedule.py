@@ -1,4 +1,4 @@
-"""The table of pipeline schedules: what each is called, where it is from, what it needs.
+"""The table of pipeline schedules: their names, sources and requirements.
 
 A schedule is an `Entry` in the `SCHEDULES` of a module of `sim.parallel.schedules`, and nowhere
 else: plans, the search, memory and pictures ask this table and refuse what it does not know. A name
@@ -28,7 +28,7 @@ _FILLED = 12  # microbatches for each stage within which a pipeline has come to 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One schedule of the table.
+    """A schedule of the table.
 
     `order` gives it for (stages, microbatches, chunks); `paper` is its source. `chunks` is how many
     it has on each stage: exactly so many, or any number from 2 on if None. `stages` must divide the

@@ -13,7 +13,8 @@ from sim.parallel.plan import ON_DEVICE, Offload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Bytes a parameter of what outlives a step, before ZeRO (Rajbhandari et al. 2020) divides it.
+    """Bytes a parameter of the state that outlives a step, before ZeRO (Rajbhandari et al. 2020)
+    divides it.
 
     ZeRO-1 divides `master` and `moments` among `shards` ranks, ZeRO-2 also `gradients`, ZeRO-3 also
     `weights`. `fresh` gradients live until the backward pass that makes them has ended; `update`

@@ -1,4 +1,4 @@
-"""One training step as a program: passes, gradients, optimizer."""
+"""A training step as a program: passes, gradients, optimizer."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -46,7 +46,7 @@ def divided(job: Job, blocks: Sequence[Block]) -> dict[ParameterGroup, float]:
 
 
 def trained(job: Job, blocks: Sequence[Block]) -> float:
-    """How many of those have gradients."""
+    """How many of these parameters have gradients."""
     return sum(count for group, count in divided(job, blocks).items() if group.trained)
 
 

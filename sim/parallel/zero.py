@@ -230,7 +230,7 @@ class _Pass:
         return sum(divided(self.job, unit.blocks).values())
 
     def _whole(self, work: Work, items: Parts, calls: tuple[Collective, ...]) -> Work:
-        """A block's work with what is beside it, one object for equal ones."""
+        """A block's work with the collectives beside it; equal blocks share one object."""
         key = id(work), tuple(map(id, items)), calls
         if len(items) == 1 and not calls:
             return work

@@ -20,7 +20,8 @@ from sim.simulate import answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A plan in which one choice is another, what it was, and the step that it makes."""
+    """A plan with a single choice changed: the choice before and after, and the step that the plan
+    makes."""
 
     choice: str
     before: str
@@ -59,7 +60,7 @@ def _space(setup: PlanSetup) -> Space:
 
 
 class _Other(NamedTuple):
-    """Another setup: the choice that it differs in, what that was, and what it is."""
+    """Another setup: the changed choice, its value before, its value now."""
 
     choice: str
     before: str
@@ -74,7 +75,8 @@ def _neighbours(setup: PlanSetup, space: Space) -> Iterator[_Other]:
 
 
 def _others(choice: Choice, space: Space, plan: Plan) -> Iterator[tuple[str, str, Plan]]:
-    """The plan with other values: the next of a size up and down, all of what has no order."""
+    """The plan with other values: the next size up and down; every value of a choice without an
+    order."""
     if not choice.applies(plan):
         return
     named = Plan.__dataclass_fields__

@@ -77,11 +77,11 @@ class Explanation(Answer):
 
     @property
     def timed(self) -> list[dict[str, Any]]:
-        """Lines of a script, those of the longest kernels first."""
+        """Lines of a script, lines with the longest kernels first."""
         return [{"line": line.line, "seconds": line.seconds} for line in self.lines]
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a resource: the step (s) were it twice as fast, and at no cost."""
+        """A row for each resource: the step (s) with the resource twice as fast, and at no cost."""
         import pandas as pd
 
         return pd.DataFrame(self.limited).set_index("resource")

@@ -37,7 +37,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """A step of `step_time` (s): its limits, the worst first, and those that are left once the
+    """A step of `step_time` (s): its limits, the worst first, and the limits that remain once the
     first is twice as fast."""
 
     step_time: float

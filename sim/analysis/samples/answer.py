@@ -98,7 +98,7 @@ class Samples(Answer):
         return {"samples.mean": self.mean, "samples.loss": self.loss, **quantiles}
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a step: its time (s)."""
+        """A row for each step: its time (s)."""
         import pandas as pd
 
         return pd.DataFrame({"step_time": self.step_times}).rename_axis("sample")

@@ -1,4 +1,4 @@
-"""Where the loss of drawn steps comes from, whatever plays them."""
+"""The causes of the loss of drawn steps, whatever plays the steps."""
 
 from collections.abc import Callable
 

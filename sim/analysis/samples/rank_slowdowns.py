@@ -20,7 +20,7 @@ _WHO = 1  # the number of the generator that says who has a trouble at all
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """Where the ranks sit: [replicas, stages, members] rank numbers, and each rank's node."""
+    """The places of ranks: rank numbers [replicas, stages, members], and each rank's node."""
 
     ranks: NDArray[np.intp]
     node: NDArray[np.intp]
@@ -79,7 +79,7 @@ class RankSlowdowns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """The slowdowns of so many steps, drawn block by block: the same ones as often as asked for.
+    """The slowdowns of so many steps, drawn block by block; each iteration yields the same draws.
 
     `slowdown` are ranks that are slow all the time.
     """
@@ -116,7 +116,8 @@ class Draws:
 def _drawn(
     cause: JitterCause, placement: RankPlacement, sizes: Iterable[int], seed: int
 ) -> Iterator[Floats]:
-    """The factors of one cause, block by block; what lasts is one row for every block."""
+    """The factors of one cause, block by block; a lasting cause has a single row for every block.
+    """
     rng, unit = generator(seed, cause.name), placement.unit(cause.each)
     count = int(unit.max()) + 1
     well = generator(seed, cause.name, _WHO).random(count) >= cause.share

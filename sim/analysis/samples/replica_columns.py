@@ -141,7 +141,7 @@ class ClockCheck:
         self._pool.shutdown(cancel_futures=True)
 
     def look(self, groups: Floats) -> None:
-        """The next samples [samples, replicas, stages]: play those that were chosen."""
+        """The next samples [samples, replicas, stages]: play the chosen replicas among them."""
         for own in self._chosen.among(groups):
             self._clocked.append(self._pool.submit(_clocked, own))
 

@@ -1,4 +1,4 @@
-"""`sim.run`: one play of a scenario, or many drawn ones."""
+"""`sim.run`: a single play of a scenario, or many drawn plays."""
 
 import os
 from typing import TYPE_CHECKING, Any, overload

@@ -77,7 +77,7 @@ class Seeds(Answer):
 
     @property
     def drawn(self) -> dict[str, dict[str, Any]]:
-        """Of each name the runs' values, their mean and quantiles."""
+        """The runs' values for each name, with their mean and quantiles."""
         return {name: _distribution(values) for name, values in self.named.items()}
 
     @property
@@ -91,7 +91,7 @@ class Seeds(Answer):
         }
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a run, by its seed; `curves` has what was learnt on the way."""
+        """A row for each run, by its seed; `curves` has the course of learning."""
         import pandas as pd
 
         seeds = pd.RangeIndex(self.seed, self.seed + self.samples, name="seed")
@@ -123,7 +123,7 @@ def _above(values: Sequence[float | None]) -> Floats:
 
 
 def _quantile(values: Floats, share: float) -> float:
-    """Between two values, as numpy has it; infinite where one of them is."""
+    """numpy's quantile, between two values; infinite where one of the two is infinite."""
     method = "linear" if np.isfinite(values).all() else "higher"
     return float(np.quantile(values, share, method=method))  # type: ignore[call-overload]
 

@@ -58,7 +58,7 @@ class Sweep(Answer):
         return table.records(self.frame)
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a point."""
+        """A row for each point."""
         return self.frame
 
 

@@ -1,4 +1,4 @@
-"""Where a sweep keeps its results: a SQLite file.
+"""The store of a sweep's results: a SQLite file.
 
 A row is written as soon as it is known, in a transaction of its own, so that a sweep killed at
 any moment continues where it was. Several sweeps may use one file at once (write-ahead log). With
@@ -139,7 +139,8 @@ class Store:
         return None
 
     def _hold(self, name: str, reads: str) -> bool:
-        """Whether what was read is as it was; looked at once as long as the store is open."""
+        """Whether the inputs behind a row are unchanged; looked at once as long as the store is
+        open."""
         if name not in self._holding:
             self._holding[name] = holds({(look, path): at for look, path, at in json.loads(reads)})
         return self._holding[name]

@@ -172,7 +172,7 @@ def _new_rows(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answ
 
 
 def answer(task: SweepTask) -> Answer:
-    """The key of a task as this process computes it, its row, and what was read to find it."""
+    """The key of a task as this process computes it, its row, and the inputs that were read."""
     with reads.recorded() as seen:
         text = json.dumps(row(task.scenario, task.point, task.samples))
     return fingerprint(task.scenario, task.point, (task.samples,)), text, seen

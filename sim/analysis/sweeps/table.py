@@ -17,7 +17,7 @@ WALL = "wall_seconds"
 
 
 def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
-    """One row a point: what was varied, every input, every metric, validity, wall time."""
+    """A row for each point: the varied keys, every input, every metric, validity, wall time."""
     import pandas as pd
 
     merged = [_cells({**point, **row}) for point, row in rows]

@@ -95,7 +95,7 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """Peers are served `AT_ONCE` at a time, those in the node beside those outside."""
+    """Peers are served `AT_ONCE` at a time; peers in the node are served beside peers outside."""
     turns = 2 if kind == "all_reduce" else 1
     if kind == "point_to_point":
         return LevelSteps(intra=int(shape.nodes == 1), inter=int(shape.nodes > 1))

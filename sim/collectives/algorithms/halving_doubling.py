@@ -101,7 +101,7 @@ def _bruck(ranks: int) -> Iterator[Iterator[ChunkSend]]:
 
 
 def _hop(source: int, distance: int, step: int, ranks: int) -> ChunkSend:
-    """The hop over `step` ranks of what goes from `source` so far; smaller steps come before."""
+    """The hop over `step` ranks of a chunk from `source`; smaller steps come before."""
     here = source + distance % step
     chunk = source * ranks + (source + distance) % ranks
     return ChunkSend(here % ranks, (here + step) % ranks, chunk)
@@ -148,7 +148,7 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 
 def _sent(kind: CollectiveKind, ranks: int) -> Iterator[tuple[int, int, float]]:
-    """Of each round the direction, the distance and the part of the buffer that a rank sends."""
+    """The direction, the distance and the part of the buffer that a rank sends, round by round."""
     ways = {"all_gather": (-1,), "all_reduce": (1, -1)}.get(kind, (1,))
     for step in distances(ranks):
         moved = min(step, ranks - step) / ranks

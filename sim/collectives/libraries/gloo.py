@@ -1,4 +1,4 @@
-"""Gloo: what torch.distributed runs on CPUs, over TCP.
+"""Gloo: the collectives of torch.distributed on CPUs, over TCP.
 
 It knows one algorithm for each call (facebookincubator/gloo, allreduce.cc, allgather.cc,
 broadcast.cc, reduce.cc). Rings pass their chunks on in segments, two of them in flight; a
@@ -38,7 +38,7 @@ class HostRates:
     cache: Bytes
 
     def seconds(self, size: float) -> float:
-        """For a buffer that is sent once.
+        """Seconds of a buffer that is sent once.
 
         >>> HostRates(message=0.0, near=4e9, far=1e9, cache=4e6).seconds(6e6)
         0.003

@@ -18,7 +18,7 @@ PROTOCOLS: tuple[NcclProtocol, ...] = ("ll", "ll128", "simple")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerProtocol:
-    """One number for each protocol, such as the fraction of the bandwidth that it keeps.
+    """A number for each protocol, such as its share of the bandwidth.
 
     LL stores a flag beside every 4 bytes, LL128 one beside 120; Simple synchronises by chunk.
     """
@@ -63,7 +63,8 @@ class AllToAll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstants:
-    """A GPU generation: what its SMs and NVLink make of the line rate of a port.
+    """The constants of a GPU generation: the part of a port's line rate that its SMs and NVLink
+    achieve.
 
     `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
     fractions of the line rate in the Simple protocol (`relay` that of kernels which pass routed

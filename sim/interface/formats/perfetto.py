@@ -52,7 +52,8 @@ def write(timeline: Timeline, path: Path | str, memory: Sequence[MemoryCurve] = 
 
 
 def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
-    """Write one file a role, as profilers write one a rank: what HolisticTraceAnalysis reads.
+    """Write a file for each role, as profilers write a file for each rank; HolisticTraceAnalysis
+    reads them.
 
     A file is named after its lowest rank, `rank-0.json`. Raises `InputError` as `write` does.
     """
@@ -65,7 +66,7 @@ def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
 
 
 def events(timeline: Timeline, roles: Iterable[Role] | None = None) -> Iterator[Event]:
-    """The trace's events, those of one thread in order and none overlapping another."""
+    """The trace's events; events of a thread are in order, and none overlaps another."""
     by_role: list[list[Span]] = [[] for _ in timeline.roles]
     for span in timeline.spans:
         by_role[span.role].append(span)
@@ -157,7 +158,7 @@ class _Process:
             yield self._note(_PASSES, name, first.start, last.end, **args)
 
     def _pass_name(self, span: Span) -> str:
-        """PyTorch's name of a pass; anything else is called what it is."""
+        """PyTorch's name of a pass; anything else keeps its name."""
         kind, microbatch = span.args["phase"], span.args.get("microbatch", -1)
         if kind not in NAMES:
             return span.name
@@ -173,7 +174,7 @@ class _Process:
             yield self._kernel(span.stream, span.name, span.start, span.end, {"cause": span.cause})
 
     def _computed(self, span: Span) -> Iterator[Event]:
-        """The parts of a pass, one after the other; what the host lags behind comes before them."""
+        """The parts of a pass, one after the other, behind the time that the host lags."""
         parts = span.args.get("parts") or ((span.cause, span.duration),)
         keys = ("microbatch", "chunk", "phase")
         args: dict[str, Any] = {key: span.args[key] for key in keys if key in span.args}
@@ -246,7 +247,8 @@ def _compute_name(cause: Cause, phase: str) -> str:
 
 
 def _kernel_name(kinds: tuple[str, ...], args: dict[str, Any]) -> str:
-    """As NCCL names its kernels, `ncclDevKernel_AllReduce_RING_LL128`, and CUDA its copies."""
+    """NCCL's name of a kernel, such as `ncclDevKernel_AllReduce_RING_LL128`, and CUDA's name of a
+    copy."""
     if kinds == ("copy",):
         return "Memcpy"
     names = dict.fromkeys(_COLLECTIVES.get(kind, (kind, ""))[0] for kind in kinds)

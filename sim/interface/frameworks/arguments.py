@@ -16,7 +16,7 @@ Keys = Mapping[str, Any]
 
 
 class Entry(Protocol):
-    """One or a few arguments that say one thing."""
+    """An argument, or a few arguments with a joint meaning."""
 
     @property
     def arguments(self) -> tuple[str, ...]:

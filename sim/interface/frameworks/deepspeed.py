@@ -101,7 +101,7 @@ def _write_offload(keys: Keys) -> Words:
 
 
 def _alone(keys: Keys) -> Words:
-    """Refuse what its JSON does not say: other axes than the data's."""
+    """Refuse axes that DeepSpeed's JSON does not describe: all but data parallelism."""
     for key in ("tp", "pp", "cp", "ep"):
         if keys[f"plan.{key}"] > 1:
             fault = f"{key} = {keys[f'plan.{key}']} is not in DeepSpeed's JSON"

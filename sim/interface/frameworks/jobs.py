@@ -90,7 +90,7 @@ def framework_of(name: str) -> Framework:
 
 
 def _gpus(given: Given) -> int:
-    """As many as torchrun starts; 0 where nothing starts it. Raises `InputError`."""
+    """The number of ranks that torchrun starts; 0 without torchrun. Raises `InputError`."""
     if "nproc-per-node" not in given:
         return 0
     counts = {name: given.get(name, ("1",))[:1] for name in ("nnodes", "nproc-per-node")}
@@ -201,7 +201,7 @@ def stack_of(name: str) -> str | None:
 
 
 def plan_table(plan: Plan) -> str:
-    """The `[plan]` table of a scenario, without what is so anyway.
+    """The `[plan]` table of a scenario, without keys at their defaults.
 
     >>> print(plan_table(Plan(global_batch=64, tp=2)).strip())
     [plan]

@@ -50,7 +50,7 @@ def _shape(given: Given) -> dict[str, Any]:
 
 
 def _write_shape(keys: Keys) -> Words:
-    """Refuse what its Llama is not."""
+    """Refuse models that nanotron's Llama cannot describe."""
     foreign = [key for key, value in _SHAPE.items() if keys[f"model.{key}"] != value]
     foreign = [key for key in foreign if key not in ("family", "attention")]
     kinds = set(keys["model.kinds"]) - {"dense"}
@@ -205,7 +205,7 @@ _TABLE: tuple[Entry, ...] = (
 
 
 def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
-    """Its file says how many GPUs there are."""
+    """The keys with the number of GPUs, which the file states."""
     own = keys["plan.dp"] * keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
     if gpus not in (0, own):
         fault = f"{gpus} GPUs are not the dp x tp x pp x cp = {own} of the file"

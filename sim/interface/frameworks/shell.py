@@ -148,7 +148,7 @@ class _Script:
         return self.value(node, quoted=True).replace(_BREAK, " ")
 
     def forget(self, node: Node) -> None:
-        """Nobody knows what is assigned anywhere below a node."""
+        """Variables that are assigned anywhere below a node become unknown."""
         for child in _nodes(node):
             name = child.child_by_field_name("name")
             if child.type == "variable_assignment" and name is not None:
@@ -394,7 +394,7 @@ class _Script:
         return value if isinstance(value, str) else (value or [""])[0]
 
     def number(self, node: Node) -> int | None:
-        """An arithmetic expression of whole numbers; None for what is none."""
+        """The value of an arithmetic expression of whole numbers; None for any other node."""
         if node.type == "parenthesized_expression":
             return self.number(node.named_children[0])
         if node.type == "binary_expression":

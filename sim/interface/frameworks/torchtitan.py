@@ -58,7 +58,7 @@ def _model(given: Given) -> dict[str, Any]:
 
 
 def _write_model(keys: Keys) -> Words:
-    """Its models have names; nothing says any other."""
+    """The name and flavour of a known model; nothing for other models."""
     like = keys.get("model.like")
     found = next((own for own, name in _MODELS.items() if name == like), None)
     return {"model.name": (found[0],), "model.flavor": (found[1],)} if found else {}
@@ -128,7 +128,7 @@ def _write_chunks(keys: Keys) -> Words:
 
 
 def _tensor(given: Given) -> dict[str, Any]:
-    """Its tensor parallelism always divides the sequence too (parallelize_llama.py)."""
+    """torchtitan's tensor parallelism always divides the sequence, too (parallelize_llama.py)."""
     tp = integer(given, "parallelism.tensor_parallel_degree", 1)
     return {"plan.tp": tp, "plan.sequence_parallel": tp > 1}
 

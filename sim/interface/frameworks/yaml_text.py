@@ -13,7 +13,7 @@ _REMEDY = "correct that line"
 
 
 def parsed(text: str, where: str = "the config") -> Any:
-    """The values of a document, those behind an alias once for each.
+    """The values of a document; values behind an alias count once for each alias.
 
     Raises `InputError` for what is no YAML, has tags of Python objects, says a key twice, or is
     larger or deeper than a config can be.

@@ -1,4 +1,4 @@
-"""Jobs side by side as bars: where the seconds of each go, and what fills its memory."""
+"""Jobs side by side as bars: the seconds of each by cause, and its memory by part."""
 
 from collections.abc import Mapping, Sequence
 

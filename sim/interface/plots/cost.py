@@ -11,7 +11,7 @@ from sim.results.formatting import energy_unit, large, long_unit, money_unit, se
 
 
 def figure(cost: TrainingCost) -> Figure:
-    """A panel each: what is simulated, and what measured runs make of it."""
+    """A panel for simulated steps, and a panel for expected steps."""
     bounds = cost.bounds or {}
     scale, unit = long_unit(cost.seconds)
     shown: list[tuple[str, str, float, float]] = [("days", unit, cost.days, scale / DAY)]

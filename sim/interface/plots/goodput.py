@@ -9,7 +9,7 @@ _ALIKE = 0.02  # intervals that differ by less are drawn as one
 
 
 def figure(goodput: Goodput) -> Figure:
-    """Bars of what is not productive by cause, and the effective share by interval."""
+    """Bars of unproductive time by cause, and the effective share by interval."""
     searched = bool(goodput.tried)
     fig = Figure(figsize=(11.0 if searched else 6.0, 4.0), layout="constrained")
     panels = fig.subplots(1, 2 if searched else 1, squeeze=False)[0]

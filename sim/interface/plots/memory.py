@@ -62,7 +62,7 @@ def figure(result: "Result") -> Figure:
 
 
 def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of: str) -> None:
-    """A band for each part, what stays longest at the bottom."""
+    """A band for each part, the part that stays longest at the bottom."""
     times = np.append(curve.times, result.timeline.end) / scale
     sizes = np.vstack((curve.bytes, curve.bytes[-1:])).T / _GIB
     names, bands = list(curve.parts), list(sizes)

@@ -1,4 +1,4 @@
-"""The inside of a node as a picture: devices, what joins them, and their NICs."""
+"""The inside of a node as a picture: devices, the links between them, and their NICs."""
 
 from collections.abc import Mapping, Sequence
 from math import cos, pi, sin
@@ -73,7 +73,7 @@ def circle(count: int, centre: XY, radius: float) -> list[XY]:
 
 
 def few(count: int, most: int) -> list[int | None]:
-    """The first few of `count` and the last; None stands for those left out.
+    """The first few of `count` numbers and the last; None stands for the numbers left out.
 
     >>> few(3, 4), few(9, 4)
     ([0, 1, 2], [0, 1, 2, None, 8])
@@ -89,7 +89,7 @@ def dots(axes: Axes, place: XY) -> None:
 
 
 def row(axes: Axes, count: int, height: float) -> dict[int, XY]:
-    """Where each of so many is drawn side by side, with dots for those that there is no room for.
+    """The places of so many boxes side by side, with dots for boxes that have no room.
 
     Few enough are all drawn.
     """

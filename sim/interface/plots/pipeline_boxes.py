@@ -24,7 +24,7 @@ _LANE = 0.13  # height of a lane of transfers
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A coloured rectangle and what it says."""
+    """A coloured rectangle and its label."""
 
     left: float
     right: float

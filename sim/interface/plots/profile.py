@@ -1,4 +1,4 @@
-"""A profile as a picture: what was achieved, how well it is predicted, where it errs.
+"""A profile as a picture: achieved rates, how well they are predicted, and where predictions err.
 
 Filled marks were kept out of the fit, hollow marks were fitted.
 """
@@ -85,7 +85,7 @@ def _curves(axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[Clas
 
 
 def _against(axes: Axes, rows: Sequence[KernelPrediction], colours: Any) -> None:
-    """Measured against predicted; exact ones lie on the line."""
+    """Measured against predicted times; exact predictions lie on the line."""
     for group, colour in colours.items():
         shown = _of(rows, group)
         times = [row.measured.seconds for row in shown]

@@ -1,4 +1,4 @@
-"""Steps of traces that were played again: what each rank waits for, as it was and changed."""
+"""Steps of traces that were played again: the waits of each rank, as it was and changed."""
 
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.jobs.traces.account import REASONS

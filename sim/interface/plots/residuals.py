@@ -1,4 +1,4 @@
-"""Errors of one table against what was run: where it is that predictions miss."""
+"""Errors of one table against properties of its runs: where predictions miss."""
 
 from collections.abc import Sequence
 

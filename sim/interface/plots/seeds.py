@@ -1,4 +1,4 @@
-"""Runs of shared updates with other seeds: what they learn on the way, or how their times vary."""
+"""Runs of shared updates with other seeds: the course of learning, or the spread of times."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A sweep as a picture: step time and memory against what was varied."""
+"""A sweep as a picture: step time and memory against the varied keys."""
 
 from typing import TYPE_CHECKING, Any
 

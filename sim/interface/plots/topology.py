@@ -79,7 +79,7 @@ def _panels(topology: Topology, regions: Regions | None) -> list[Callable[[Axes,
 
 
 def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
-    """Cables by how busy they are, and what the colours mean."""
+    """Colour cables by how busy they are, and draw the scale."""
     most = max(busy.values())
     top = next((top for top in _SCALES if most <= top), most)
     scale = Normalize(0.0, top)

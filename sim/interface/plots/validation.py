@@ -42,7 +42,7 @@ def figure(validation: Validation) -> Figure:
 
 
 def _intervals(axes: Axes, runs: Sequence[ValidatedRun], colour: str) -> None:
-    """Where the predictions' intervals reach; fainter where there are many."""
+    """The predictions' intervals; fainter where there are many."""
     bounds = [
         (run.measured, run.low, run.high)
         for run in runs

@@ -1,4 +1,4 @@
-"""The mean of what all workers hold, by collectives: for methods that average synchronously."""
+"""The mean over all workers, by collectives: for methods that average synchronously."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A barrier: rounds that wait for every worker and then act on what all of them brought."""
+"""A barrier: each round waits for the values of all workers and then acts on them."""
 
 from collections.abc import Callable, Iterable
 from math import inf
@@ -25,7 +25,8 @@ Action = Callable[[Any, dict[int, Any]], Process]
 
 
 class Barrier:
-    """Rounds in which every member brings a value; all get what `act(key, values)` returns.
+    """Rounds in which every member brings a value; all members get the result of `act(key,
+    values)`.
 
     Rounds run one after the other, as collectives on one stream do; a host takes `launch` seconds
     to launch each, while those before still run. A member that leaves is no longer waited for.

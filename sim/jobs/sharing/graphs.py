@@ -11,7 +11,7 @@ Neighbours = tuple[tuple[int, ...], ...]
 
 
 def ring(n: int) -> Neighbours:
-    """Each worker with the one before and the one after it.
+    """Each worker with its two neighbours.
 
     >>> ring(4)
     ((1, 3), (0, 2), (1, 3), (0, 2))
@@ -51,7 +51,7 @@ def _rows(n: int) -> int:
 
 
 def exponential(n: int) -> Neighbours:
-    """Everyone with those 1, 2, 4 ... places away, both ways (Assran et al. 2019)."""
+    """Each worker with the workers 1, 2, 4 ... places away, both ways (Assran et al. 2019)."""
     hops = exponential_hops(n)
     return tuple(
         tuple(sorted({(i + sign * hop) % n for hop in hops for sign in (1, -1)} - {i}))

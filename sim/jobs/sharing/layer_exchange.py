@@ -1,4 +1,4 @@
-"""One layer on its way to the servers and back, beside the passes."""
+"""A layer on its way to the servers and back, beside the passes."""
 
 from math import inf
 
@@ -17,7 +17,7 @@ Vector = NDArray[np.float64]
 
 
 class LayerExchange(Exchange):
-    """One layer to the servers, its mean back: beside the passes.
+    """A layer goes to the servers and its mean comes back, beside the passes.
 
     The GPUs of a node each reduce, send and receive a part of it, and gather the others' parts.
     """

@@ -28,7 +28,7 @@ class TaskCost:
     rows: int = 0
 
     def seconds(self, size: int, batch: int, updates: float) -> float:
-        """Of so many updates, and of the losses on the way."""
+        """Seconds of so many updates, and of the losses on the way."""
         samples = updates * batch + min(updates, _POINTS) * self.rows
         return self.weights(size) * (updates * _OF_WEIGHT + samples * self.sample)
 
@@ -53,7 +53,7 @@ COSTS = {
 
 
 def cost_of(learning: Learning | None) -> TaskCost:
-    """Of the task that a table names."""
+    """The cost of the task that a table names."""
     return COSTS[learning.task if learning else "none"]
 
 
@@ -102,7 +102,7 @@ def _size(plan: Sharing) -> int:
 
 
 def _steps(plan: Sharing, step: Workload, where: str) -> float:
-    """Of every worker, as if messages took no time."""
+    """Steps of every worker, as if messages took no time."""
     if plan.until is None:
         return max(plan.steps, getattr(plan, "period", 1))  # of a whole round, where there are any
     if not step.seconds:

@@ -31,7 +31,7 @@ from sim.scenario.setup import assemble
 def from_scenario(
     scenario: SharingScenario, *, task: Task | None = None, keep_spans: int = KEEP_SPANS
 ) -> SharingSetup:
-    """Load what a scenario names and put it on its machine. Raises `InputError`."""
+    """Load the files that a scenario names and put the job on its machine. Raises `InputError`."""
     scenario = replace(scenario, sharing=_laid_out(scenario))
     plan = scenario.sharing
     topology = load_topology(scenario)
@@ -58,7 +58,7 @@ def from_scenario(
 
 
 def _laid_out(scenario: SharingScenario) -> Sharing:
-    """The table of shared updates, with what a `[plan]` says of the workers filled in.
+    """The table of shared updates, with the keys that `[plan]` states for the workers.
 
     Raises `InputError` where both say it.
     """

@@ -15,13 +15,13 @@ Compensation = Callable[[Vector, Vector], Vector]
 
 
 class Rule(Protocol):
-    """A step of the weights with an update: a gradient, or what workers have come down."""
+    """A step of the weights with an update: a gradient, or the change of a worker's weights."""
 
     def step(self, weights: Vector, update: Vector) -> Vector: ...
 
 
 class Steps:
-    """The steps of an optimizer, which remembers what it has to."""
+    """The steps of an optimizer with its state."""
 
     def __init__(self, optimizer: Optimizer, size: int) -> None:
         self.optimizer = optimizer

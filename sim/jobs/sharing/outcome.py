@@ -23,7 +23,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(JobAnswer):
-    """How fast updates were shared, and what the task made of them.
+    """The pace of shared updates, and what the task learnt from them.
 
     `worker` says what a worker is. `time` (s) is the whole run's, `shares` the mean over workers of
     how they spent it (adding up to 1; `idle` is a client that no round has chosen), `workers` one
@@ -126,7 +126,7 @@ class Outcome(JobAnswer):
         return there and there.seconds
 
     def touched(self, loss: float) -> CurvePoint | None:
-        """Where the loss was first that low, if only for a moment."""
+        """When the loss first was that low, if only for a moment."""
         return next((point for point in self.curve if point.loss <= loss), None)
 
     def loss_within(self, *, seconds: float = inf, samples: float = inf) -> float | None:
@@ -144,7 +144,7 @@ class Outcome(JobAnswer):
 
     @property
     def excerpt(self) -> Timeline:
-        """The first steps alone: what a picture has room for."""
+        """The first steps alone: as many as a picture has room for."""
         steps = max((row["steps"] for row in self.workers), default=1)
         return self.first(min(self.time, self.time * _STEPS_SHOWN / max(steps, 1)))
 

@@ -208,7 +208,7 @@ class Sharing(ABC):
         )
 
     def gpus_of_worker(self, gpus_per_node: int) -> int:
-        """GPUs that a worker occupies, with those of its copies."""
+        """GPUs that a worker occupies, including the GPUs of its copies."""
         return self.copies * self.own_gpus(gpus_per_node)
 
     @property
@@ -308,8 +308,8 @@ def check_members(
     nodes: int,
     where: str,
 ) -> None:
-    """Raise `InputError` for a worker or node that is not there or is named twice, and for a
-    failure of what is away."""
+    """Raise `InputError` for a worker or node that does not exist or is named twice, and for a
+    failure of a worker or server that is away."""
     found = [("group", "rank", [rank for group in groups for rank in group.ranks])]
     for cause in stragglers:
         found.append(("straggler", "rank", list(cause.ranks or ())))
@@ -334,7 +334,7 @@ def _check_named(key: str, kind: str, named: Iterable[int], count: int, where: s
 
 
 def _check_absences(faults: Sequence[Fault], where: str) -> None:
-    """Nothing fails while it is away; what has a replica is back as soon as it is missed."""
+    """Nothing fails while it is away; a server with a replica is back as soon as it is missed."""
     moments: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for fault in faults:
         name = f"server {fault.server}" if fault.rank is None else f"rank {fault.rank}"

@@ -19,7 +19,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shards:
-    """Where the weights lie (Li et al. 2014): per host its share of them, adding up to 1.
+    """The shares of the weights on each host (Li et al. 2014), adding up to 1.
 
     `rate` is what a host takes in (bytes of updates a second): memory bandwidth / passes.
     """
@@ -28,7 +28,7 @@ class Shards:
     rate: float
 
     def seconds(self, size: float) -> float:
-        """Until the host with the largest share has worked `size` bytes of update in."""
+        """Seconds until the host with the largest share has merged `size` bytes of update."""
         return max(self.shares.values()) * size / self.rate
 
 

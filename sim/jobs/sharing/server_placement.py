@@ -1,4 +1,4 @@
-"""Where servers are, and each one's share of the weights."""
+"""The placement of servers, and the share of the weights that each holds."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,5 @@
-"""A plan of shared updates put onto a machine: where workers and servers are, what they compute."""
+"""A plan of shared updates put onto a machine: the places of workers and servers, and the workers'
+computations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,7 +58,7 @@ class SharingSetup:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Nothing that the scenario does not say."""
+        """No columns beside those of the scenario."""
         return {}
 
     @property

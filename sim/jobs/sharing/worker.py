@@ -1,4 +1,4 @@
-"""A worker: where it is, what it computes, what it holds, and where its time goes."""
+"""A worker: its place, its computation, its weights, and the account of its time."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -126,7 +126,7 @@ class Worker:
         yield from self.apply(gradient)
 
     def encode(self, vector: Vector, step: int) -> Process:
-        """Compress what is to be sent; returns what its receiver will read."""
+        """Compress a message; returns the values that its receiver will read."""
         yield from self.encode_part(1.0)
         return self.compressed(vector, step)
 
@@ -151,7 +151,7 @@ class Worker:
         return sent
 
     def wait(self, event: Event, cause: Cause = WAITING, name: str = "") -> Process:
-        """Wait for an event; returns what it brings. With a name it is a span."""
+        """Wait for an event; returns its value. With a name it is a span."""
         start = self.cluster.now
         value = yield from self._book(cause, event)
         if name:
@@ -159,7 +159,7 @@ class Worker:
         return value
 
     def exchange(self, exchange: Exchange, name: str = "", cause: Cause = DATA) -> Process:
-        """Wait for the others, and for the bytes; returns what the exchange brings."""
+        """Wait for the other workers, and for the bytes; returns the result of the exchange."""
         start = self.cluster.now
         value = yield from self._book(COMMUNICATION, exchange)
         if name:
@@ -272,7 +272,7 @@ class Worker:
 
 
 def mean(values: dict[int, Vector], weights: dict[int, float] | None = None) -> Vector:
-    """The mean of what ranks hold, added up in rank order, whatever order they came in."""
+    """The mean over ranks, added up in rank order, whatever the order of arrival."""
     total: Any = None
     for rank in sorted(values):
         part = values[rank] if weights is None else weights[rank] * values[rank]

@@ -118,7 +118,8 @@ class WorkerCounts(Answer):
 
     @property
     def sentence(self) -> str:
-        """Where more workers stop helping, and what it costs there and at the end."""
+        """The number beyond which more workers stop helping, with its cost and the cost of the last
+        row."""
         curve, stop, end = self.efficiency, self.stop, self.rows[-1]
         at = f"B_crit = {curve.critical_batch:,.0f} samples"
         if stop is end:
@@ -143,7 +144,7 @@ class WorkerCounts(Answer):
 
     @property
     def points(self) -> list[tuple[int, float, float]]:
-        """Of each row its workers, seconds and cost."""
+        """The workers, seconds and cost of each row."""
         return [
             (row.workers, row.seconds, row.gpu_hours if row.dollars is None else row.dollars)
             for row in self.rows
@@ -249,12 +250,12 @@ def _setup(job: SharingScenario, task: Task | None) -> SharingSetup:
 
 
 def _ratio(before: float, now: float) -> float:
-    """Of times of which both may be without end."""
+    """The ratio of two times, either of which may be infinite."""
     return 1.0 if before == now else before / now
 
 
 def _by_curve(setup: SharingSetup, curve: Efficiency) -> tuple[float, CurvePoint]:
-    """Samples a second, and what a curve says of the batch."""
+    """Samples a second, and the samples that a curve needs at this batch."""
     pace, samples = _pace(run(setup)), curve.samples(setup.batch)
     return pace, CurvePoint(samples / pace, samples, inf, inf)
 

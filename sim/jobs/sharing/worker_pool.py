@@ -1,4 +1,4 @@
-"""Workers that train together: what every method of sharing updates is given.
+"""Workers that train together: the input of every method of sharing updates.
 
 `Clocks` count how far every worker is, for stale synchronous training (Ho et al. 2013).
 """
@@ -65,7 +65,7 @@ TrainingLoop = Callable[[Worker], Process]
 
 @dataclass(slots=True)
 class WorkerPool:
-    """The workers, the cluster they run on, and what they share.
+    """The workers, the cluster they run on, and their shared state.
 
     They train until the `record` has the samples that it asks for, or until the time limit: nobody
     has a share of the work of its own, so nobody is done before the others. `seed` feeds the
@@ -179,7 +179,7 @@ class WorkerPool:
         return self.mailboxes
 
     def choices(self, *key: int) -> np.random.Generator:
-        """A generator for the method's own choices, named by what they are for."""
+        """A generator for the method's own choices, named by their purpose."""
         return np.random.default_rng((self.seed, 7, *key))
 
     @property

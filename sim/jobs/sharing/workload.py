@@ -28,7 +28,7 @@ class TimedLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One step of one worker on an idle device: layers in forward order, then the optimizer.
+    """A step of a worker on an idle device: layers in forward order, then the optimizer.
 
     `width` is bytes of a parameter (and of a gradient) on the wire, `batch` the samples of a step,
     `stored` the parameters on servers where a worker meets only some of them, `inputs` the bytes of
@@ -117,7 +117,7 @@ class Workload:
         )
 
     def most_buckets(self, size: float) -> int:
-        """Of at least so many bytes."""
+        """The most buckets of at least so many bytes."""
         return min(len(self.layers), ceil(self.bytes / size) if size else len(self.layers))
 
     @property

@@ -173,7 +173,7 @@ class Devices:
         return rule, replace(kernel, seconds=kernel.seconds * ratio)
 
     def _named(self, ranks: Sequence[RankTrace]) -> dict[str, float]:
-        """Of each name, how many times as long all kernels of known shapes take on the target."""
+        """For each name, how many times as long all kernels of known shapes take on the target."""
         before: defaultdict[str, float] = defaultdict(float)
         after: defaultdict[str, float] = defaultdict(float)
         for kernel in (kernel for rank in ranks for kernel in rank.kernels):
@@ -214,7 +214,7 @@ def _summed(rule: str, each: Sequence[tuple[float, float]], steps: int) -> Rule:
 
 
 def _class_of(kernel: Kernel) -> str:
-    """The class of a kernel by what it is known to be, else by its name; empty where no name fits.
+    """The class of a kernel by its known work, else by its name; empty where no name fits.
 
     >>> _class_of(Kernel(name="sm90_xmma_gemm_bf16", stream="7", seconds=1.0))
     'products'

@@ -1,4 +1,4 @@
-"""What has an event of a profiler's trace (Trace Event Format, Google, 2016)?"""
+"""The fields of an event of a profiler's trace (Trace Event Format, Google, 2016)."""
 
 from collections.abc import Mapping
 from typing import Any

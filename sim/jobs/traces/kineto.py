@@ -58,7 +58,7 @@ def _kind(name: str) -> str | None:
 
 
 def read(path: Path) -> list[OperationTime]:
-    """One reading for each kernel by name, and for each collective, size and group.
+    """A reading for each kernel by name, and for each collective, size and group.
 
     Raises `InputError` where the file is not a whole trace, naming the line where it ends.
     """
@@ -112,7 +112,7 @@ def _renamed(event: Event) -> Event:
 
 
 def _refuse_other_profilers(trace: Any, path: Path) -> None:
-    """Refuse what rocprof and rocprofv3 write: kernels without operators and launches."""
+    """Refuse traces of rocprof and rocprofv3, which have kernels without operators and launches."""
     events = trace.get("traceEvents") if isinstance(trace, dict) else None
     args = (event.get("args") for event in events or () if isinstance(event, dict))
     timed = any(isinstance(given, dict) and {"BeginNs", "EndNs"} <= given.keys() for given in args)
@@ -345,7 +345,7 @@ def _world(trace: Mapping[str, Any]) -> int:
 
 
 def _dtype(name: Any) -> tuple[str, int]:
-    """Its name here and its bytes; 4 where it is unknown."""
+    """The name here of a dtype, and its bytes; 4 if it is unknown."""
     return DTYPES.get(str(name).lower(), (str(name or ""), 4))
 
 

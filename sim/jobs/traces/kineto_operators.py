@@ -119,7 +119,7 @@ def _launching_on(events: list[Event]) -> list[Launching]:
 
 
 def _operator(around: list[Event]) -> Event | None:
-    """Of the operators around a launch, the operator that a recording would have."""
+    """The operator around a launch that a recording would have."""
     for event in around:
         if has_kernel(_name(event)):
             return event

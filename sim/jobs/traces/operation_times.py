@@ -62,7 +62,7 @@ def of_samples(times: Sequence[float]) -> dict[str, Any]:
 
 
 def merged(times: Iterable[OperationTime]) -> list[OperationTime]:
-    """One time for each operation, in order: the medians over several passes.
+    """A time for each operation, in order: the median over several passes.
 
     >>> twice = [OperationTime(operation="reduce", seconds=t, sigma=0.1) for t in (1.0, 3.0)]
     >>> [(time.seconds, time.samples) for time in merged(twice)]

@@ -1,4 +1,4 @@
-"""A layer of a convolutional network, one convolution with what follows it."""
+"""A layer of a convolutional network: a convolution and the operators that follow it."""
 
 from sim.model import convolution
 from sim.model.execution import Execution

@@ -13,7 +13,7 @@ LAYER = False
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """The operators on one rank, in forward order."""
     decoder = decoded(run)
     positions = embedding.positions(decoder)
     if decoder.shape.positions == "learned":  # the encoder's, too

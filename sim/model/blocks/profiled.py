@@ -11,7 +11,7 @@ from sim.model.operators import Operator
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """The layer as one operator, which keeps what it hands on."""
+    """The layer as a single operator, which keeps its output."""
     layer, profile = own_layer(run.model, run.layer, "profiled")
     share = run.microbatch / profile.batch
     return (

@@ -61,7 +61,7 @@ def _tables_and_bottom(
 
 
 class _Tables:
-    """Sizes of the tables of one rank, and what is done with them."""
+    """The tables of one rank: their sizes and their operators."""
 
     def __init__(self, run: Execution, model: Recommendation) -> None:
         self.run, self.model, self.ranks = run, model, run.sharding.ep
@@ -124,7 +124,7 @@ class _Tables:
 
     @property
     def _named(self) -> float:
-        """Names that a rank works through; with divided columns those of all ranks."""
+        """Row names that a rank works through; with divided columns, the names of all ranks."""
         return self.indices * (self.ranks if self.model.division == "column" else 1)
 
     def _awaited(self, make: Callable[[float], MemoryBound]) -> Items:

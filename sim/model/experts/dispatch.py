@@ -90,7 +90,7 @@ def _routed(layer: Layer) -> Routed:
 
 
 def _move(layer: Layer, name: str) -> Items:
-    """The all-to-all among the ranks of the experts, then those that share each expert."""
+    """The all-to-all among ranks of experts, then the exchange among ranks that share an expert."""
     items: list[Item] = []
     sharding, backward = layer.run.sharding, name in ("combine", "dispatch grad")
     if layer.ep > 1:

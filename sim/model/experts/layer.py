@@ -85,7 +85,7 @@ _TOWARDS = ("permute", "dispatch", "sort", "unpermute grad", "combine grad", "un
 
 
 class Layer:
-    """A layer with experts on one rank: its run, its settings, what reaches it."""
+    """A layer with experts on one rank: its run, its settings, and the tokens that reach it."""
 
     def __init__(self, run: Execution) -> None:
         self.run = run

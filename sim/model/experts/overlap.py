@@ -34,7 +34,7 @@ def beside_tokens(operators: Sequence[Operator], items: Sequence[Items]) -> list
 
 
 def _sending(row: Sequence[Item]) -> int | None:
-    """Where tokens are sent to other ranks."""
+    """The places where tokens are sent to other ranks."""
     sent = (
         place
         for place, item in enumerate(row)

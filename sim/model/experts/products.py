@@ -1,4 +1,4 @@
-"""The experts' own feed-forward blocks: grouped products and what is between them."""
+"""The experts' feed-forward blocks: grouped products and the kernels between them."""
 
 from dataclasses import replace
 
@@ -139,7 +139,7 @@ def activate(layer: Layer) -> Operator:
 
 
 def _fuses(layer: Layer) -> bool:
-    """Whether products run what is between them."""
+    """Whether the products include the kernels between them."""
     run = layer.run
     blocks = run.recipe is not None and run.recipe.scaled_by_tensor_cores
     return run.fusion.epilogues and blocks and run.shape.gated_mlp and layer.etp == 1

@@ -1,4 +1,4 @@
-"""Routing: which share of the tokens each expert gets, and what the fullest expert and rank have.
+"""Routing: each expert's share of the tokens, and the load of the fullest expert and rank.
 
 A router picks `top_k` experts for every token. Where it favours some, the rank that holds them is
 waited for by all others of its group (Lepikhin et al. 2020, section 2.2; Fedus et al. 2021).
@@ -105,7 +105,7 @@ def _load(
     layer: int | None,
     layers: int,
 ) -> Load:
-    """The same by what the file says, wherever it lies and whenever it was written."""
+    """The routing that a file's content gives, whatever its path and date."""
     even = shares(routing, experts, layer, layers, counts) * experts
     if capacity:
         dropped = float(np.maximum(even - capacity, 0.0).mean())

@@ -1,4 +1,4 @@
-"""A config that is read key by key, so that what nobody read can be named."""
+"""A config that is read key by key, so that keys without a reader can be named."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -139,7 +139,7 @@ class Config:
 
 
 def length(config: Config, key: str = "max_position_embeddings") -> int:
-    """Tokens of a sequence: what a config allows for, but no more than is usual."""
+    """Tokens of a sequence: as many as a config allows, but no more than is usual."""
     most = int(config(key))
     if most > _SEQ:
         what = f"{config.place}: sequences may have {most:,} tokens"

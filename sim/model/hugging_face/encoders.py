@@ -6,7 +6,7 @@ from sim.model.hugging_face.gpt import usual, with_biases
 
 
 def bert(config: Config) -> Document:
-    """With a head over all tokens (BertForMaskedLM), or with that of pairs (BertForPreTraining)."""
+    """BERT with a head over all tokens (BertForMaskedLM), or over pairs (BertForPreTraining)."""
     config.refuse_unless("add_cross_attention", False)
     config.refuse_unless("position_embedding_type", "absolute")
     heads = config("architectures", ["BertForMaskedLM"])
@@ -31,7 +31,8 @@ def bert(config: Config) -> Document:
 
 
 def vit(config: Config) -> Document:
-    """With its classifier (ViTForImageClassification): patches for words, classes for logits."""
+    """ViT with its classifier (ViTForImageClassification): patches for words, classes for logits.
+    """
     patch, image = config.positive("patch_size", 16), config("image_size", 224)
     seq = (image // patch) ** 2 + 1
     classes = int(config("num_labels", len(config("id2label", {})) or 2))

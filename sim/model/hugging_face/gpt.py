@@ -29,7 +29,7 @@ def usual(config: Config) -> Document:
 
 
 def _sizes(config: Config) -> Document:
-    """By the names of GPT-2's config, which GPT-J's has too."""
+    """Sizes by the names of GPT-2's config, which GPT-J's config shares."""
     hidden = config("n_embd")
     return with_biases(config, "resid_pdrop", "embd_pdrop", "attn_pdrop") | {
         "layers": config("n_layer"),
@@ -75,7 +75,8 @@ def phi(config: Config) -> Document:
 
 
 def opt(config: Config) -> Document:
-    """Its table of positions has two rows more than it says (OPTLearnedPositionalEmbedding)."""
+    """OPT; its table of positions has two rows more than the config says
+    (OPTLearnedPositionalEmbedding)."""
     config.refuse_unless("do_layer_norm_before", True)
     config.refuse_unless("enable_bias", True)
     config.refuse_unless("word_embed_proj_dim", config("hidden_size"))

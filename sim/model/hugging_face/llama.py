@@ -5,7 +5,7 @@ from sim.model.hugging_face.layers import in_turn, laid_out
 
 
 def llama(config: Config, *, tied: bool = False) -> Document:
-    """Llama, and what its relatives share with it."""
+    """Llama, and the keys that its relatives share with it."""
     biases = ["qkv", "attention output"] if config("attention_bias", False) else []
     biases += ["ffn"] if config("mlp_bias", False) else []
     return {

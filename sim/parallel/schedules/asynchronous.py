@@ -33,7 +33,7 @@ def _stashed(stage: int, stages: int, microbatches: int) -> int:
 
 
 def _synchronised(stage: int, stages: int, microbatches: int) -> int:
-    """All stages use what the first one does."""
+    """All stages use the weights of the first stage."""
     return _stashed(0, stages, microbatches)
 
 

@@ -52,7 +52,7 @@ def _numbered(order: Order, *, far: int) -> Order:
 
 
 class _DualPipeV:
-    """One stage: microbatches of each kind and chunk in turn, weight gradients in a queue."""
+    """A stage: microbatches of each kind and chunk in turn, weight gradients in a queue."""
 
     def __init__(self, stages: int, stage: int, microbatches: int) -> None:
         self.before, self.behind = stage, stages - stage - 1

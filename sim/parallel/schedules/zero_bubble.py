@@ -70,7 +70,7 @@ def zb_v(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
 
 
 class _Zbv:
-    """One stage's order: the microbatches of each kind and chunk are taken in turn."""
+    """The order of a stage: the microbatches of each kind and chunk are taken in turn."""
 
     def __init__(self, stages: int, stage: int, microbatches: int) -> None:
         self.stages, self.stage, self.microbatches = stages, stage, microbatches

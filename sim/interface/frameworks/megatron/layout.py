@@ -1,4 +1,4 @@
-"""How a job is laid out, what it saves, in which precision it runs."""
+"""The layout of a job, its recomputation and its precision."""
 
 from typing import Any
 
@@ -152,7 +152,7 @@ _CONTEXTS = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather"}
 
 
 def _context(given: Given) -> dict[str, Any]:
-    """One way for all layers, or one for each of them."""
+    """The exchange of context parallelism, which must be the same for all layers."""
     if "cp-comm-type" not in given:
         return {}
     if len(ways := set(given["cp-comm-type"])) > 1:

@@ -31,7 +31,8 @@ def _head(given: Given) -> dict[str, Any]:
 
 
 def _write_head(keys: Keys) -> dict[str, tuple[str, ...]]:
-    """Where heads are not what the hidden state divides into; latents have their own."""
+    """Written where heads do not divide the hidden state; heads of latent attention have arguments
+    of their own."""
     width = keys["model.head"]
     if keys.get("model.latent") or width * keys["model.heads"] == keys["model.hidden"]:
         return {}
@@ -108,7 +109,7 @@ def _write_latent(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _write_qk_norm(keys: Keys) -> dict[str, tuple[str, ...]]:
-    """Of each head, as the other norms are."""
+    """The norm of each head, of the same kind as the other norms."""
     kind = keys.get("model.qk_norm", "none")
     if kind not in ("none", "rmsnorm"):
         fault = f"qk_norm = {kind!r} has no argument"
@@ -149,7 +150,7 @@ _NUMERICS = "model.numerics"
 
 
 def _stretched(given: Given) -> dict[str, Any]:
-    """Of Llama 3.1; by 8 unless said (arguments.py, --rope-scaling-factor)."""
+    """Llama 3.1's scaling of positions, by 8 by default (arguments.py, --rope-scaling-factor)."""
     if "use-rope-scaling" not in given:
         return {}
     name = "rope-scaling-factor"

@@ -154,7 +154,7 @@ _NEMO = Sections(
 
 
 def _words(text: str) -> Words:
-    """Of YAML, or of changes on a command line."""
+    """The words of YAML, or of changes on a command line."""
     is_document = re.search(r"^\s*[\w.]+:(\s|$)", text, re.M)
     return flattened(yaml_text.parsed(text)) if is_document else overrides.assigned(text)
 

@@ -1,5 +1,5 @@
-"""All arguments of Megatron-LM that are known; among them, those that change neither the time nor
-the memory of a step, or hold anyway."""
+"""All known arguments of Megatron-LM, and the arguments that change neither the time nor the memory
+of a step, or hold anyway."""
 
 from sim.config.silent import Silent
 from sim.interface.frameworks.command_line import parsed, written

@@ -67,7 +67,7 @@ class Deferred(NDArrayOperatorsMixin):
         return self.size
 
     def become(self, value: Vector) -> None:
-        """It is known now, and so may be what has been recorded of it."""
+        """Set the value, and with it the values recorded from it."""
         found: list[tuple[Deferred, Vector]] = [(self, value)]
         while found:
             one, number = found.pop()
@@ -79,7 +79,7 @@ class Deferred(NDArrayOperatorsMixin):
                     found += reader._evaluated()
 
     def _evaluated(self) -> list[tuple["Deferred", Vector]]:
-        """With its value, where its inputs are all that it takes."""
+        """The vector with its value, if the values of its inputs suffice."""
         return [(self, self._function(*map(_array, self._inputs)))]
 
 
@@ -136,7 +136,7 @@ def applied(function: Callable[..., Vector], *vectors: Vector) -> Vector:
 
 
 def known(vector: Any) -> Any:
-    """The value of what is known by now; anything else as it is."""
+    """The value of a deferred vector whose value is known; anything else unchanged."""
     if isinstance(vector, Deferred) and vector.value is not None:
         return vector.value
     return vector

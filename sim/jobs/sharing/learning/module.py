@@ -60,11 +60,12 @@ class Module:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of every parameter."""
+        """The shape of every parameter."""
         return tuple(self._shapes.values())
 
     def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
-        """It is computed together with all whose weights are known when its value is needed."""
+        """A deferred gradient, computed together with all gradients whose weights are known by
+        then."""
         return cast(Vector, Gradient(self._waiting, weights, rank, step))
 
     def loss(self, weights: Vector) -> float:
@@ -79,7 +80,7 @@ class Module:
         return float((answers.argmax(1) == targets).double().mean())
 
     def _answers(self, weights: Vector) -> Any:
-        """Outputs for what is held out; the last are kept, for loss and accuracy want the same."""
+        """Outputs for held-out data; the last are kept, since loss and accuracy need the same."""
         import torch
 
         if self._answered[0] is not weights:

@@ -27,7 +27,7 @@ class LearningTask(Protocol):
         (`sim.jobs.sharing.learning.deferred`). Nobody changes weights in place."""
 
     def loss(self, weights: Vector) -> float:
-        """The loss on all data, or on those that are held out."""
+        """The loss on all data, or on held-out data."""
 
 
 @runtime_checkable
@@ -40,7 +40,7 @@ class Classifies(Protocol):
 
 @runtime_checkable
 class Layered(Protocol):
-    """A task whose weights are those of several layers."""
+    """A task whose weights consist of several layers."""
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -58,7 +58,7 @@ def accuracy(task: LearningTask, weights: Vector) -> float | None:
 
 
 class NoTask:
-    """No weights at all: what a simulation of times alone computes with."""
+    """No weights at all: the task of a simulation of times alone."""
 
     name = "nothing"
     start: Vector = np.zeros(0)

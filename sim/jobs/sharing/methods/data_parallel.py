@@ -46,7 +46,7 @@ class DataParallel(Sharing):
 
 
 def single_process(pool: WorkerPool) -> TrainingLoop:
-    """One interpreter drives all GPUs of a node (torch/nn/parallel).
+    """A single interpreter drives all GPUs of a node (torch/nn/parallel).
 
     Every step GPU 0 scatters the inputs and broadcasts the weights; one thread a GPU launches
     its kernels, but the interpreter's lock lets one launch at a time; outputs are gathered, the

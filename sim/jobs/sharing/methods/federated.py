@@ -51,7 +51,7 @@ class Federated(ServerBased):
         return max(1.0, self.fraction * workers * (1.0 - self.late))
 
     def update_seconds(self, workers: int, work: Workload) -> float:
-        """Beside a step's, that of looking for clients that are there, once in `period` steps."""
+        """Seconds of a step, and of the search for available clients, once in `period` steps."""
         there = workers * self.online / (self.online + self.offline) if self.online else workers
         looks = workers / min(there, 1.0)
         return ServerBased.update_seconds(self, workers, work) + 2e-6 * looks / self.period

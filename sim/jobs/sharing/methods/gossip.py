@@ -99,11 +99,12 @@ class Gossip(Sharing):
         Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
 
     def neighbours(self, workers: int, where: str = "") -> Neighbours:
-        """Of every worker. Raises `InputError` for a graph that does not connect them."""
+        """The neighbours of every worker. Raises `InputError` for a graph that does not connect
+        them."""
         return graph(self.graph, workers, where=f"{where}.graph")
 
     def update_seconds(self, workers: int, work: Workload) -> float:
-        """Messages to all neighbours share links with those of all of theirs."""
+        """Messages to all neighbours share links with the messages of their neighbours."""
         squares = 1.0
         if self.algorithm == "d_psgd":
             squares = mean_square_degree(self.graph, workers)

@@ -143,7 +143,7 @@ class LocalSGD(Sharing):
 
 
 def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
-    """H local steps, then the mean of what they came to (Stich 2019; McMahan et al. 2017).
+    """H local steps, then the mean of the workers' weights (Stich 2019; McMahan et al. 2017).
 
     The mean of (start - weights) is an outer gradient: with outer SGD of rate 1 this is plain
     averaging, with a momentum SlowMo (Wang et al. 2020), with Nesterov's DiLoCo (Douillard et al.
