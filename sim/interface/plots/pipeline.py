@@ -37,7 +37,8 @@ _WIDTH = 14.0  # inches
 
 
 def figure(timeline: Timeline, *, title: str = "", shown: str = "") -> Figure:
-    """A row a role, as far as there is room; `shown` says what the time is of, a step if not."""
+    """A row for each role, as far as there is room; `shown` names the drawn time, a step by
+    default."""
     fig, axes = _sheet([min(len(timeline.roles), _MOST_ROWS)])
     _legend(fig, _draw(axes[0], timeline, title, shown, timeline.end))
     return fig
@@ -193,7 +194,7 @@ def _write_number(axes: Axes, box: Box, ink: str) -> None:
 
 
 def _legend(fig: Figure, boxes: Sequence[Box]) -> None:
-    """One entry for each meaning that can be seen: chunks of a kind of pass are its shades."""
+    """A patch for each visible colour; kinds of passes below one another, chunk by chunk."""
     widths: dict[str, float] = {}
     for box in boxes:
         widths[box.meaning] = widths.get(box.meaning, 0.0) + _points(fig.axes[0], box)
