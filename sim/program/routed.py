@@ -15,6 +15,9 @@ class Routed:
     With `groups` of targets, first `limit` of the groups are chosen and then targets among these
     (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2, node-limited routing). `in_turn` items take
     the targets behind those of the item before: item t takes t k to t k + k - 1.
+
+    Each copy of an item has `item` bytes; copies are `summed` on their way back. The kernels that
+    pass them on run on `sms` SMs; 0 where these are no limit.
     """
 
     choices: int
@@ -22,6 +25,9 @@ class Routed:
     groups: int = 1
     limit: int = 1
     in_turn: bool = False
+    item: float = 0.0
+    summed: bool = False
+    sms: int = 0
 
     def reached(self, parts: int) -> float:
         """The expected number of `parts` of the targets, of equal size, that an item reaches.

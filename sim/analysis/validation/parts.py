@@ -159,7 +159,7 @@ def _collective_run(on: Machine, reading: OperationTime) -> PartRun:
         remedy = f"nodes of {on.topology.name} hold {most}; choose rows (--only)"
         raise InputError("--on", fault, remedy)
     shape = GroupShape(ranks=reading.ranks, nodes=reading.nodes)
-    call = on.call(reading.operation, reading.bytes, shape)
+    call = on.call(reading.operation, reading.bytes, shape, reading.routed)
     places = f"{reading.ranks} GPUs" + f" of {reading.nodes} nodes" * (reading.nodes > 1)
     size = "above" if reading.bytes >= _SMALL else "below"
     return PartRun(

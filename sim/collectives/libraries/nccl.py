@@ -22,10 +22,12 @@ from sim.collectives.libraries.nccl_constants import (
     NetworkConstants,
     NodeConstants,
     PerProtocol,
+    Relay,
     StepTime,
 )
 from sim.collectives.selection import on_levels, refused
 from sim.config.errors import InputError
+from sim.program.routed import Routed
 from sim.program.selection import AUTO
 
 PER_NIC = 2  # CTAs for each NIC (S. Jeaugey, NVIDIA/nccl issue 689: 2 for a single NIC, 16 for 8)
@@ -37,6 +39,7 @@ MEMORY_PASSES = 3.0
 LL_CHUNK = 512 * 8 * 16 / 2
 LL_OF_PEERS = 2.0**14  # bytes of a message, above which it goes by Simple (NCCL_P2P_LL_THRESHOLD)
 LL_OF_RING, LL_OF_TREE = 1.0 / 2.0, 1.0 / 3.8  # of Simple's bandwidth (src/graph/tuning.cc)
+_JOIN = 4.0  # order of the norm by which SMs and ports join
 MOST_OF_A_CHANNEL = 32 * 2.0**19  # bytes of a message, see `_of_channels`
 
 LOCAL = NetworkConstants(
@@ -245,11 +248,26 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
     if call.routed is not None:
         name, loads = "relayed", relayed.loads(call.routed, call.shape)
         share = node.relay or share
+        relay = node.relays.of(call.routed, call.shape.nodes) if node.relays else None
+        if relay and call.routed.sms:
+            return _relayed(nccl_call, call.routed, loads, relay)
     elif call.kind == "all_to_all" and loads.port and node.all_to_all:
         loads = _with_own_part(nccl_call, loads, node.all_to_all.touch)
         latency += node.all_to_all.fill.seconds(call.size)
         share = node.all_to_all.share
     return nccl_call.cost(name, "simple", loads, min(share, _of_channels(nccl_call)), latency)
+
+
+def _relayed(nccl_call: NcclCall, routed: Routed, loads: LevelLoads, relay: Relay) -> CallCost:
+    """Routed items that the SMs of a node pass on. SMs and ports overlap as products and memory do
+    (the norm of order 4 of `sim.hardware.kernels.gemm`), in bytes at line rate."""
+    call = nccl_call.call
+    line, parts = call.interconnect.port_bandwidth, call.shape.nodes
+    parts = parts if parts > 1 else call.shape.ranks
+    on_sms = relay.seconds(call.size / routed.item, routed, parts) * line
+    on_port = call.size * loads.port / relay.share
+    reached = call.size * loads.port / (on_sms**_JOIN + on_port**_JOIN) ** (1 / _JOIN)
+    return nccl_call.cost("relayed", "simple", loads, reached, relay.launch)
 
 
 def _of_channels(nccl_call: NcclCall) -> float:

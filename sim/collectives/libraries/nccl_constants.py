@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from sim.config.units import Bytes, BytesPerSecond, Seconds
+from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
+from sim.program.routed import Routed
 
 NcclProtocol = Literal["ll", "ll128", "simple"]
 PROTOCOLS: tuple[NcclProtocol, ...] = ("ll", "ll128", "simple")
@@ -62,20 +63,61 @@ class AllToAll:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Relay:
+    """Kernels that pass routed items on: `launch` is a kernel that moves nothing, `item` what an SM
+    spends on each, `sm` the bytes of copies that it moves a second, `share` what all of them reach
+    of a port's line rate at most."""
+
+    launch: Seconds
+    item: Seconds
+    sm: BytesPerSecond
+    share: Share = 1.0
+
+    def seconds(self, items: float, routed: Routed, parts: int) -> float:
+        """What `routed.sms` SMs take for so many items: items / sms x (item + copies / sm), a copy
+        for each of the parts (ranks of a node, or nodes) that an item reaches.
+
+        >>> relay = Relay(launch=30e-6, item=1e-6, sm=25e9, share=0.7)
+        >>> one = Routed(choices=1, among=8, item=25e3, sms=20)
+        >>> round(1e6 * relay.seconds(4000.0, one, parts=8))
+        400
+        """
+        each = self.item + routed.reached(parts) * routed.item / self.sm
+        return items / routed.sms * each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relays:
+    """Those that `dispatch` items, and those that `combine` (sum) what comes back; `far_...` are
+    those of groups on several nodes."""
+
+    dispatch: Relay
+    combine: Relay
+    far_dispatch: Relay | None = None
+    far_combine: Relay | None = None
+
+    def of(self, routed: Routed, nodes: int) -> Relay | None:
+        """The kernels of such items; None where they are not known."""
+        if nodes > 1:
+            return self.far_combine if routed.summed else self.far_dispatch
+        return self.combine if routed.summed else self.dispatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstants:
     """The constants of a GPU generation: the part of a port's line rate that its SMs and NVLink
     achieve.
 
     `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
     fractions of the line rate in the Simple protocol (`relay` that of kernels which pass routed
-    items on, DeepEP's; as `peer` unless given), of which `keeps` (`tree_keeps`) remains in the
-    others; `touch` is what a ring's members read and write of their own part of the buffer in
-    addition to what they send, in bytes sent for each byte of it; `all_to_all` are all-to-alls
-    where they were measured, as good as `peer` otherwise; `channels` how many CTAs a kernel has
-    within a node, each with an SM to itself; `channel` what each of them carries of a message
-    (B/s), where it is known; `ll_most` is the bus bandwidth that LL reaches on one, two and more
-    nodes, where `keeps` of LL is that of small messages; `nvls_fill` is that of S/g in each of the
-    g members of a node, which take turns. The steps were measured between ports
+    items on, as `peer` unless given; `relays` those whose SMs limit them), of which `keeps`
+    (`tree_keeps`) remains in the others; `touch` is what a ring's members read and write of their
+    own part of the buffer in addition to what they send, in bytes sent for each byte of it;
+    `all_to_all` are all-to-alls where they were measured, as good as `peer` otherwise; `channels`
+    how many CTAs a kernel has within a node, each with an SM to itself; `channel` what each of them
+    carries of a message (B/s), where it is known; `ll_most` is the bus bandwidth that LL reaches on
+    one, two and more nodes, where `keeps` of LL is that of small messages; `nvls_fill` is that of
+    S/g in each of the g members of a node, which take turns. The steps were measured between ports
     about `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes
     them longer or shorter.
     """
@@ -89,6 +131,7 @@ class NodeConstants:
     tree: float
     peer: float
     relay: float | None = None
+    relays: Relays | None = None
     touch: float = 0.0
     all_to_all: AllToAll | None = None
     channels: int = 0

@@ -10,6 +10,11 @@ time_us, oop_time_us, ip_time_us, median_ms, time_ms, latency (ms), seconds
                         every filled one is a reading
 busbw_GBs, oop_busbw_GBs, ip_busbw_GBs
                         where no time is stated: bus bandwidth (nccl-tests, PERFORMANCE.md)
+
+DeepEP's own tables have a row for both of its kernels: node_num, hidden_size, num_token, num_topk,
+num_experts, and of dispatch (eight bits and a scale of 4 bytes for each 128) and combine (bf16)
+the seconds `..._transmit_us` and `..._notify_us` on `..._sms` SMs. Nodes have eight GPUs, those of
+Grace's four.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,6 +27,7 @@ from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.tables import Row, number
 from sim.jobs.traces.operation_times import OperationTime
+from sim.program.routed import Routed
 
 _KINDS = {
     "allreduce": "all_reduce",
@@ -44,6 +50,9 @@ _WIDTHS = {"int8": 1, "half": 2, "bfloat16": 2, "float": 4}  # bytes of an eleme
 def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
     """The readings of the `wanted` rows. Raises `InputError`."""
     for row in tables.only(tables.rows(path), wanted):
+        if number(row, ("dispatch_transmit_us",)):
+            yield from _deepep(row, path.name)
+            continue
         named = next(filter(None, map(row.cells.get, _NAMES)), path.stem)
         if named == "kernel":
             continue
@@ -64,6 +73,31 @@ def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
                 operation=kind, ranks=int(ranks), nodes=int(nodes), bytes=size,
                 seconds=seconds, source=path.name,
             )  # fmt: skip
+
+
+def _deepep(row: Row, source: str) -> Iterator[OperationTime]:
+    """Dispatch and combine of a row of DeepEP's."""
+    names = ("node_num", "hidden_size", "num_token", "num_topk", "num_experts")
+    given = [int(number(row, (name,)) or 0) for name in names]
+    nodes, hidden, tokens, choices, experts = given
+    if not all(given):
+        fault = f"has no {names[given.index(0)]}"
+        raise InputError(row.where, fault, "it stands beside dispatch_transmit_us")
+    per_node = 4 if row.cells.get("device", "").startswith("NVIDIA GB") else 8
+    for way, width in (("dispatch", 1.0 + 4 / 128), ("combine", 2.0)):
+        notified = f"{way}_notify_us"
+        waits = row.cells.get(notified, "").strip("0.") != ""  # within a node nothing is notified
+        micro = number(row, (f"{way}_transmit_us",)) or 0.0
+        micro += (number(row, (notified,)) or 0.0) if waits else 0.0
+        sms = int(number(row, (f"{way}_sms",)) or 0)
+        routed = Routed(
+            choices=choices, among=experts, groups=nodes, limit=min(nodes, 4),
+            item=hidden * width, summed=way == "combine", sms=sms,
+        )  # fmt: skip
+        yield OperationTime(
+            operation="all_to_all", ranks=per_node * nodes, nodes=nodes,
+            bytes=tokens * hidden * width, seconds=1e-6 * micro, source=source, routed=routed,
+        )  # fmt: skip
 
 
 def _of_elements(row: Row) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
+from sim.program.routed import Routed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,8 @@ class OperationTime:
     `operation` is "kernel", called `name`, or the kind of a collective among `ranks` on `nodes`.
     `bytes` are counted as by nccl-tests; `groups` such groups ran at the same time. `sigma` is the
     standard deviation of the samples' logarithms (the jitter of a lognormal distribution), NaN
-    where single samples are not known. `source` is the file, or the library, that it comes from.
+    where single samples are not known. `source` is the file, or the library, that it comes from. Of
+    `routed` items `bytes` counts one copy each; files do not keep these.
     """
 
     operation: str
@@ -42,12 +44,16 @@ class OperationTime:
     samples: int = 1
     sigma: float = math.nan
     source: str = ""
+    routed: Routed | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:
             raise ValueError(f"{self.seconds} s is not a valid duration")
         if min(self.ranks, self.nodes, self.groups, self.samples) < 1:
             raise ValueError("ranks, nodes, groups and samples must be at least 1")
+
+
+_COLUMNS = [field.name for field in fields(OperationTime) if field.name != "routed"]
 
 
 def of_samples(times: Sequence[float]) -> dict[str, Any]:
@@ -89,7 +95,7 @@ def _order(time: OperationTime) -> tuple[str, str, int, int, float]:
 
 def heading() -> str:
     """The first line of the file."""
-    return ",".join(field.name for field in fields(OperationTime)) + "\n"
+    return ",".join(_COLUMNS) + "\n"
 
 
 def line(time: OperationTime) -> str:
@@ -99,9 +105,7 @@ def line(time: OperationTime) -> str:
     'broadcast,2e-05,,2,1,1,8,,1,,\\n'
     """
     text = StringIO()
-    csv.writer(text, lineterminator="\n").writerow(
-        _cell(getattr(time, field.name)) for field in fields(OperationTime)
-    )
+    csv.writer(text, lineterminator="\n").writerow(_cell(getattr(time, name)) for name in _COLUMNS)
     return text.getvalue()
 
 
@@ -120,7 +124,7 @@ def write(times: Iterable[OperationTime], path: Path) -> None:
 def read(path: Path) -> list[OperationTime]:
     """All times of a file that `write` wrote. Raises `InputError` naming the line that is wrong."""
     times = []
-    for where, cells in tables.rows(path, headings=[field.name for field in fields(OperationTime)]):
+    for where, cells in tables.rows(path, headings=_COLUMNS):
         try:
             times.append(_time(cells))
         except ValueError as error:

@@ -97,6 +97,9 @@ def _move(layer: Layer, name: str) -> Items:
         whole = layer.size / layer.etp * layer.narrowed(name)
         routed = _routed(layer) if layer.run.dispatcher == "hierarchical" else None
         size = whole / layer.own.top_k if routed else whole
+        if routed:
+            item, sms = size / layer.tokens, layer.run.fusion.reserved_sms
+            routed = replace(routed, item=item, summed=backward, sms=sms)
         items += _cast(layer, name)
         items.append(_call(layer, "all_to_all", sharding.experts, size, name, routed))
         if (late := layer.load.fullest - layer.load.mean) > 0.0:

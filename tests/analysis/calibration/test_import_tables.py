@@ -104,6 +104,20 @@ def test_a_table_of_collectives_is_read_by_its_columns(
     assert reading.seconds == pytest.approx(2e-5)
 
 
+def test_a_row_of_deepep_is_a_dispatch_and_a_combine(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "device,node_num,hidden_size,num_token,num_topk,num_experts,dispatch_sms,"
+        "dispatch_transmit_us,dispatch_notify_us,combine_sms,combine_transmit_us,combine_notify_us\n"
+        "NVIDIA H100 80GB HBM3,2,1024,100,8,256,20,150,50,20,300,0.0\n"
+    )
+    there, back = collective_tables.read(tmp_path / "t.csv", {})
+    assert (there.ranks, there.nodes, there.seconds) == (16, 2, pytest.approx(2e-4))
+    assert (there.bytes, back.bytes, back.seconds) == (105600.0, 204800.0, pytest.approx(3e-4))
+    assert there.routed is not None
+    assert back.routed is not None
+    assert (there.routed.item, there.routed.summed, back.routed.summed) == (1056.0, False, True)
+
+
 def test_a_collective_that_nothing_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("gpus,size_bytes,time_us\n8,4096,20\n")
     result = imported(tmp_path / "t.csv")

@@ -291,6 +291,35 @@ def test_routed_tokens_go_as_fast_as_deepep_s_kernels(
     assert rate == pytest.approx(sum(measured) / 2, rel=error)
 
 
+@pytest.mark.parametrize(
+    ("node", "tokens", "sms", "dispatched", "combined"),
+    [
+        (H100, 8192, 20, 968e-6, 1845e-6),
+        (H100, 1024, 8, 313e-6, 573e-6),
+        (replace(H100, generation="blackwell", port_bandwidth=900e9), 8192, 16, 1187e-6, 1967e-6),
+    ],
+)
+def test_kernels_that_pass_tokens_on_are_as_fast_as_their_sms_and_ports(
+    node: Interconnect, tokens: int, sms: int, dispatched: float, combined: float
+) -> None:
+    """Hidden 7168, 8 of 256 experts on 8 GPUs (aiconfigurator_wideep_deepep_normal: h100_sxm,
+    b200_sxm). More SMs are never slower, and no SMs can pass what the ports do not carry."""
+    for measured, width in ((dispatched, 1.0 + 4 / 128), (combined, 2.0)):
+
+        def seconds(on: int, width: float = width) -> float:
+            item, summed = 7168 * width, width == 2.0
+            routed = Routed(choices=8, among=256, item=item, summed=summed, sms=on)
+            shape = GroupShape.of(8, 8)
+            call = CollectiveCall("all_to_all", tokens * item, shape, node, routed=routed)
+            return call.duration(NCCL.call_cost(call))
+
+        assert seconds(sms) == pytest.approx(measured, rel=0.15)
+        times = [seconds(on) for on in (1, 4, 8, 24, 10**6)]
+        assert times == sorted(times, reverse=True)
+        copies = tokens * 7168 * width * Routed(choices=8, among=256).reached(8) * 7 / 8
+        assert times[-1] > copies / node.port_bandwidth
+
+
 def message(size: float, among: int, interconnect: Interconnect = A100) -> float:
     """Bytes a second of a message in a node, over a communicator of so many ranks."""
     call = CollectiveCall("point_to_point", size, GroupShape.of(2, 8), interconnect, among=among)
