@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
@@ -58,20 +59,33 @@ OF_A_BYTE = 8 * 5e-12
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerDraw:
     """What a board draws while it multiplies: `static` whatever the clock (leakage, memory, links),
-    and `products` on top of that at the full clock."""
+    and `products` on top of that at the full clock. `spread` is the standard deviation of the
+    clocks that boards of one model hold under one limit, as a share of their mean.
+
+    Source of `spread`: products differ by some 8 % from the slowest to the fastest of hundreds of
+    V100s and A100s (Sinha et al. 2022, SC22, Not All GPUs Are Created Equal; from memory), taken
+    as four deviations. Two benches each of A100, H100, H200 and B200 are 3.5, 3.5, 8 and 6 % apart
+    (docs/kernels.md).
+    """
 
     static: Watts
     products: Watts
+    spread: Annotated[float, Ge(0), Lt(0.1)] = 0.02
 
-    def clock(self, limit: float, warmth: float = 1.0) -> float:
-        """The share of the full clock that a limit (W) leaves: the cube root of (limit - static x
-        warmth) / products. Dynamic power grows with the clock and the square of the voltage, and
-        the voltage grows with the clock.
+    def clock(self, limit: float, warmth: float = 1.0, boards: int = 1) -> float:
+        """The share of the full clock that a limit (W) leaves the slowest of so many boards.
 
-        >>> round(PowerDraw(static=100.0, products=800.0).clock(200.0), 9)
-        0.5
+        (1 - spread z) ((limit - static x warmth) / products)^(1/3), at most 1. Dynamic power grows
+        with the clock and the square of the voltage, and the voltage grows with the clock. z is the
+        normal quantile of (n - 3/8) / (n + 1/4), how far the slowest of n is expected below the
+        mean (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
+
+        >>> draw = PowerDraw(static=100.0, products=800.0)
+        >>> [round(draw.clock(200.0, boards=n), 3) for n in (1, 8, 1024)]
+        [0.5, 0.486, 0.468]
         """
-        return min(1.0, math.cbrt((limit - self.static * warmth) / self.products))
+        behind = self.spread * NormalDist().inv_cdf((boards - 0.375) / (boards + 0.25))
+        return min(1.0, (1.0 - behind) * math.cbrt((limit - self.static * warmth) / self.products))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +99,7 @@ class Device(metaclass=Named):
     lanes of an SM. `interference` is the share of their speed that kernels lose while a
     tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth.
     `draw` lowers the clock of products until `power` is met; without it they keep the full clock.
+    `boards` are so many that wait for one another: products run as on the slowest.
     `host` is how many times as long the processor that it is sold with takes for launches, where it
     is sold with one. `profile` names measured times in `topologies/profiles`, which are preferred.
     """
@@ -107,6 +122,7 @@ class Device(metaclass=Named):
     interference: Annotated[float, Ge(0), Lt(1)] = 0.0
     host: float = 1.0
     profile: str = ""
+    boards: Annotated[int, Ge(1)] = 1
 
     def __post_init__(self) -> None:
         for key in ("sms", "lanes"):
@@ -163,7 +179,13 @@ class Device(metaclass=Named):
     def held_clock(self, precision: str) -> float:
         """The share of the full clock that products hold for hours. Those of fp32 hold all of it:
         they run on CUDA cores, which draw less than tensor cores."""
-        return self.draw.clock(self.power, WARM) if self.draw and precision != "fp32" else 1.0
+        if self.draw is None or precision == "fp32":
+            return 1.0
+        return self.draw.clock(self.power, WARM, self.boards)
+
+    def among(self, boards: int) -> "Device":
+        """The slowest of so many such boards, for which the others wait."""
+        return self if boards == self.boards else interned(replace(self, boards=boards))
 
     def product_rate(self, precision: str) -> float:
         """The peak of matrix products (FLOP/s) at the clock that they hold."""

@@ -46,6 +46,19 @@ def test_less_power_is_never_faster_and_too_little_is_refused() -> None:
         replace(h100, power=200.0)
 
 
+def test_more_boards_never_hold_a_higher_clock_and_one_holds_the_mean() -> None:
+    h100 = device.load("h100-80gb-sxm")
+    clocks = [h100.among(boards).held_clock("bf16") for boards in (1, 2, 8, 1024, 10**6)]
+    assert h100.draw is not None
+    assert clocks[0] == h100.held_clock("bf16")
+    assert clocks == sorted(clocks, reverse=True)
+    assert clocks[-1] > 0.9 * clocks[0]
+    assert clocks[2] == pytest.approx(clocks[0] * (1 - 1.42 * h100.draw.spread), rel=1e-3)
+    alike = replace(h100, draw=replace(h100.draw, spread=0.0))
+    assert alike.among(1024).held_clock("bf16") == clocks[0]
+    assert h100.among(1024).held_clock("fp32") == 1.0, "without a limit boards are alike"
+
+
 @pytest.mark.parametrize("name", TPUS)
 def test_a_tpu_is_matrix_units_of_128_by_128_at_its_clock(name: str) -> None:
     d = device.load(name)

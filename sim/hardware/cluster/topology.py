@@ -59,12 +59,14 @@ class Topology(Placement):
 
         Raises `InputError` if the devices do not fill whole nodes or exceed the network.
         """
-        each = each or self.taken(gpus)
+        each, device = each or self.taken(gpus), self.device.among(gpus)
         if each == self.gpus_per_node:
-            return self._changed(gpus=gpus)
+            return self._changed(gpus=gpus, device=device)
         network = self.network and self.network.with_slots(each, self.gpus_per_node)
         whole = self.slots or self.gpus_per_node
-        return self._changed(gpus=gpus, gpus_per_node=each, slots=whole, network=network)
+        return self._changed(
+            gpus=gpus, device=device, gpus_per_node=each, slots=whole, network=network
+        )
 
     def slowed(self, link: str | Link, factor: float) -> "Topology":
         """The same cluster with the capacity of one link divided by `factor`.
