@@ -7,7 +7,7 @@ from sim.model.kernels import Precision
 
 Context = Literal["ring", "gathered-ring", "all-gather", "ulysses"]
 Metric = Literal["cross-entropy", "accuracy", "loss"]
-Norms = Literal["transformer-engine", "cudnn", "apex-fast", "other"]
+Norms = Literal["transformer-engine", "cudnn", "apex-fast", "torch", "other"]
 Gradients = Literal[
     "grad", "fresh", "clipped", "buffer", "fp32-buffer", "fused", "fused-buffer"
 ]  # fmt: skip
@@ -37,7 +37,8 @@ class Fusion:
     automatic mixed precision, whose deny list has Mean and what follows up to the next product:
     core/grappler/optimizers/auto_mixed_precision_lists.h; XLA starts a kernel at each reduction).
     `norms` are whose kernels fused norms are: those named go through what they read once, back and
-    forth, and in front of linear layers may cast what they make.
+    forth, and in front of linear layers may cast what they make; torch's own reach less of the
+    bandwidth than others (`sim.model.kernels.TORCH_NORM`).
     `channels_last` names the precisions in which images are NHWC (`sim.model.convolution_kernels`).
     `serial_gains`: LayerNorm's gains are summed by one CTA for every 32 columns, whose 32 rows of
     threads go through all rows (torch 1.11 to 2.7, aten/src/ATen/native/cuda/layer_norm_kernel.cu,

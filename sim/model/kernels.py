@@ -174,7 +174,8 @@ class MemoryBound:
     for views with gaps and for what is broadcast (ATen, native/cuda/CUDALoops.cuh,
     gpu_kernel_impl_nocast: elementwise_kernel with an offset calculator, nothing vectorised),
     `turns` how often a thread waits for memory, where there are too few threads to hide that,
-    `ctas` on how many SMs it can run at most (0: all).
+    `ctas` on how many SMs it can run at most (0: all). `rate` is the share of the bandwidth of
+    element-wise kernels that it reaches.
     """
 
     family: ClassVar[str] = "stream"
@@ -187,6 +188,14 @@ class MemoryBound:
     strided: float = 0.0
     turns: float = 0.0
     ctas: int = 0
+    rate: float = 1.0
+
+
+# What torch's own LayerNorm and RMSNorm reach of element-wise kernels' bandwidth, forward and back.
+# Forward: 0.65 on A100 (kernels/estimate_train_time, layernorm, fp16), 0.67 on V100, 0.68 to 0.74
+# on A100 in fp32 (neusight_test_ln), 0.5 on H100 with rows of 768 (traces/tracelens, TimeSformer).
+# Back: the same A100, ten bytes an element in 16 bits.
+TORCH_NORM = (0.62, 0.52)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

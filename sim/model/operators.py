@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sim.model.execution import DENSE, Execution, ParameterGroup
-from sim.model.kernels import Item, Kernel, MemoryBound, Overlap
+from sim.model.kernels import TORCH_NORM, Item, Kernel, MemoryBound, Overlap
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective, Kind
 
@@ -171,7 +171,12 @@ def normalise(
     serial = run.fusion.serial_gains and run.shape.normalisation == "layernorm" and hooks > 0
     gains = 2 * width * elements if serial else 0
     moved = float(back * elements - gains)
-    kernels = [MemoryBound(name=f"{name} grad", bytes=moved, launches=more + hooks - serial)]
+    rate, back_rate = TORCH_NORM if fused and run.fusion.norms == "torch" else (1.0, 1.0)
+    kernels = [
+        MemoryBound(
+            name=f"{name} grad", bytes=moved, launches=more + hooks - serial, rate=back_rate
+        )
+    ]
     if serial:
         kernels.append(
             MemoryBound(name=f"{name} gains grad", bytes=float(gains), turns=rows / _SERIAL_ROWS)
@@ -184,7 +189,7 @@ def normalise(
     extra = 0 if fused else elements * (4 + width)
     return Operator(
         name=name,
-        forward=(MemoryBound(name=name, bytes=float(ahead_bytes), launches=launches),),
+        forward=(MemoryBound(name=name, bytes=float(ahead_bytes), launches=launches, rate=rate),),
         input_gradient=tuple(kernels),
         inputs=float(elements * stream),
         saved=float(elements * stream + extra),
@@ -213,7 +218,8 @@ def _norm_traffic(run: Execution, *, fused: bool) -> tuple[tuple[int, int], tupl
         return (width + 4 + 4 + width, 2), (width + 4 + 4 + width + 4 + 4 + width, 4)
     if not fused:
         return (12 * width, 7), (20 * width, 12)
-    return (2 * width, 1), (5 * width, 3) if run.fusion.norms == "other" else (3 * width, 2)
+    several = run.fusion.norms in ("torch", "other")
+    return (2 * width, 1), (5 * width, 3) if several else (3 * width, 2)
 
 
 def dropout_add(run: Execution, name: str, rows: int) -> Operator:

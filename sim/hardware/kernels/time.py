@@ -106,6 +106,7 @@ class KernelTimes:
             return floor + attention_time(
                 kernel, rates, peak=peak, sms=device.sms, bandwidth=bandwidth
             )
+        bandwidth *= kernel.rate
         if kernel.ctas:  # of which each saturates its share of an SM's
             bandwidth *= min(1.0, kernel.ctas / device.sms)
         return memory_bound_time(kernel, device.stream, bandwidth=bandwidth, integers=self.integers)

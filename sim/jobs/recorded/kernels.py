@@ -15,7 +15,7 @@ from sim.model.convolution_kernels import (
     convolutions,
     together,
 )
-from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Precision
+from sim.model.kernels import TORCH_NORM, Attention, Gemm, Kernel, MemoryBound, Precision
 
 K = TypeVar("K", bound=Kernel)
 
@@ -36,6 +36,12 @@ _LAUNCHES = {
     "topk": 2,
     "index_put_": 4,
     "index_put": 4,
+}
+_NORMS = {
+    "native_layer_norm": TORCH_NORM[0],
+    "native_layer_norm_backward": TORCH_NORM[1],
+    "_fused_rms_norm": TORCH_NORM[0],
+    "_fused_rms_norm_backward": TORCH_NORM[1],
 }
 _WRITES_ONLY = ("fill_", "zero_", "zeros_like", "ones_like", "new_zeros", "zeros", "ones", "full")
 # aten/src/ATen/native/cuda/Loss.cu: one element a row, found by its label.
@@ -105,7 +111,8 @@ def kernel_of(operator: Operator) -> Kernel:
         image = operator.inputs[0]
         backward = name.endswith("_backward")
         return batch_norm(name, image.bytes, image.shape[1], _layout(operator, image), backward)
-    return MemoryBound(name=name, bytes=_moved(operator, name), launches=launches(operator))
+    moved, rate = _moved(operator, name), _NORMS.get(name, 1.0)
+    return MemoryBound(name=name, bytes=moved, launches=launches(operator), rate=rate)
 
 
 def run_on(kernel: K, device: Device) -> K:

@@ -12,7 +12,8 @@ from sim.hardware import device as devices
 from sim.hardware.device import Device
 from sim.hardware.kernels.attention import AttentionRates, attention_time
 from sim.hardware.kernels.time import fused_attention, kernel_time
-from sim.model.kernels import Attention, Gemm, MemoryBound
+from sim.model.casts import CASTING
+from sim.model.kernels import TORCH_NORM, Attention, Gemm, MemoryBound
 
 # Best achieved dense rate (TFLOP/s): stas00/ml-engineering, MAMF tables (gpu_peaks.csv).
 BEST = {
@@ -196,3 +197,24 @@ def test_elements_whose_places_are_computed_take_longer_than_their_bytes() -> No
     copy = MemoryBound(name="copy", bytes=4 * 65536 * 512, strided=65536 * 512)
     assert kernel_time(copy, h800) == pytest.approx(84.5e-6, rel=0.05)
     assert kernel_time(replace(copy, strided=0.0), h800) < 0.6 * kernel_time(copy, h800)
+
+
+@pytest.mark.parametrize(
+    ("on", "name", "bytes", "rate", "measured"),
+    [
+        ("a100-80gb-sxm", "16384 x 6656 forward", 4 * 109.05e6, TORCH_NORM[0], 409.4e-6),
+        ("a100-80gb-sxm", "16384 x 6656 back", 10 * 109.05e6, TORCH_NORM[1], 1312.2e-6),
+        ("a100-80gb-sxm", "16384 x 4608 back", 10 * 75.5e6, TORCH_NORM[1], 942.4e-6),
+        ("h800-80gb-sxm", "cast of 4096 x 7168", 3 * 29.36e6, CASTING, 41e-6),
+        ("h800-80gb-sxm", "cast of 24576 x 4096", 3 * 100.7e6, CASTING, 120e-6),
+        ("h800-80gb-sxm", "cast of 34688 x 7168", 3 * 248.6e6, CASTING, 299e-6),
+    ],
+)
+def test_norms_of_torch_and_casts_take_longer_than_their_bytes(
+    on: str, name: str, bytes: float, rate: float, measured: float
+) -> None:
+    """LayerNorm in fp16 (kernels/estimate_train_time, Perlmutter) and casts that transpose to eight
+    bits (deepseek_v3_train_profile.csv, per_channel_cast_and_transpose)."""
+    kernel = MemoryBound(name=name, bytes=bytes, rate=rate)
+    assert kernel_time(kernel, device(on)) == pytest.approx(measured, rel=0.1)
+    assert kernel_time(replace(kernel, rate=1.0), device(on)) < 0.9 * measured
