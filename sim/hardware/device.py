@@ -280,6 +280,6 @@ def interned(device: Device) -> Device:
     return _interned(device, device.measured)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 def _interned(device: Device, measured: "Profile | None") -> Device:
     return device
