@@ -23,6 +23,7 @@ ANSWERS = {
     "sweep": "sim.analysis.sweeps.answer:Sweep",
     "explain": "sim.analysis.explanation.explain:Explanation",
     "goodput": "sim.analysis.reliability.goodput:Goodput",
+    "budget": "sim.analysis.reliability.budget:Budget",
     "cost": "sim.analysis.reliability.cost:TrainingCost",
     "compare": "sim.analysis.comparison.steps:StepComparison",
     "compare-sharing": "sim.analysis.comparison.sharing:SharingComparison",

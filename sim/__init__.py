@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sim.analysis.collectives.times import collective
     from sim.analysis.comparison.compare import compare
     from sim.analysis.explanation.explain import explain
+    from sim.analysis.reliability.budget import budget
     from sim.analysis.reliability.cost import cost
     from sim.analysis.reliability.goodput import goodput
     from sim.analysis.samples.run import run
@@ -62,6 +63,7 @@ __all__ = [
     "Topology",
     "Transformer",
     "__version__",
+    "budget",
     "capture",
     "collective",
     "compare",
@@ -93,6 +95,7 @@ _HOMES = {
     "Topology": "sim.hardware.cluster.topology",
     "Transformer": "sim.model.transformer",
     "__version__": "sim.config.version:VERSION",
+    "budget": "sim.analysis.reliability.budget",
     "capture": "sim.jobs.capturing.capture",
     "collective": "sim.analysis.collectives.times:collective",
     "compare": "sim.analysis.comparison.compare:compare",

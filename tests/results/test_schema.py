@@ -47,6 +47,7 @@ def answers(folder: Path) -> dict[str, Answer]:
         "sweep": sim.sweep(JOB, {"plan.microbatch": [1, 2]}, jobs=1),
         "explain": sim.explain(JOB),
         "goodput": sim.goodput(JOB, days=1.0),
+        "budget": sim.budget(JOB, tokens=1e9),
         "cost": sim.cost(JOB, tokens=1e9),
         "run-samples": sim.run("megatron-1.7b", samples=20),
         "run-sharing-samples": sim.run(shared, samples=2),

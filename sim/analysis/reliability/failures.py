@@ -4,6 +4,7 @@ import csv
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from annotated_types import Ge, Gt
 from sim.config import catalog, reads
 from sim.config.errors import InputError
 from sim.config.units import (
+    DAY,
     HOUR,
     Bytes,
     BytesPerSecond,
@@ -25,6 +27,7 @@ from sim.results.formatting import several
 from sim.scenario.scenario import Checkpoints
 from sim.scenario.settings import changed
 
+_YEAR = 365.25 * DAY
 Component = Literal["gpu", "node", "job"]
 
 
@@ -118,6 +121,17 @@ class Failures:
             f"{human_seconds(rules.restart)} and the time of reading back, {spares}, "
             f"repair in {rules.repair / HOUR:g} h",
         )
+
+    @property
+    def per_device_year(self) -> float:
+        """Unplanned interruptions of a device in a year, in the job that they are from."""
+        seen = sum(cause.count for cause in self.cause if not cause.planned)
+        return seen / self.gpus / (self.window / _YEAR)
+
+    def between(self, gpus: int) -> float:
+        """Mean seconds from one fault of a job on so many devices to the next."""
+        rate = sum(fault.rate for fault in self.faults(gpus))
+        return 1.0 / rate if rate else inf
 
     def faults(self, gpus: int) -> list[Fault]:
         """The faults of a job on so many devices: rates grow with what there is of a component.

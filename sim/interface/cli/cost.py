@@ -2,6 +2,8 @@
 
 import click
 
+from sim.config.errors import InputError
+from sim.config.units import quantity_of
 from sim.interface.cli import options
 from sim.interface.cli.files import Form, answers
 
@@ -9,6 +11,7 @@ from sim.interface.cli.files import Form, answers
 @click.command(
     epilog=options.examples(
         "sim cost gpt3-175b-cost --picture cost.png",
+        'sim cost megatron-39b --tokens 500B --deadline "3 weeks" --failures --chance 90%',
         'sim cost megatron-39b --tokens 300e9 --price "2 USD/h" --goodput 0.9',
     )
 )
@@ -22,6 +25,15 @@ from sim.interface.cli.files import Form, answers
     show_default=True,
     help="Share of the time that counts.",
 )
+@click.option("--deadline", metavar="TIME", help='By when it has to be done, such as "3 weeks".')
+@click.option(
+    "--failures",
+    is_flag=False,
+    flag_value="llama3",
+    metavar="[TABLE]",
+    help="Count failures and restarts, by a table as sim goodput takes it; llama3 without one.",
+)
+@click.option("--chance", type=options.NUMBER, help="Of meeting the deadline; 90% by default.")
 @options.of_scenario
 @answers()
 @options.LIMIT
@@ -30,14 +42,31 @@ def cost(
     tokens: float | None,
     price: str | None,
     goodput: float,
+    deadline: str | None,
+    failures: str | None,
+    chance: float | None,
     settings: tuple[str, ...],
     form: Form,
 ) -> None:
     """Days, dollars and energy of training SCENARIO.
 
-    Of --tokens, or of the scenario's own. The exit code is 3 where the job does not fit into
-    memory.
+    Of --tokens, or of the scenario's own. With --deadline, --failures or --chance: when it is done
+    with 10, 50 and 90 %, for which dollars, and how many GPUs the deadline needs. The exit code is
+    3 where the job does not fit into memory.
     """
+    if (deadline, failures, chance) != (None, None, None):
+        if goodput != 1.0:
+            raise InputError("--goodput", "is what --failures tells", "give one of the two")
+        from sim.analysis.reliability.budget import budget
+
+        by = None if deadline is None else quantity_of("--deadline", deadline, "s")
+        form.show(
+            budget(
+                scenario, tokens=tokens, deadline=by, failures=failures, chance=chance or 0.9,
+                price=price, settings=settings,
+            )
+        )  # fmt: skip
+        return
     from sim.analysis.reliability.cost import cost as cost_of
 
     answer = cost_of(scenario, tokens=tokens, price=price, goodput=goodput, settings=settings)

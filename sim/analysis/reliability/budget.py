@@ -1,0 +1,218 @@
+"""When is a training done, for which money, and how many GPUs does a date need?
+
+done = tokens / (tokens a step) x step / effective: the step is drawn from what measured runs make
+of the simulated one (`sim.results.likely`), the effective share of the time from simulations of as
+many days with failures, restarts and checkpoints (`sim.analysis.reliability.goodput`). Every pair
+of the two counts alike.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from sim import kind
+from sim.analysis.reliability.cost import TrainingCost, cost_of
+from sim.analysis.reliability.failures import Failures
+from sim.analysis.reliability.failures import load as load_failures
+from sim.analysis.reliability.goodput import conduct_of, effective, of_pace
+from sim.config.errors import InputError
+from sim.config.progress import counted
+from sim.config.units import DAY
+from sim.parallel.mesh import axes
+from sim.results.answer import Answer, Inputs
+from sim.results.likely import Likely, Pace
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import Settings, settings_of
+from sim.uncertainty import student
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHANCES = (0.1, 0.5, 0.9)
+_STEPS = 99  # quantiles of the step that are looked at
+_RUNS, _FEW = 12, 4  # simulations of the days: of the job itself, of one with other GPUs
+_LONGEST = 400 * DAY  # the share of longer runs is that of so many days
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget(Answer):
+    """`done` and `dollars` have the days and the rent that suffice with each of `CHANCES`; of the
+    days, `share` counts in the mean.
+
+    `within` is the chance of the `deadline` (days), `needed` are the fewest GPUs that meet it with
+    `chance`, each with its days (empty: none of the sizes does, or there is no deadline).
+    `interruptions` are those of a device and year, and `between` the seconds from one of the job to
+    the next; `assumed` says in words what this rests on.
+    """
+
+    view = "sim.interface.views.budget"
+    picture = "sim.interface.plots.budget"
+    derived: ClassVar[Mapping[str, str]] = {"done": "done", "dollars": "dollars"}
+    unwritten = ("times",)
+
+    tokens: float
+    gpus: int
+    share: float
+    times: tuple[float, ...]
+    rent: float | None
+    cost: TrainingCost
+    chance: float
+    deadline: float | None = None
+    within: float | None = None
+    needed: Mapping[str, float]
+    interruptions: float = 0.0
+    between: float | None = None
+    assumed: tuple[str, ...] = ()
+    fits: bool = True
+    inputs: Inputs
+
+    @property
+    def done(self) -> dict[str, float]:
+        """Days by their chance."""
+        return {f"{chance:g}": self.after(chance) / DAY for chance in CHANCES}
+
+    @property
+    def dollars(self) -> dict[str, float] | None:
+        """Rent by its chance; None without a price."""
+        if self.rent is None:
+            return None
+        return {chance: days * 24.0 * self.rent for chance, days in self.done.items()}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a chance: days and dollars."""
+        import pandas as pd
+
+        dollars = self.dollars or {}
+        rows = [{"chance": float(key), "days": days, "dollars": dollars.get(key)}
+                for key, days in self.done.items()]  # fmt: skip
+        return pd.DataFrame(rows).set_index("chance")
+
+    def after(self, chance: float) -> float:
+        """The seconds after which the training is done with a chance."""
+        return float(np.quantile(self.times, chance))
+
+
+def budget(
+    scenario: str | PathLike[str] | BaseScenario,
+    *,
+    tokens: float | None = None,
+    deadline: float | None = None,
+    failures: str | None = None,
+    chance: float = 0.9,
+    price: str | None = None,
+    settings: Settings = (),
+) -> Budget:
+    """When a scenario has trained on its tokens, or on `tokens`, with `settings` applied.
+
+    `failures` is a table of interruptions as `sim goodput` takes it, or None for none at all;
+    settings such as "recovery.restart=10 min" change it. With a `deadline` (s) the fewest GPUs are
+    looked for that meet it with this `chance`, in the scenario's layout with more or fewer
+    replicas. Raises `InputError`.
+    """
+    if not 0.0 < chance < 1.0:
+        raise InputError("--chance", f"{chance:g} is no chance", "give a share such as 90%")
+    pairs = settings_of(settings, price)
+    of_table = {k: v for k, v in pairs.items() if k.startswith("recovery.") or k == "gpus_per_node"}
+    if of_table and failures is None:
+        raise InputError(next(iter(of_table)), "changes failures, but there are none",
+                         "add --failures")  # fmt: skip
+    table = load_failures(failures, list(of_table.items())) if failures is not None else None
+    job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in of_table})
+    tokens = tokens or job.tokens
+    if not tokens:
+        raise InputError(job.name, "has no token budget", "add tokens = 300e9 or --tokens")
+    outlook = _Outlook(tokens, table, of_table, chance)
+    pace = kind.pace(kind.set_up(job, brief=True))
+    share, times = outlook.of(pace, job, _RUNS)
+    topology = pace.topology
+    rent = topology.gpus * topology.price.hour if topology.price else None
+    return Budget(
+        tokens=tokens, gpus=topology.gpus, share=share, times=tuple(times), rent=rent,
+        cost=cost_of(topology, pace.seconds, pace.tokens, tokens, goodput=share, watts=pace.watts),
+        chance=chance, deadline=deadline and deadline / DAY,
+        within=None if deadline is None else float(np.mean(np.asarray(times) <= deadline)),
+        needed=outlook.needed(job, deadline) if deadline is not None else {},
+        interruptions=table.per_device_year if table else 0.0,
+        between=table.between(topology.gpus) if table else None,
+        assumed=table.assumed(topology.gpus, job.checkpoints, of_table) if table else (),
+        fits=pace.fits, inputs=pace.inputs,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """The times of a training of so many `tokens`, with failures of a table, if any."""
+
+    tokens: float
+    table: Failures | None
+    settled: Mapping[str, Any]
+    chance: float
+
+    def of(self, pace: Pace, job: BaseScenario, runs: int) -> tuple[float, list[float]]:
+        """The share of the time that counts in the mean, and times to the end (s), all alike."""
+        plain = self.tokens / pace.tokens * pace.seconds
+        shares = self._shares(pace, job, min(plain, _LONGEST) / DAY, runs)
+        times = sorted(plain * ratio / share for ratio in _ratios(pace.sure) for share in shares)
+        return sum(shares) / len(shares), times
+
+    def _shares(self, pace: Pace, job: BaseScenario, days: float, runs: int) -> list[float]:
+        if self.table is None:
+            stop = job.checkpoints and pace.size / job.checkpoints.storage / job.checkpoints.steps
+            return [pace.seconds / (pace.seconds + (stop or 0.0))]
+        gpus = pace.topology.gpus
+        own = self.table.of_job(gpus, job.checkpoints, pace.seconds, self.settled)
+        if pace.alone > 1:
+            return [of_pace(pace, own, days=days).effective]
+        faults, size = own.faults(gpus), own.recovery.bytes or pace.size
+        conduct = conduct_of(own.recovery, size, own.between(gpus), pace.replicas)
+        seeds = counted(range(runs), total=runs, unit="run")
+        return [max(effective(faults, conduct, days, seed), 1e-6) for seed in seeds]
+
+    def needed(self, job: BaseScenario, deadline: float) -> dict[str, float]:
+        """The fewest GPUs that meet a deadline, and their days with the same chance."""
+        sizes = [scenario for _, scenario in sorted(_sizes(job).items())]
+        low, high, found = 0, len(sizes), dict[str, float]()
+        while low < high:  # more GPUs are sooner done
+            middle = (low + high) // 2
+            pace = kind.pace(kind.set_up(sizes[middle], brief=True))
+            after = float(np.quantile(self.of(pace, sizes[middle], _FEW)[1], self.chance))
+            if after <= deadline:
+                high = middle
+                found = {"gpus": float(pace.topology.gpus), "days": after / DAY}
+            else:
+                low = middle + 1
+        return found
+
+
+def _ratios(sure: Likely | None) -> Sequence[float]:
+    """Quantiles of a measured step over the simulated one."""
+    if sure is None:
+        return (1.0,)
+    reach = student.quantile((1.0 + sure.level) / 2.0)
+    scale = log(sure.high / sure.low) / (2.0 * reach)
+    points = ((number + 0.5) / _STEPS for number in range(_STEPS))
+    return [sure.expected * exp(scale * student.quantile(point)) for point in points]
+
+
+def _sizes(job: BaseScenario) -> dict[int, BaseScenario]:
+    """The job with each number of replicas that its batch and its cluster allow, by its GPUs."""
+    setup = kind.planned(kind.set_up(job, brief=True))
+    plan, found = setup.job.plan, dict[int, BaseScenario]()
+    ranks = plan.degree(axis for axis in axes() if axis != "dp")
+    whole = plan.global_batch // plan.microbatch
+    for replicas in _divisors(whole):
+        try:
+            other = kind.load(job, {"gpus": replicas * ranks, "plan.dp": replicas})
+            kind.set_up(other, brief=True)
+        except InputError:
+            continue
+        found[replicas * ranks] = other
+    return found
+
+
+def _divisors(number: int) -> Iterator[int]:
+    return (each for each in range(1, number + 1) if number % each == 0)

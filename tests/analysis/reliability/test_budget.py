@@ -1,0 +1,77 @@
+"""Budgets: laws of when a training is done, and what a date needs."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import sim
+from sim.analysis.reliability.failures import load
+from sim.config.units import DAY
+from sim.interface.cli.main import main
+
+JOB, TOKENS = "megatron-39b", 20e9
+
+
+def test_without_failures_half_of_all_trainings_take_what_cost_expects() -> None:
+    plain, likely = sim.budget(JOB, tokens=TOKENS), sim.cost(JOB, tokens=TOKENS).bounds
+    assert likely is not None
+    assert plain.after(0.5) / DAY == pytest.approx(likely["days"]["expected"], rel=0.01)
+    assert plain.share == 1.0
+    low, high = (plain.after(chance) / DAY for chance in (0.05, 0.95))
+    assert low == pytest.approx(likely["days"]["low"], rel=0.03)
+    assert high == pytest.approx(likely["days"]["high"], rel=0.03)
+
+
+def test_more_certainty_takes_longer_and_failures_do_too() -> None:
+    plain = sim.budget(JOB, tokens=TOKENS)
+    broken = sim.budget(JOB, tokens=TOKENS, failures="llama3")
+    assert list(plain.done.values()) == sorted(plain.done.values())
+    assert all(days > plain.done[chance] for chance, days in broken.done.items())
+    assert 0.9 < broken.share < 1.0
+    assert broken.dollars["0.5"] == pytest.approx(broken.done["0.5"] * 24 * broken.rent)
+
+
+def test_rates_are_those_of_a_device_and_year() -> None:
+    """419 unexpected interruptions in 54 days on 16,384 GPUs (Llama 3, table 5)."""
+    table = load("llama3")
+    assert table.per_device_year == pytest.approx(419 / 16384 * 365.25 / 54)
+    assert table.between(16384) == pytest.approx(54 * DAY / (419 + 47))
+
+
+def test_the_fewest_gpus_that_meet_a_date_meet_it_and_half_of_them_do_not() -> None:
+    done = sim.budget(JOB, tokens=TOKENS).after(0.9)
+    found = sim.budget(JOB, tokens=TOKENS, deadline=0.7 * done, chance=0.9)
+    gpus = int(found.needed["gpus"])
+    assert gpus > found.gpus
+    again = sim.budget(JOB, tokens=TOKENS, settings={"gpus": gpus})
+    assert again.after(0.9) <= 0.7 * done
+    fewer = sim.budget(JOB, tokens=TOKENS, settings={"gpus": gpus // 2})
+    assert fewer.after(0.9) > 0.7 * done
+    assert found.within == 0.0
+
+
+def test_the_command_says_when_for_what_and_with_how_many() -> None:
+    words = ("cost", JOB, "--tokens", "20B", "--deadline", "2 days", "--chance", "90%")
+    shown = CliRunner().invoke(main, [*words, "--failures"])
+    assert shown.exit_code == 0, shown.output
+    assert "20 billion tokens on 512 GPUs: done in" in shown.output
+    assert "0.173 interruptions a device and year" in shown.output
+    assert "With 90% it needs" in shown.output
+    told = json.loads(CliRunner().invoke(main, [*words, "--json"]).output)
+    assert set(told["done"]) == {"0.1", "0.5", "0.9"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--chance", "120%"), "1.2 is no chance"),
+        (("--deadline", "soon"), "--deadline"),
+        (("--deadline", "3 weeks", "--goodput", "0.9"), "is what --failures tells"),
+        (("--deadline", "3 weeks", "--set", "recovery.restart=10 min"), "add --failures"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_a_line(words: tuple[str, ...], said: str) -> None:
+    refused = CliRunner().invoke(main, ["cost", JOB, "--tokens", "1B", *words])
+    assert refused.exit_code == 2
+    assert said in refused.output
