@@ -11,7 +11,8 @@ import sim
 from sim.config.errors import InputError
 
 FUNCTIONS = {  # with arguments that would do
-    "budget", "capture": (lambda: None,),
+    "budget": ("gpt3-175b-cost",),
+    "capture": (lambda: None,),
     "collective": ("all_reduce", 1e6, "dgx-a100-hdr"),
     "compare": ("gpt2-one-gpu", ": plan.microbatch=2"),
     "cost": ("gpt3-175b-cost",),
