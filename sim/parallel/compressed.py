@@ -3,18 +3,24 @@
 What an all-reduce can add up is reduced (PowerSGD's factors one after the other: Vogels et al.
 2019, algorithm 1; torch's powerSGD_hook.py), anything else as `Compression.sums` says. Encoding
 runs behind the backward pass of a bucket, decoding before the optimizer.
+
+Where ZeRO shards gradients, they are scattered in full precision, and each rank's share is encoded
+behind the passes and summed over the replicas of its group (DALL-E within and between nodes,
+Ramesh et al. 2021, appendix E). A share of a matrix has its columns and some of its rows.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import ceil
 
 from sim.collectives.compression import Compression, SumKind
 from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.model.kernels import MemoryBound
 from sim.parallel.job import Job
-from sim.parallel.replicas import gradient_axes
+from sim.parallel.plan import Plan
+from sim.parallel.replicas import gradient_axes, replica_axes, state_axes
 from sim.parallel.segments import Items, segments
 from sim.program.causes import COMPRESSION, DATA
 from sim.program.operations import After, Collective, Communicate, Compute, Operation, Work
@@ -42,7 +48,7 @@ def _together(calls: Iterable[Collective]) -> tuple[Collective, ...]:
 
 def encoding(job: Job, blocks: Sequence[Block]) -> Items:
     """The kernels of an encoding."""
-    count = sum(_count(group, blocks) for group in _groups(job, blocks))
+    count = sum(_count(job, group, blocks) for group in _groups(job, blocks))
     return _kernel(job, "encode gradients", _way(job).encode_bytes(count))
 
 
@@ -50,8 +56,8 @@ def decoded(job: Job, blocks: Sequence[Block], after: After) -> Iterator[Compute
     """Decoding of a single sum, or of the messages of every rank."""
     way, moved = _way(job), 0.0
     for group in _groups(job, blocks):
-        ranks = job.plan.degree(gradient_axes(job.plan, group))
-        moved += way.decode_bytes(_count(group, blocks), way.read(ranks))
+        ranks = job.plan.degree(summed_axes(job.plan, group))
+        moved += way.decode_bytes(_count(job, group, blocks), way.read(ranks))
     items = _kernel(job, "decode gradients", moved)
     if items:
         work = Work(name="decode gradients", items=items)
@@ -66,15 +72,26 @@ def _way(job: Job) -> Compression:
 def _groups(job: Job, blocks: Sequence[Block]) -> list[ParameterGroup]:
     """The groups of these blocks that several ranks hold."""
     groups = dict.fromkeys(group for block in blocks for group in block.parameters if group.trained)
-    return [group for group in groups if gradient_axes(job.plan, group)]
+    return [group for group in groups if summed_axes(job.plan, group)]
 
 
-def _count(group: ParameterGroup, blocks: Sequence[Block]) -> float:
-    return sum(block.parameters.get(group, 0.0) for block in blocks)
+def summed_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
+    """The axes over which encoded gradients are summed."""
+    return replica_axes(plan, group) if plan.zero >= 2 else gradient_axes(plan, group)
+
+
+def shares(plan: Plan, group: ParameterGroup) -> int:
+    """Into how many shares the gradients of a group are scattered before they are encoded."""
+    return plan.degree(state_axes(plan, group)) if plan.zero >= 2 else 1
+
+
+def _count(job: Job, group: ParameterGroup, blocks: Sequence[Block]) -> float:
+    whole = sum(block.parameters.get(group, 0.0) for block in blocks)
+    return whole / shares(job.plan, group)
 
 
 def _calls(job: Job, group: ParameterGroup, blocks: Sequence[Block]) -> Iterator[Collective]:
-    axes, name = gradient_axes(job.plan, group), f"{group.name} gradients"
+    axes, name = summed_axes(job.plan, group), f"{group.name} gradients"
     for kind, size in _sums(job, group, blocks):
         yield Collective(kind=kind, axes=axes, bytes=size, name=name, cause=DATA)
 
@@ -84,9 +101,10 @@ def _sums(
 ) -> tuple[tuple[SumKind, float], ...]:
     """The collectives that sum a group's gradients one after the other, and their bytes."""
     way, width = _way(job), job.stack.reduced_bytes(job.plan.precision)
-    ranks = job.plan.degree(gradient_axes(job.plan, group))
-    matrices = [shape for block in blocks for shape in block.shapes(group)]
-    return way.sums(_count(group, blocks), width, ranks, matrices)
+    ranks, each = job.plan.degree(summed_axes(job.plan, group)), shares(job.plan, group)
+    whole = [shape for block in blocks for shape in block.shapes(group)]
+    matrices = [(ceil(rows / each), columns) for rows, columns in whole]
+    return way.sums(_count(job, group, blocks), width, ranks, matrices)
 
 
 def _kernel(job: Job, name: str, moved: float) -> Items:

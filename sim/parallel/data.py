@@ -186,11 +186,10 @@ def _sums(job: Job, group: ParameterGroup, size: float) -> list[Collective]:
         axes = gradient_axes(plan, group)
         return [_sum("all_reduce", axes, size, f"{group.name} gradients")] if axes else []
     first = _sum("reduce_scatter", inner, size, f"{group.name} gradients")
+    if not outer or plan.gradients is not None:  # encoded shares are summed behind the passes
+        return [first]
     share = size / plan.degree(inner)
-    return [
-        first,
-        *([_sum("all_reduce", outer, share, f"shares of {group.name} gradients")] if outer else []),
-    ]
+    return [first, _sum("all_reduce", outer, share, f"shares of {group.name} gradients")]
 
 
 def _sum(kind: Kind, axes: tuple[str, ...], size: float, name: str) -> Collective:

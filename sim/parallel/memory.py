@@ -119,9 +119,13 @@ def _error_bytes(job: Job, group: ParameterGroup) -> float:
     """Bytes a parameter of the errors that compressed messages leave, as wide as gradients are
     summed (torch, powerSGD_hook.py, `error_dict`)."""
     way = job.plan.gradients
-    if way is None or not (way.keeps_error and group.trained and gradient_axes(job.plan, group)):
+    if way is None or not (way.keeps_error and group.trained):
         return 0.0
-    return job.stack.reduced_bytes(job.plan.precision)
+    from sim.parallel import compressed
+
+    if not compressed.summed_axes(job.plan, group):
+        return 0.0
+    return job.stack.reduced_bytes(job.plan.precision) / compressed.shares(job.plan, group)
 
 
 def optimizer_use(job: Job, stage: int) -> MemoryUse:

@@ -109,7 +109,7 @@ class Plan(Checked):
     Each scope of a layer that `cuda_graph` names is launched as one CUDA graph, neighbouring ones
     as one; a "full_iteration" is one graph of all passes.
     `offload` says what lies on the host. `activations` is how they
-    are compressed between stages, `gradients` how those that replicas sum whole are
+    are compressed between stages, `gradients` how gradients are between replicas
     (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
     pass: none, selective (as the stack does), full, or names of modules and operators; by
     `recompute_method` and `recompute_layers` (`sim.parallel.chunks`) of some layers.

@@ -18,6 +18,8 @@ def resolved(plan: Plan, gpus: int, *, where: str = "plan") -> Plan:
     if gpus % others or (plan.dp is not None and product != gpus):
         raise InputError(where, *_mismatch(plan, others, gpus))
     plan = replace(plan, dp=gpus // others)
+    if plan.gradients is not None and plan.gradients.kind == "none":
+        plan = replace(plan, gradients=None)
     plan.check_mesh()
     _check_batch(plan, where)
     _check_features(plan, where)
@@ -126,11 +128,11 @@ def _check_sharding(plan: Plan, where: str) -> None:
         key = "prefetch" if plan.reshard in (None, True) else "reshard"
         fault = f"{key} without sharded parameters"
         raise InputError(where, fault, "set zero = 3 or leave it out")
-    if plan.gradients is not None and plan.zero:
+    if plan.gradients is not None and plan.zero >= 2 and (plan.dp_replicate or 1) == 1:
         fault = (
-            f"gradients are compressed where replicas sum them whole, not with zero = {plan.zero}"
+            f"encoded gradients cannot be scattered, as zero = {plan.zero} does with all of them"
         )
-        raise InputError(where, fault, "set zero = 0")
+        raise InputError(where, fault, "set zero = 1, or dp_replicate = 2 to sum encoded shares")
     if plan.no_sync and plan.zero < 2:
         fault = "no_sync without sharded gradients"
         raise InputError(where, fault, "leave it out: those wait for the last micro-step")

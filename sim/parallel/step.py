@@ -133,10 +133,12 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
     done: list[Operation] = []
     blocks = [block for chunk in job.chunks[stage] for block in job.blocks(chunk)]
     done += finished(job, blocks)
-    if plan.zero < 2 and not job.overlaps_gradients:
+    encoded_shares = plan.gradients is not None and plan.zero >= 2
+    if encoded_shares or (plan.zero < 2 and not job.overlaps_gradients):
         if plan.gradients is not None:
             items = compressed.encoding(job, blocks)
-            done.append(Compute(name="encode gradients", work=Work(name="encode", items=items)))
+            work = Work(name="encode", items=items)
+            done.append(Compute(name="encode gradients", work=work, after=data.DRAINED))
         elif items := data.bucketed(job, blocks) if data.replicated(job, parameters) else ():
             done.append(Compute(name="bucket", work=Work(name="bucket", items=items)))
         done += data.summed(job, blocks, "reduce gradients", stream="compute")

@@ -425,7 +425,10 @@ def _planned_memory(job: Job, chance: random.Random) -> str:
 def _model_flops(job: Job, chance: random.Random) -> str:
     """Model FLOPs are of the model and its tokens, whatever the step does besides."""
     usual: Any = run(load(job.write()))
-    changed = chance.choice(({"plan.recompute": "full"}, {"plan.zero": 1}, {"plan.microbatch": 1}))
+    changes: list[dict[str, Any]] = [{"plan.recompute": "full"}, {"plan.microbatch": 1}]
+    if "parameters" not in job.document["plan"].get("offload", {}):
+        changes.append({"plan.zero": 1})
+    changed = chance.choice(changes)
     other: Any = run(load(job.write(), changed))
     flops = [own.mfu * own.step_time for own in (usual, other)]
     return "" if usual.dropped or other.dropped else same(*flops)

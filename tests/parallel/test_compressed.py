@@ -104,7 +104,48 @@ def test_a_rank_keeps_the_error_of_every_gradient_that_it_compresses(
     assert parts.get("compression error", 0.0) == pytest.approx(elements * count * width)
 
 
-def test_sharded_gradients_are_not_compressed():
+def sharded(gradients: Compression | None, **change: Any) -> Scenario:
+    """Two nodes of eight: shares within a node, replicas across."""
+    own = scenario(gradients, "torchtitan-eager", **change)
+    plan = replace(own.plan, zero=3, dp_replicate=2, schedule="1f1b", precision="bf16")
+    return replace(own, plan=plan)
+
+
+def test_shares_are_scattered_whole_within_nodes_and_sent_as_factors_across_them():
+    """DALL-E's layout: a share of a matrix has all columns and an eighth of the rows."""
+    job = from_scenario(sharded(None)).job
+    width = job.stack.reduced_bytes(job.plan.precision)
+    blocks = list(job.blocks(job.chunks[0][0]))
+    shapes = [one for b in blocks for own in b.matrices.values() for one in own]
+    rest = sum(b.count for b in blocks) / 8 - sum(one.rows * one.columns for one in shapes) / 8
+    factors = sum(one.number * 4 * (one.rows / 8 + one.columns) for one in shapes)
+    plain, sent = sums(sharded(None)), sums(sharded(Compression(kind="powersgd", rank=4)))
+    steps = job.plan.microbatches
+    assert sent["reduce_scatter"] == pytest.approx(plain["reduce_scatter"])
+    assert sent["all_reduce"] == pytest.approx(width * (factors + rest))
+    assert sent["all_reduce"] < 0.05 * plain["all_reduce"] / steps
+
+
+def test_factors_across_nodes_pay_where_the_network_is_slow():
+    slow = {"network.bandwidth": "1 Gb/s"}
+    factors = Compression(kind="powersgd", rank=4)
+    plain, coded = (run(sharded(way, **slow)) for way in (None, factors))
+    assert coded.step_time < 0.5 * plain.step_time
+    own = run(sharded(None)).memory_per_gpu["gradients"]
+    assert coded.memory_per_gpu["compression error"] == pytest.approx(own)
+
+
+def test_an_encoding_of_no_kind_is_none():
+    ways = (None, Compression(kind="none"))
+    assert len({run(sharded(way)).step_time for way in ways}) == 1
+
+
+def test_shares_of_optimizer_states_take_gradients_that_are_summed_whole():
+    own = scenario(Compression(kind="powersgd", rank=4))
+    assert sums(replace(own, plan=replace(own.plan, zero=1))) == sums(own)
+
+
+def test_encoded_gradients_are_not_scattered():
     own = scenario(Compression(kind="fp16"))
-    with pytest.raises(InputError, match="set zero = 0"):
-        from_scenario(replace(own, plan=replace(own.plan, zero=1)))
+    with pytest.raises(InputError, match="set zero = 1, or dp_replicate = 2"):
+        from_scenario(replace(own, plan=replace(own.plan, zero=2)))

@@ -91,5 +91,7 @@ def known(setup: PlanSetup) -> bool:
         return False
     if model.latent or model.predictions or model.mtp or model.window or model.chunk:
         return False
+    if setup.job.plan.axes:  # Ulysses' exchange of heads, for one
+        return False
     usual = model.pattern in ("dense", "experts") and model.heads * model.head == model.hidden
     return usual and setup.job.plan.lora is None and setup.program.ends

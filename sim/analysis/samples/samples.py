@@ -218,4 +218,10 @@ def _notes(jitter: Jitter, columns: ReplicaColumns, mean: float, worst: float) -
             "transfers share links: their slowdowns come from the clock; on "
             f"{SAMPLES} samples replay is {mean:+.2%} off it in the mean and {worst:.2%} at worst"
         )
+    offload = columns.setup.job.plan.offload
+    if (offload.activations or offload.parameters) and columns.replicas > 1:
+        notes.append(
+            "replicas share links of their hosts: a slow one is drawn as if its neighbours were as "
+            "slow, so that the lost time is at most this"
+        )
     return tuple(notes)
