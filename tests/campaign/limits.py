@@ -8,12 +8,17 @@ from sim import run
 from sim.analysis.samples.samples import samples
 from sim.config.errors import InputError
 from sim.engine.columns.contention import TOLERANCE
+from sim.engine.play import play
 from sim.kind import load
+from sim.model.counts import parameters
+from sim.scenario.setup import from_scenario
 from tests.campaign.job import Job, not_longer, same
 from tests.campaign.jobs import Document
+from tests.campaign.records import carried
 
 _NEAR = 1e-4  # relative; of an endless resource to twice that
 _ENDLESS = 1e16  # B/s
+NO_ACTIVATIONS = {"plan.offload.activations": 0.0}
 
 
 def _result(job: Job, settings: dict[str, Any] | None = None) -> Any:
@@ -75,6 +80,19 @@ def capacity_without_bound(job: Job, chance: random.Random) -> str:
     if roomy.dropped:
         return f"drops {roomy.dropped} of its tokens with room for all"
     return same(usual.mfu * usual.step_time, roomy.mfu * roomy.step_time)
+
+
+def every_peak(job: Job, chance: random.Random) -> str:
+    """The same FLOPs are of each peak that MFU is said of, and the usual peak is among them."""
+    try:
+        result = _result(job, {"plan.precision": chance.choice(("fp8", "bf16"))})
+    except InputError:
+        return ""  # the device lacks it
+    device = result.setup.job.device
+    rates = {name: share * device.peak_rate(name) for name, share in result.mfu_of_peaks.items()}
+    if not {device.half, "bf16", "fp16"} & rates.keys():
+        return f"MFU is of {list(rates)} only"
+    return same(min(rates.values()), max(rates.values()))
 
 
 def axes_of_one(job: Job, chance: random.Random) -> str:
@@ -173,3 +191,33 @@ def endless_host(job: Job, chance: random.Random) -> str:
     }
     away, here = _result(job.but(free)), _result(stays.but(free))
     return not_longer(away.step_time, here.step_time, "activations that stay")
+
+
+def _on_host(job: Job, *, overlap: bool) -> Job:
+    """The job with its parameters on the host and its optimizer on the device."""
+    own = {"parameters": 1.0, "overlap": overlap}
+    kept = job.document["plan"].get("offload", {}).get("activations")
+    return job.but({
+        "plan.zero": 3, "plan.offload": own | ({"activations": kept} if kept else {}),
+    })  # fmt: skip
+
+
+def updates_return(job: Job, chance: random.Random) -> str:
+    """Of parameters on the host every shard that the device has updated goes back once a step."""
+    setup = from_scenario(load(_on_host(job, overlap=True).but(NO_ACTIVATIONS).write()))
+    sent = carried(play(setup.program, setup.machine, engine="clock", unfold=True))
+    out = sum(size * links for size, links in sent["pcie-up"])
+    weights = parameters(setup.job.model) * setup.job.stack.weight_bytes(setup.job.plan.precision)
+    return _near(weights, out, "B go back to the host", 0.01)  # a vocabulary is padded
+
+
+def copies_are_waited_for(job: Job, chance: random.Random) -> str:
+    """Without overlap a step takes its kernels and its copies, one after the other."""
+    setup = from_scenario(load(_on_host(job, overlap=False).write()))
+    record = play(setup.program, setup.machine, engine="clock")
+    links = record.program().links
+    rates = {own.name.split()[0]: own.capacity for own in links if own.name.startswith("pcie")}
+    sent = carried(record)
+    copying = sum(max(sent[kind])[0] / rate for kind, rate in rates.items() if kind in sent)
+    result = _result(_on_host(job, overlap=False))
+    return not_longer(result.step_time, _computing(result) + copying, "kernels and copies alone")

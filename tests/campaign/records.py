@@ -49,7 +49,7 @@ def capacity(job: Job, chance: random.Random) -> str:
     return over_capacity(play(setup.program, setup.machine, engine="clock"))
 
 
-def _carried(record: Record) -> dict[str, list[tuple[float, int]]]:
+def carried(record: Record) -> dict[str, list[tuple[float, int]]]:
     """What each link carries, and how many are alike, by the first word of their names."""
     program = record.program()
     found: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
@@ -62,7 +62,7 @@ def _carried(record: Record) -> dict[str, list[tuple[float, int]]]:
 def arrives(job: Job, chance: random.Random) -> str:
     """Bytes that leave devices and nodes arrive at others; whoever plays a step sends the same."""
     setup = from_scenario(load(job.write()))
-    played = _carried(play(setup.program, setup.machine, engine="clock"))
+    played = carried(play(setup.program, setup.machine, engine="clock"))
     for kind in (name for name in played if name in ("port-up", "nic-up")):
         up, down = (sum(size * n for size, n in played[f"{kind[:-2]}{way}"]) for way in _WAYS)
         if said := same(up, down):
@@ -71,7 +71,7 @@ def arrives(job: Job, chance: random.Random) -> str:
         other = play(setup.program, setup.machine, engine="replay")
     except InputError:  # contends, so that only the clock plays it: rank by rank, then
         other = play(setup.program, setup.machine, engine="clock", unfold=True)
-    found = _carried(other)
+    found = carried(other)
     told = ((kind, same(max(found[kind])[0], max(sent)[0])) for kind, sent in played.items())
     return next((f"{kind}: {said}" for kind, said in told if said), "")
 
