@@ -160,11 +160,11 @@ class Answer:
 class JobAnswer(Answer):
     """What answers of all kinds of jobs have: `events` on the clock, `wall_seconds` that the
     simulation itself took (no part of the answer), `straggler_seconds` that the job takes longer
-    than with nothing slow, `fits` where all have the memory that they need."""
+    than with nothing slow, `fits` where all have the memory that they need (None: unknown)."""
 
     scenario: str
     inputs: Inputs = field(default_factory=Inputs)
-    fits: bool
+    fits: bool | None
     events: int
     wall_seconds: float
     straggler_seconds: float = 0.0

@@ -109,7 +109,7 @@ class Pace:
     size: float
     replicas: int
     inputs: Inputs
-    fits: bool
+    fits: bool | None
     sure: Likely | None = None
     watts: float | None = None
     alone: int = 1

@@ -24,6 +24,8 @@ def memory_line(result: Result) -> str:
     `does not fit: 93.0 GiB of 80.0 GiB; the largest part is activations; with recompute = selective
     or with tp = 8, it fits`.
     """
+    if result.fits is None:
+        return "Memory of the fullest GPU: unknown, nothing in the recording says it"
     parts = dict(result.memory_per_gpu)
     sizes = f"{human_bytes(parts.pop('total'))} of {human_bytes(result.capacity)}"
     if result.fits:

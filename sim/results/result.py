@@ -113,6 +113,8 @@ class Result(JobAnswer):
 
     @property
     def misfit(self) -> str:
+        if self.fits is None:
+            return "takes an unknown share of its memory"
         needed, offered = self.memory_per_gpu["total"] / 2**30, self.capacity / 2**30
         return "" if self.fits else f"takes {needed:.1f} GiB of {offered:.1f} GiB a GPU"
 

@@ -103,7 +103,7 @@ class StepComparison(Comparison):
                     percent(row["mfu"]),
                     percent(row["bubble_fraction"]),
                     human_bytes(row["memory"]),
-                    "yes" if row["fits"] else "no",
+                    {True: "yes", False: "no", None: "unknown"}[row["fits"]],
                     f"{row['gpus']:,}",
                     "" if cost is None else f"{cost:.3f}",
                     "" if cost is None else _EXPECTED.format(**row),

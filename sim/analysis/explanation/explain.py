@@ -53,7 +53,7 @@ class Explanation(Answer):
         return self.result.inputs
 
     @property
-    def fits(self) -> bool:
+    def fits(self) -> bool | None:
         return self.result.fits
 
     @property

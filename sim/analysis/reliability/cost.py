@@ -32,7 +32,7 @@ class TrainingCost(Answer):
     Training stands still for `checkpoints` of these seconds. `dollars` is rent; None where the
     topology has no price. `energy` (J) is that of the devices and of what hosts and cools them,
     `watts` the mean draw of a device with its host; `electricity` is the price of the energy in
-    dollars, if known. Where `fits` is false the job would not run.
+    dollars, if known. Where `fits` is false the job would not run; None is unknown.
     """
 
     view = "sim.interface.views.cost"
@@ -53,7 +53,7 @@ class TrainingCost(Answer):
     watts: float
     electricity: float | None
     checkpoints: float = 0.0
-    fits: bool = True
+    fits: bool | None = True
     likely: Likely | None = None
     inputs: Inputs | None = None
 

@@ -122,7 +122,7 @@ class Goodput(Answer):
     inputs: Inputs
     tried: tuple[tuple[float, float], ...] = ()
     assumed: tuple[str, ...] = ()
-    fits: bool = True
+    fits: bool | None = True
     alone: int = 1
 
     @property

@@ -56,7 +56,7 @@ class Samples(Answer):
     contended: bool
     mean_error: float
     worst_error: float
-    fits: bool
+    fits: bool | None
     notes: tuple[str, ...]
     wall_seconds: float = field(compare=False)
 

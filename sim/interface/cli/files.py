@@ -59,6 +59,7 @@ def output_attributes(suffixes: Sequence[str], help: str) -> dict[str, Any]:
 
 
 DOES_NOT_FIT = 3  # the exit code of a job that is too big for its GPUs
+MAY_NOT_FIT = 5  # that of a job of which nobody knows whether it fits
 STOPPED = 130  # that of what Ctrl-C has stopped, as shells expect it
 
 
@@ -83,12 +84,13 @@ class Form:
             wrote(self.report)
 
     def show(self, answer: Answer) -> None:
-        """Write the files and print the answer; the exit code says where a job does not fit."""
+        """Write the files and print the answer; the exit code says where a job may not fit."""
         if self.picture or self.report:
             self.write(answer)
         click.echo(json.dumps(answer.to_dict()) if self.as_json else str(answer))
-        if not getattr(answer, "fits", True):
-            raise click.exceptions.Exit(DOES_NOT_FIT)
+        fits = getattr(answer, "fits", True)
+        if not fits:
+            raise click.exceptions.Exit(MAY_NOT_FIT if fits is None else DOES_NOT_FIT)
 
 
 def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Command]:

@@ -79,7 +79,8 @@ def run(
     """Predict one training step of SCENARIO.
 
     SCENARIO is a name (`sim list`), a TOML file, or a recording of `sim capture`. Without SCENARIO,
-    give --model and --topology. The exit code is 3 if the job does not fit into memory.
+    give --model and --topology. The exit code is 3 if the job does not fit into memory, 5 if
+    nobody knows.
     """
     from sim.analysis.samples.run import run as asked
 

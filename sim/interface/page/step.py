@@ -48,10 +48,10 @@ def page(result: Result, files: Sequence[str]) -> str:
 
 def headline(result: Result) -> Figures:
     """The headline of the step, and the memory of the fullest GPU."""
-    fits = "fits" if result.fits else "does not fit"
+    fits = {True: "fits", False: "does not fit", None: "unknown"}[result.fits]
     memory = Figure(
         title="memory of the fullest GPU", key="memory_per_gpu.total",
-        shown=human_bytes(result.memory_per_gpu["total"]),
+        shown="unknown" if result.fits is None else human_bytes(result.memory_per_gpu["total"]),
         note=f"of {human_bytes(result.capacity)}: {fits}",
     )  # fmt: skip
     return Figures((*words.figures(result).figures, memory))

@@ -9,9 +9,11 @@ from sim.results.answer import Inputs
 from sim.results.formatting import energy_unit, large, long_unit
 from sim.results.likely import Likely, interval
 
-DOES_NOT_FIT = Sentence(
-    "the job does not fit into memory and would not run; see `sim run`", "warning"
-)
+FITS = {
+    True: None,
+    False: Sentence("the job does not fit into memory and would not run; see `sim run`", "warning"),
+    None: Sentence("whether the job fits into memory is unknown: nothing in the recording says it"),
+}
 
 
 def view(cost: TrainingCost) -> Document:
@@ -26,7 +28,7 @@ def view(cost: TrainingCost) -> Document:
         Sentence(f"simulated {simulated}; {known.basis} moved it") if known else None,
         Sentence(_energy(cost)),
         Sentence(_rent(cost)),
-        None if cost.fits else DOES_NOT_FIT,
+        FITS[cost.fits],
     )
 
 

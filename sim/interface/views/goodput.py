@@ -12,7 +12,7 @@ from sim.interface.document.nodes import (
     section,
     table,
 )
-from sim.interface.views.cost import DOES_NOT_FIT, rent
+from sim.interface.views.cost import FITS, rent
 from sim.results.formatting import large, several
 from sim.results.likely import interval
 
@@ -33,7 +33,7 @@ def view(goodput: Goodput) -> Document:
         _needs(goodput),
         section("", *map(Sentence, _bill(goodput))),
         _assumed(goodput),
-        None if goodput.fits else DOES_NOT_FIT,
+        FITS[goodput.fits],
     )
 
 

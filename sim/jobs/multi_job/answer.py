@@ -30,7 +30,7 @@ class JobRow:
     longest: float | None = None
     offset: float = 0.0
     slowed_by: dict[str, float] = field(default_factory=dict)
-    fits: bool = True
+    fits: bool | None = True
 
     @property
     def slowdown(self) -> float | None:

@@ -71,12 +71,13 @@ def report(
 
 
 def _room(memories: Sequence[Memory], peaks: Sequence[Peak]) -> dict[str, Any]:
-    """Whether the script fits, the memory of the fullest GPU, and what to do where it does not."""
-    fits = all(peak.failure is None for peak in peaks)
+    """Whether the script fits (None: nobody knows), the memory of the fullest GPU, what helps."""
+    known = all(peak.allocated for peak in peaks)
+    fits = all(peak.failure is None for peak in peaks) if known else None
     return {
         "fits": fits,
         "memory_per_gpu": _parts(fullest(memories).peak()),
-        "remedies": () if fits else Deferred(partial(_remedies, memories)),
+        "remedies": () if fits is not False else Deferred(partial(_remedies, memories)),
     }
 
 

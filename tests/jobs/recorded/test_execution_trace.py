@@ -50,6 +50,14 @@ def moved(own: Recording) -> float:
 # --- A trace that ships --------------------------------------------------------------------------
 
 
+def test_whether_a_trace_without_memory_fits_is_unknown() -> None:
+    result = sim.run(sim.RecordedScenario(record=str(DDP), topology="dgx-h100-ndr"))
+    assert result.fits is None
+    assert "unknown" in str(result)
+    asked = CliRunner().invoke(main, ["run", str(DDP), "--topology", "dgx-h100-ndr", "--json"])
+    assert (asked.exit_code, json.loads(asked.stdout)["fits"]) == (5, None)
+
+
 def test_a_trace_of_data_parallel_training_is_a_recording() -> None:
     (own,) = read(DDP)
     assert (own.world, own.rank, own.groups) == (WORLD, 0, (Group(first=0, axes=((1, WORLD),)),))
