@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sim.hardware.device import Device
     from sim.hardware.stack import Stack
     from sim.interface.plots.sliders import sliders
+    from sim.interface.serve.explore import explore
     from sim.jobs.capturing.capture import capture
     from sim.jobs.capturing.marks import step
     from sim.jobs.recorded.setup import RecordedScenario
@@ -69,6 +70,7 @@ __all__ = [
     "compare",
     "cost",
     "explain",
+    "explore",
     "goodput",
     "load",
     "names",
@@ -101,6 +103,7 @@ _HOMES = {
     "compare": "sim.analysis.comparison.compare:compare",
     "cost": "sim.analysis.reliability.cost",
     "explain": "sim.analysis.explanation.explain",
+    "explore": "sim.interface.serve.explore",
     "goodput": "sim.analysis.reliability.goodput",
     "load": "sim.kind",
     "names": "sim.config.catalog",

@@ -1,9 +1,14 @@
-"""Questions that take longer: each in a process of its own, which can be stopped."""
+"""Questions that take longer: each in a process of its own, which can be stopped.
+
+The process is a fresh interpreter that reads its question and writes its answer as JSON, so that
+nothing of a notebook or script around the page runs again in it.
+"""
 
 import asyncio
-import multiprocessing
+import json
 import os
 import signal
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -22,57 +27,58 @@ class Background:
     """One process for each question: a new one takes the place of the one before."""
 
     def __init__(self) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["sim.interface.serve.questions"])
-        self._running: dict[str, Any] = {}
+        self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def ask(self, name: str, document: Any, places: Iterable[Path]) -> dict[str, Any]:
         """The answer to a question of `SLOW`; that a newer one took its place, if so."""
         self.end(name)
-        here, there = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(there, name, document, [*places]))
-        process.start()
-        there.close()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__, name,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            start_new_session=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
         self._running[name] = process
-        loop = asyncio.get_running_loop()
-        try:
-            found: dict[str, Any] = await loop.run_in_executor(None, here.recv)
-        except EOFError:
-            found = {"fault": "ended before there was an answer", "ended": True}
-        finally:
-            here.close()
+        asked = json.dumps({"document": document, "places": [*map(str, places)]})
+        written, _ = await process.communicate(asked.encode())
         if self._running.get(name) is process:
             del self._running[name]
+        if not written:
+            return {"fault": "ended before there was an answer", "ended": True}
+        found: dict[str, Any] = json.loads(written)
         return found
 
     def stop(self, name: str) -> None:
         """End a question with what it has found by then."""
-        self._signal(self._running.get(name), signal.SIGINT)
+        if name in self._running:
+            _signal(self._running[name], signal.SIGINT)
 
     def end(self, *names: str) -> None:
         """End questions, all if none is named, without an answer."""
         for name in names or [*self._running]:
-            self._signal(self._running.pop(name, None), signal.SIGKILL)
-
-    def _signal(self, process: Any, number: signal.Signals) -> None:
-        if process is not None and process.is_alive():
-            try:
-                os.killpg(process.pid, number)
-            except ProcessLookupError:  # it has no group of its own yet
-                process.kill()
+            if name in self._running:
+                _signal(self._running.pop(name), signal.SIGKILL)
 
 
-def _work(pipe: Any, name: str, document: Any, places: list[Path]) -> None:
-    """A process and its own group, which signals reach as a whole."""
-    os.setsid()
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """To a process and those that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def main() -> None:
+    """Answer the question of the command line about the document on standard input."""
+    asked = json.load(sys.stdin)
     silence()
     limit.allow(_LONGEST)
     try:
-        with reads.only(places), kept():
-            answer = SLOW[name](document)
+        with reads.only(map(Path, asked["places"])), kept():
+            answer = SLOW[sys.argv[1]](asked["document"])
     except InputError as error:
         answer = {"fault": str(error)}
     except KeyboardInterrupt:
         answer = {"fault": "stopped before anything was found"}
-    with suppress(BrokenPipeError):
-        pipe.send(answer)
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -141,6 +141,8 @@
   // --- Drawings, and what takes longer once the page is left in peace.
   let shownDocuments = [];
   const draw = async (of) => {
+    await new Promise((resolve) => setTimeout(resolve, 120)); // a finger that goes on wants numbers first
+    if (of !== state) return;
     const found = await post("charts", of);
     if (of !== state || found.fault) return;
     const box = by("drawn");

@@ -1,22 +1,24 @@
 """The server refuses what does not come from its page, and answers what `sim run` answers."""
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
 
+import sim
 from sim import kind
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.interface.serve.controls import groups
+from sim.interface.serve.explore import Explorer
 from sim.interface.serve.questions import Questions
 from sim.interface.serve.server import Server
 from sim.interface.serve.states import Bases, State, base_of, base_of_job, model_of
@@ -34,30 +36,12 @@ def server() -> Iterator[Server]:
         yield made
 
 
-class running:  # noqa: N801
-    """A server in a thread with a loop of its own."""
-
-    def __init__(self, made: Server) -> None:
-        self.made, self.loop = made, asyncio.new_event_loop()
-
-    def __enter__(self) -> Server:
-        ready = threading.Event()
-
-        def run() -> None:
-            asyncio.set_event_loop(self.loop)
-            self.loop.call_soon(self.made.start)
-            self.loop.call_soon(ready.set)
-            self.loop.run_forever()
-
-        self.thread = threading.Thread(target=run, daemon=True)
-        self.thread.start()
-        ready.wait()
-        return self.made
-
-    def __exit__(self, *_: object) -> None:
-        self.loop.call_soon_threadsafe(self.made.close)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
+@contextmanager
+def running(made: Server) -> Iterator[Server]:
+    """A server in a thread with a loop of its own, as a notebook has it."""
+    explorer = Explorer(made, 800)
+    yield made
+    explorer.close()
 
 
 def asked(
@@ -231,3 +215,12 @@ def test_states_side_by_side_are_compared_with_the_first(server: Server) -> None
     answer = asked(server, "compare", {"states": states})[1]
     assert "twice" in answer["html"]
     assert "as it is" in answer["html"]
+
+
+def test_a_notebook_shows_the_page_in_a_frame() -> None:
+    page = sim.explore("gpt2-one-gpu", {"plan.microbatch": 2})
+    assert f'<iframe src="{page.address}"' in page._repr_html_()
+    with urlopen(page.address) as reply:
+        assert reply.status == 200
+        assert "frame-ancestors http://127.0.0.1:*" in reply.headers["Content-Security-Policy"]
+    page.close()
