@@ -14,13 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sim.config import limit, reads
-from sim.config.errors import InputError
-from sim.config.progress import silence
-from sim.config.stopping import kept
-from sim.interface.serve.questions import PATIENCE, SLOW
-
-_LONGEST = 10 * PATIENCE
+_WORKER = "sim.interface.serve.worker"
 
 
 class Background:
@@ -33,17 +27,18 @@ class Background:
         """The answer to a question of `SLOW`; that a newer one took its place, if so."""
         self.end(name)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, name,
+            sys.executable, "-m", _WORKER, name,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             start_new_session=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
         self._running[name] = process
         asked = json.dumps({"document": document, "places": [*map(str, places)]})
         written, _ = await process.communicate(asked.encode())
-        if self._running.get(name) is process:
+        newest = self._running.get(name) is process
+        if newest:
             del self._running[name]
         if not written:
-            return {"fault": "ended before there was an answer", "ended": True}
+            return {"fault": "stopped before anything was found", "ended": not newest}
         found: dict[str, Any] = json.loads(written)
         return found
 
@@ -63,22 +58,3 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
     """To a process and those that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-
-
-def main() -> None:
-    """Answer the question of the command line about the document on standard input."""
-    asked = json.load(sys.stdin)
-    silence()
-    limit.allow(_LONGEST)
-    try:
-        with reads.only(map(Path, asked["places"])), kept():
-            answer = SLOW[sys.argv[1]](asked["document"])
-    except InputError as error:
-        answer = {"fault": str(error)}
-    except KeyboardInterrupt:
-        answer = {"fault": "stopped before anything was found"}
-    json.dump(answer, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

@@ -31,6 +31,7 @@ from sim.scenario.machine import load_model, load_stack, load_topology
 from sim.scenario.scenario import BaseScenario
 
 PATIENCE = 60.0  # s, above which a page does not ask; `sim run` does
+LONGEST = 10 * PATIENCE  # s that a question in the background may take
 _MOST_MENDS, _MOST_TRIED = 4, 6  # proposals, values of a control that are tried
 _KEPT = 16  # answers of states that were asked for last
 
