@@ -154,7 +154,7 @@ def crossings(plan: CollectiveSchedule, per_node: int) -> int:
 
 
 @clusters
-@pytest.mark.parametrize("kind", ["all_gather", "broadcast"])
+@pytest.mark.parametrize("kind", EVERY)
 def test_halving_and_doubling_cross_nodes_as_often_as_stated(
     kind: CollectiveKind, nodes: int, per_node: int
 ) -> None:

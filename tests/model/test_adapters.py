@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from sim import kind
+from sim.config.errors import InputError
 from sim.model import counts, reading
-from sim.model.block import block
+from sim.model.block import block, check_adapters
 from sim.model.execution import Execution
 from sim.model.kernels import Gemm, Overlap
 from sim.model.lora import Lora
@@ -128,3 +129,12 @@ def test_tensor_parallel_overlap_beside_adapters_is_the_plans_choice() -> None:
 
     assert beside() == beside("plan.tp_comm_overlap=false") == 0
     assert beside("plan.tp_comm_overlap=true") == 4, "two gathers and two scatters"
+
+
+def test_usual_modules_may_be_missing_and_named_modules_may_not() -> None:
+    experts = reading.load("mixtral-8x7b")
+    usual = fused(experts, lora=Lora(rank=RANK))
+    check_adapters(experts.kinds, usual, where="plan")
+    named = fused(experts, lora=Lora(rank=RANK, modules=("linear_qkv", "linear_fc1")))
+    with pytest.raises(InputError, match="no layer of this model has a linear layer 'linear_fc1'"):
+        check_adapters(experts.kinds, named, where="plan")

@@ -27,3 +27,9 @@ def test_a_pattern_is_repeated_until_all_layers_have_a_kind() -> None:
 def test_a_pattern_that_cannot_be_read_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match='write it like "3 dense, 58 experts"'):
         small(layers=5, pattern=pattern)
+
+
+@pytest.mark.parametrize(("name", "tensors"), [("gpt3-175b", 12), ("llama3-8b", 7)])
+def test_a_layer_has_a_tensor_for_each_matrix_norm_and_bias(name: str, tensors: int) -> None:
+    """QKV, output, FFN in and out, the gate of SwiGLU, two norms; each with a bias in GPT-3."""
+    assert load(name).tensors_of_a_layer == tensors

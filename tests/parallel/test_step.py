@@ -135,3 +135,10 @@ def test_gradients_are_copied_around_their_reduction_as_often_as_the_stack_says(
     count = sum(own.parameters(own.chunks[0]).values())
     assert own.stack.bucket_bytes("fp16") * count == 3 * (2 + 2) * count
     assert "bucket" not in closing(training_step(job("megatron-lm-2022", pp=1)), 0)
+
+
+def test_the_gradient_norm_is_a_single_number_over_all_ranks_of_the_model() -> None:
+    calls = [call for stage in training_step(job(tp=2, pp=2)).stages for call in stage.calls]
+    (norm,) = {call for call in calls if call.name == "gradient norm"}
+    assert norm.bytes == 4.0  # of fp32
+    assert set(norm.axes) == {"tp", "pp"}
