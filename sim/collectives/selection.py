@@ -25,7 +25,7 @@ def _named(name: str) -> ModuleType | None:
 
 
 def check(rules: Iterable[AlgorithmRule], where: str) -> None:
-    """Raise `InputError` for names that nothing has, and kinds that an algorithm does not offer."""
+    """Raise `InputError` for unknown names, and for kinds that an algorithm does not offer."""
     for rule in rules:
         kinds = [kind_named(kind, where) for kind in rule.kinds]
         for name in rule.use:
@@ -41,7 +41,7 @@ def check(rules: Iterable[AlgorithmRule], where: str) -> None:
 
 
 def chosen(rules: Iterable[AlgorithmRule], kind: CollectiveKind, size: float) -> tuple[str, ...]:
-    """The algorithms of which a call takes the quickest; () leaves it to the library.
+    """The algorithms from which a call takes the fastest; () leaves the choice to the library.
 
     >>> trees = [AlgorithmRule(use=("tree",), up_to=1e6)]
     >>> [chosen(trees, "all_reduce", size) for size in (1e6, 2e6)], chosen(trees, "all_gather", 1.0)

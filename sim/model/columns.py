@@ -11,7 +11,7 @@ from sim.config.errors import InputError
 from sim.model.reading import load
 from sim.model.transformer import AttentionKernel, Family, Latent, Transformer
 
-# What a family's published training code has that the tables do not print as columns.
+# Features of a family's published training code that the tables do not print as columns.
 _LLAMA = {"positions": "rotary", "normalisation": "rmsnorm", "bias": False, "dropout": False}
 _FAMILIES: dict[str, dict[str, Any]] = {
     # Megatron-LM, megatron/model/language_model.py: learned positions, dropout 0.1, biases.
@@ -31,19 +31,19 @@ _SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _EXPERTS = {
     "experts": "experts", "top_k": "top_k", "expert_ffn": "ffn", "shared_experts": "shared"
 }  # fmt: skip
-# Drop and pad gives each expert what an even load does (moe_expert_capacity_factor = 1.0 of
-# Megatron-LM, with moe_pad_expert_input_to_capacity).
+# Drop and pad gives each expert as many tokens as an even load does (Megatron-LM,
+# moe_expert_capacity_factor = 1.0 with moe_pad_expert_input_to_capacity).
 _EVEN = 1.0
-# What a run may have chosen otherwise than the model's file: depth, length, padding, kernels.
+# Keys that a run may change from the model's file: depth, length, padding, kernels.
 _CHOSEN = ("layers", "seq", "vocab", "attention", "mtp", "documents")
 
 
 def from_columns(row: Mapping[str, Any]) -> Transformer:
-    """The model of a row. Raises `InputError` for an unknown family or a shape that cannot be.
+    """The model of a row. Raises `InputError` for an unknown family or an impossible shape.
 
-    Where `model` is the name of a file of models/, that file says what no column does (windows,
-    norms of heads, groups of experts), and the other columns must agree with it. Values may be
-    texts as the csv module gives them.
+    Where `model` is the name of a file of models/, that file gives the keys without a column
+    (windows, norms of heads, groups of experts), and the other columns must agree with it. Values
+    may be texts as the csv module gives them.
 
     >>> row = dict(id="a", family="llama", layers="2", hidden="64", heads="4", kv_heads="2",
     ...            ffn="128", vocab="100", seq="32", gated_mlp="true", tied_embeddings="false",

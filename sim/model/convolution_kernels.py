@@ -15,8 +15,8 @@ from sim.model.kernels import BYTES, Gemm, MemoryBound, Precision
 
 Layout = Literal["nchw", "nhwc"]
 
-# Of fp32 against cuBLAS, by a trace of ResNet-50 on V100 (docs/kernels.md). Winograd's
-# F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1).
+# Rates of fp32 kernels relative to cuBLAS, by a trace of ResNet-50 on V100 (docs/kernels.md).
+# Winograd's F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1).
 WINOGRAD, DIRECT = 1.8, 0.85
 
 # Passes forward and backward, by traces of ResNet-50 on V100 and A100. Batch norm reads x (backward
@@ -28,8 +28,8 @@ NORM, POOLING = (3.2, 5.5), (1.0, 5.0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution(Gemm):
     """A product that reads an image of `image` elements and writes one of `result`. On tensor cores
-    changes of layout move `moved` bytes; on others it is `winograd`'s or direct. The share `sums`
-    of its FLOPs sums over pixels."""
+    changes of layout move `moved` bytes; on other cores it is Winograd's algorithm (`winograd`) or
+    a direct product. The share `sums` of its FLOPs sums over pixels."""
 
     # cuDNN pads channels to what tensor cores take (cuDNN developer guide, tensor core operations).
     pads: ClassVar[bool] = True

@@ -15,7 +15,7 @@ from sim.model.tensor_parallel import column_linear, row_linear
 
 
 def decoded(run: Execution) -> Execution:
-    """The same with the decoder's sequences, if there is one. Raises `InputError` for context
+    """The run with the decoder's sequences, if there is a decoder. Raises `InputError` for context
     parallelism."""
     if not run.model.decoder_seq:
         return run

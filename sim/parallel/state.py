@@ -19,9 +19,9 @@ class State:
     ZeRO-1 divides `master` and `moments` among `shards` ranks, ZeRO-2 also `gradients`, ZeRO-3 also
     `weights`. `fresh` gradients live until the backward pass that makes them has ended; `update`
     lives only while the optimizer steps, on the share that the rank updates; `gather` are the
-    copies through which ZeRO-1 gathers weights. `growing` gradients are not there before the
-    backward pass that makes them; under DDP they are views of its buckets, which stay, and those of
-    earlier micro-steps lie `beside` them.
+    copies through which ZeRO-1 gathers weights. `growing` gradients appear in the backward
+    pass that makes them. Under DDP they are views of its buckets, which stay; gradients of earlier
+    micro-steps lie `beside` them.
     """
 
     weights: float
@@ -52,7 +52,7 @@ class State:
         }
 
     def on_host(self, parameters: float) -> dict[str, float]:
-        """Bytes that such a rank has on its host: gradients go where the states are."""
+        """Bytes of such a rank on its host; gradients lie where the states lie."""
         states = parameters * self.share(1) * self.offload.optimizer
         return {
             "weights": parameters * self.weights * self.share(3) * self.offload.parameters,
