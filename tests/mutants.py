@@ -37,7 +37,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     **{ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And},
 }
 NEVER_RUN = ("TYPE_CHECKING", "__name__")
-ALIVE, OUTSIDE = "alive", "outside of functions"
+ALIVE, OUTSIDE, BROKEN = "alive", "outside of functions", "not tried"
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,8 @@ def forked(run: Callable[[], str], seconds: float) -> str:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         try:
             os.write(writing, run().encode())
+        except Exception as error:
+            os.write(writing, f"{BROKEN}: {error!r}".encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -202,7 +204,7 @@ class Mutating:
                     broken.add(said)
                     items = items[items.index(guilty[0]) + 1 :]  # the others have passed
                     said = ""
-            self.killed += said not in (ALIVE, OUTSIDE)
+            self.killed += not said.startswith((ALIVE, OUTSIDE, BROKEN))
             change = f"{mutant.before} -> {mutant.after}"
             print(f"{number:3} {mutant.path}:{mutant.line} {change}  [{said}]", flush=True)
         return True
