@@ -27,9 +27,7 @@ def with_sinks(run: Execution, core: Operator) -> Operator:
     It costs the kernels nothing; its gradient sums dO O and sums of exponentials over queries."""
     gradient = MemoryBound(name="sinks grad", bytes=float(2 * 4 * run.rows * run.heads), launches=2)
     return replace(
-        core,
-        input_gradient=(*core.input_gradient, gradient),
-        parameters=float(run.heads),
+        core, input_gradient=(*core.input_gradient, gradient), parameters=float(run.heads)
     )
 
 
@@ -134,11 +132,7 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
         _product(run, "attention over values dgrad", seq, keys, run.shape.value_head),
         _product(run, "values grad", keys, run.shape.value_head, seq),
         *_dropout(run, scores, "attention dropout grad"),
-        MemoryBound(
-            name="softmax grad",
-            bytes=float(passes * scores * width),
-            launches=launches,
-        ),
+        MemoryBound(name="softmax grad", bytes=float(passes * scores * width), launches=launches),
         *_biased(run, scores, " grad"),
         _product(run, "queries grad", seq, head, keys),
         _product(run, "keys grad", keys, head, seq),

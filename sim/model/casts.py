@@ -42,8 +42,7 @@ def ordered(run: Execution, name: str, elements: float, copies: int) -> tuple[Ke
 
 
 def cached(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
-    """A copy, in the recipe's format, of the input of an activation function that keeps its input.
-    """
+    """A copy in the recipe's format of an activation function's input, if it keeps that input."""
     if run.recipe is None or not run.recipe.caches:
         return ()
     return (MemoryBound(name=f"{name} cache", bytes=elements * (run.width + run.cached_width)),)

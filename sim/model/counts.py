@@ -88,11 +88,7 @@ def weights(model: Model, kind: str) -> float:
 def whole(model: Model, batch: int) -> Execution:
     """The model on one rank that holds all of it."""
     return Execution(
-        model=model,
-        microbatch=batch,
-        sharding=Sharding(),
-        precision="bf16",
-        fusion=Fusion(),
+        model=model, microbatch=batch, sharding=Sharding(), precision="bf16", fusion=Fusion()
     )
 
 

@@ -115,8 +115,7 @@ def network(source: Layers, name: str) -> Network:
 
 
 def own_layer(model: Model, layer: int | None, kind: str) -> tuple[Any, Any]:
-    """A layer of a network, with the sources of its inputs. Raises `InputError` for a transformer.
-    """
+    """A layer of a network, and the sources of its inputs. Raises `InputError` for transformers."""
     if not isinstance(model, Network) or layer is None:
         fault = f"layers of kind {kind!r} belong to no transformer"
         raise InputError(f"model {model.name}".rstrip(), fault, f'write a file of kind = "{kind}"')

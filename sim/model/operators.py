@@ -144,13 +144,7 @@ _SERIAL_ROWS = 32  # of threads in a CTA that sums gains
 
 
 def normalise(
-    run: Execution,
-    name: str,
-    rows: int,
-    *,
-    width: int = 0,
-    residual: bool = True,
-    into: str = "",
+    run: Execution, name: str, rows: int, *, width: int = 0, residual: bool = True, into: str = ""
 ) -> Operator:
     """LayerNorm or RMSNorm of `rows` x `width` (0: hidden); keeps its input. In front `into` a
     linear layer it may write the operand that a recipe wants instead (`Execution.normed`).

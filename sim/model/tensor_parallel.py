@@ -75,12 +75,7 @@ def _behind_norm(linear: Linear) -> Linear:
 
 
 def input_collectives(
-    run: Execution,
-    name: str,
-    elements: float,
-    *,
-    width: float | None = None,
-    quiet: bool = False,
+    run: Execution, name: str, elements: float, *, width: float | None = None, quiet: bool = False
 ) -> tuple[Collective | None, Collective | None]:
     """Collectives of the backward pass on the whole input of a linear layer.
 

@@ -218,10 +218,6 @@ def _norm(job: Job, *, alone: bool) -> tuple[Collective, ...]:
         axes |= dict.fromkeys(plan.split(group.split_by))
         axes |= dict.fromkeys(state_axes(plan, group) if plan.zero else ())
     call = Collective(
-        kind="all_reduce",
-        axes=tuple(axes),
-        bytes=4.0,
-        name="gradient norm",
-        cause=DATA,
+        kind="all_reduce", axes=tuple(axes), bytes=4.0, name="gradient norm", cause=DATA
     )
     return (call,) if axes else ()

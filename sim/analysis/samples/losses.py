@@ -25,11 +25,7 @@ def by_cause(
 
 
 def removed(
-    steps: Steps,
-    placement: RankPlacement,
-    slowdown: Floats,
-    closer: RankSlowdowns,
-    times: Floats,
+    steps: Steps, placement: RankPlacement, slowdown: Floats, closer: RankSlowdowns, times: Floats
 ) -> tuple[dict[str, float], ...]:
     """The mean step with the slowest nodes (by their mean slowdown) replaced by the median node."""
     per_node = np.bincount(placement.node, slowdown) / np.bincount(placement.node)

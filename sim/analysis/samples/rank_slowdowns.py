@@ -116,8 +116,7 @@ class Draws:
 def _drawn(
     cause: JitterCause, placement: RankPlacement, sizes: Iterable[int], seed: int
 ) -> Iterator[Floats]:
-    """The factors of one cause, block by block; a lasting cause has a single row for every block.
-    """
+    """The factors of one cause, block by block; a lasting cause has one row for every block."""
     rng, unit = generator(seed, cause.name), placement.unit(cause.each)
     count = int(unit.max()) + 1
     well = generator(seed, cause.name, _WHO).random(count) >= cause.share

@@ -119,10 +119,7 @@ def _some(columns: ReplicaColumns, draws: Draws) -> Floats:
 def _evaluated(columns: ReplicaColumns, draws: Draws) -> dict[str, Any]:
     times, slowdown = np.empty(draws.steps), np.zeros(len(columns.placement.node))
     done = 0
-    with (
-        columns.clock_check(draws.steps) as clock_check,
-        metered(draws.steps, unit="step") as more,
-    ):
+    with columns.clock_check(draws.steps) as clock_check, metered(draws.steps, unit="step") as more:
         for slow, own in so_far(_played(columns, draws, clock_check)):
             times[done : done + len(own)] = own
             done += len(own)

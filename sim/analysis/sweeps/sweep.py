@@ -138,10 +138,7 @@ def _of_layout(error: InputError) -> bool:
 
 
 def _computed(
-    tasks: Sequence[SweepTask],
-    rows: dict[str, str],
-    store: Store | None,
-    jobs: executors.Jobs,
+    tasks: Sequence[SweepTask], rows: dict[str, str], store: Store | None, jobs: executors.Jobs
 ) -> dict[str, str]:
     """The rows of all tasks by key; each new row is stored at once."""
     missing = list({task.key: task for task in tasks if task.key not in rows}.values())

@@ -12,12 +12,7 @@ from dataclasses import dataclass, field
 from sim.collectives.algorithms import direct, ring
 from sim.collectives.group import GroupShape, LevelLoads
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
-from sim.collectives.schedule import (
-    ChunkSend,
-    CollectiveKind,
-    CollectiveSchedule,
-    schedule,
-)
+from sim.collectives.schedule import ChunkSend, CollectiveKind, CollectiveSchedule, schedule
 from sim.collectives.selection import on_levels, refused
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Portion, Seconds

@@ -31,9 +31,7 @@ _SCALES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def figure(
-    topology: Topology,
-    busy: Mapping[str, float] | None = None,
-    regions: Regions | None = None,
+    topology: Topology, busy: Mapping[str, float] | None = None, regions: Regions | None = None
 ) -> Figure:
     """The node and the network of a topology, each where it has one; `busy` is the share of time
     for which its links of a kind (`sim.engine.record`) carry all they can, or single cables by

@@ -24,10 +24,7 @@ class Averaging:
     """
 
     def __init__(
-        self,
-        pool: WorkerPool,
-        elements: slice = EVERYTHING,
-        compression: Compression | None = None,
+        self, pool: WorkerPool, elements: slice = EVERYTHING, compression: Compression | None = None
     ) -> None:
         self.pool = pool
         self.compression = compression or pool.workers[0].compression

@@ -22,11 +22,7 @@ class Mailboxes:
     """
 
     def __init__(
-        self,
-        cluster: LiveCluster,
-        endpoints: Mapping[int, Endpoint],
-        *,
-        rendezvous: bool = False,
+        self, cluster: LiveCluster, endpoints: Mapping[int, Endpoint], *, rendezvous: bool = False
     ) -> None:
         self.cluster, self.endpoints, self.rendezvous = cluster, endpoints, rendezvous
         self._arrivals: dict[Address, Exchange] = {}

@@ -63,13 +63,7 @@ class UpdateRecord:
     before anybody has computed its loss.
     """
 
-    def __init__(
-        self,
-        cluster: LiveCluster,
-        task: LearningTask,
-        *,
-        budget: float = inf,
-    ) -> None:
+    def __init__(self, cluster: LiveCluster, task: LearningTask, *, budget: float = inf) -> None:
         self.cluster, self.task = cluster, task
         self.budget, self.enough = budget, cluster.event()
         self.updates = 0

@@ -27,13 +27,7 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.jobs.traces.event import CALLS, Event
-from sim.jobs.traces.kineto import (
-    collective_of,
-    gloo_of,
-    lacking,
-    members_of,
-    trace_of,
-)
+from sim.jobs.traces.kineto import collective_of, gloo_of, lacking, members_of, trace_of
 from sim.jobs.traces.kineto_operators import shaped_kernels
 from sim.jobs.traces.profiled import CLOSE, DEVICE, Call, ProfiledSteps, RemovedSpans, Wait
 from sim.jobs.traces.rank_trace import Collective, Group, HostSpan, Kernel, RankTrace

@@ -23,12 +23,7 @@ LAYER = False
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
     norm = normalise(run, "embedding norm", run.local, residual=False)
-    return (
-        look_up(run),
-        positions(run),
-        *((norm,) if run.shape.post_norm else ()),
-        dropped(run),
-    )
+    return (look_up(run), positions(run), *((norm,) if run.shape.post_norm else ()), dropped(run))
 
 
 def look_up(run: Execution) -> Operator:
@@ -44,9 +39,7 @@ def look_up(run: Execution) -> Operator:
     kind: Kind = "reduce_scatter" if run.sharding.sequence_parallel else "all_reduce"
     total = tensor_collective(run, kind, "embedding sum", size)
     dense = MemoryBound(
-        name="embedding grad",
-        bytes=float((weights + 3 * size) * width),
-        launches=_SORT_LAUNCHES,
+        name="embedding grad", bytes=float((weights + 3 * size) * width), launches=_SORT_LAUNCHES
     )
     whole = tensor_collective(run, "all_gather", "embedding grad all-gather", size)
     return Operator(

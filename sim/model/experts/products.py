@@ -52,9 +52,7 @@ def narrow(layer: Layer) -> Operator:
         return made
     *add, once, back = _bias(layer)
     return replace(
-        made,
-        forward=(*made.forward, *add),
-        input_gradient=(once, back, *made.input_gradient),
+        made, forward=(*made.forward, *add), input_gradient=(once, back, *made.input_gradient)
     )
 
 

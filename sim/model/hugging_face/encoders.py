@@ -31,8 +31,7 @@ def bert(config: Config) -> Document:
 
 
 def vit(config: Config) -> Document:
-    """ViT with its classifier (ViTForImageClassification): patches for words, classes for logits.
-    """
+    """ViT with a classifier (ViTForImageClassification): patches for words, classes for logits."""
     patch, image = config.positive("patch_size", 16), config("image_size", 224)
     seq = (image // patch) ** 2 + 1
     classes = int(config("num_labels", len(config("id2label", {})) or 2))
