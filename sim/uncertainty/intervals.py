@@ -147,6 +147,18 @@ def faster(step: float, other: float, apart: float) -> float:
     return student.below(log(other / step) / (sqrt(2.0) * apart))
 
 
+def longer(step: float, other: float, apart: float, level: float = LEVEL) -> tuple[float, float]:
+    """By which share at least and at most the layout of an `other` predicted step is longer than
+    that of a `step`, with this probability: errors that both have in common cancel.
+
+    >>> low, high = longer(1.0, 1.1, 0.05)
+    >>> round(low, 2), round(high, 2), round(1.0 + high, 3) == round(1.21 / (1.0 + low), 3)
+    (-0.05, 0.28, True)
+    """
+    reach = student.quantile((1.0 + level) / 2.0) * sqrt(2.0) * apart
+    return other / step * exp(-reach) - 1.0, other / step * exp(reach) - 1.0
+
+
 def told_apart(apart: float, level: float = LEVEL) -> float:
     """By which share a layout has to be longer to be the slower one with this probability.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim import kind
+from sim.analysis.samples.seeds import samples
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.config.progress import counted
@@ -28,12 +29,13 @@ _GRAMMAR = "write NAME, 'NAME: KEY=VALUE; KEY=VALUE', ': KEY=VALUE' for the firs
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One of those that are compared. `rent` (USD/h) is that of all devices, where the topology has
-    a price; `asked` is the text that a short name stands for."""
+    a price; `asked` is the text that a short name stands for, `runs` are those of other seeds."""
 
     name: str
     result: JobAnswer
     rent: float | None = None
     asked: str = ""
+    runs: tuple[JobAnswer, ...] = ()
 
     def dollars(self, seconds: float) -> float | None:
         """Rent for so long."""
@@ -48,6 +50,7 @@ class Prepared(NamedTuple):
     comparison: str
     answer: Callable[[], JobAnswer]
     rent: float | None = None
+    runs: Callable[[int], tuple[JobAnswer, ...]] | None = None
 
 
 def prepared(
@@ -68,11 +71,21 @@ def prepared(
     return found
 
 
-def cases(jobs: Sequence[Prepared]) -> tuple[Case, ...]:
-    """The same, simulated where it is not yet."""
-    answers = (Case(name=job.name, result=job.answer(), rent=job.rent) for job in jobs)
+def cases(jobs: Sequence[Prepared], seeds: int = 1) -> tuple[Case, ...]:
+    """The same, simulated where it is not yet; with several `seeds` once for each of them. Raises
+    `InputError` for seeds of what draws nothing."""
+    answers = (_case(job, seeds) for job in jobs)
     found = list(counted(so_far(answers, least=2), total=len(jobs), unit="job"))
     return tuple(_told_apart(_short(found)))
+
+
+def _case(job: Prepared, seeds: int) -> Case:
+    if seeds == 1:
+        return Case(name=job.name, result=job.answer(), rent=job.rent)
+    if job.runs is None:
+        raise InputError("--seeds", f"{job.name} draws no random numbers", "leave it out")
+    runs = job.runs(seeds)
+    return Case(name=job.name, result=runs[0], rent=job.rent, runs=runs)
 
 
 def _read_all(
@@ -135,7 +148,13 @@ def _prepared(name: str | None, job: Any, task: Any) -> Prepared:
     setup, how = kind.set_up(job, task=task), kind.answer_of(job).comparison
     topology = setup.machine.topology
     rent = topology.gpus * topology.price.hour if topology.price else None
-    return Prepared(name or job.name, how, partial(kind.answer, setup), rent)
+    runs = None if kind.seeds(job) is None else partial(_seeded, job, task)
+    return Prepared(name or job.name, how, partial(kind.answer, setup), rent, runs)
+
+
+def _seeded(job: BaseScenario, task: Any, seeds: int) -> tuple[JobAnswer, ...]:
+    """The runs of seeds one after the other: those of all jobs draw from the same seeds."""
+    return samples(kind.seeds(job) or iter(()), seeds, task=task).runs
 
 
 def _short(found: list[Case]) -> list[Case]:

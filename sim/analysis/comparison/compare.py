@@ -16,6 +16,7 @@ def compare(
     price: str | None = None,
     target: float | None = None,
     task: Any = None,
+    seeds: int = 1,
 ) -> Comparison:
     """Jobs against the first of them: `StepComparison` of synchronous ones, `SharingComparison` of
     workers that share updates.
@@ -23,7 +24,8 @@ def compare(
     A job is what `sim compare` takes (`cases`), a scenario or a result; a single list holds all of
     them, a single mapping gives them names. `settings` and `task`, which workers learn, are for all
     scenarios; `price` is a GPU's rent such as "2 USD/h" instead of that of the topologies; `target`
-    is the loss that is to be reached. Raises `InputError`.
+    is the loss that is to be reached. With several `seeds` workers that share updates run once with
+    each, and their order is held against all of them. Raises `InputError`.
 
     >>> both = compare("megatron-1.7b", ": plan.microbatch=8")
     >>> both.best.name, int(both.to_frame().loc["plan.microbatch=8", "gpus"])
@@ -40,4 +42,4 @@ def compare(
     home, _, name = first.partition(":")
     comparison: type[Comparison] = getattr(import_module(home), name)
     comparison.check_target(target)
-    return comparison(cases=cases(found), target=target)
+    return comparison(cases=cases(found, seeds), target=target)

@@ -1,12 +1,16 @@
 """Workers that share updates, in several ways side by side: who reaches the loss first, and why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, cast
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.analysis.comparison.cases import Case
 from sim.analysis.comparison.comparison import Comparison, Parted, Seconds
+from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_seconds
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.update_record import CurvePoint
@@ -14,6 +18,11 @@ from sim.results.differences import differences, told
 from sim.results.formatting import Cells, count, percent
 from sim.results.formatting import loss as show
 
+Floats = NDArray[np.float64]
+
+# Student's t at 95 % by degrees of freedom, from 1 (scipy.stats.t.ppf(0.95, n)).
+_T90 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75,
+        1.75, 1.74, 1.73, 1.73, 1.72, 1.65)  # fmt: skip
 _UNLIKE = 1.05  # times a rate: less decides nothing
 _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 
@@ -25,7 +34,15 @@ class SharingComparison(Comparison):
     It is reached where it is for the rest of the run (`sim.jobs.sharing.update_record.held`)."""
 
     picture = "sim.interface.plots.ways"
+    pictures: ClassVar[Mapping[str, str]] = {"curves": "sim.interface.plots.ways"}
     unwritten = ("cases",)
+
+    def __post_init__(self) -> None:
+        """Refuse to hold a run that learns nothing against a loss. Raises `InputError`."""
+        blank = [name for name, outcome in self.outcomes.items() if not outcome.curve]
+        if blank and (self.target is not None or len(blank) < len(self.cases)):
+            remedy = 'give all of them a task: --task, or "sharing.learning.task"'
+            raise InputError(blank[0], "learns nothing, so that it never reaches a loss", remedy)
 
     @classmethod
     def check_target(cls, target: float | None) -> None:
@@ -171,11 +188,30 @@ class SharingComparison(Comparison):
         moved = ", ".join(told(differences(self._spent(theirs), self._spent(outcome)), least))
         why = f"a worker's time for {self.samples:,.0f} samples differs by {moved or 'nothing'}"
         head = self._first(outcome, theirs, ranking[0].name, other.name)
+        head += "".join(f" {told}." for told in self.evidence)
         return f"{head} {ranking[0].name} has {pace:.2f} times the samples a second: {why}."
 
     @property
+    def evidence(self) -> list[str]:
+        """In how many seeds the best is before each other one, and by how much: the mean of the
+        ratios of both with the same seed, in which what they have in common is not counted."""
+        best = self.best
+        return [
+            _ordered(best.name, other.name, self._taken(best), self._taken(other))
+            for other in self.cases
+            if other is not best and best.runs and other.runs
+        ]
+
+    def _taken(self, case: Case) -> Floats:
+        """Of each seed the seconds to the loss, or for a sample where nothing is learnt."""
+        runs = cast("tuple[Outcome, ...]", case.runs)
+        if self.loss is None:
+            return np.array([run.time / run.samples for run in runs])
+        return np.array([self.at_target(run).seconds for run in runs])
+
+    @property
     def notes(self) -> list[str]:
-        usual = [*self._not_held(), *super(SharingComparison, self).notes]
+        usual = [*self._unlike_tasks(), *self._not_held(), *super(SharingComparison, self).notes]
         reaches = {name: outcome.reach for name, outcome in self.outcomes.items() if outcome.reach}
         if not reaches or max(reaches.values()) < _UNLIKE * min(reaches.values()):
             return usual
@@ -185,6 +221,13 @@ class SharingComparison(Comparison):
             'more than the method: try sharing.learning.scaling = "linear", or equal rates'
         )
         return [said, *usual]
+
+    def _unlike_tasks(self) -> Iterator[str]:
+        """Runs that learn other things, whose losses say nothing of one another."""
+        tasks = {name: str(outcome.get("task") or "") for name, outcome in self.outcomes.items()}
+        if len({task for task in tasks.values() if task}) > 1:
+            told = ", ".join(f"{name} {task}" for name, task in tasks.items() if task)
+            yield f"losses of different tasks do not compare: {told}"
 
     def _not_held(self) -> Iterator[str]:
         """Runs that have the loss for a while."""
@@ -206,6 +249,24 @@ class SharingComparison(Comparison):
             return f"{head}; {other} never is."
         needs = here.samples / there.samples
         return f"{head} ({other}: {human_seconds(there[0])}), with {needs:.2f} times the samples."
+
+
+def _ordered(name: str, other: str, here: Floats, there: Floats) -> str:
+    """How often one is before another with the same seed, and by which share, with 90 %.
+
+    >>> _ordered("a", "b", np.array([1.0, 1.0, 1.0]), np.array([1.1, 1.2, 0.9]))
+    'a is before b in 2 of 3 seeds, by 6 % (-17 to 36)'
+    """
+    before = int(np.sum(here < there))
+    said = f"{name} is before {other} in {before} of {len(here)} seeds"
+    both = np.isfinite(here) & np.isfinite(there)
+    if both.sum() < 2:
+        return said
+    ratios = np.log(there[both] / here[both])
+    reach = _T90[min(int(both.sum()), len(_T90)) - 2] * ratios.std(ddof=1) / both.sum() ** 0.5
+    by, low, high = (100.0 * np.expm1(ratios.mean() + off) for off in (0.0, -reach, reach))
+    only = f" where both reach it ({both.sum()})" * bool(not both.all())
+    return f"{said}, by {by:.0f} % ({low:.0f} to {high:.0f}){only}"
 
 
 def _number(value: float | None) -> str:

@@ -12,7 +12,7 @@ from sim.results.differences import differences, told
 from sim.results.formatting import Cells, percent, rate
 from sim.results.likely import likely
 from sim.results.result import Result
-from sim.uncertainty.intervals import faster
+from sim.uncertainty.intervals import LEVEL, faster, longer
 
 _EXPECTED = "{dollars_expected:.3g} ({dollars_low:.3g} to {dollars_high:.3g})"
 
@@ -184,7 +184,12 @@ class StepComparison(Comparison):
         law, same = (self.results[n].interval for n in (best, other))
         if law["basis"] == same["basis"]:
             chance = faster(self.seconds[best], self.seconds[other], law["apart"])
-            yield f"That a measured run of it is the shorter is {100.0 * chance:.0f} % sure."
+            low, high = longer(self.seconds[best], self.seconds[other], law["apart"])
+            yield (
+                f"That a measured run of it is the shorter is {100.0 * chance:.0f} % sure; "
+                f"the other takes {100.0 * low:.1f} to {100.0 * high:.1f} % longer "
+                f"({100.0 * LEVEL:.0f} %)."
+            )
 
 
 def _dollars(result: Result) -> dict[str, float]:

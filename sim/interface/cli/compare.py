@@ -5,14 +5,15 @@ from pathlib import Path
 import click
 
 from sim.interface.cli import options
-from sim.interface.cli.files import Form, answers
+from sim.interface.cli.files import Form, answers, output, wrote
+from sim.interface.plots import SUFFIXES
 
 
 @click.command(
     epilog=options.examples(
         "sim compare megatron-39b ': plan.schedule=zb-h1' --report both.html",
         "sim compare before.json after.json",
-        "sim compare ps-bsp ps-async --target 0.4 --picture losses.png",
+        "sim compare ps-async gossip-d-psgd --seeds 20 --curves losses.png",
     )
 )
 @click.argument("jobs", nargs=-1, required=True)
@@ -20,6 +21,8 @@ from sim.interface.cli.files import Form, answers
 @click.option(
     "--target", type=options.NUMBER, help="The loss to reach, of workers that share updates."
 )
+@click.option("--seeds", type=options.COUNT, default=1, help="Run N seeds of each.")
+@output("--curves", SUFFIXES, "Draw the losses of all seeds")
 @options.TASK
 @options.PRICE
 @answers("Draw all of them to one scale")
@@ -28,6 +31,8 @@ def compare(
     jobs: tuple[str, ...],
     settings: tuple[str, ...],
     target: float | None,
+    seeds: int,
+    curves: Path | None,
     task: Path | None,
     price: str | None,
     form: Form,
@@ -39,6 +44,10 @@ def compare(
     --set is for all scenarios. The exit code is 3 where none of them fits into memory.
     """
     from sim.analysis.comparison.compare import compare as compared
+    from sim.interface.plots.picture import save
 
-    answer = compared(*jobs, settings=settings, price=price, target=target, task=task)
+    answer = compared(*jobs, settings=settings, price=price, target=target, task=task, seeds=seeds)
+    if curves is not None:
+        save(answer.plot("curves"), curves)
+        wrote(curves)
     form.show(answer)
