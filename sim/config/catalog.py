@@ -6,14 +6,13 @@ catalog: `names = ["nemo-2*"]` lets a file stand for further names, by pattern, 
 lets it state only what is different from another file of its folder.
 """
 
-import copy
 import fnmatch
 import json
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sim.config.errors import InputError
 from sim.config.gate import refuse_unsound
@@ -177,7 +176,14 @@ def place(path: Path, *, changed: bool = False) -> str:
 def read(path: Path) -> dict[str, Any]:
     """The content of a TOML file, parsed once for each version of it; raises one precise
     `InputError`."""
-    return copy.deepcopy(_parsed(path))
+    return cast(dict[str, Any], _copied(_parsed(path)))
+
+
+def _copied(value: Any) -> Any:
+    """A table or list of plain data anew."""
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [*map(_copied, value)] if isinstance(value, list) else value
 
 
 @remembered(1024)

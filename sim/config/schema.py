@@ -11,7 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -208,26 +218,52 @@ def _marked(schema: dict[str, Any], marks: Iterable[Any]) -> dict[str, Any]:
 def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
     """The data with tables turned into their dataclasses. Refuses unknown keys, and values that
     pydantic would convert."""
-    shape, tagged, inside = _dataclass_in(kind), _tagged_in(kind), _within(where, key)
-    if short := _short_of(kind):
-        return _prepared(_spelled_out(data, short, where, key), get_args(kind)[0], where, key)
+    reads = _reading(kind)
+    if reads.short:
+        return _prepared(_spelled_out(data, reads.short, where, key), reads.long, where, key)
     if isinstance(data, list | tuple):
         return [_prepared_item(item, kind, where, key, i) for i, item in enumerate(data)]
-    if isinstance(data, dict) and get_origin(kind) in (dict, Mapping):
-        values = get_args(kind)[1]
-        return {name: _prepared(value, values, inside, name) for name, value in data.items()}
-    if isinstance(data, dict) and tagged is not None:
-        shape = tagged.chosen(data, inside)
-        _refuse_unknown(data, _keys(shape), inside, tagged)
-        return validate(data, shape, inside)
-    if tagged is not None and data is not None and not is_dataclass(data):
+    if isinstance(data, dict):
+        inside = _within(where, key)
+        if reads.values is not None:
+            return {name: _prepared(data[name], reads.values, inside, name) for name in data}
+        if reads.tagged is not None:
+            table = reads.tagged.chosen(data, inside)
+            _refuse_unknown(data, _keys(table), inside, reads.tagged)
+            return validate(data, table, inside)
+        if reads.table is not None:
+            return _made(_prepared_values(data, reads.table, inside), reads.table, inside)
+    is_made = is_dataclass(data)
+    if reads.tagged is not None and data is not None and not is_made:
         fault = f"{key} = {gate.shown(data)} is not a table"
-        raise InputError(where, fault, f"write {tagged.tag} = ... in it")
-    if isinstance(data, dict) and shape is not None:
-        return _made(_prepared_values(data, shape, inside), shape, inside)
-    if shape is None or not is_dataclass(data):
+        raise InputError(where, fault, f"write {reads.tagged.tag} = ... in it")
+    if reads.table is None or not is_made:
         refuse_conversion(data, kind, where, key)
     return data
+
+
+class _Reading(NamedTuple):
+    """What an annotation says of the values that are read for it: how a short form is spelled out,
+    and the annotation of the `long` one; the dataclass or the choice of dataclasses of a table; the
+    annotation of the values of a mapping."""
+
+    short: Short | None
+    long: Any
+    tagged: Tagged | None
+    table: Any
+    values: Any
+
+
+@cache
+def _reading(kind: Any) -> _Reading:
+    inner = get_args(kind)
+    return _Reading(
+        short=_short_of(kind),
+        long=inner[0] if inner else kind,
+        tagged=_tagged_in(kind),
+        table=_dataclass_in(kind),
+        values=inner[1] if get_origin(kind) in (dict, Mapping) else None,
+    )
 
 
 def _prepared_item(item: Any, kind: Any, where: str, key: str, number: int) -> Any:
@@ -344,22 +380,25 @@ def refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
     )
 
 
-def _plain_types(kind: Any) -> set[type]:
+@cache
+def _plain_types(kind: Any) -> frozenset[type]:
     """The types of bool, int, float and str that a plain annotation admits."""
     if get_origin(kind) is Annotated:
         plain, *marks = get_args(kind)
-        return set() if any(isinstance(mark, Unit) for mark in marks) else _plain_types(plain)
+        if any(isinstance(mark, Unit) for mark in marks):
+            return frozenset()
+        return _plain_types(plain)
     if get_origin(kind) is Literal:
-        return {type(value) for value in get_args(kind)}
+        return frozenset(map(type, get_args(kind)))
     if get_origin(kind) in (Union, UnionType):
         parts = [_plain_types(part) for part in get_args(kind) if part is not type(None)]
-        return set().union(*parts) if all(parts) else set()
+        return frozenset().union(*parts) if all(parts) else frozenset()
     if get_origin(kind) is tuple:
         return _plain_types(get_args(kind)[0])
-    return {float, int} if kind is float else {kind} & set(WORDS)
+    return frozenset((float, int) if kind is float else {kind} & WORDS.keys())
 
 
-def _sample(wanted: set[type], value: Any) -> str:
+def _sample(wanted: frozenset[type], value: Any) -> str:
     """A value of the right type: that which was written as a fraction, where it is a whole one."""
     if int in wanted and isinstance(value, float) and value.is_integer() and 0 < value < 1e12:
         return str(int(value))
