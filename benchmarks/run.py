@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agreement, clock, cold, columns, figures, history, peers, study
+from benchmarks import agreement, clock, cold, columns, figures, history, peers, startup, study
 
 HERE = Path(__file__).parent
 Measure = Callable[[], Any]
 
 PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Figure]]]] = {
+    "startup": (startup.measure, startup.rows),
     "cold": (cold.measure, cold.rows),
     "clock": (clock.measure, clock.rows),
     "scaling": (clock.scaling, clock.scaling_rows),
@@ -32,6 +33,7 @@ PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Figure]]]] = {
     "peers": (peers.measure, peers.rows),
 }
 RATIOS: dict[str, Callable[[Any], dict[str, float]]] = {
+    "startup": startup.ratios,
     "cold": cold.ratios,
     "clock": clock.ratios,
     "replay": columns.ratios,
