@@ -34,7 +34,8 @@ class Modules(Mapping[str, ModuleType]):
     def __getitem__(self, name: str) -> ModuleType:
         if name not in self.names:
             raise KeyError(name)
-        return _imported(f"{self.package}.{name}")
+        whole = f"{self.package}.{name}"
+        return sys.modules.get(whole) or _imported(whole)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)

@@ -81,7 +81,7 @@ class Chunk:
 
     @property
     def layers(self) -> int:
-        return sum(is_layer(kind) for kind in self.kinds)
+        return sum(often for kind, often in Counter(self.kinds).items() if is_layer(kind))
 
     @property
     def slots(self) -> tuple[tuple[str, Again], ...]:

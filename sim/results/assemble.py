@@ -185,16 +185,20 @@ def executed_flops(job: Job) -> float:
     hides, and repeats Q K' in its backward pass (Dao 2023, section 2.3).
     """
     plan = job.plan
-    once = 0.0
-    for stage in range(plan.pp):
-        total = sum(
-            often * kernel.flops
-            for kernel, often in stage_kernels(job, stage)
-            if isinstance(kernel, Gemm | Attention)
-        )
-        once += total / max(len(job.copies[stage]), 1)
+    stages = {chunks: stage for stage, chunks in enumerate(job.chunks)}  # one of those alike
+    of_chunks = {chunks: _flops(job, stage) for chunks, stage in stages.items()}
+    once = sum(
+        of_chunks[chunks] / max(len(copies), 1)
+        for chunks, copies in zip(job.chunks, job.copies, strict=True)
+    )
     ranks = plan.degree(("tp", *dividing("sequence")))
     return once * ranks * plan.global_batch / plan.microbatch
+
+
+def _flops(job: Job, stage: int) -> float:
+    """FLOPs of the matrix products of a stage's microbatch."""
+    products = (pair for pair in stage_kernels(job, stage) if isinstance(pair[0], Gemm | Attention))
+    return sum(often * kernel.flops for kernel, often in products)
 
 
 def _stages(

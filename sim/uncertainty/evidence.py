@@ -4,10 +4,10 @@
 each table of measured runs by campaign; packaged files and the user's own count alike.
 """
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from math import sqrt
 from statistics import median
 from typing import Annotated
@@ -98,11 +98,15 @@ class Evidence:
 
     @cached_property
     def _seen(self) -> dict[Campaign, _Seen]:
-        keyed = sorted(self.spreads, key=lambda spread: repr(spread.campaign))
-        return {
-            campaign: _together(campaign, list(spreads))
-            for campaign, spreads in groupby(keyed, key=lambda spread: spread.campaign)
-        }
+        named = sorted(self._spreads_of.items(), key=lambda one: repr(one[0]))
+        return {campaign: _together(campaign, spreads) for campaign, spreads in named}
+
+    @cached_property
+    def _spreads_of(self) -> Mapping[Campaign, Sequence[Spread]]:
+        found: defaultdict[Campaign, list[Spread]] = defaultdict(list)
+        for spread in self.spreads:
+            found[spread.campaign].append(spread)
+        return found
 
     @cached_property
     def _effects(self) -> RandomEffects:
@@ -128,7 +132,7 @@ class Evidence:
 
     def _apart(self, campaign: Campaign) -> float:
         """The scale of the errors that two layouts of one job do not share."""
-        own = [spread for spread in self.spreads if spread.campaign == campaign]
+        own = self._spreads_of.get(campaign, ())
         rows = sum(spread.layouts for spread in own)
         square = sum(spread.layouts * spread.apart**2 for spread in own) / max(rows, 1)
         return sqrt(_shrunk(sqrt(square), rows, self._usually_apart))
