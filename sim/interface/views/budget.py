@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sim.analysis.reliability.budget import Budget
 from sim.config.units import DAY
 from sim.interface.document.nodes import Document, Sentence, document, section, table
-from sim.interface.views.cost import DOES_NOT_FIT
+from sim.interface.views.cost import FITS
 from sim.results.formatting import count, large, several
 
 
@@ -25,7 +25,7 @@ def view(budget: Budget) -> Document:
         section("", *map(Sentence, _deadline(budget))),
         *(Sentence(words, "aside") for words in budget.assumed),
         None if budget.rent else Sentence('no price is known; add --price "2 USD/h"', "aside"),
-        None if budget.fits else DOES_NOT_FIT,
+        FITS[budget.fits],
         line=f"{head}: {count(budget.after(0.5) / DAY)} days",
     )
 
