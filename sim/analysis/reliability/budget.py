@@ -67,7 +67,7 @@ class Budget(Answer):
     interruptions: float = 0.0
     between: float | None = None
     assumed: tuple[str, ...] = ()
-    fits: bool = True
+    fits: bool | None = True
     inputs: Inputs
 
     @property
