@@ -5,6 +5,7 @@ collective, op_name, operation
 gpus, workers, num_gpus, ranks
                         ranks; readings of kernels (`operation` = kernel) are left out
 nodes                   nodes that they are on, or devices_per_node; 1 otherwise
+network                 with the name of a domain, such as NVL72: each domain is a node
 size_bytes, bytes       as nccl-tests counts them; or message_size, elements of nccl_dtype
 time_us, oop_time_us, ip_time_us, median_ms, time_ms, latency (ms), seconds
                         every filled one is a reading
@@ -17,6 +18,7 @@ the seconds `..._transmit_us` and `..._notify_us` on `..._sms` SMs. Nodes have e
 Grace's four.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from math import ceil
 from pathlib import Path
@@ -37,6 +39,7 @@ _KINDS = {
     "sendrecv": "point_to_point",
     "broadcast": "broadcast",
 }
+_DOMAIN = re.compile(r"NVL(\d{1,4})(?!\d)")
 _NAMES = ("collective", "op_name", "operation")
 UNITS = {
     **dict.fromkeys(("time_us", "oop_time_us", "ip_time_us"), 1e-6),
@@ -68,6 +71,8 @@ def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
             raise InputError(row.where, fault, remedy)
         per_node = number(row, ("devices_per_node",)) or ranks
         nodes = number(row, ("nodes",)) or ceil(ranks / per_node)
+        if domain := _DOMAIN.search(row.cells.get("network", "")):
+            nodes = ceil(ranks / max(int(domain[1]), 1))
         for seconds in _seconds(row, kind, ranks, size):
             yield OperationTime(
                 operation=kind, ranks=int(ranks), nodes=int(nodes), bytes=size,

@@ -92,6 +92,8 @@ def test_kernels_need_a_device_that_is_known_and_a_profile_to_write(tmp_path: Pa
         ("collective,workers,devices_per_node,size_bytes,median_ms", "all_reduce,16,8,4096,0.02"),
         # nccl-tests, PERFORMANCE.md: an all-reduce passes 2 (n - 1) / n of its bytes over the bus.
         ("collective,gpus,nodes,bytes,busbw_GBs", "all_reduce,16,2,4096,0.384"),
+        # Trays of four in domains of eight.
+        ("collective,gpus,nodes,network,bytes,time_us", "all_reduce,16,4,NVL8 + IB,4096,20"),
     ],
 )
 def test_a_table_of_collectives_is_read_by_its_columns(
