@@ -5,9 +5,11 @@ links of a job are alike only if equally many transfers of equal classes of ever
 So the folded jobs together are exact (`sim.engine.fold`), and a job never grows with the others.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
 
 from sim.config.errors import InputError
 from sim.engine.communicators import communicators, scopes_of
@@ -31,7 +33,7 @@ from sim.program.program import Program
 _ABOVE = ("pod-up", "pod-down", "edge")  # links above the nodes, which all jobs call alike
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Guest:
     """A job at its place: the program that it repeats, if it has one, and the machine as it sees
     it."""
@@ -49,17 +51,20 @@ class Guest:
             raise InputError(self.name, fault, "place it on nodes and pods of its own")
         return self.program
 
-    def loaded(self) -> set[Link]:
-        """The links of the cluster that the job loads and another job could load, too."""
-        topology = self.machine.topology
+    @cached_property
+    def loaded(self) -> dict[Link, float]:
+        """The links of the cluster that another job could load, too, with the most B/s that the job
+        puts on each: on a pod's uplinks what the NICs of its nodes there carry."""
+        topology, network = self.machine.topology, self.machine.topology.network
         if topology.hierarchical:
-            nodes = range(topology.nodes)
-            pods = {topology.pod_of(node) for node in nodes}
-            uplinks = ("pod-up", "pod-down") if len(pods) > 1 else ()
-            return {(kind, pod) for kind in uplinks for pod in pods} | self._of_nodes()
+            nodes = Counter(map(topology.pod_of, range(topology.nodes)))
+            uplinks = ("pod-up", "pod-down") if network and len(nodes) > 1 else ()
+            nics = network.nics * network.bandwidth * network.efficiency if network else 0.0
+            most = {(kind, pod): count * nics for kind in uplinks for pod, count in nodes.items()}
+            return most | dict.fromkeys(self._of_nodes(), inf)
         ranks = representatives(self.repeated.mesh, self.machine, unfold=True)
         groups = communicators(scopes_of(self.repeated), ranks, topology)
-        return {self.place.link(link) for link in groups.links}
+        return {self.place.link(link): inf for link in groups.links}
 
     def own(self, link: Link) -> Link:
         """The job's own name of a link of the cluster that it loads."""
@@ -101,12 +106,17 @@ def meeting(guests: Sequence[Guest]) -> list[tuple[int, ...]]:
 
 
 def users_of(guests: Sequence[Guest]) -> dict[Link, list[int]]:
-    """For each link the guests that load it."""
+    """The links that several guests load and that they could fill together, with these guests."""
     users: defaultdict[Link, list[int]] = defaultdict(list)
     for number, guest in enumerate(guests):
-        for link in guest.loaded():
+        for link in guest.loaded:
             users[link].append(number)
-    return users
+    return {
+        link: by
+        for link, by in users.items()
+        if len(by) > 1
+        and sum(guests[n].loaded[link] for n in by) > guests[0].place.cluster.capacity(link)
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +132,7 @@ class Together:
 
 def together(guests: Sequence[Guest]) -> Together:
     """The folded programs of guests on common links."""
-    users = {link: tuple(by) for link, by in users_of(guests).items() if len(by) > 1}
+    users = {link: tuple(by) for link, by in users_of(guests).items()}
     marks: Mapping[Link, Hashable] = users
     while True:
         foldings = [_folding(number, guest, users, marks) for number, guest in enumerate(guests)]

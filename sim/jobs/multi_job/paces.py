@@ -62,11 +62,11 @@ class Company:
 @dataclass(eq=False)
 class Paces:
     """Paces of sets of jobs, each set played for `steady` steps a job, once for all sets alike.
-    With `best` offsets are looked for; with `phases` they are multiples of 1/phases of a step."""
+    With `best` offsets are looked for; where they are `aligned` all steps begin together."""
 
     steady: int
     best: bool = False
-    phases: int = 0
+    aligned: bool = False
     _known: dict[Hashable, Company] = field(default_factory=dict)
 
     def groups(self, jobs: Sequence[Placed]) -> list[tuple[int, ...]]:
@@ -78,10 +78,8 @@ class Paces:
         if len(jobs) == 1:
             seconds = jobs[0].seconds
             return Company((Pace(seconds, 0.0, seconds, seconds),), tuple(offsets))
-        if self.phases:
-            share = [offset / job.seconds for offset, job in zip(offsets, jobs, strict=True)]
-            turns = (round(self.phases * part) / self.phases for part in share)
-            offsets = [turn * job.seconds for turn, job in zip(turns, jobs, strict=True)]
+        if self.aligned:
+            offsets = [0.0] * len(jobs)
         key = self._key(jobs, offsets)
         if key not in self._known:
             self._known[key] = self._played(jobs, offsets)

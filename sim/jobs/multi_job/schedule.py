@@ -71,9 +71,9 @@ class Cluster:
     def __init__(self, setup: MultiJobSetup) -> None:
         self.setup, self.scenario = setup, setup.scenario
         self.occupancy = Occupancy(setup.machine.topology)
-        arrivals = any(template.table.every for template in setup.templates)
+        arrivals = any(template.table.every is not None for template in setup.templates)
         self.paces = Paces(
-            self.scenario.steady, best=self.scenario.offset == "best", phases=4 if arrivals else 0
+            self.scenario.steady, best=self.scenario.offset == "best", aligned=arrivals
         )
         self.rng = generator(self.scenario.seed, "places")
         self.waiting: list[Visit] = []
@@ -142,6 +142,9 @@ class Cluster:
         jobs = [visit.job for visit in self.running if visit.job]
         for numbers in self.paces.groups(jobs):
             members = tuple(self.running[number] for number in numbers)
+            known = members[0].company
+            if known is not None and known.visits == members:
+                continue  # they go on as before
             how = self.paces.company([jobs[n] for n in numbers], [v.offset for v in members])
             group = Together(members, how)
             for visit, pace in zip(members, how.paces, strict=True):

@@ -120,7 +120,7 @@ class Placed:
     program: Program | None
     seconds: float
 
-    @property
+    @cached_property
     def guest(self) -> Guest:
         """The job on links that others may load, too."""
         return Guest(self.name, self.place, self.machine, self.program)
