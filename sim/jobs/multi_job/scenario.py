@@ -58,7 +58,8 @@ class MultiJobScenario(BaseScenario):
     with `seed`. A job that finds no room is refused, or waits by a `policy`: in the order of
     submission, or others may pass while it waits (`backfill`). Paces are those of `steady` steps
     played together. With `offset = "best"` jobs begin their steps when they disturb one another
-    least; jobs that arrive `every` so often begin them together. The cluster is looked at until `horizon`, or until all jobs with `steps` have ended.
+    least; jobs that arrive `every` so often begin them together. The cluster is looked at until
+    `horizon`, or until all jobs with `steps` have ended.
     """
 
     kind: ClassVar[str] = "sim.jobs.multi_job.kind"
