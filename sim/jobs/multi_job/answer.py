@@ -78,7 +78,7 @@ class MultiJobAnswer(JobAnswer):
 
     @property
     def misfit(self) -> str:
-        names = [job.name for job in self.jobs if not job.fits]
+        names = [job.name for job in self.jobs if job.fits is False]
         return f"{names[0]} needs more memory than its GPUs have" if names else ""
 
 

@@ -71,7 +71,7 @@ def _answer(setup: MultiJobSetup, course: Course, began: float) -> MultiJobAnswe
         scenario=setup.name,
         inputs=Inputs(cluster=topology.name, device=topology.device.name, gpus=topology.gpus,
                       change=dict(scenario.change)),
-        fits=all(row.fits for row in rows),
+        fits=_all_fit([row.fits for row in rows]),
         events=course.events,
         wall_seconds=time.perf_counter() - began,
         timeline=_timeline(course),
@@ -148,6 +148,15 @@ def _links(course: Course) -> Iterator[SharedLink]:
     companies = {id(v.company): v.company for v in course.visits if v.company}
     links = [link for company in companies.values() for link in company.how.links]
     yield from sorted(links, key=lambda link: -link.busy)
+
+
+def _all_fit(fits: list[bool | None]) -> bool | None:
+    """Whether all jobs fit: None where some is unknown and none does not.
+
+    >>> _all_fit([True, None]), _all_fit([None, False])
+    (None, False)
+    """
+    return False if False in fits else None if None in fits else True
 
 
 def _gained(course: Course) -> float:
