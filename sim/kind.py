@@ -17,6 +17,7 @@ folder's module `kind` has
 - `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines follow;
 - optionally `speeds` (a step with resources faster or slower) and `kernels` (of each stage, with
   their calls). `sim explain` asks for both if the kind's answer is a `Result`;
+- optionally `advice` (changes of a script, `sim.results.suggestion`), which `--advise` tries;
 - optionally `by_line` (a script's lines), `seeded` (the scenario with another seed), `effort`
   (seconds of one core for a play) and `document` (of a claimed file). `LACKS` is the error message
   for a missing function: its fault and its remedy.
@@ -57,6 +58,7 @@ from sim.program.program import Program
 from sim.results.answer import JobAnswer
 from sim.results.by_line import ByLine
 from sim.results.likely import Pace
+from sim.results.suggestion import Suggestion
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
 from sim.scenario.settings import FILES, Settings, flat, head_of, put, settings_of, split_key
 from sim.scenario.setup import PlanSetup
@@ -132,6 +134,12 @@ def by_line(setup: Setup) -> ByLine | None:
     """Seconds and memory by line of a setup's script; None if there is no script."""
     ask = getattr(_module(setup), "by_line", None)
     return None if ask is None else cast(ByLine, ask(setup))
+
+
+def advice(setup: Setup) -> list[Suggestion]:
+    """Changes of a setup's script that may make its step shorter. Raises `InputError` for a setup
+    without a script."""
+    return list(_ability(setup, "advice")(setup))
 
 
 def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from sim.uncertainty.draws import Split
 
 SCENARIO, ANSWER = Scenario, Result
+LACKS = (
+    "has no script: a plan lays it out",
+    "leave out --advise: `sim explain` tries changes of the plan",
+)
 _OF_PASS, _HELD = 1e-4, 2.5e3  # s and bytes of each pass of each rank that is played by itself
 
 

@@ -6,6 +6,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sim import kind
+from sim.analysis.explanation.advice import Advice, advised
 from sim.analysis.explanation.changes import Change, changes
 from sim.analysis.explanation.limits import Limits, Roof, limits, roofline
 from sim.config.progress import part, whole
@@ -23,17 +24,20 @@ if TYPE_CHECKING:
 class Explanation(Answer):
     """The gain of each resource if it were faster, kernels against the device's peaks, and the best
     changes of one choice of the plan; of a recorded step instead of these the `lines` of its script
-    by the seconds of their kernels, and what they hold of memory at its fullest moment."""
+    by the seconds of their kernels, and what they hold of memory at its fullest moment. `advice`
+    are changes of a script, each played, those that save most first."""
 
     view = "sim.interface.views.explanation"
     picture = "sim.interface.plots.explanation"
-    unwritten = ("result", "limits", "changes", "lines")
+    report = "sim.interface.page.explanation"
+    unwritten = ("result", "limits", "changes", "lines", "advice")
     derived: ClassVar[Mapping[str, str]] = {
         "step_time": "step_time",
         "limits": "limited",
         "then": "then",
         "changes": "changed",
         "lines": "timed",
+        "advice": "tried",
         "inputs": "inputs",
     }
 
@@ -43,6 +47,7 @@ class Explanation(Answer):
     changes: tuple[Change, ...]
     lines: tuple[Line, ...] = ()
     fullest: Moment | None = None
+    advice: tuple[Advice, ...] | None = None
 
     @property
     def step_time(self) -> float:
@@ -80,6 +85,16 @@ class Explanation(Answer):
         """Lines of a script, lines with the longest kernels first."""
         return [{"line": line.line, "seconds": line.seconds} for line in self.lines]
 
+    @property
+    def tried(self) -> list[dict[str, Any]]:
+        """Changes of a script with their steps (s), those that save most first."""
+        return [
+            {"line": one.line, "change": one.change, "why": one.why, "step_time": one.step_time,
+             "samples": one.samples, "gain": one.gain(self.step_time),
+             "memory": one.result.memory_per_gpu["total"]}
+            for one in self.advice or ()
+        ]  # fmt: skip
+
     def to_frame(self) -> "pd.DataFrame":
         """A row for each resource: the step (s) with the resource twice as fast, and at no cost."""
         import pandas as pd
@@ -92,18 +107,25 @@ def _limit(resource: str, halved: float, free: float) -> dict[str, Any]:
 
 
 @whole("explaining the step")
-def explain(scenario: str | PathLike[str] | BaseScenario, settings: Settings = ()) -> Explanation:
+def explain(
+    scenario: str | PathLike[str] | BaseScenario, settings: Settings = (), *, advise: bool = False
+) -> Explanation:
     """Explain the limits of a step. `scenario` may be a recording on a cluster that `settings`
-    name. Raises `InputError`."""
+    name; `advise` tries changes of its script. Raises `InputError`."""
     setup = kind.set_up(kind.load(scenario, settings))
+    suggestions = kind.advice(setup) if advise else []
     with part(0.1):
         result = cast(Result, kind.answer(setup))
-    with part(0.3 if setup.job else 0.9):
+    with part(0.3 if setup.job or advise else 0.9):
         limited = limits(setup)
     shorter: tuple[Change, ...] = ()
     if setup.job is not None:  # a plan, of which choices can be changed
         with part(0.6):
             shorter = tuple(changes(kind.planned(setup), result))
+    tried: tuple[Advice, ...] | None = None
+    if advise:
+        with part(0.6):
+            tried = tuple(advised(setup, result, suggestions))
     lines = kind.by_line(setup)
     return Explanation(
         result=result,
@@ -112,4 +134,5 @@ def explain(scenario: str | PathLike[str] | BaseScenario, settings: Settings = (
         changes=shorter,
         lines=lines.lines if lines else (),
         fullest=lines.fullest if lines else None,
+        advice=tried,
     )

@@ -1,21 +1,29 @@
-"""`sim capture`: a training script recorded without a GPU."""
+"""`sim capture`: a training script recorded without a GPU, and played in the same go."""
 
 import os
+import sys
 import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sim.config.errors import InputError
 from sim.interface.cli import options
-from sim.interface.cli.files import output, wrote
+from sim.interface.cli.files import Form, answers, output, wrote
+
+if TYPE_CHECKING:
+    from sim.jobs.recorded.recording import Recording
+    from sim.scenario.scenario import BaseScenario
 
 OWN_ERROR = 1  # the exit code of a script that ends by an exception of its own
 
 
 @click.command(
     epilog=options.examples(
+        "sim capture train.py --world 512 --on dgx-h100-ndr --advise -- --batch 4",
         "sim capture train.py --world 16 --out record.json.gz -- --batch 4",
         "sim capture --out record.json.gz -- torchrun --nproc-per-node 8 -m pkg.train --batch 4",
         "sim run record.json.gz --topology dgx-h100-ndr --gpus 64",
@@ -60,6 +68,13 @@ OWN_ERROR = 1  # the exit code of a script that ends by an exception of its own
 @click.option("--timeout", type=click.FloatRange(0.0), default=0.0, help="Seconds it may take.")
 @click.option("--traceback", "trace", is_flag=True, help="Show where it cannot be recorded.")
 @output("--out", (".json", ".gz"), "Write the recording")
+@click.option("--on", "topology", help="Play the recording on this cluster, and explain its step.")
+@click.option("--stack", help="Use this software.")
+@options.SETTINGS
+@options.PROFILES
+@click.option("--advise", is_flag=True, help="Try changes of the script, and rank them.")
+@answers()
+@options.LIMIT
 def capture(
     script: str | None,
     arguments: tuple[str, ...],
@@ -71,6 +86,12 @@ def capture(
     values: tuple[str, ...],
     samples: int | None,
     trace: bool,
+    topology: str | None,
+    stack: str | None,
+    settings: tuple[str, ...],
+    profiles: tuple[str, ...],
+    advise: bool,
+    form: Form,
     **given: Any,
 ) -> None:
     """Record a training SCRIPT on a GPU that is not there.
@@ -80,8 +101,10 @@ def capture(
 
     The script is executed on this machine, as `python SCRIPT` would be. What it raises is shown as
     python shows it, with exit code 1. The recording is data: `sim run RECORDING --topology NAME`
-    plays it, without torch.
+    plays it, without torch. With --on it is played at once, and its step explained; the exit code
+    is then 3 where it does not fit into memory.
     """
+    from sim.analysis.explanation.explain import explain
     from sim.jobs.capturing.capture import capture_entry
     from sim.jobs.capturing.entry import started
     from sim.jobs.capturing.values import values_of
@@ -93,8 +116,7 @@ def capture(
     if not words:
         raise InputError("sim capture", "no script", "name the script that trains the model")
     start = started(words)
-    if out is None:
-        raise InputError("sim capture", "no --out", "name a file such as record.json.gz")
+    _check(out, topology, advise or form.asked)
     ranks = world or start.world
     if not ranks:
         raise InputError("sim capture", "no --world", "say how many ranks the whole job has")
@@ -103,15 +125,16 @@ def capture(
         f"running {start.entry.name} on a fake GPU, rank {given['rank']} of {ranks}", err=True
     )
     try:
-        recordings = capture_entry(
-            start.entry,
-            start.arguments,
-            world=ranks,
-            steps=_steps(step),
-            values=values_of(values),
-            samples=samples or 0,
-            **given,
-        )
+        with redirect_stdout(sys.stderr if topology else sys.stdout):  # an answer stands alone
+            recordings = capture_entry(
+                start.entry,
+                start.arguments,
+                world=ranks,
+                steps=_steps(step),
+                values=values_of(values),
+                samples=samples or 0,
+                **given,
+            )
     except InputError as error:
         if trace and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
@@ -119,8 +142,44 @@ def capture(
     except Exception as error:
         _show(error)
         raise click.exceptions.Exit(OWN_ERROR) from None
-    write(recordings, out)
-    wrote(out)
+    if out is not None:
+        write(recordings, out)
+        wrote(out)
+    if topology is None:
+        _say(recordings)
+        return
+    named = {"stack": stack} if stack else {}
+    scenario = _scenario(recordings, topology, {**named, **options.changes(settings, profiles)})
+    answer = explain(scenario, advise=advise)
+    if not form.as_json:
+        click.echo(f"{answer.result}\n")
+    form.show(answer)
+
+
+def _check(out: Path | None, topology: str | None, asked: bool) -> None:
+    """Refuse what cannot be answered before anything is captured. Raises `InputError`."""
+    from sim.config import catalog
+
+    if out is None and topology is None:
+        remedy = "name a file such as record.json.gz, or --on a cluster to play it on"
+        raise InputError("sim capture", "no --out", remedy)
+    if topology is not None:
+        catalog.find("topologies", topology)
+    elif asked:
+        raise InputError("sim capture", "no cluster to play it on", "name it: --on dgx-h100-ndr")
+
+
+def _scenario(
+    recordings: "Sequence[Recording]", topology: str, changes: dict[str, object]
+) -> "BaseScenario":
+    from sim.jobs.recorded.setup import RecordedScenario
+    from sim.kind import load
+
+    name = f"{Path(recordings[0].script).stem}, {options.title(topology)}"
+    return load(RecordedScenario(name=name, record=tuple(recordings), topology=topology), changes)
+
+
+def _say(recordings: "Sequence[Recording]") -> None:
     for note in dict.fromkeys(note for recording in recordings for note in recording.notes):
         click.echo(f"note: {note}", err=True)
     for recording in recordings:

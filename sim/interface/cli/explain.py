@@ -13,12 +13,13 @@ from sim.interface.cli.files import Form, answers
     epilog=options.examples(
         "sim explain megatron-39b --picture limits.png",
         "sim explain megatron-39b --set plan.schedule=zb-h1",
-        "sim explain record.json.gz --topology dgx-h100-ndr",
+        "sim explain record.json.gz --topology dgx-h100-ndr --advise",
     )
 )
 @click.argument("scenario", required=False)
 @options.of_job
 @options.PROFILES
+@click.option("--advise", is_flag=True, help="Try changes of a recorded script, and rank them.")
 @answers()
 @options.LIMIT
 def explain(
@@ -26,14 +27,16 @@ def explain(
     named: Mapping[str, Any],
     settings: tuple[str, ...],
     profiles: tuple[str, ...],
+    advise: bool,
     form: Form,
 ) -> None:
     """Say what limits a step of SCENARIO, and what would help.
 
     The gain of each resource if it were faster, kernels against the device's peaks, and the best
-    changes of one choice of the plan. The exit code is 3 where the job does not fit into memory.
+    changes of one choice of the plan, or with --advise of lines of a script. The exit code is 3
+    where the job does not fit into memory.
     """
     from sim.analysis.explanation.explain import explain as explained
 
-    answer = explained(options.scenario_of(scenario, settings, profiles, named))
+    answer = explained(options.scenario_of(scenario, settings, profiles, named), advise=advise)
     form.show(answer)

@@ -71,6 +71,11 @@ class Form:
     picture: Path | None
     report: Path | None
 
+    @property
+    def asked(self) -> bool:
+        """Whether any form is asked for but text."""
+        return self.as_json or self.picture is not None or self.report is not None
+
     def write(self, answer: Answer) -> None:
         """Write the files that are asked for."""
         from sim.interface.page import report

@@ -165,18 +165,24 @@ def scenario_of(
     """The scenario of a name, or that of a `job`'s model, topology and so on, with the values of
     `--set` and `--profile`. Raises `InputError`."""
     from sim.kind import described, load
-    from sim.scenario.settings import setting, setting_of
 
-    changes = dict(map(setting_of, profiles)) | dict(map(setting, settings))
     given = {key: value for key, value in (job or {}).items() if value is not None}
+    own = changes(settings, profiles)
     if name is not None:
-        return load(name, {**given, **changes})
+        return load(name, {**given, **own})
     for key in ("model", "topology"):
         if key not in given:
             fault = f"neither SCENARIO nor --{key}"
             raise InputError("command line", fault, f"name one, or --{key}; see `sim run --help`")
     name = f"{title(given['model'])}, {title(given['topology'])}"
-    return described({"name": name, "plan": {}, **given}, changes, "command line")
+    return described({"name": name, "plan": {}, **given}, own, "command line")
+
+
+def changes(settings: Sequence[str], profiles: Sequence[str] = ()) -> dict[str, Any]:
+    """The values of `--set` and `--profile`. Raises `InputError`."""
+    from sim.scenario.settings import setting, setting_of
+
+    return dict(map(setting_of, profiles)) | dict(map(setting, settings))
 
 
 def title(name: str) -> str:

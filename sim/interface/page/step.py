@@ -11,6 +11,7 @@ from sim.interface.document import terminal
 from sim.interface.document.nodes import (
     Figure,
     Figures,
+    Node,
     Section,
     Sentence,
     Table,
@@ -34,12 +35,13 @@ _PATIENCE = 30.0  # s of simulation, above which no further questions are asked
 _QUICK = 6.0  # s, below which the step is also played with other microbatches
 
 
-def page(result: Result, files: Sequence[str]) -> str:
-    """All that a result knows, and a few answers more (`sim.analysis.explanation.what_if`)."""
+def page(result: Result, files: Sequence[str], more: Sequence[Node] = ()) -> str:
+    """All that a result knows, and a few answers more (`sim.analysis.explanation.what_if`); `more`
+    stands below its figures."""
     columns, why = _what_if(result)
     sections = _sections(result, files, columns, why)
     return html(
-        document(result.scenario, headline(result), *warnings(result.remarks), *sections),
+        document(result.scenario, headline(result), *warnings(result.remarks), *more, *sections),
         subtitle=f"One predicted training step on {several(result.ranks, 'GPU')}",
         numbers=result.to_dict(),
         columns=asdict(columns) if columns else None,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from sim.analysis.explanation.advice import Advice
 from sim.analysis.explanation.changes import Change
 from sim.analysis.explanation.explain import Explanation
 from sim.analysis.explanation.limits import Limits, Roof
@@ -22,11 +23,31 @@ def view(answer: Explanation) -> Document:
         f"{result.scenario} on {several(result.ranks, 'GPU')}: "
         f"{human_seconds(result.step_time_expected)} a step; the tables explain the simulated "
         f"{human_seconds(result.step_time)}",
+        None if answer.advice is None else _advice(result, answer.advice),
         limited(answer.limits),
         _kernels(result, answer.kernels),
         _lines(result, answer.lines) if answer.lines else _changes(result, answer.changes),
         _fullest(moment) if moment else None,
     )
+
+
+def _advice(result: Result, advice: Sequence[Advice]) -> Section:
+    if not advice:
+        return section(
+            "", Sentence("No change of the script that was tried makes the step shorter.")
+        )
+    rows = [
+        (
+            percent(-one.gain(result.step_time)),
+            human_seconds(one.step_time),
+            human_bytes(one.result.memory_per_gpu["total"]),
+            one.line or "-",
+            f"{one.change}; {one.why}" if one.why else one.change,
+        )
+        for one in advice
+    ]
+    title = "Changes of the script, each played, by the time that they save for the same samples"
+    return section(title, table(rows, ("time", "step", "memory", "line", "change")), name="advice")
 
 
 def limited(limits: Limits) -> Section:

@@ -1,6 +1,7 @@
 """`torch.cuda` as a script finds it where there are GPUs: answers, streams, events."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
@@ -14,9 +15,11 @@ from sim.jobs.capturing.patches import Patches
 
 
 class Streams:
-    """The streams of a process; the last in the `stack` is the current stream."""
+    """The streams of a process; the last in the `stack` is the current stream. `line` says which
+    line of the script is at work."""
 
     def __init__(self, device: Any, log: Log) -> None:
+        self.line: Callable[[], int] = lambda: -1
         self.device, self.log, self.serial = device, log, count(1)
         # torch.cuda.Stream and torch.cuda.Event of this process: classes that scripts instantiate
         self.stream = type("Stream", (FakeStream,), {"streams": self})
@@ -31,11 +34,11 @@ class Streams:
 
     def sync(self) -> None:
         """The host waits for the current stream."""
-        self.log.add("sync", self.current)
+        self.log.add("sync", self.current, line=self.line())
 
     def sync_all(self) -> None:
         """The host waits for the device."""
-        self.log.sync_all(self.current)
+        self.log.sync_all(self.current, self.line())
 
 
 class FakeEvent:
@@ -48,7 +51,7 @@ class FakeEvent:
         self.on = self.streams.current  # the stream of its last record
 
     def synchronize(self) -> None:
-        self.streams.log.add("sync", self.on, mark=self.id)
+        self.streams.log.add("sync", self.on, mark=self.id, line=self.streams.line())
 
     def query(self) -> bool:
         return self.streams.log.passed(self.id)
@@ -87,7 +90,7 @@ class FakeStream:
         self.wait_event(other.record_event())
 
     def synchronize(self) -> None:
-        self.streams.log.add("sync", self.stream_id)
+        self.streams.log.add("sync", self.stream_id, line=self.streams.line())
 
     def query(self) -> bool:
         return True

@@ -111,7 +111,7 @@ class Log:
         fields = {"phase": self.phase, "within": self.within, **rest}
         self.events.append(Event(kind=kind, stream=stream, **fields))
 
-    def sync_all(self, current: int) -> None:
+    def sync_all(self, current: int, line: int) -> None:
         """The host waits for messages in flight, and for all streams with work."""
         if not self.began:
             return
@@ -120,7 +120,7 @@ class Log:
         for mark in [e.mark for e in sent if not e.blocking and e.mark not in awaited]:
             self.add("done", current, mark=mark)
         for stream in sorted({self.stream(current), *(e.stream for e in self.events)}):
-            self._add("sync", stream)
+            self._add("sync", stream, line=line)
 
     def passed(self, mark: int) -> bool:
         """Whether a recorded event has happened: nothing takes time here."""

@@ -163,10 +163,18 @@ class Recorder:
             self._kernel(
                 lambda: self._number(known, ran.asked, args, kwargs, ins, outs), ins, line, aside
             )
-        to_host = known.name == "_to_copy" and not outs and not kwargs.get("non_blocking")
-        if ins and (ran.looked or to_host):
+        if (ins and ran.looked) or self._waits(known.name, args, kwargs, ran):
             self.streams.sync()
         return ran.out
+
+    def _waits(self, name: str, args: Any, kwargs: Any, ran: Any) -> bool:
+        """Whether a copy between host and device holds up the host (aten/src/ATen/native/cuda/
+        Copy.cu: `memcpy_and_sync`, unless it is `non_blocking`)."""
+        if name not in ("_to_copy", "copy_"):
+            return False
+        asked = kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2])
+        copied = (*ran.given, *ran.made)
+        return not asked and len({tensor.device.type for tensor in copied} & {"cpu", "cuda"}) > 1
 
     def _aside(self, given: list[Any], product: bool) -> bool:
         """Whether no gradient flows through an operator; products are counted."""

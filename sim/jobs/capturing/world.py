@@ -90,7 +90,7 @@ def _recorder(
     """The mode in which tensors are fake, and what records their operators."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    lines = SourceLines(place.folder, log)
+    lines = streams.line = SourceLines(place.folder, log)
     patches.set(FakeTensorMode, "cache", {})  # of all modes; "cuda" differs by rank
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     distributed.asynchronous(torch, patches, fake)

@@ -25,6 +25,7 @@ from sim.engine.fold import fold
 from sim.engine.folded import FoldedProgram, Traffic
 from sim.engine.play import Engine, play
 from sim.hardware.kernels.dispatch import Phase
+from sim.jobs.recorded.advice import advice
 from sim.jobs.recorded.assemble import report
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS
 from sim.jobs.recorded.file import refuse_other
@@ -156,6 +157,7 @@ __all__ = [
     "ANSWER",
     "LACKS",
     "SCENARIO",
+    "advice",
     "answer",
     "by_line",
     "document",

@@ -1,0 +1,116 @@
+"""Changes of a script that make its step shorter: each is played, alone and with the others."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.config.progress import counted
+from sim.config.stopping import so_far
+from sim.kind import Setup
+from sim.results.result import Result
+from sim.results.suggestion import Suggestion
+
+_LEAST = 2e-3  # of the step: what saves less is no advice
+# Steps before the changed one are the script's own, so that the allocator keeps fewer pieces than
+# it would: by as much as 10 % of what it reserves (tests/jobs/capturing/test_edits.py).
+_ROOM = 0.9
+_SEVERAL = "all of these, as far as they add up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A `change` of a script at a `line`, and the step of the changed script, which trains
+    `samples` times as many samples."""
+
+    line: str
+    change: str
+    why: str
+    samples: float
+    result: Result
+
+    @property
+    def step_time(self) -> float:
+        return self.result.step_time
+
+    @property
+    def each(self) -> float:
+        """Seconds for as many samples as the script's own step trains."""
+        return self.step_time / self.samples
+
+    def gain(self, step: float) -> float:
+        """The share of a step (s) that is saved, of the time for the same samples."""
+        return 1.0 - self.each / step
+
+
+def advised(setup: Setup, result: Result, suggestions: Sequence[Suggestion]) -> Iterator[Advice]:
+    """Suggestions that fit into memory and make the step shorter (or make it fit), the best first;
+    in front of several, these together."""
+    rows = so_far((one, _played(one, setup)) for one in suggestions)
+    made = [
+        (one, advice)
+        for one, advice in counted(rows, total=len(suggestions), unit="change")
+        if advice is not None and _helps(advice, result)
+    ]
+    made.sort(key=lambda pair: pair[1].each)
+    best = list(_best_of_each(made))
+    if len(best) > 1 and (together := _together(setup, result, best)) is not None:
+        yield together
+    yield from (advice for _, advice in best)
+
+
+def _played(suggestion: Suggestion, setup: Setup) -> Advice | None:
+    """The changed step; None for a change that cannot be made."""
+    try:
+        result = cast(Result, kind.answer(suggestion.made(setup)))
+    except InputError:
+        return None
+    return _advice(suggestion, result, suggestion.samples)
+
+
+def _advice(suggestion: Suggestion, result: Result, samples: float) -> Advice:
+    line, change, why = suggestion.line, suggestion.change, suggestion.why
+    return Advice(line=line, change=change, why=why, samples=samples, result=result)
+
+
+def _helps(advice: Advice, result: Result) -> bool:
+    """Whether a change saves time or makes a script fit, with room where it takes more memory."""
+    then, now = advice.result, result
+    more = then.memory_per_gpu["total"] - now.memory_per_gpu["total"]
+    room = not then.capacity or then.memory_per_gpu["total"] <= _ROOM * then.capacity
+    fits = then.fits and (more <= 0 or room)
+    return fits and (not now.fits or advice.gain(now.step_time) > _LEAST)
+
+
+def _best_of_each(
+    made: Sequence[tuple[Suggestion, Advice]],
+) -> Iterator[tuple[Suggestion, Advice]]:
+    """Of changes for the same reason at the same line the best."""
+    seen = set()
+    for suggestion, advice in made:
+        if (key := (advice.line, advice.why)) not in seen:
+            seen.add(key)
+            yield suggestion, advice
+
+
+def _together(
+    setup: Setup, result: Result, best: Sequence[tuple[Suggestion, Advice]]
+) -> Advice | None:
+    """Changes made one after the other, each if it helps beside those before it; None where no two
+    do."""
+    now, played, samples, taken = setup, result, 1.0, []
+    for suggestion, _ in counted(best, total=len(best), unit="change"):
+        try:
+            then = suggestion.made(now)
+            found = cast(Result, kind.answer(then))
+        except InputError:
+            continue
+        times = suggestion.samples
+        tried = _advice(suggestion, found, times)
+        if _helps(tried, played):
+            now, played, samples = then, found, samples * times
+            taken.append(suggestion)
+    if len(taken) < 2:
+        return None
+    return Advice(line="", change=_SEVERAL, why="", samples=samples, result=played)

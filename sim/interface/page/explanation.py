@@ -1,0 +1,12 @@
+"""The page of an explained step: its limits and advice, and all that the page of the step shows."""
+
+from collections.abc import Sequence
+
+from sim.analysis.explanation.explain import Explanation
+from sim.interface.page import step
+from sim.interface.views import explanation as words
+
+
+def page(answer: Explanation, files: Sequence[str]) -> str:
+    """The step's page with the sections of the explanation."""
+    return step.page(answer.result, files, words.view(answer).nodes)

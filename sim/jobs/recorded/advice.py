@@ -1,0 +1,38 @@
+"""Which changes of a script could make its recorded step shorter? Every edit that has room."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sim.config.plugins import modules
+from sim.jobs.recorded.edits.edit import Edit
+from sim.jobs.recorded.setup import Recorded, from_scenario
+from sim.results.suggestion import Suggestion
+
+
+def advice(setup: Recorded) -> Iterator[Suggestion]:
+    """The edits of all modules of `edits`, each with the setup that it makes of another."""
+    for module in modules("sim.jobs.recorded.edits").values():
+        if hasattr(module, "edits"):
+            for edit in module.edits(setup):
+                yield Suggestion(
+                    line=edit.line,
+                    change=edit.change,
+                    why=edit.why,
+                    samples=edit.samples,
+                    made=_made(edit),
+                )
+
+
+def _made(edit: Edit) -> "_Made":
+    return _Made(edit)
+
+
+class _Made:
+    """What an edit makes of a setup."""
+
+    def __init__(self, edit: Edit) -> None:
+        self.edit = edit
+
+    def __call__(self, setup: Recorded) -> Recorded:
+        recordings = tuple(self.edit.made(recording, axes) for recording, axes in setup.stages)
+        return from_scenario(replace(setup.scenario, record=recordings))

@@ -1,0 +1,256 @@
+"""Gradients and weights between ranks: how often, in which pieces and how wide they move."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+
+from sim.jobs.recorded.axes import Axes
+from sim.jobs.recorded.edits.edit import Edit, data_calls, kernel_events, line_of, rewritten
+from sim.jobs.recorded.kernels import short_name
+from sim.jobs.recorded.recording import PARTS, Allocation, Event, Operator, Recording, passes_of
+from sim.jobs.recorded.setup import Recorded
+
+_LARGE, _CLOSE = 1 << 20, 0.05
+_BUCKETS = (2, 4)  # times as large
+_SUMS = ("all_reduce", "reduce_scatter")
+_WIDE, _NARROW = 4.0, 2.0  # bytes of a gradient's number
+_GATHERING = ("all_gather_copy_in", "split_with_sizes_copy")  # kernels of FSDP2
+_NEAR = 8  # events before a reduction among which is what makes its bytes
+_TORCH_BUCKET = 25  # MiB of DDP's buckets, unless a script says otherwise
+
+
+def edits(setup: Recorded) -> Iterator[Edit]:
+    """Fewer, larger and narrower reductions of gradients; weights that stay gathered."""
+    recording, axes = setup.stages[0]
+    sums = data_calls(recording, axes, *_SUMS)
+    if not sums:
+        return
+    line = line_of(recording, recording.events[sums[-1]])
+    if early := _early(recording, sums):
+        yield Edit(
+            change="sum gradients in the last microbatch only: model.no_sync() of DDP, "
+            "set_requires_gradient_sync(False) of FSDP2",
+            why=f"{len(early):,} of {len(sums):,} reductions are of microbatches before the last",
+            line=line,
+            made=without_early,
+        )
+    if _bucketed(recording, sums):
+        for times in _BUCKETS:
+            yield Edit(
+                change=f"DDP(..., bucket_cap_mb={_TORCH_BUCKET * times}), or {times} times yours",
+                why="larger buckets wait less for the network",
+                line=line,
+                made=partial(with_buckets, times=times),
+            )
+        if _copies(recording, axes):
+            yield Edit(
+                change="DDP(..., gradient_as_bucket_view=True)",
+                why="each gradient is copied into its bucket",
+                line=line,
+                made=without_copies,
+            )
+    if any(_wide(recording, number) for number in sums):
+        yield Edit(
+            change="reduce gradients in bf16: bf16_compress_hook of DDP, "
+            "MixedPrecisionPolicy(reduce_dtype=torch.bfloat16) of FSDP2",
+            why="gradients are summed in fp32",
+            line=line,
+            made=in_bf16,
+        )
+    if data_calls(recording, axes, "all_gather") and _regathered(recording, axes):
+        yield Edit(
+            change="fully_shard(..., reshard_after_forward=False)",
+            why="weights are gathered again for the backward pass",
+            line=line_of(recording, recording.events[_regathered(recording, axes)[0]]),
+            made=kept_gathered,
+        )
+
+
+def without_early(recording: Recording, axes: Axes) -> Recording:
+    """Gradients are summed once a step. Where they are sharded, whole ones are held until then."""
+    early = _early(recording, data_calls(recording, axes, *_SUMS))
+    of = _microbatches(recording)
+    unsummed = {of[n] for n in early if recording.events[n].name == "all_reduce"}
+    buckets = [n for n in _bucket_kernels(recording, axes) if of[n] in unsummed]
+    new: dict[int, tuple[Event, ...]] = dict.fromkeys((*early, *buckets), ())
+    scattered = [n for n in early if recording.events[n].name == "reduce_scatter"]
+    if not scattered:
+        return rewritten(recording, new)
+    sums = dict[int, Operator]()
+    for number in scattered:
+        place = _before(recording, number, "chunk_cat")
+        if place is not None:  # which writes what is scattered: whole gradients are summed instead
+            sums[place] = _summed(recording, place)
+            event = recording.events[place]
+            new[place] = (replace(event, operator=len(recording.operators) + len(sums) - 1),)
+    held = sum(recording.events[n].bytes for n in scattered if of[n] == of[scattered[0]])
+    end = len(recording.events)
+    rows = _with_block(recording, scattered[0], end, round(held), "gradients")
+    return rewritten(recording, new, memory=rows, operators=tuple(sums.values()))
+
+
+def _before(recording: Recording, number: int, name: str) -> int | None:
+    """The last kernel of this name before an event."""
+    for place in reversed(range(max(number - _NEAR, 0), number)):
+        event = recording.events[place]
+        if event.kind == "kernel" and short_name(recording.operators[event.operator]) == name:
+            return place
+    return None
+
+
+def _summed(recording: Recording, place: int) -> Operator:
+    """Gradients that are added to what earlier microbatches have left, in fp32."""
+    given = recording.operators[recording.events[place].operator].inputs
+    sums = tuple(replace(t, dtype="float32", width=_WIDE) for t in given)
+    size = sum(t.bytes for t in sums)
+    return Operator(
+        name="aten._foreach_add_", inputs=(*sums, *given), written=size, flags={"lists": 2}
+    )
+
+
+def with_buckets(recording: Recording, axes: Axes, times: int) -> Recording:
+    """So many neighbouring reductions of a microbatch are one, where the last of them was."""
+    of = _microbatches(recording)
+    new: dict[int, tuple[Event, ...]] = {}
+    row: list[int] = []
+    for number in data_calls(recording, axes, "all_reduce"):
+        if row and (
+            of[row[0]] != of[number] or len(row) == times or not _alike(recording, row[0], number)
+        ):
+            row = []
+        row.append(number)
+        event = recording.events[number]
+        size = sum(recording.events[n].bytes for n in row)
+        new |= dict.fromkeys(row[:-1], ())
+        new[number] = (replace(event, bytes=size),)
+    return rewritten(recording, new)
+
+
+def without_copies(recording: Recording, axes: Axes) -> Recording:
+    """Gradients are made in their buckets, once they are there: the first microbatch, which finds
+    none, still copies them in, and nothing copies them out."""
+    of = _microbatches(recording)
+    last = {of[n]: n for n in data_calls(recording, axes, "all_reduce")}
+    gone = [n for n in _copies(recording, axes) if of[n] or n > last.get(0, 0)]
+    return rewritten(recording, dict.fromkeys(gone, ()))
+
+
+def in_bf16(recording: Recording, axes: Axes) -> Recording:
+    """Gradients are cast to bf16 for their way and back; the casts are of the bytes moved."""
+    new = {
+        number: (
+            replace(
+                recording.events[number], bytes=recording.events[number].bytes * _NARROW / _WIDE
+            ),
+        )
+        for number in data_calls(recording, axes, *_SUMS)
+        if _wide(recording, number)
+    }
+    return rewritten(recording, new)
+
+
+def kept_gathered(recording: Recording, axes: Axes) -> Recording:
+    """Weights gathered for a forward pass are held until their backward pass."""
+    again = _regathered(recording, axes)
+    before = [n for n in data_calls(recording, axes, "all_gather") if n not in again]
+    rows = recording.memory
+    shown = replace(recording, memory=rows)
+    for number in again:
+        event = recording.events[number]
+        place = max((n for n in before if n < number and _alike(recording, n, number)
+                     and recording.events[n].bytes == event.bytes), default=number)  # fmt: skip
+        before = [n for n in before if n != place]
+        if rows:
+            rows = _with_block(shown, place, number, round(event.bytes), "parameters")
+            shown = replace(recording, memory=rows)
+    copies = [n for n, e, operator in kernel_events(recording)
+              if e.phase == "backward" and short_name(operator) in _GATHERING]  # fmt: skip
+    return rewritten(recording, dict.fromkeys((*again, *copies), ()), memory=rows)
+
+
+def _microbatches(recording: Recording) -> list[int]:
+    """The microbatch of each event; the last one of what is in none."""
+    found, now = [], 0
+    for action in passes_of(recording):
+        now = now if action is None else action.microbatch
+        found.append(now)
+    return found
+
+
+def _early(recording: Recording, sums: Sequence[int]) -> list[int]:
+    """Reductions of backward passes before those of the last microbatch."""
+    of = _microbatches(recording)
+    back = [n for n in sums if recording.events[n].phase == "backward"]
+    last = max((of[n] for n in back), default=0)
+    return [n for n in back if of[n] < last]
+
+
+def _bucketed(recording: Recording, sums: Sequence[int]) -> bool:
+    """Whether DDP sums gradients in several buckets."""
+    events = [recording.events[n] for n in sums]
+    return sum(e.name == "all_reduce" and e.phase == "backward" for e in events) > 1
+
+
+def _alike(recording: Recording, one: int, other: int) -> bool:
+    first, second = recording.events[one], recording.events[other]
+    return (first.group, first.phase == "optimizer") == (second.group, second.phase == "optimizer")
+
+
+def _copies(recording: Recording, axes: Axes) -> list[int]:
+    """Copies of gradients into buckets and out of them."""
+    return [
+        number
+        for number in _bucket_kernels(recording, axes)
+        if short_name(recording.operators[recording.events[number].operator]) == "copy_"
+    ]
+
+
+def _bucket_kernels(recording: Recording, axes: Axes) -> list[int]:
+    """What DDP does with buckets: writes onto memory that is there, in backward passes, at the line
+    that sums them."""
+    lines = {recording.events[n].line for n in data_calls(recording, axes, "all_reduce")}
+    return [
+        number
+        for number, event, operator in kernel_events(recording)
+        if event.phase == "backward"
+        and event.line in lines
+        and short_name(operator) in ("copy_", "div_", "mul_")
+    ]
+
+
+def _wide(recording: Recording, number: int) -> bool:
+    """Whether a large reduction is of fp32, by the kernel just before it that writes its bytes."""
+    size = recording.events[number].bytes
+    for near in reversed(recording.events[max(number - _NEAR, 0) : number]):
+        if near.kind == "kernel" and size > _LARGE:
+            operator = recording.operators[near.operator]
+            elements = sum(prod(tensor.shape) for tensor in operator.inputs)
+            if abs(operator.written / size - 1.0) < _CLOSE and elements:
+                return size / elements > _NARROW + _CLOSE
+    return False
+
+
+def _regathered(recording: Recording, axes: Axes) -> list[int]:
+    """Gathers of weights in backward passes, on streams of their own."""
+    return [
+        n
+        for n in data_calls(recording, axes, "all_gather")
+        if recording.events[n].phase == "backward"
+    ]
+
+
+def _with_block(
+    recording: Recording, taken: int, given: int, size: int, part: str
+) -> tuple[Allocation, ...]:
+    """Its memory with one more block."""
+    number = 1 + max(row.block for row in recording.memory)
+    rows = [
+        *recording.memory,
+        Allocation(taken, number, size, 0, -1, PARTS.index(part)),
+        Allocation(given, number, 0, 0, -1, PARTS.index(part)),
+    ]
+    return tuple(sorted(rows, key=lambda row: row.event))
+
+
+__all__ = ["edits", "in_bf16", "kept_gathered", "with_buckets", "without_copies", "without_early"]
