@@ -26,6 +26,7 @@ ANSWERS = {
     "budget": "sim.analysis.reliability.budget:Budget",
     "cost": "sim.analysis.reliability.cost:TrainingCost",
     "compare": "sim.analysis.comparison.steps:StepComparison",
+    "diff": "sim.analysis.comparison.lines:LineDifferences",
     "compare-sharing": "sim.analysis.comparison.sharing:SharingComparison",
     "workers": "sim.jobs.sharing.worker_counts:WorkerCounts",
     "collective": "sim.analysis.collectives.times:CollectiveTimes",

@@ -8,9 +8,9 @@
 >>> slower.step_time > result.step_time
 True
 
-`load` and `run` are what `sim run` does; `plan`, `compare`, `explain`, `sweep`, `goodput`, `cost`,
-`collective`, `workers`, `replay` and `validate` are what the commands of their names do, by the
-same words; `capture` records a function that trains a model in torch, which may say where its
+`load` and `run` are what `sim run` does; `plan`, `compare`, `explain`, `diff`, `sweep`, `goodput`,
+`cost`, `collective`, `workers`, `replay` and `validate` are what the commands of their names do, by
+the same words; `capture` records a function that trains a model in torch, which may say where its
 steps end (`step`). `Scenario`, of names or of objects, goes in; what comes out has `to_dict`,
 `to_frame` and `plot`.
 Everything here is imported when it is first used, so that `import sim` costs nothing.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sim.analysis.collectives.times import collective
     from sim.analysis.comparison.compare import compare
+    from sim.analysis.comparison.lines import diff
     from sim.analysis.explanation.explain import explain
     from sim.analysis.reliability.budget import budget
     from sim.analysis.reliability.cost import cost
@@ -69,6 +70,7 @@ __all__ = [
     "collective",
     "compare",
     "cost",
+    "diff",
     "explain",
     "explore",
     "goodput",
@@ -102,6 +104,7 @@ _HOMES = {
     "collective": "sim.analysis.collectives.times:collective",
     "compare": "sim.analysis.comparison.compare:compare",
     "cost": "sim.analysis.reliability.cost",
+    "diff": "sim.analysis.comparison.lines:diff",
     "explain": "sim.analysis.explanation.explain",
     "explore": "sim.interface.serve.explore",
     "goodput": "sim.analysis.reliability.goodput",

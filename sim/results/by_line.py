@@ -10,10 +10,13 @@ PARTS: tuple[Part, ...] = ("forward", "again", "backward", "optimizer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """A line of the script ("train.py:12") and the device's seconds a step of the kernels that come
-    from it, by `PARTS`; backward kernels are of the line that they differentiate."""
+    from it, by `PARTS`; backward kernels are of the line that they differentiate. Its collectives
+    and messages have `sent` so many bytes; `text` is what the line says, if that was recorded."""
 
     line: str
     seconds: dict[Part, float]
+    sent: float = 0.0
+    text: str = ""
 
     @property
     def total(self) -> float:

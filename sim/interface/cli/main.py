@@ -124,7 +124,18 @@ class _Group(click.Group):
 
 _COMMANDS = {
     "Ask about a job": (
-        *("run", "explain", "compare", "plan", "sweep", "goodput", "cost", "workers", "serve"),
+        *(
+            "run",
+            "explain",
+            "compare",
+            "plan",
+            "sweep",
+            "goodput",
+            "cost",
+            "workers",
+            "serve",
+            "diff",
+        ),
     ),
     "See what there is": ("list", "show", "collective"),
     "Begin with your own": ("init", "import", "capture"),

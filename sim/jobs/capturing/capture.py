@@ -14,6 +14,7 @@ from sim.jobs.capturing.checked import shortcomings
 from sim.jobs.capturing.device import known_torch
 from sim.jobs.capturing.entry import Entry, Script, limited
 from sim.jobs.capturing.exchange import Exchange, captured_together
+from sim.jobs.capturing.lines import text_of
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.refusals import refused
 from sim.jobs.capturing.router import routing_of
@@ -189,6 +190,7 @@ def _recorded(
             operators=tuple(log.operators.entries),
             groups=tuple(log.groups.entries),
             lines=tuple(log.lines.entries),
+            texts=tuple(text_of(place.folder, line) for line in log.lines.entries),
             passes=tuple(log.passes.entries),
             events=tuple(log.events),
             memory=log.allocations(),

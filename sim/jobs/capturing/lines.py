@@ -19,6 +19,7 @@ from sim.jobs.capturing.refusals import of_script
 
 _MARK = re.compile(r"\s*# from (.*) (again|once)$")
 _FRAME = re.compile(r'File "(.+)", line (\d+), in ')
+_LONGEST = 200  # characters of a line's text
 _DEEP = 12  # frames of torch and ours between what inductor has written and an operator
 
 Marks = list[tuple[int, int, bool]]  # number in the file, line of the script, whether again
@@ -115,6 +116,13 @@ class SourceLines:
         frames = ((self._place_of(file), line) for file, line in _FRAME.findall(trace))
         places = [f"{place}:{line}" for place, line in frames if place]
         return places[-1] if places else ""
+
+
+def text_of(folder: str, line: str) -> str:
+    """What a line of a script in a folder says ("train.py:12")."""
+    file, _, number = line.rpartition(":")
+    path = file if file.startswith("/") else f"{folder}/{file}"
+    return linecache.getline(path, int(number)).strip()[:_LONGEST] if number.isdigit() else ""
 
 
 def _origins(buffer: Any) -> Any:

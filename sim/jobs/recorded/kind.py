@@ -119,12 +119,20 @@ def _lines(recorded: Recorded, recording: Recording) -> list[Line]:
     """The lines of one recording, those of the longest kernels first."""
     times = [recorded.time(kernel_of(operator)) for operator in recording.operators]
     found: defaultdict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(PARTS, 0.0))
+    sent = Counter[int]()
     for event in recording.events:
+        if event.kind in ("collective", "send", "recv"):
+            sent[event.line] += int(event.bytes)
         if event.kind == "kernel":
             part: Part = "again" if event.again else event.phase
             found[event.line][part] += times[event.operator]
     places = (*recording.lines, NOWHERE)  # whose number is -1
-    named = (Line(line=places[line], seconds=parts) for line, parts in found.items())
+    texts = (*(recording.texts or [""] * len(recording.lines)), "")
+    nothing = dict.fromkeys(PARTS, 0.0)
+    named = (
+        Line(line=places[n], seconds=found.get(n, nothing), sent=float(sent[n]), text=texts[n])
+        for n in {**found, **sent}
+    )
     return sorted(named, key=lambda line: -line.total)
 
 

@@ -145,7 +145,7 @@ class Allocation:
 @dataclass(frozen=True, kw_only=True)
 class Recording:
     """The step of one rank. Events refer to `operators`, `groups`, `lines` ("train.py:12") and
-    `passes` by number.
+    `passes` by number. `texts` are what the lines say, if that was recorded.
 
     `parameters` counts the model's. `samples` are those that the rank learns from, as its loader or
     whoever recorded it says (0: nobody). `memory` is in the host's order and begins with the
@@ -165,6 +165,7 @@ class Recording:
     operators: tuple[Operator, ...]
     groups: tuple[Group, ...] = ()
     lines: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     passes: tuple[Pass, ...] = ()
     events: tuple[Event, ...]
     memory: tuple[Allocation, ...] = ()
@@ -177,6 +178,8 @@ class Recording:
             raise ValueError(f"rank {self.rank} of a world of {self.world}; record it again")
         if not any(event.kind == "kernel" for event in self.events):
             raise ValueError("it holds no kernel; record a step that computes on the GPU")
+        if self.texts and len(self.texts) != len(self.lines):
+            raise ValueError(f"{len(self.texts)} texts of {len(self.lines)} lines; record it again")
         for number, event in enumerate(self.events):
             self._check(number, event)
         for group in self.groups:

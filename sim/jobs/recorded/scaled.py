@@ -44,7 +44,7 @@ def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
         raise InputError(recording.script, fault, "record rank 0")
     places = _Places(axes, {**axes.mesh, axis: size})
     share = axes.mesh[axis] / size if _shards(recording, axes, axis) else 1.0
-    return replace(
+    moved = replace(
         recording,
         world=world,
         rank=places.rank(recording.rank),
@@ -53,6 +53,15 @@ def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
             replace(event, peer=places.rank(event.peer)) if event.peer else event
             for event in recording.events
         ),
+    )
+    return with_share(moved, share)
+
+
+def with_share(recording: Recording, share: float) -> Recording:
+    """The recording of a rank that holds so many times as much of weights, gradients and the
+    optimizer's states."""
+    return replace(
+        recording,
         operators=tuple(_operators(recording, share)),
         memory=tuple(_block(block, share) for block in recording.memory),
     )

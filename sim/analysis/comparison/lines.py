@@ -1,0 +1,228 @@
+"""Two recordings of a script, before and after a change: which of its lines cost more?
+
+Lines are told by their text, in their order, so that a line that moves is the same line. Where
+recordings do not have texts, they are told by their places.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.config.progress import whole
+from sim.kind import Setup
+from sim.results.answer import Answer, Inputs
+from sim.results.by_line import ByLine, Line
+from sim.results.differences import differences
+from sim.results.result import Result
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineCosts:
+    """What a line costs a step: device `seconds` of its kernels, bytes `sent` by its collectives
+    and messages, bytes that it `holds` at the fullest moment."""
+
+    seconds: float = 0.0
+    sent: float = 0.0
+    holds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChange:
+    """A line with its places before and after ("" where it is not there), and its costs."""
+
+    before: str
+    after: str
+    text: str
+    was: LineCosts
+    now: LineCosts
+
+    @property
+    def seconds(self) -> float:
+        """Device seconds that it costs more."""
+        return self.now.seconds - self.was.seconds
+
+    @property
+    def moved(self) -> bool:
+        """Whether it costs more or less in any way."""
+        return self.was != self.now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineDifferences(Answer):
+    """The steps of two recordings on one cluster, and the `lines` that differ in cost, those whose
+    seconds differ most first. `causes` are the differences of the step's seconds by cause; seconds
+    of lines are the device's, and overlap with others."""
+
+    view = "sim.interface.views.line_differences"
+    picture = "sim.interface.plots.line_differences"
+    unwritten = ("results", "lines")
+    derived: ClassVar[Mapping[str, str]] = {
+        "step_times": "step_times",
+        "slower": "slower",
+        "memory": "memory",
+        "causes": "causes",
+        "lines": "changed",
+        "inputs": "inputs",
+        "notes": "notes",
+    }
+
+    results: tuple[Result, Result]
+    lines: tuple[LineChange, ...]
+
+    @property
+    def step_times(self) -> list[float]:
+        """Simulated steps (s), before and after."""
+        return [result.step_time for result in self.results]
+
+    @property
+    def slower(self) -> float:
+        """The share by which the step is longer (+) or shorter (-) after the change."""
+        return self.step_times[1] / self.step_times[0] - 1.0
+
+    @property
+    def memory(self) -> list[float]:
+        """Bytes of the fullest GPU, before and after."""
+        return [result.memory_per_gpu["total"] for result in self.results]
+
+    @property
+    def causes(self) -> dict[str, float]:
+        """Seconds of the step by cause that are more (+) or less (-) after the change."""
+        before, after = (result.breakdown for result in self.results)
+        return differences(before, after)
+
+    @property
+    def changed(self) -> list[dict[str, Any]]:
+        """Lines that differ: their places, texts and costs."""
+        return [
+            {
+                "before": own.before,
+                "after": own.after,
+                "text": own.text,
+                **{
+                    f"{key}_{when}": getattr(costs, key)
+                    for key in ("seconds", "sent", "holds")
+                    for when, costs in (("before", own.was), ("after", own.now))
+                },
+            }
+            for own in self.lines
+        ]
+
+    @property
+    def inputs(self) -> dict[str, Inputs]:
+        before, after = (result.inputs for result in self.results)
+        return {"before": before, "after": after}
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on either step."""
+        return list(dict.fromkeys(note for result in self.results for note in result.remarks))
+
+    @property
+    def fits(self) -> bool:
+        return self.results[1].fits
+
+    @property
+    def title(self) -> str:
+        before, after = (result.scenario for result in self.results)
+        return f"{before} -> {after}"
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a line that differs."""
+        import pandas as pd
+
+        return pd.DataFrame(self.changed)
+
+
+@whole("comparing lines")
+def diff(
+    before: str | PathLike[str] | BaseScenario,
+    after: str | PathLike[str] | BaseScenario,
+    settings: Settings = (),
+) -> LineDifferences:
+    """Hold a recording against an earlier one of the same script, on a cluster that `settings`
+    name. Raises `InputError` for what has no lines."""
+    setups = [kind.set_up(kind.load(name, settings)) for name in (before, after)]
+    sides = [_by_line(setup) for setup in setups]
+    first, second = (cast(Result, kind.answer(setup)) for setup in setups)
+    changes = [change for change in _changes(*sides) if change.moved]
+    changes.sort(key=lambda change: (-abs(change.seconds), change.after, change.before))
+    return LineDifferences(results=(first, second), lines=tuple(changes))
+
+
+def _by_line(setup: Setup) -> ByLine:
+    found = kind.by_line(setup)
+    if found is None:
+        raise InputError(setup.name, "has no lines of a script", "compare it with `sim compare`")
+    return found
+
+
+def _changes(before: ByLine, after: ByLine) -> Iterator[LineChange]:
+    was, now = _costs(before), _costs(after)
+    texts = _texts(before), _texts(after)
+    pairs = dict(_pairs(_ordered(was, texts[0]), _ordered(now, texts[1])))
+    for place in was:
+        then = pairs.get(place, "")
+        yield LineChange(
+            before=place,
+            after=then,
+            text=texts[0].get(place, ""),
+            was=was[place],
+            now=now.get(then, LineCosts()),
+        )
+    matched = set(pairs.values())
+    for place in now.keys() - matched:
+        text = texts[1].get(place, "")
+        yield LineChange(before="", after=place, text=text, was=LineCosts(), now=now[place])
+
+
+def _costs(side: ByLine) -> dict[str, LineCosts]:
+    held = side.fullest.lines if side.fullest else {}
+    lines = {line.line: line for line in side.lines}
+    nothing = Line(line="", seconds={})
+    return {
+        place: LineCosts(
+            seconds=lines.get(place, nothing).total,
+            sent=lines.get(place, nothing).sent,
+            holds=held.get(place, 0.0),
+        )
+        for place in {**lines, **held}
+    }
+
+
+def _texts(side: ByLine) -> dict[str, str]:
+    return {line.line: line.text for line in side.lines if line.text}
+
+
+_Ordered = Sequence[tuple[str, str]]  # places, with what tells them apart
+
+
+def _ordered(places: Mapping[str, LineCosts], texts: Mapping[str, str]) -> _Ordered:
+    """Places in the order of their files and lines, each with its text, or itself."""
+
+    def key(place: str) -> tuple[str, int]:
+        file, _, number = place.rpartition(":")
+        return file, int(number) if number.isdigit() else 0
+
+    return [(place, texts.get(place, place)) for place in sorted(places, key=key)]
+
+
+def _pairs(before: _Ordered, after: _Ordered) -> Iterator[tuple[str, str]]:
+    """Places of the same line. Lines between two that are the same, as many before as after, are
+    each other's too: their text was changed."""
+    one, other = [text for _, text in before], [text for _, text in after]
+    for kind_, i, end, j, last in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if kind_ == "equal" or (kind_ == "replace" and end - i == last - j):
+            yield from zip(
+                (place for place, _ in before[i:end]),
+                (place for place, _ in after[j:last]),
+                strict=True,
+            )

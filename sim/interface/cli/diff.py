@@ -1,0 +1,77 @@
+"""`sim diff`: which lines of a script cost more than they did."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from sim.config import gate
+from sim.config.errors import InputError
+from sim.interface.cli import options
+from sim.interface.cli.files import Form, answers
+
+SLOWER = 4  # the exit code of a step that is slower than is allowed
+
+
+@click.command(
+    epilog=options.examples(
+        "sim diff before.json.gz after.json.gz --topology dgx-h100-ndr",
+        "sim diff main.json.gz branch.json.gz --topology dgx-h100-ndr --fail-if-slower 3%",
+    )
+)
+@click.argument("before")
+@click.argument("after")
+@options.of_job
+@options.PROFILES
+@click.option(
+    "--fail-if-slower",
+    metavar="SHARE",
+    help="Exit with 4 where the step is longer by more than this share, such as 3%.",
+)
+@answers("Draw the lines that differ")
+@options.LIMIT
+def diff(
+    before: str,
+    after: str,
+    named: Mapping[str, Any],
+    settings: tuple[str, ...],
+    profiles: tuple[str, ...],
+    fail_if_slower: str | None,
+    form: Form,
+) -> None:
+    """Hold the recording AFTER a change of a script against that BEFORE it.
+
+    The two steps, and the lines of the script that cost more or less: seconds of kernels, bytes
+    sent, bytes held. The exit code is 3 where the later one does not fit into memory, and 4 where
+    its step is slower than --fail-if-slower allows.
+    """
+    from sim.analysis.comparison.lines import diff as compared
+
+    allowed = None if fail_if_slower is None else share_of("--fail-if-slower", fail_if_slower)
+    first, second = (
+        options.scenario_of(name, settings, profiles, named) for name in (before, after)
+    )
+    answer = compared(first, second)
+    form.show(answer)
+    if allowed is not None and answer.slower > allowed:
+        was, now = (f"{1e3 * seconds:.1f} ms" for seconds in answer.step_times)
+        worst = [f"{own.after or own.before} {1e3 * own.seconds:+.1f} ms" for own in answer.lines]
+        click.echo(
+            f"slower: {was} -> {now} ({answer.slower:+.1%}, {allowed:.1%} allowed); "
+            f"{', '.join(worst[:3])}",
+            err=True,
+        )
+        raise click.exceptions.Exit(SLOWER)
+
+
+def share_of(where: str, text: str) -> float:
+    """A share, as a number or in per cent. Raises `InputError`.
+
+    >>> share_of("--fail-if-slower", "3%"), share_of("--fail-if-slower", "0.03")
+    (0.03, 0.03)
+    """
+    number, percent, rest = text.strip().partition("%")
+    try:
+        return gate.number_in(number + rest) / (100.0 if percent else 1.0)
+    except ValueError as error:
+        raise InputError(where, str(error), "write a share such as 3%") from None
