@@ -127,7 +127,7 @@ class LineDifferences(Answer):
         return list(dict.fromkeys(note for result in self.results for note in result.remarks))
 
     @property
-    def fits(self) -> bool:
+    def fits(self) -> bool | None:
         return self.results[1].fits
 
     @property

@@ -79,8 +79,8 @@ def _helps(advice: Advice, result: Result) -> bool:
     then, now = advice.result, result
     more = then.memory_per_gpu["total"] - now.memory_per_gpu["total"]
     room = not then.capacity or then.memory_per_gpu["total"] <= _ROOM * then.capacity
-    fits = then.fits and (more <= 0 or room)
-    return fits and (not now.fits or advice.gain(now.step_time) > _LEAST)
+    fits = then.fits is not False and (more <= 0 or room)  # of unknown memory nothing is said
+    return fits and (now.fits is False or advice.gain(now.step_time) > _LEAST)
 
 
 def _best_of_each(

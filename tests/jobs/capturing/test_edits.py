@@ -187,7 +187,7 @@ def test_advice_is_sorted_fits_and_names_lines_of_the_script() -> None:
     first, *others = answer.advice
     assert first.each < min(one.each for one in others)  # all of them together
     assert [one.each for one in others] == sorted(one.each for one in others)
-    assert all(one.result.fits and one.each < answer.step_time for one in answer.advice)
+    assert all(one.result.fits is True and one.each < answer.step_time for one in answer.advice)
     assert {one.line.partition(":")[0] for one in others} <= {"train.py", ""}
     assert "Changes of the script" in str(answer)
 
