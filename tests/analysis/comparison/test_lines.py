@@ -68,7 +68,7 @@ def test_a_line_without_its_kernels_is_named_with_their_seconds(before: Path) ->
 def test_a_slower_step_fails_with_a_line_for_the_log(before: Path) -> None:
     (own,) = read(before)
     kernels = [e for e in own.events if e.kind == "kernel"]
-    more = replace(own, events=(*own.events, *kernels, *kernels), memory=())
+    more = replace(own, events=(*own.events, *kernels, *kernels))
     after = changed(before, "after.json.gz", more)
     command = ["diff", str(before), str(after), "--topology", "dgx-h100-ndr", "--fail-if-slower"]
     answer = CliRunner().invoke(main, [*command, "3%"])
