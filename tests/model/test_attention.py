@@ -326,3 +326,11 @@ def test_a_window_on_blackwell_takes_as_long_as_it_was_measured(
         bandwidth=own.memory_bandwidth,
     )
     assert seconds == pytest.approx(milliseconds * 1e-3, rel=0.15)
+
+
+def test_fused_attention_moves_q_k_v_and_the_output_once_forward_and_twice_back() -> None:
+    sizes: dict[str, Any] = {"batch": 3, "heads": 4, "kv_heads": 2, "q": 8, "kv": 16}
+    kernel = Attention(name="core", head=6, value_head=5, causal=True, **sizes)
+    q, k, v, out = 4 * 8 * 6, 2 * 16 * 6, 2 * 16 * 5, 4 * 8 * 5
+    assert kernel.bytes == 3 * (q + k + v + out) * 2
+    assert replace(kernel, backward=True).bytes == 2 * kernel.bytes
