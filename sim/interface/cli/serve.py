@@ -18,7 +18,6 @@ from sim.interface.cli import options
 )
 @click.argument("scenario", required=False)
 @options.of_job
-@options.SETTINGS
 @click.option("--port", type=options.Count(0, 65535), help="Port; any free one by default.")
 @click.option("--open/--no-open", "opened", default=True, help="Open the page in the browser.")
 def serve(

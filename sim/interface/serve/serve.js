@@ -135,7 +135,8 @@
     const brief = ["step_time_expected", "time", "tokens_per_second", "memory_per_gpu.total"].map((key) => answer.figures.find((one) => one.key === key)).filter(Boolean);
     by("brief").replaceChildren(...brief.map((one) => made("span", { textContent: one.title.split(" of ")[0] }, made("b", { textContent: one.shown }))));
     const said = words.map((one) => `${one.title} ${one.shown}${one.note ? `, ${one.note}` : ""}`).join("; ");
-    by("headline").replaceChildren(made("h1", { textContent: answer.title }), made("p", { textContent: said }), made("dl", { className: "figures" }, ...cards));
+    const limit = limited.of === keyOf(state) ? made("span", { className: "limit", textContent: limited.says }) : "";
+    by("headline").replaceChildren(made("h1", { textContent: answer.title }), made("p", {}, `${said}. `, limit), made("dl", { className: "figures" }, ...cards));
   };
 
   // --- Drawings, and what takes longer once the page is left in peace.
@@ -174,7 +175,10 @@
     if (found.fault && name === "limits") body.replaceChildren();
     else if (found.fault) body.replaceChildren(made("p", { textContent: found.fault }), button("Ask again", () => slow(name)));
     else body.innerHTML = found.html;
+    if (name === "limits") limited = { of: known, says: [...body.querySelectorAll("p")].at(-1)?.textContent ?? "" };
+    if (name === "limits") headline();
   };
+  let limited = { of: "", says: "" };
   by("failures-ask").addEventListener("click", (event) => {
     event.target.textContent = "Simulating ...";
     slow("failures");
