@@ -7,8 +7,11 @@ from click.testing import CliRunner
 
 import sim
 from sim import jobs, kind
+from sim.config import reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
+from sim.interface.serve.questions import Questions
+from sim.interface.serve.states import Bases, base_of
 
 FOLDER = '''"""How long does a cluster rest?"""
 
@@ -141,3 +144,15 @@ def test_a_misspelt_key_is_answered_by_the_kind_that_has_it(here: Path) -> None:
 
 def test_its_own_figures_are_printed_of_a_sweep() -> None:
     assert "seconds" in str(sim.sweep("night.toml", {"rest": ["5 s", "10 s"]}, jobs=1))
+
+
+def test_the_page_has_controls_for_its_keys_and_shows_its_answer() -> None:
+    bases, questions = Bases(base_of("night.toml", {})), Questions()
+    with reads.only(bases.places):
+        answer = questions.answer(bases.state({"settings": {"rest": "5 s"}}), "rest")
+        assert answer["title"] == "night rests for 5 s"
+        controls = {one["key"]: one["value"] for own in answer["groups"] for one in own["controls"]}
+        assert controls["rest"] == "5 s"
+        assert controls["topology"] == "dgx-h100-ndr"
+        assert questions.charts(bases.state({})) == {"html": ""}
+        assert "'rest'" in questions.answer(bases.state({"settings": {"rist": "5 s"}}))["fault"]

@@ -1,7 +1,9 @@
 """The questions of the page: each is given a state and gives plain data for the browser."""
 
+import gc
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from importlib import import_module
 from itertools import islice
@@ -36,6 +38,19 @@ _MOST_MENDS, _MOST_TRIED = 4, 6  # proposals, values of a control that are tried
 _KEPT = 16  # answers of states that were asked for last
 
 Data = dict[str, Any]
+
+
+@contextmanager
+def without_garbage() -> Iterator[None]:
+    """Within the block nothing is looked through for garbage, which takes half of the time of a
+    large answer; afterwards it is again."""
+    usual = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if usual:
+            gc.enable()
 
 
 class Questions:

@@ -23,7 +23,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.interface.serve.background import Background
-from sim.interface.serve.questions import FORMS, SLOW, Data, Questions
+from sim.interface.serve.questions import FORMS, SLOW, Data, Questions, without_garbage
 from sim.interface.serve.states import Base, Bases, model_of
 
 HOST = "127.0.0.1"
@@ -102,7 +102,7 @@ class Server:
     def asked(self, question: Callable[[], Data]) -> Data:
         """The answer to a question, or its fault, with no file read but those allowed."""
         try:
-            with reads.only(self.bases.places):
+            with reads.only(self.bases.places), without_garbage():
                 return question()
         except InputError as error:
             return {"fault": str(error)}
