@@ -31,7 +31,7 @@ from functools import cache
 from importlib import import_module
 from itertools import count
 from types import ModuleType
-from typing import Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,12 +56,14 @@ from sim.parallel.job import Job
 from sim.parallel.plan import Plan
 from sim.program.program import Program
 from sim.results.answer import JobAnswer
-from sim.results.by_line import ByLine
 from sim.results.likely import Pace
 from sim.results.suggestion import Suggestion
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
 from sim.scenario.settings import FILES, Settings, flat, head_of, put, settings_of, split_key
 from sim.scenario.setup import PlanSetup
+
+if TYPE_CHECKING:
+    from sim.results.by_line import ByLine
 
 Floats = NDArray[np.float64]
 
@@ -130,10 +132,10 @@ def kernels(setup: Setup) -> "Sequence[Sequence[KernelCalls]]":
 KernelCalls = tuple[Kernel, float, int]  # a kernel, its seconds, its calls in a step
 
 
-def by_line(setup: Setup) -> ByLine | None:
+def by_line(setup: Setup) -> "ByLine | None":
     """Seconds and memory by line of a setup's script; None if there is no script."""
     ask = getattr(_module(setup), "by_line", None)
-    return None if ask is None else cast(ByLine, ask(setup))
+    return None if ask is None else cast("ByLine", ask(setup))
 
 
 def advice(setup: Setup) -> list[Suggestion]:

@@ -24,7 +24,6 @@ from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
 from sim.config.schema import Tagged
-from sim.variability import recorded
 
 
 def generator(seed: int, cause: str, *numbers: int) -> np.random.Generator:
@@ -215,6 +214,8 @@ class Trace(SlowdownLaw):
     factors: tuple[float, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        from sim.variability import recorded  # few laws read a file
+
         object.__setattr__(self, "factors", recorded.factors(Path(self.file)))
 
     @property
