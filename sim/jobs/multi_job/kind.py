@@ -147,7 +147,7 @@ def _links(course: Course) -> Iterator[SharedLink]:
     """The links of all companies of the last jobs, the busiest first."""
     companies = {id(v.company): v.company for v in course.visits if v.company}
     links = [link for company in companies.values() for link in company.how.links]
-    yield from sorted(links, key=lambda link: -link.busy)
+    yield from sorted(links, key=lambda link: link.rank)
 
 
 def _all_fit(fits: list[bool | None]) -> bool | None:

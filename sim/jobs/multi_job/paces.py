@@ -44,6 +44,11 @@ class SharedLink:
         """The share of its capacity in use."""
         return sum(self.rates.values()) / self.capacity
 
+    @property
+    def rank(self) -> tuple[float, str]:
+        """Its place among the busiest first; what differs by rounding alone goes by name."""
+        return -float(f"{self.busy:.9g}"), self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Company:
@@ -139,7 +144,7 @@ def _by_means(jobs: Sequence[Placed]) -> Company:
     return Company(
         tuple(Pace(mean, 0.0, mean, mean) for mean in paces),
         (0.0,) * len(jobs),
-        tuple(sorted(links, key=lambda link: -link.busy)),
+        tuple(sorted(links, key=lambda link: link.rank)),
         played=False,
     )
 
@@ -167,4 +172,4 @@ def _met(jobs: Sequence[Placed], links: Together, paces: Sequence[Pace]) -> list
         )
         for number in range(links.shared)
     ]
-    return sorted((link for link in found if len(link.rates) > 1), key=lambda link: -link.busy)
+    return sorted((link for link in found if len(link.rates) > 1), key=lambda link: link.rank)
