@@ -36,6 +36,9 @@ def view(answer: MultiJobAnswer) -> Document:
         if answer.links
         else None,
         *warnings(answer.warnings),
+        line=f"{several(len(answer.jobs), 'job')}, slowdown {answer.slowdown:.3f}"
+        if answer.slowdown
+        else "",
     )  # fmt: skip
 
 

@@ -105,11 +105,22 @@ def _class_of(kind: Any) -> Any:
         nodes: tuple[int, ...] = ()
 
         def pod_of(self, node: int) -> int:
-            return int(super().pod_of(self.nodes[node]))
+            if (
+                node >= len(self.nodes)
+                and len({super(Placed, self).pod_of(n) for n in self.nodes}) == 1
+            ):
+                return int(super().pod_of(self.nodes[0]))  # a server's host, beside the workers'
+            return int(super().pod_of(self._at(node)))
 
         def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
-            ends = self.nodes[source], self.nodes[target]
+            ends = self._at(source), self._at(target)
             return tuple(super().route(*ends, nics))
+
+        def _at(self, node: int) -> int:
+            if node >= len(self.nodes):
+                fault = "has servers on hosts beyond its nodes"
+                raise InputError("job", fault, "place it within a pod, or its servers on its nodes")
+            return self.nodes[node]
 
         def check(self, nodes: int, slots: int) -> None:
             super().check(max(self.nodes) + 1, slots)

@@ -151,3 +151,17 @@ def test_an_answer_reads_like_a_table() -> None:
     assert "2 jobs on 32 GPUs" in text
     assert "Who slows whom" in text
     assert "pod0.up" in text
+
+
+def test_workers_that_share_updates_run_beside_a_job_as_alone() -> None:
+    servers = {"scenario": "ps-bsp", "name": "servers"}
+    alone = kind.answer(kind.set_up(kind.load("ps-bsp")))
+    gpus = alone.inputs.gpus
+    each = 8
+    whole = {"scenario": DDP, "set": SMALL, "nodes": [0, 1], "name": "plan"}
+    base = {"name": "mixed", "topology": "dgx-a100-hdr", "gpus": 32, "job": [whole]}
+    nodes = list(range(2, 2 + -(-gpus // each)))
+    beside = {**base, "job": [whole, servers | {"nodes": nodes}], "gpus": 8 * (nodes[-1] + 1)}
+    answer = kind.answer(kind.set_up(kind.described(beside)))
+    assert {row.name for row in answer.get("jobs")} == {"plan", "servers"}
+    assert all(row.step_time == row.alone for row in answer.get("jobs"))
