@@ -133,13 +133,22 @@ def install(
         for owner in (torch.cuda, torch.cuda.memory):  # whose functions ask one another
             if hasattr(owner, name):
                 patches.set(owner, name, partial(_answer, answer))
+    wide = _capability(device) >= (8, 0)
+
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        return including_emulation or wide
+
+    patches.set(torch.cuda, "is_bf16_supported", is_bf16_supported)
     for name in _NOTHING:
-        patches.set(torch.cuda, name, partial(_answer, None))
+        for owner in (torch.cuda, torch.cuda.random):
+            if hasattr(owner, name):
+                patches.set(owner, name, partial(_answer, None))
     torch._C._accelerator_setDeviceIndex(index)
     patches.set(torch.cuda, "current_device", lambda: index)
     patches.set(torch.cuda, "set_device", lambda device: None)
     patches.set(torch.cuda, "synchronize", lambda *_, **__: streams.sync_all())
-    patches.set(torch.cuda, "empty_cache", streams.log.emptied)
+    for owner in (torch.cuda, torch.cuda.memory, torch.accelerator, torch.accelerator.memory):
+        patches.set(owner, "empty_cache", streams.log.emptied)
     patches.set(torch.cuda, "Stream", streams.stream)
     patches.set(torch.cuda, "Event", streams.event)
     patches.set(torch.cuda, "stream", lambda stream: stream or nullcontext())
@@ -152,6 +161,7 @@ def install(
     loader = torch.utils.data.DataLoader
     patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
     _profiling(torch, patches)
+    _runtime(torch, patches, streams, gpus, index)
     patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))
     patches.set(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
@@ -168,8 +178,67 @@ def _profiling(torch: Any, patches: Patches) -> None:
         markA=lambda _: None,
     )
     patches.set(torch.cuda.nvtx, "_nvtx", nvtx)
-    runtime = SimpleNamespace(cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0)
-    patches.set(torch.cuda, "cudart", lambda: runtime)
+    runtime = SimpleNamespace(
+        cudaProfilerStart=lambda: 0,
+        cudaProfilerStop=lambda: 0,
+        cudaError=SimpleNamespace(success=0),
+    )
+    patches.set(torch.cuda, "_cudart", runtime)
+
+
+# What torch's own Python asks of its build of CUDA: all that sets something, and what it answers.
+_SETS = (
+    *("set", "reset", "record", "ipc", "sleep", "init", "change", "tunableop", "synchronize"),
+    *("emptyCache", "cudaCachingAllocator"),
+)
+_FOUND = {
+    "getArchFlags": "sm_90",
+    "getMemoryFraction": 1.0,
+    "getAllocatorBackend": "native",
+    "get_sync_debug_mode": 0,
+    "get_cudnn_benchmark_limit": 10,
+    "getCurrentBlasHandle": 0,
+    "getCurrentSolverHandle": 0,
+    "memoryStats": {},
+    "canDeviceAccessPeer": True,
+    "cudaCachingAllocator_is_enabled": True,
+    "isHistoryEnabled": False,
+    "memorySnapshot": {"segments": [], "device_traces": [], "external_annotations": []},
+    "hostMemoryStats": {},
+}
+# What a driver's library says of a device that idles.
+_IDLE = (
+    "utilization",
+    "memory_usage",
+    "temperature",
+    "power_draw",
+    "clock_rate",
+    "device_memory_used",
+)
+
+
+def _runtime(torch: Any, patches: Patches, streams: Streams, gpus: int, index: int) -> None:
+    """The functions of torch's build with CUDA, where this build has none of a name. A function
+    that is not known here is missing, with a line that says so."""
+    answers = {"getDevice": index, "getDeviceCount": gpus, **_FOUND}
+
+    def missing(name: str) -> Any:
+        short = name.removeprefix("_cuda_")
+        if name.startswith("_cuda_") and (short in answers or short.startswith(_SETS)):
+            return partial(_answer, answers.get(short))
+        fault = f"a GPU that is not there does not know torch._C.{name}"
+        raise AttributeError(fault, name=name, obj=torch._C)
+
+    patches.set(torch._C, "__getattr__", missing)
+    for name in _IDLE:
+        patches.set(torch.cuda, name, partial(_answer, 0))
+    patches.set(torch.cuda, "list_gpu_processes", partial(_answer, "no processes are running"))
+    kind, pools = torch.Generator, count(1)
+    patches.set(torch.cuda, "default_generators", tuple(kind(f"cuda:{n}") for n in range(gpus)))
+    patches.set(torch.cuda, "graph_pool_handle", lambda: (0, next(pools)))
+    patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
+    patches.set(torch.backends.cuda, "is_built", lambda: True)
+    patches.set(torch._C, "_accelerator_synchronizeDevice", lambda _: streams.sync_all())
 
 
 def _generators(torch: Any) -> Any:
@@ -248,7 +317,6 @@ def _answers(torch: Any, device: Device, gpus: int) -> dict[str, Any]:
         "get_device_name": gpu.name,
         "get_device_properties": gpu,
         "mem_get_info": (memory, memory),
-        "is_bf16_supported": capability >= (8, 0),
         "is_current_stream_capturing": False,
         "memory_allocated": 0,
         "max_memory_allocated": 0,

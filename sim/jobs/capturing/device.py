@@ -4,10 +4,12 @@ Fake tensors have shapes and no memory, but autograd and the dispatcher ask for 
 and CUDA's hooks all the same. c10 has a guard without a device (c10/core/impl/FakeGuardImpl.h),
 which `_ensureCUDADeviceGuardSet` registers; three virtual functions of at::CUDAHooksInterface
 (aten/src/ATen/detail/CUDAHooksInterface.h: isBuilt, isAvailable, hasPrimaryContext) answer that
-CUDA is there and that no context is. Their places in its table are those of the `KNOWN` versions.
+CUDA is there and that no context is. Their places in its table
+are those of the versions from `OLDEST` to `NEWEST`; in later versions they are looked at first.
 """
 
 import ctypes
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +74,58 @@ def _hooks(library: Any, patches: Patches) -> None:
     patches.also(lambda: hooks.__setitem__(0, before))
 
 
-KNOWN = ("2.11", "2.12", "2.13")
+OLDEST, NEWEST = (2, 11), (2, 13)  # versions that were tried
+
+
+def release(version: str) -> tuple[int, int]:
+    """
+    >>> release("2.13.0+cpu")
+    (2, 13)
+    """
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 def known_torch() -> Any:
-    """Raises `InputError` without torch, and for a version whose inside was never looked at."""
+    """Raises `InputError` without torch, for versions that are too old, and for newer versions than
+    were tried whose inside has changed."""
     try:
         import torch
     except ImportError:
         fault, remedy = "needs torch, which is not installed", "pip install 'clustersim[capture]'"
         raise InputError("sim capture", fault, remedy) from None
-    if ".".join(torch.__version__.split(".")[:2]) not in KNOWN:
-        fault = f"depends on internals of torch, unknown for {torch.__version__}"
-        raise InputError("sim capture", fault, f"install torch {' or '.join(KNOWN)}.*")
+    found = release(torch.__version__)
+    if found < OLDEST:
+        fault = f"needs internals that torch {torch.__version__} has not"
+        raise InputError("sim capture", fault, f"install torch {OLDEST[0]}.{OLDEST[1]} or later")
+    if found > NEWEST:
+        _look_inside(torch)
     return torch
+
+
+def _look_inside(torch: Any) -> None:
+    """Ask CUDA's hooks what they have to answer, in a process of its own: it may crash. Raises
+    `InputError` where they answer otherwise."""
+
+    def asked(end: Any) -> None:
+        patches = Patches()
+        before = torch._C._get_accelerator().type
+        pretend(torch, patches)
+        there = torch._C._get_accelerator().type
+        patches.restore()
+        end.send((before, there, torch._C._get_accelerator().type))
+
+    context: Any = get_context("fork")
+    here, other = context.Pipe()
+    process = context.Process(target=asked, args=(other,))
+    process.start()
+    other.close()
+    try:
+        before, there, after = here.recv()
+    except EOFError:
+        before, there, after = "", "a crash", ""
+    process.join()
+    if there != "cuda" or before != after:
+        fault = f"depends on internals of torch that have changed in {torch.__version__} ({there})"
+        remedy = f"install torch {NEWEST[0]}.{NEWEST[1]}, which was tried"
+        raise InputError("sim capture", fault, remedy)

@@ -74,6 +74,20 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, 
     patches.set(propagation.ShardingPropagator, "_fake_mode_lock", Aside())
     _fsdp1(patches)
     _ddp(torch, patches)
+    _spawns(torch, patches, rank)
+
+
+def _spawns(torch: Any, patches: Patches, rank: int) -> None:
+    """A script that starts a process for each GPU of its node runs as one of them."""
+
+    def spawn(run: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+        run(rank % nprocs, *args)
+
+    multiprocessing = import_module("torch.multiprocessing")
+    for owner in (multiprocessing, import_module("torch.multiprocessing.spawn")):
+        for name in ("spawn", "start_processes"):
+            if hasattr(owner, name) and callable(getattr(owner, name)):
+                patches.set(owner, name, spawn)
 
 
 def asynchronous(torch: Any, patches: Patches, fake: Any) -> None:

@@ -78,7 +78,8 @@ def values_of(texts: Sequence[str]) -> dict[str, float]:
             found[place] = words[value] if value in words else float(value)
         except ValueError:
             place = ""
-        if not place.rpartition(":")[2].isdigit():
+        file, _, line = place.rpartition(":")
+        if not file or not line.isdigit():
             remedy = "write one such as train.py:119=false or train.py:7=2.5"
             raise InputError(f"--value {text}", "is no value of a line", remedy)
     return found

@@ -2,10 +2,10 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from sim.jobs.capturing.device import KNOWN
+from sim.jobs.capturing.device import OLDEST, release
 
 try:
-    there = ".".join(version("torch").split(".")[:2]) in KNOWN
+    there = release(version("torch")) >= OLDEST
 except PackageNotFoundError:
     there = False
 collect_ignore_glob = [] if there else ["test_cuda*.py", "gpu.py"]

@@ -1,0 +1,146 @@
+"""Scripts are started as people start them, and what they raise is theirs."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sim.interface.cli.main import main
+from sim.jobs.recorded.file import read
+
+TRAIN = """
+import os, sys, torch
+from torch import nn
+model = nn.Linear(16, 16).to("cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(int(sys.argv[-1])):
+    model(torch.ones(8, 16, device="cuda")).mean().backward()
+    optimizer.step()
+"""
+
+SPAWNED = """
+import sys, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+def work(place, world, steps):
+    dist.init_process_group("nccl", rank=place, world_size=world)
+    assert (place, dist.get_world_size()) == (3, 8)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(16, 16).to("cuda"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        model(torch.ones(8, 16, device="cuda")).mean().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(8, int(sys.argv[1])), nprocs=8)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").touch()
+    (tmp_path / "own" / "train.py").write_text(TRAIN)
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    for name in ("own", "own.train"):  # of another folder
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def captured(*words: str) -> Result:
+    return CliRunner().invoke(main, ["capture", "--out", "record.json.gz", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "script", "world"),
+    [
+        ("train.py --world 2 -- 3", "train.py", 2),
+        ("-m own.train --world 2 -- 3", "own.train", 2),
+        ("-- torchrun --nnodes 2 --nproc-per-node=4 train.py 3", "train.py", 8),
+        ("-- torchrun --standalone --nproc_per_node gpu -m own.train 3", "own.train", 8),
+        ("-- python -m torch.distributed.run --nproc-per-node=4 train.py 3", "train.py", 4),
+        ("-- deepspeed --num_gpus 4 train.py 3", "train.py", 4),
+        ("--world 6 -- python train.py 3", "train.py", 6),
+    ],
+)
+def test_launchers_are_understood(folder: Path, words: str, script: str, world: int) -> None:
+    result = captured(*words.split())
+    assert result.exit_code == 0, result.output
+    (own,) = read(Path("record.json.gz"))
+    assert (own.script, own.world) == (script, world)
+    assert own.arguments[-1] == "3"
+    assert any(line.endswith("train.py:7") for line in own.lines)
+
+
+def test_code_is_run_and_its_lines_are_told(folder: Path) -> None:
+    assert captured("-c", TRAIN, "--world", "1", "--", "3").exit_code == 0
+    (own,) = read(Path("record.json.gz"))
+    assert own.lines[0].startswith("-c:")
+
+
+def test_a_script_that_starts_processes_runs_as_one_of_them(folder: Path) -> None:
+    (folder / "spawn.py").write_text(SPAWNED)
+    result = captured("spawn.py", "--world", "8", "--rank", "3", "--", "3")
+    assert result.exit_code == 0, result.output
+    assert any(event.kind == "collective" for event in read(Path("record.json.gz"))[0].events)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        ("\n\nundefined", 1, ('train.py", line 3, in <module>', "NameError: name 'undefined'")),
+        ("raise ValueError('a mapping')", 1, ("ValueError: a mapping",)),
+        ("raise SystemExit(7)", 7, ()),
+        (
+            "import argparse; argparse.ArgumentParser().parse_args(['--no'])",
+            2,
+            ("arguments: --no",),
+        ),
+    ],
+)
+def test_what_a_script_raises_is_its_own(
+    folder: Path, body: str, code: int, said: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "train.py").write_text(body)
+    result = captured("train.py", "--world", "1")
+    assert result.exit_code == code
+    shown = result.output + capfd.readouterr().err
+    assert all(words in shown for words in said)
+    assert "cannot be recorded" not in shown
+    assert "capturing" not in shown  # no frames of the capture
+    assert not Path("record.json.gz").exists()
+
+
+def test_a_capture_ends_in_time_with_its_line(folder: Path) -> None:
+    (folder / "train.py").write_text("import time\nwhile True:\n    time.sleep(0.01)\n")
+    result = captured("train.py", "--world", "1", "--timeout", "0.5")
+    assert result.exit_code == 2
+    assert "train.py:3: not done after 0.5 s (before the first optimizer step" in result.output
+
+
+def test_a_refusal_shows_where_it_came_from_when_asked(folder: Path) -> None:
+    (folder / "train.py").write_text("import torch\ntorch.randn(3, device='cuda').nonzero()\n")
+    assert "Traceback" not in captured("train.py", "--world", "1").output
+    result = captured("train.py", "--world", "1", "--traceback")
+    assert "train.py:2: cannot be recorded" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train.py", "no --world"),
+        ("train.py --world 2 --step x", "names no step"),
+        ("train.py --world 2 --value 3=true", "is no value of a line"),
+        ("train.py --world 2 --marks x -- 3", "marks no steps"),
+        ("-- torchrun --nproc-per-node x train.py", "is no number of processes"),
+        ("-- torchrun --nproc-per-node 2", "starts no script"),
+    ],
+)
+def test_bad_choices_are_refused_in_a_line(folder: Path, words: str, said: str) -> None:
+    result = captured(*words.split())
+    assert result.exit_code == 2
+    assert said in result.output.splitlines()[-1]
