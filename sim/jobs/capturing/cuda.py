@@ -118,6 +118,7 @@ _NOTHING = (
     "reset_accumulated_memory_stats",
     "ipc_collect",
     "_sleep",
+    "empty_host_cache",
 )
 
 
@@ -130,7 +131,7 @@ def install(
     played.
     """
     for name, answer in _answers(torch, device, gpus).items():
-        for owner in (torch.cuda, torch.cuda.memory):  # whose functions ask one another
+        for owner in _owners(torch):  # whose functions ask one another
             if hasattr(owner, name):
                 patches.set(owner, name, partial(_answer, answer))
     wide = _capability(device) >= (8, 0)
@@ -140,20 +141,20 @@ def install(
 
     patches.set(torch.cuda, "is_bf16_supported", is_bf16_supported)
     for name in _NOTHING:
-        for owner in (torch.cuda, torch.cuda.random):
+        for owner in (*_owners(torch), torch.cuda.random):
             if hasattr(owner, name):
                 patches.set(owner, name, partial(_answer, None))
     torch._C._accelerator_setDeviceIndex(index)
     patches.set(torch.cuda, "current_device", lambda: index)
     patches.set(torch.cuda, "set_device", lambda device: None)
     patches.set(torch.cuda, "synchronize", lambda *_, **__: streams.sync_all())
-    for owner in (torch.cuda, torch.cuda.memory, torch.accelerator, torch.accelerator.memory):
+    for owner in _owners(torch):
         patches.set(owner, "empty_cache", streams.log.emptied)
     patches.set(torch.cuda, "Stream", streams.stream)
     patches.set(torch.cuda, "Event", streams.event)
     patches.set(torch.cuda, "stream", lambda stream: stream or nullcontext())
-    patches.set(torch.cuda, "set_stream", lambda stream: streams.stack.append(stream))
     for owner in (torch.cuda, torch.accelerator):
+        patches.set(owner, "set_stream", lambda stream: streams.stack.append(stream))
         patches.set(owner, "current_stream", lambda *_, **__: streams.stack[-1])
     patches.set(torch.cuda, "default_stream", lambda *_, **__: streams.stack[0])
     patches.set(torch.Tensor, "record_stream", _used_by(streams))
@@ -165,6 +166,12 @@ def install(
     patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))
     patches.set(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+
+
+def _owners(torch: Any) -> tuple[Any, ...]:
+    """The modules that ask of memory."""
+    accelerator = torch.accelerator
+    return torch.cuda, torch.cuda.memory, accelerator, getattr(accelerator, "memory", accelerator)
 
 
 def _profiling(torch: Any, patches: Patches) -> None:
@@ -317,6 +324,7 @@ def _answers(torch: Any, device: Device, gpus: int) -> dict[str, Any]:
         "get_device_name": gpu.name,
         "get_device_properties": gpu,
         "mem_get_info": (memory, memory),
+        "get_memory_info": (memory, memory),
         "is_current_stream_capturing": False,
         "memory_allocated": 0,
         "max_memory_allocated": 0,

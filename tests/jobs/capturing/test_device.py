@@ -44,7 +44,7 @@ def asked(function: FunctionType) -> str:
     needed = [
         _GIVEN.get(each.name, lambda: 0)()
         for each in inspect.signature(function).parameters.values()
-        if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
+        if each.default is each.empty and each.kind <= each.POSITIONAL_OR_KEYWORD
     ]
     try:
         function(*needed)
