@@ -244,7 +244,6 @@ def _runtime(torch: Any, patches: Patches, streams: Streams, gpus: int, index: i
     patches.set(torch.cuda, "default_generators", tuple(kind(f"cuda:{n}") for n in range(gpus)))
     patches.set(torch.cuda, "graph_pool_handle", lambda: (0, next(pools)))
     patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
-    patches.set(torch.backends.cuda, "is_built", lambda: True)
     patches.set(torch._C, "_accelerator_synchronizeDevice", lambda _: streams.sync_all())
 
 
