@@ -18,6 +18,7 @@ folder's module `kind` has
 - optionally `speeds` (a step with resources faster or slower) and `kernels` (of each stage, with
   their calls). `sim explain` asks for both if the kind's answer is a `Result`;
 - optionally `advice` (changes of a script, `sim.results.suggestion`), which `--advise` tries;
+- optionally `adopt` of the folder itself (settings that use what a Python file adds);
 - optionally `by_line` (a script's lines), `seeded` (the scenario with another seed), `effort`
   (seconds of one core for a play) and `document` (of a claimed file). `LACKS` is the error message
   for a missing function: its fault and its remedy.
@@ -30,6 +31,7 @@ from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from itertools import count
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
@@ -155,6 +157,13 @@ def effort(setup: Setup) -> float:
     """How long it takes to play a setup (s of one core), to an order of magnitude. Raises
     `InputError` for a kind that draws no random numbers."""
     return float(_ability(setup, "effort")(setup))
+
+
+def adopted(path: os.PathLike[str] | str) -> dict[str, Any]:
+    """The settings with which scenarios use what a Python file of the user's adds. Raises
+    `InputError` for a file that adds nothing."""
+    (adopt, *_) = (folder.adopt for folder in _ours() if hasattr(folder, "adopt"))
+    return cast("dict[str, Any]", adopt(Path(path)))
 
 
 def answer_of(scenario: BaseScenario) -> type[JobAnswer]:

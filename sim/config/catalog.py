@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from sim.config import plugins
 from sim.config.errors import InputError
 from sim.config.gate import refuse_unsound
 from sim.config.reads import allowed, exists, listed, packaged_root, remembered, text
@@ -52,7 +53,7 @@ _KINDS = {
 
 def roots() -> list[Path]:
     """Where files are looked up, the first one wins."""
-    return [Path(), packaged_root()]
+    return [Path(), *plugins.roots(), packaged_root()]
 
 
 def names(folder: str) -> list[str]:

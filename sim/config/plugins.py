@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
@@ -63,7 +63,8 @@ def modules(package: str) -> Modules:
     >>> {"direct", "ring"} <= set(modules("sim.collectives.algorithms"))
     True
     """
-    return _modules(package, _folders(package))
+    added = tuple(name for name in _ADDED if name.rpartition(".")[0] == package)
+    return _modules(package, _folders(package), added)
 
 
 def is_added(module: str) -> bool:
@@ -73,8 +74,46 @@ def is_added(module: str) -> bool:
 
 
 def roots() -> tuple[Path, ...]:
-    """The folders that `SIM_PLUGINS` names. Raises `InputError` for a missing one."""
-    return _roots(os.environ.get("SIM_PLUGINS", ""))
+    """The folders that `SIM_PLUGINS` names, then those of installed packages. Raises `InputError`
+    for a missing one."""
+    return _roots(os.environ.get("SIM_PLUGINS", "")) + _installed(tuple(sys.path))
+
+
+@cache
+def _installed(places: tuple[str, ...]) -> tuple[Path, ...]:
+    """The folders of packages with an entry point of the group `sim.plugins`, which names them.
+    `importlib.metadata` is slow to load, and asked only where some package says so."""
+    listed = (own for place in places for own in Path(place or ".").glob("*-info/entry_points.txt"))
+    if not any(b"[sim.plugins]" in file.read_bytes() for file in listed):
+        return ()
+    from importlib.metadata import entry_points
+
+    specs = [find_spec(point.value) for point in entry_points(group="sim.plugins")]
+    return tuple(Path(spec.origin).parent for spec in specs if spec and spec.origin)
+
+
+def add_file(package: str, path: Path) -> ModuleType:
+    """A file of the user's as a module of a package, for this process. Raises `InputError`."""
+    name = f"{package}.{path.stem}"
+    if not path.is_file() or path.suffix != ".py":
+        raise InputError(str(path), "is no Python file", "name one that ends in .py")
+    if find_spec(name) is not None and name not in _ADDED:
+        raise InputError(str(path), f"{path.stem!r} is there already", "name the file otherwise")
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        fault = f"cannot be imported ({type(error).__name__}: {error})"
+        raise InputError(str(path), fault, "mend the file") from error
+    _ADDED[name] = path
+    return module
+
+
+_ADDED: dict[str, Path] = {}  # modules of single files, by their names
 
 
 @cache
@@ -96,8 +135,9 @@ def _folders(package: str) -> tuple[str, ...]:
 
 
 @cache
-def _modules(package: str, folders: tuple[str, ...]) -> Modules:
-    return Modules(package, (info.name for info in iter_modules(folders)))
+def _modules(package: str, folders: tuple[str, ...], added: tuple[str, ...]) -> Modules:
+    single = (name.rpartition(".")[2] for name in added)
+    return Modules(package, (*(info.name for info in iter_modules(folders)), *single))
 
 
 def remembered(package: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:

@@ -23,6 +23,7 @@ from sim.interface.plots import SUFFIXES
 )
 @click.option("--seeds", type=options.COUNT, default=1, help="Run N seeds of each.")
 @output("--curves", SUFFIXES, "Draw the losses of all seeds")
+@options.METHOD
 @options.TASK
 @options.PRICE
 @answers("Draw all of them to one scale")
@@ -33,6 +34,7 @@ def compare(
     target: float | None,
     seeds: int,
     curves: Path | None,
+    method: tuple[str, ...],
     task: Path | None,
     price: str | None,
     form: Form,
@@ -46,7 +48,9 @@ def compare(
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save
 
-    answer = compared(*jobs, settings=settings, price=price, target=target, task=task, seeds=seeds)
+    answer = compared(
+        *jobs, settings=(*method, *settings), price=price, target=target, task=task, seeds=seeds
+    )
     if curves is not None:
         save(answer.plot("curves"), curves)
         wrote(curves)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -70,6 +71,7 @@ class Form:
     as_json: bool
     picture: Path | None
     report: Path | None
+    width: float | None = None
 
     @property
     def asked(self) -> bool:
@@ -82,7 +84,7 @@ class Form:
         from sim.interface.plots import picture
 
         if self.picture is not None:
-            picture.save(answer.plot(), self.picture)
+            picture.save(answer.plot(), self.picture, self.width)
             wrote(self.picture)
         if self.report is not None:
             waited(f"writing {self.report}")(report.write)(answer, self.report)
@@ -102,6 +104,7 @@ def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Comm
     """The options of a command that answers a question, given to it as its `form`."""
     options = (
         output("--picture", PICTURES, draws, *aliases),
+        click.option("--width", callback=_inches, help='Of the picture: "3.4in", "86mm".'),
         output("--report", REPORTS, "Write a page (.html), a document, a table or numbers"),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     )
@@ -109,11 +112,14 @@ def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Comm
     def decorated(command: _Command) -> _Command:
         @wraps(command)
         @recorded()  # a report shows what was read
-        def asked(as_json: bool, picture: Path | None, report: Path | None, **given: Any) -> None:
+        def asked(**given: Any) -> None:
+            form = Form(
+                **{key: given.pop(key) for key in ("as_json", "picture", "report", "width")}
+            )
             try:
-                command(form=Form(as_json=as_json, picture=picture, report=report), **given)
+                command(form=form, **given)
             except FitError as error:
-                if as_json:
+                if form.as_json:
                     click.echo(json.dumps({"fits": False, "reason": str(error)}))
                 raise
 
@@ -122,6 +128,20 @@ def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Comm
         return asked
 
     return decorated
+
+
+_INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.0}
+
+
+def _inches(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """A width of paper in inches. Raises `InputError`."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"([\d.]+) ?(in|cm|mm|pt)", value.strip())
+    width = float(found[1]) * _INCHES[found[2]] if found and found[1].count(".") < 2 else 0.0
+    if not 1.0 <= width <= 50.0:
+        raise InputError("--width", f"{value!r} is no width of 1 to 50 inches", 'write "3.4in"')
+    return width
 
 
 def wrote(path: Path) -> None:

@@ -52,6 +52,21 @@ PROFILES = click.option(
     metavar="NAME|FILE",
     help="Use a profile of `sim calibrate`; repeatable.",
 )
+
+
+def _adopt(ctx: click.Context, param: click.Parameter, value: Path | None) -> tuple[str, ...]:
+    from sim.kind import adopted
+
+    return () if value is None else tuple(f"{k}={v}" for k, v in adopted(value).items())
+
+
+METHOD = click.option(
+    "--method",
+    type=INPUT_FILE,
+    metavar="FILE.py",
+    callback=_adopt,
+    help="Python file of the method by which workers share updates.",
+)
 TASK = click.option(
     "--task",
     type=INPUT_FILE,

@@ -59,6 +59,7 @@ def _flag(name: str) -> str:
 )
 @click.option("--samples", type=options.COUNT, help="Draw N steps with stragglers ([jitter]).")
 @click.option("--seeds", type=options.COUNT, help="Run N seeds, with [sharing].")
+@options.METHOD
 @options.TASK
 @options.LIMIT
 @answers("Draw the pipeline, or the distribution of samples")
@@ -72,6 +73,7 @@ def run(
     engine: Literal["auto", "clock", "replay"],
     samples: int | None,
     seeds: int | None,
+    method: tuple[str, ...],
     task: Path | None,
     form: Form,
     **outputs: Path | None,
@@ -85,7 +87,7 @@ def run(
     from sim.analysis.samples.run import run as asked
 
     settings = settings if price is None else (*settings, f"topology.price.hour={price}")
-    job = options.scenario_of(scenario, settings, profiles, named)
+    job = options.scenario_of(scenario, (*method, *settings), profiles, named)
     if samples is not None and seeds is not None:
         raise InputError("--seeds", "draws what --samples draws", "give one of the two")
     samples = samples or seeds

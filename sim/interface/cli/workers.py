@@ -21,6 +21,7 @@ from sim.interface.cli.files import Form, answers
 @click.option(
     "--least-samples", type=options.NUMBER, help="Samples to the target with small batches."
 )
+@options.METHOD
 @options.TASK
 @answers("Draw time and cost")
 @options.PRICE
@@ -31,6 +32,7 @@ def workers(
     counts: str,
     critical_batch: float | None,
     least_samples: float | None,
+    method: tuple[str, ...],
     task: Path | None,
     price: str | None,
     settings: tuple[str, ...],
@@ -54,6 +56,6 @@ def workers(
         least_samples=least_samples,
         task=task,
         price=price,
-        settings=settings,
+        settings=(*method, *settings),
     )
     form.show(answer)

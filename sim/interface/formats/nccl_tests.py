@@ -26,12 +26,15 @@ _KINDS = {
     "sendrecv": "point_to_point",
     "broadcast": "broadcast",
     "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
 }
 _KIND = re.compile(rf"(?<![a-z])({'|'.join(_KINDS)})(?![a-z]|_scatter)")
 _PROGRAM = re.compile(rf"(?<![a-z])({'|'.join(_KINDS)})_perf")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device")
 _ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )iters:\s*(\d{1,9})")
 _COLUMNS = ("size", "count", "type", "redop", "root", *2 * ("time", "algbw", "busbw", "#wrong"))
+_ROUNDED = 0.011  # GB/s: bandwidths have two digits behind the point, of a time that has two, too
 _SCALED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # bus bandwidth tells n
 _DTYPES = {"float": "fp32", "half": "fp16", "bfloat16": "bf16", "double": "fp64"}
 
@@ -105,6 +108,7 @@ def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Oper
         time, algorithm, bus = words[column : column + 3]
         if time == "N/A" or words[0] == "0":
             continue
+        _check(float(words[0]), float(time), float(algorithm), _wrong_in(words, columns, column))
         ranks = len(header.hosts) or _ranks(header.kind, float(algorithm), float(bus))
         yield OperationTime(
             **_group(header.kind, ranks, header.hosts.values()),
@@ -114,6 +118,21 @@ def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Oper
             samples=header.iterations,
             source=source,
         )
+
+
+def _wrong_in(words: Sequence[str], columns: Sequence[str], first: int) -> str:
+    """The elements that came out wrong; columns of before 2022 have the largest error instead."""
+    return words[first + 3] if "#wrong" in columns and len(words) > first + 3 else "0"
+
+
+def _check(size: float, time: float, algorithm: float, wrong: object) -> None:
+    """Refuse a row whose results are wrong, or whose columns do not agree (size / time is algbw).
+    Raises `ValueError`."""
+    if str(wrong) not in ("0", "N/A", "-1", "None"):
+        raise ValueError(f"has {wrong} wrong elements: what did not work is no measurement")
+    rate = size / time * 1e-3
+    if abs(rate - algorithm) > _ROUNDED + 0.02 * rate:
+        raise ValueError(f"has {algorithm:g} GB/s where {size:g} B in {time:g} us are {rate:.3g}")
 
 
 def _group(kind: str, ranks: int, hosts: Iterable[str]) -> dict[str, Any]:
@@ -164,6 +183,7 @@ def _of_result(
             continue
         each = result.get(f"{name}_per_iter", {}).get("times_us", ())
         single = {"seconds": place["time"] * 1e-6, "samples": config.get("iterations", 1)}
+        _check(result["size"], place["time"], place["alg_bw"], place.get("nwrong"))
         ranks = len(hosts) or _ranks(kind, place["alg_bw"], place["bus_bw"])
         yield OperationTime(
             **_group(kind, ranks, hosts),

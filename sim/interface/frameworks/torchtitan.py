@@ -20,6 +20,7 @@ from sim.interface.frameworks.arguments import (
 )
 from sim.interface.frameworks.documents import Words, flattened, nested
 from sim.interface.frameworks.framework import Framework
+from sim.model import reading
 from sim.model.checkpointing import MODES
 
 # torchtitan/models/*/__init__.py, by name and flavour.
@@ -57,10 +58,21 @@ def _model(given: Given) -> dict[str, Any]:
     return {"model.like": _MODELS[name, flavour]}
 
 
+# What tells the models of `_MODELS` apart.
+_SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "gated_mlp", "tied_embeddings")
+
+
+def _alike(keys: Keys, name: str) -> bool:
+    """Whether a model has the shape of one of `models/`, whatever its file is called."""
+    known = reading.load(name)
+    given = dict(keys)  # what is looked at here is not yet told
+    return all(given.get(f"model.{key}") == getattr(known, key, None) for key in _SHAPE)
+
+
 def _write_model(keys: Keys) -> Words:
     """The name and flavour of a known model; nothing for other models."""
     like = keys.get("model.like")
-    found = next((own for own, name in _MODELS.items() if name == like), None)
+    found = next((own for own, name in _MODELS.items() if name == like or _alike(keys, name)), None)
     return {"model.name": (found[0],), "model.flavor": (found[1],)} if found else {}
 
 

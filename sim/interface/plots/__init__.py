@@ -9,4 +9,4 @@ import logging
 # Where a cache can be written is no news to whoever asked for a picture.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
-SUFFIXES = (".png", ".svg")
+SUFFIXES = (".png", ".svg", ".pdf")

@@ -1,4 +1,4 @@
-"""A figure as a picture file, PNG or SVG: the same bytes for the same figure."""
+"""A figure as a picture file, PNG, SVG or PDF: the same bytes for the same figure."""
 
 from io import BytesIO
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib import figure as sheets
+from matplotlib.text import Text
 
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
@@ -19,6 +20,8 @@ PALETTE = (
 _PAGE = 1000  # pixels of a notebook's page
 _FINE = 100  # dots an inch
 _COLOURS = 256
+_PRINTED = 7.0  # points of text in a column of a journal, at most
+_UNSTABLE = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate", "Producer", "Creator")}
 
 
 class Figure(sheets.Figure):
@@ -39,22 +42,28 @@ def _small(figure: sheets.Figure) -> bytes:
     return small.getvalue()
 
 
-def save(figure: sheets.Figure, path: Path | str) -> None:
-    """Write a PNG or SVG file, whole or not at all.
+def save(figure: sheets.Figure, path: Path | str, width: float | None = None) -> None:
+    """Write a PNG, SVG or PDF file, whole or not at all, of a `width` (inches) if it is given.
 
     Raises `InputError` where the file cannot be written or its ending is another.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        raise InputError(str(path), "is neither .png nor .svg", "end the name in .png or .svg")
+        fault = "is neither .png, .svg nor .pdf"
+        raise InputError(str(path), fault, "end the name in .png, .svg or .pdf")
+    if width is not None:
+        figure.set_size_inches(width, width / figure.get_figwidth() * figure.get_figheight())
+        for text in figure.findobj(Text):
+            text.set_fontsize(min(text.get_fontsize(), _PRINTED))
     with atomic_write(path) as part:
         part.write_bytes(rendered(figure, suffix.removeprefix(".")))
 
 
 def rendered(figure: sheets.Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
-    """The bytes of a "png" or "svg" file."""
+    """The bytes of a "png", "svg" or "pdf" file, with its title for those who cannot see it."""
     buffer = BytesIO()
-    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+    title = {"Title": figure.get_suptitle()} if figure.get_suptitle() else {}
+    metadata: dict[str, Any] = {**title, **dict.fromkeys(_UNSTABLE[kind])}
     with mpl.rc_context({"svg.hashsalt": "sim", "svg.fonttype": "none"}):
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata)
     return buffer.getvalue()

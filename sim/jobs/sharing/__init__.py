@@ -5,9 +5,18 @@ algorithm (`methods/`). Nothing else needs this folder: without it, scenarios wi
 table are unknown.
 """
 
+from pathlib import Path
+
 KEYS = ("sharing",)
 
 
 def claims(name: str) -> bool:
     """No file by its name."""
     return False
+
+
+def adopt(path: Path) -> dict[str, str]:
+    """The settings that use the method of a Python file."""
+    from sim.jobs.sharing.plan import method_of
+
+    return {"sharing.method": method_of(path)}

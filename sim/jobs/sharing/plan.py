@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf, prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Lt
 
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
-from sim.config.plugins import modules
+from sim.config.plugins import add_file, modules
 from sim.config.units import BytesPerSecond, PositiveSeconds, Seconds, human_seconds
 from sim.engine.routes import Regions
 from sim.jobs.sharing.learning.efficiency import Efficiency
@@ -298,6 +299,16 @@ def methods() -> list[type[Sharing]]:
         and issubclass(kind, Sharing)
         and kind.__module__ == module.__name__
     ]
+
+
+def method_of(path: Path) -> str:
+    """The name of the method that a Python file adds, for this process. Raises `InputError`."""
+    add_file("sim.jobs.sharing.methods", path)
+    named = [kind for kind in methods() if kind.__module__.endswith(f".{path.stem}")]
+    if len(named) != 1:
+        fault = f"has {len(named)} subclasses of Sharing"
+        raise InputError(str(path), fault, "write one (CONTRIBUTING.md, Add a sharing method)")
+    return str(named[0].__dataclass_fields__["method"].default)
 
 
 def check_members(

@@ -40,7 +40,8 @@ def nccl_tests(iterations: list[float] | None) -> str:
     results = []
     for power in range(3, 24):
         time = 20.0 + 2.0**power / 1e5
-        place = {"time": time, "alg_bw": 1.0, "bus_bw": 1.75}
+        rate = 2.0**power / time * 1e-3
+        place = {"time": time, "alg_bw": rate, "bus_bw": 1.75 * rate}
         each = {"times_us": [time * factor for factor in iterations]} if iterations else {}
         results.append(
             {"size": 2**power, "type": "float", "out_of_place": place}

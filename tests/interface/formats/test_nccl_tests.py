@@ -32,7 +32,8 @@ EACH = """\
 # size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv \
 time algbw busbw #wrong \
 i_min i_max i_p99 i_cv
-1024 256 float none -1 10.0 100.0 87.5 0 9.0 11.0 11.0 5.0 12.0 100.0 87.5 0 9.0 13.0 13.0 5.0
+1048576 262144 float none -1 10.0 104.86 91.75 0 9.0 11.0 11.0 5.0 \
+12.0 87.38 76.46 0 9.0 13.0 13.0 5.0
 """
 
 
@@ -95,7 +96,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, what: str) -> N
 
 
 def test_json_gives_the_jitter_of_iterations(tmp_path: Path) -> None:
-    place = {"time": 11.0, "alg_bw": 1.0, "bus_bw": 1.0, "nwrong": 0}
+    place = {"time": 11.0, "alg_bw": 0.09, "bus_bw": 0.05, "nwrong": 0}
     report = {
         "version": 1,
         "args": ["./all_gather_perf", "-J", "x"],
@@ -107,7 +108,7 @@ def test_json_gives_the_jitter_of_iterations(tmp_path: Path) -> None:
                 "out_of_place": place, "in_place": None,
                 "out_of_place_per_iter": {"times_us": [9.0, 10.0, 11.0]},
             },
-            {"size": 2048, "count": 256, "type": "float", "in_place": place},
+            {"size": 1024, "count": 256, "type": "float", "in_place": place},
         ],
     }  # fmt: skip
     first, second = read(written(tmp_path, json.dumps(report), "r.json"))
@@ -115,3 +116,24 @@ def test_json_gives_the_jitter_of_iterations(tmp_path: Path) -> None:
     assert (first.seconds, first.samples) == (pytest.approx(10e-6), 3)
     assert first.sigma == pytest.approx(0.1, abs=0.002)
     assert (second.seconds, second.samples) == (pytest.approx(11e-6), 20)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("1048576 262144 float sum -1 100.0 10.49 10.49 3 98.0 10.70 10.70 0", "3 wrong elements"),
+        ("1048576 262144 float sum -1 100.0 99.49 10.49 0 98.0 10.70 10.70 0", "99.49 GB/s where"),
+    ],
+)
+def test_rows_that_are_wrong_or_do_not_agree_are_no_measurement(
+    tmp_path: Path, row: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        list(read(written(tmp_path, HEAD + row)))
+
+
+@pytest.mark.parametrize("kind", ["gather", "scatter", "sendrecv"])
+def test_collectives_of_a_root_are_read(tmp_path: Path, kind: str) -> None:
+    head = HEAD.replace("all_reduce_perf", f"{kind}_perf")
+    found = list(read(written(tmp_path, head + ROWS)))
+    assert {one.operation for one in found} == {{"sendrecv": "point_to_point"}.get(kind, kind)}

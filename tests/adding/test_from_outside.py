@@ -1,0 +1,61 @@
+"""Methods of a single file, and packages that bring schedules and devices along."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sim.interface.cli.main import main
+
+PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+RING = re.search(
+    r"`sim/jobs/sharing/methods/ring_local_sgd\.py`:\n\n```python\n(.*?)```", PAGE, re.S
+)
+
+
+def test_a_method_of_a_file_is_a_scenario_s(tmp_path: Path) -> None:
+    assert RING
+    path = tmp_path / "of_a_file.py"
+    path.write_text(RING[1].replace("ring_local_sgd", "of_a_file").replace("RingLocalSGD", "Mine"))
+    words = [sys.executable, "-m", "sim", "run", "local-sgd-outside.toml", "--method", str(path)]
+    scenario = (
+        'model = "resnet50"\ntopology = "dgx-1-v100"\n[sharing]\nmethod = "of_a_file"\n'
+        "workers = 4\nbatch = 32\nsteps = 20\n"
+    )
+    (tmp_path / "local-sgd-outside.toml").write_text(scenario)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "samples/s" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("1/0", "cannot be imported (ZeroDivisionError"), ("x = 1", "has 0 subclasses of Sharing")],
+)
+def test_a_file_without_a_method_is_a_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / f"odd_{len(text)}.py"
+    path.write_text(text)
+    refused = CliRunner().invoke(main, ["run", "ps-async", "--method", str(path)])
+    assert refused.exit_code == 2
+    assert said in refused.output
+
+
+def test_an_installed_package_brings_devices_along(tmp_path: Path) -> None:
+    """An entry point names the package, whose folder mirrors ours."""
+    package, info = tmp_path / "brought_along", tmp_path / "brought_along-1.0.dist-info"
+    (package / "topologies" / "devices").mkdir(parents=True)
+    info.mkdir()
+    (package / "__init__.py").touch()
+    (package / "topologies" / "devices" / "brought.toml").write_text('like = "a100-80gb-sxm"\n')
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought-along\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[sim.plugins]\nmine = brought_along\n")
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(tmp_path)])}
+    words = [sys.executable, "-m", "sim", "list", "devices"]
+    listed = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "  brought\n" in listed.stdout
