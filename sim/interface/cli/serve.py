@@ -1,5 +1,7 @@
 """`sim serve`: the page on which a cluster is designed."""
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,8 @@ def serve(
         asyncio.run(served(server))
     except KeyboardInterrupt:
         click.echo("ended", err=True)
+        sys.stdout.flush()
+        os._exit(0)  # an answer that is being computed has nobody to wait for it
 
 
 def _base(scenario: str | None, named: Mapping[str, Any], settings: tuple[str, ...]) -> Any:
