@@ -17,6 +17,7 @@ FUNCTIONS = {  # with arguments that would do
     "compare": ("gpt2-one-gpu", ": plan.microbatch=2"),
     "cost": ("gpt3-175b-cost",),
     "explain": ("gpt2-one-gpu",),
+    "explore": ("gpt2-one-gpu",),
     "goodput": ("gpt3-175b-cost",),
     "load": ("gpt2-one-gpu",),
     "names": ("models",),
