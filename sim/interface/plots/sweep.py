@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _GIB = 2.0**30
 _MOST_LINES = 12
+_BARS = 0.8  # of the room between two names
 _PANELS = (
     ("step_time", "step time (s)", 1.0),
     ("tokens_per_second", "tokens a second", 1.0),
@@ -22,8 +23,8 @@ _PANELS = (
 
 
 def figure(sweep: Sweep) -> Figure:
-    """The key of most values along the axes, a line for each of the others' values; what does not
-    fit into memory is hollow."""
+    """The key of most values along the axes, a line for each of the others' values, or bars where
+    the values are names; what does not fit into memory is hollow."""
     frame = sweep.frame
     panels = [own for own in _PANELS if own[0] in frame and frame[own[0]].notna().any()]
     along, others = _axes_of(frame)
@@ -32,8 +33,13 @@ def figure(sweep: Sweep) -> Figure:
     for axes, (column, label, unit) in zip(
         fig.subplots(1, max(len(panels), 1), squeeze=False)[0], panels, strict=False
     ):
-        for number, (name, rows) in enumerate(_lines(frame, others)):
-            _line(axes, rows, (along, column, unit), names, name, PALETTE[number % len(PALETTE)])
+        lines = _lines(frame, others)
+        for number, (name, rows) in enumerate(lines):
+            colour, read = PALETTE[number % len(PALETTE)], (along, column, unit)
+            if any(own[:1].isdigit() for own in names):
+                _line(axes, rows, read, names, name, colour)
+            else:
+                _bars(axes, rows, read, names, name, colour, (number, len(lines)))
         if column == "memory.total" and frame["capacity"].nunique() == 1:
             room = frame["capacity"].dropna().iloc[0] / unit
             axes.axhline(room, color="grey", linestyle=":", label="memory of a GPU")
@@ -93,6 +99,26 @@ def _line(
     if low in there:
         below, above = ([float(own) / unit for own in there[key]] for key in (low, high))
         axes.fill_between(at, below, above, color=colour, alpha=0.12, linewidth=0)
+
+
+def _bars(
+    axes: Axes,
+    rows: "pd.DataFrame",
+    read: tuple[str, str, float],
+    names: list[str],
+    name: str,
+    colour: str,
+    place: tuple[int, int],
+) -> None:
+    """Values of names, side by side: between two of them there is nothing."""
+    along, column, unit = read
+    number, count = place
+    there = rows[rows[column].notna()]
+    left = (number + 0.5) / count - 0.5
+    at = [names.index(_said(own)) + _BARS * left for own in there[along]]
+    faces = [colour if bool(fits) else "white" for fits in there["valid"]]
+    axes.bar(at, [float(own) / unit for own in there[column]], _BARS / count, color=faces,
+             edgecolor=colour, label=name or None)  # fmt: skip
 
 
 def _said(value: Any) -> str:
