@@ -4,7 +4,7 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from itertools import islice
 from typing import Any
@@ -240,18 +240,14 @@ def searching(document: Data) -> Data:
 def changes(own: Plan, other: Plan) -> dict[str, str]:
     """The settings that make the one plan the other; the whole plan where one of its keys cannot
     be taken back."""
-    usual = Plan(global_batch=1)
-    said = plan_of(other)
-    lost = [one.name for one in fields(Plan) if getattr(own, one.name) != getattr(usual, one.name)
-            and one.name not in said and getattr(usual, one.name) is None]  # fmt: skip
+    before, after, usual = plan_of(own), plan_of(other), Plan(global_batch=1)
     if own.dp is None:
-        said.pop("dp", None)
-    if lost:
-        return {"plan": toml(said)}
-    keys = [one.name for one in fields(Plan) if getattr(own, one.name) != getattr(other, one.name)]
-    back = {key: getattr(usual, key) for key in keys if key not in said}
-    return {f"plan.{key}": toml(value) for key, value in {**back, **said}.items()
-            if key in keys and value is not None}  # fmt: skip
+        after.pop("dp", None)
+    keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    given = {key: after.get(key, getattr(usual, key)) for key in keys}
+    if any(value is None for value in given.values()):
+        return {"plan": toml(after)}
+    return {f"plan.{key}": toml(value) for key, value in given.items()}
 
 
 SLOW: Mapping[str, Callable[[Data], Data]] = {

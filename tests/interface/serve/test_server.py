@@ -19,9 +19,11 @@ from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.interface.serve.controls import groups
 from sim.interface.serve.explore import Explorer
-from sim.interface.serve.questions import Questions
+from sim.interface.serve.questions import Questions, changes
 from sim.interface.serve.server import Server
 from sim.interface.serve.states import Bases, State, base_of, base_of_job, model_of
+from sim.parallel.plan import Plan
+from sim.scenario.settings import setting
 
 QWEN = (
     '{"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944,'
@@ -224,3 +226,20 @@ def test_a_notebook_shows_the_page_in_a_frame() -> None:
         assert reply.status == 200
         assert "frame-ancestors http://127.0.0.1:*" in reply.headers["Content-Security-Policy"]
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        ({"tp": 8, "pp": 8}, {"tp": 4, "pp": 8, "zero": 1}),
+        ({"tp": 8, "interleave": 2, "pp": 2}, {"tp": 8}),
+        ({"layers": [17, 15], "pp": 2, "dp": 4}, {"pp": 2, "dp": 4, "recompute": ("norm",)}),
+    ],
+)
+def test_the_settings_of_a_better_layout_make_it(
+    own: dict[str, Any], other: dict[str, Any]
+) -> None:
+    before, after = (Plan(global_batch=64, **keys) for keys in (own, other))
+    settings = dict(setting(f"{key}={text}") for key, text in changes(before, after).items())
+    job = {"model": "llama3-8b", "topology": "dgx-h100-ndr", "plan": {"global_batch": 64, **own}}
+    assert kind.described(job, settings).plan == after  # type: ignore[attr-defined]
