@@ -20,6 +20,7 @@ ANSWERS = {
     "run-samples": "sim.analysis.samples.answer:Samples",
     "run-sharing-samples": "sim.analysis.samples.seeds:Seeds",
     "plan": "sim.analysis.search.answer:SearchResult",
+    "plan-recording": "sim.analysis.explanation.moves:Moves",
     "sweep": "sim.analysis.sweeps.answer:Sweep",
     "explain": "sim.analysis.explanation.explain:Explanation",
     "goodput": "sim.analysis.reliability.goodput:Goodput",

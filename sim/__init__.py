@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sim.analysis.comparison.compare import compare
     from sim.analysis.comparison.lines import diff
     from sim.analysis.explanation.explain import explain
+    from sim.analysis.explanation.moves import moves
     from sim.analysis.reliability.budget import budget
     from sim.analysis.reliability.cost import cost
     from sim.analysis.reliability.goodput import goodput
@@ -75,6 +76,7 @@ __all__ = [
     "explore",
     "goodput",
     "load",
+    "moves",
     "names",
     "plan",
     "replay",
@@ -109,6 +111,7 @@ _HOMES = {
     "explore": "sim.interface.serve.explore",
     "goodput": "sim.analysis.reliability.goodput",
     "load": "sim.kind",
+    "moves": "sim.analysis.explanation.moves",
     "names": "sim.config.catalog",
     "plan": "sim.analysis.search.plan",
     "replay": "sim.jobs.traces.replay",

@@ -17,7 +17,8 @@ folder's module `kind` has
 - `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines follow;
 - optionally `speeds` (a step with resources faster or slower) and `kernels` (of each stage, with
   their calls). `sim explain` asks for both if the kind's answer is a `Result`;
-- optionally `advice` (changes of a script, `sim.results.suggestion`), which `--advise` tries;
+- optionally `advice` (changes of a script, `sim.results.suggestion`), which `--advise` tries, and
+  `moves` (other worlds, batches and shardings of a recorded step), which `sim plan` ranks;
 - optionally `adopt` of the folder itself (settings that use what a Python file adds);
 - optionally `by_line` (a script's lines), `seeded` (the scenario with another seed), `effort`
   (seconds of one core for a play) and `document` (of a claimed file). `LACKS` is the error message
@@ -144,6 +145,17 @@ def advice(setup: Setup) -> list[Suggestion]:
     """Changes of a setup's script that may make its step shorter. Raises `InputError` for a setup
     without a script."""
     return list(_ability(setup, "advice")(setup))
+
+
+def moves(setup: Setup) -> list[Suggestion]:
+    """Worlds, batches and shardings to which a recorded step can be moved. Raises `InputError` for
+    a setup without a recording."""
+    return list(_ability(setup, "moves")(setup))
+
+
+def claimed(name: str) -> bool:
+    """Whether a file's name is claimed by a kind of scenarios, as that of a recording is."""
+    return _claiming(name) is not None
 
 
 def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:

@@ -1,7 +1,10 @@
 """`sim plan`: the fastest layout that fits."""
 
+from typing import Any
+
 import click
 
+from sim.config.errors import InputError
 from sim.interface.cli import options
 from sim.interface.cli.files import STOPPED, Form, answers
 from sim.interface.frameworks.names import NAMES
@@ -17,7 +20,7 @@ from sim.interface.frameworks.names import NAMES
 @click.argument("model")
 @click.argument("topology")
 @click.option("--gpus", type=options.COUNT, help="GPUs of TOPOLOGY in use; all by default.")
-@click.option("--global-batch", type=options.COUNT, required=True, help="Sequences per step.")
+@click.option("--global-batch", type=options.COUNT, help="Sequences per step; a MODEL needs it.")
 @click.option("--stack", help="Software of the job; that of --emit, or megatron-core.")
 @click.option("--precision", default="bf16", show_default=True, help="Format of matrix products.")
 @click.option("--seq", type=options.COUNT, help="Tokens per sequence; MODEL's by default.")
@@ -53,7 +56,7 @@ def plan(
     model: str,
     topology: str,
     gpus: int | None,
-    global_batch: int,
+    global_batch: int | None,
     stack: str | None,
     precision: str,
     seq: int | None,
@@ -67,13 +70,22 @@ def plan(
 ) -> None:
     """Find the fastest layout of MODEL that fits on TOPOLOGY.
 
-    The exit code is 3 if no layout fits into memory. Choices are tp, cp, pp, ep, etp, microbatch,
-    recompute, context, sequence_parallel, schedule, interleave, layers (even, balanced),
-    dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.
+    MODEL may be a recording of `sim capture`: it is moved to other worlds (to --gpus if given),
+    batches and shardings of its states, the most samples a second and GPU first. The exit code is 3
+    if no layout fits into memory. Choices are tp, cp, pp, ep, etp, microbatch, recompute, context,
+    sequence_parallel, schedule, interleave, layers (even, balanced), dispatcher, overlap_experts,
+    zero, reshard, no_sync, offload, dp_replicate and order.
     """
     from sim.analysis.search.plan import plan as planned
     from sim.interface.document.answers import line
+    from sim.kind import claimed
 
+    if claimed(model):
+        named = {"topology": topology, "gpus": gpus, "stack": stack}
+        _show_moves(model, {k: v for k, v in named.items() if v}, global_batch, price, form)
+        return
+    if global_batch is None:
+        raise InputError("sim plan", "no --global-batch", "say how many sequences a step has")
     outcome = planned(
         model,
         topology,
@@ -101,3 +113,13 @@ def plan(
         click.echo(text)
     if outcome.stopped:
         raise click.exceptions.Exit(STOPPED)
+
+
+def _show_moves(
+    record: str, settings: dict[str, Any], global_batch: int | None, price: str | None, form: Form
+) -> None:
+    """Where a recording can be moved to."""
+    from sim.analysis.explanation.moves import moves
+
+    rent = {"topology.price.hour": price} if price else {}
+    form.show(moves(record, settings | rent, global_batch=global_batch))

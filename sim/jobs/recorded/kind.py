@@ -31,6 +31,7 @@ from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS
 from sim.jobs.recorded.file import refuse_other
 from sim.jobs.recorded.kernels import kernel_of, run_on
 from sim.jobs.recorded.memory import NOWHERE, Memory, Peak, fullest
+from sim.jobs.recorded.moves import moves
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import Recorded, RecordedScenario, from_scenario
 from sim.model.kernels import Kernel
@@ -170,6 +171,7 @@ __all__ = [
     "by_line",
     "document",
     "kernels",
+    "moves",
     "pace",
     "set_up",
     "speeds",

@@ -63,7 +63,7 @@ def with_share(recording: Recording, share: float) -> Recording:
     return replace(
         recording,
         operators=tuple(_operators(recording, share)),
-        memory=tuple(_block(block, share) for block in recording.memory),
+        memory=tuple(_block(recording, block, share) for block in recording.memory),
     )
 
 
@@ -129,6 +129,10 @@ def _tensor(tensor: Tensor, share: float) -> Tensor:
     return replace(tensor, shape=(max(round(first * share), 1), *rest), elements=-1)
 
 
-def _block(block: Allocation, share: float) -> Allocation:
-    sharded = block.part in _SHARDED and block.bytes > 512
+def _block(recording: Recording, block: Allocation, share: float) -> Allocation:
+    """A block of states, or of what the optimizer computes with them."""
+    update = 0 <= block.event < len(recording.events) and (
+        recording.events[block.event].phase == "optimizer"
+    )
+    sharded = (block.part in _SHARDED or update) and block.bytes > 512
     return replace(block, bytes=max(round(block.bytes * share), 1)) if sharded else block

@@ -170,6 +170,14 @@ def test_weights_that_stay_gathered_are_held() -> None:
     held_against("reshard_after_forward=False", text, kept, time=0.01, memory=0.01)
 
 
+def test_states_sharded_within_a_node_are_hybrid_sharding() -> None:
+    """To 3 %: captured sums wait for one another in another order. Memory of the update differs."""
+    text = SCRIPT + FSDP
+    mesh = 'mesh=dist.init_device_mesh("cuda", (8, 8), mesh_dim_names=("replicate", "shard"))'
+    hybrid = text.replace("mp_policy=policy", f"{mesh}, mp_policy=policy")
+    held_against("mesh=", text, hybrid, time=0.03, memory=0.15)
+
+
 def test_fused_kernels_save_no_more_than_inductor_does() -> None:
     text = SCRIPT + MICRO
     before, edit, _, _ = edited(text, "torch.compile(model)")

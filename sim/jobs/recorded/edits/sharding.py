@@ -6,7 +6,7 @@ from functools import partial
 
 from sim.config.errors import InputError
 from sim.jobs.recorded.axes import DATA_AXIS, Axes
-from sim.jobs.recorded.edits.edit import Edit, line_of, rewritten
+from sim.jobs.recorded.edits.edit import Edit, kernel_events, line_of, rewritten
 from sim.jobs.recorded.recording import Event, Group, Recording
 from sim.jobs.recorded.scaled import with_share
 from sim.jobs.recorded.setup import Recorded
@@ -58,24 +58,24 @@ def sharded(recording: Recording, axes: Axes, size: int) -> Recording:
         axes=((stride * size, ranks // size),),
     )
     begin = len(recording.groups)
-    marks = iter(range(1 + max(e.mark for e in recording.events), 1 << 62))
+    marks = iter(range(1 + max(event.mark for event in recording.events), 1 << 62))
+    aside = 1 + max(event.stream for event in recording.events)  # torch sums on a stream of its own
     new: dict[int, tuple[Event, ...]] = {}
-    sums: dict[int, Event] = {}  # behind each scatter that is waited for, by its mark
+    sums: list[int] = []
     for number in calls:
-        event = recording.events[number]
-        own = replace(event, group=begin)
-        new[number] = (own,)
+        event = replace(recording.events[number], group=begin)
+        new[number] = (event,)
         if event.name == "reduce_scatter" and size < ranks:
-            total = replace(own, name="all_reduce", group=begin + 1, mark=next(marks))
-            total = replace(total, bytes=event.bytes / size)
-            if event.blocking:
-                new[number] = (own, total)
-            else:
-                sums[event.mark] = total
-    for number, event in enumerate(recording.events):
-        if event.kind == "done" and event.mark in sums:
-            total = sums.pop(event.mark)
-            wait = replace(event, mark=total.mark)
-            new[number] = (event, replace(total, stream=event.stream), wait)
+            sums.append(next(marks))
+            wait = Event(kind="done", stream=aside, phase=event.phase, mark=event.mark)
+            total = replace(
+                event, name="all_reduce", group=begin + 1, stream=aside, mark=sums[-1],
+                bytes=event.bytes / size, blocking=False,
+            )  # fmt: skip
+            new[number] = (event, wait, total)
+    update = next((n for n, e, _ in kernel_events(recording) if e.phase == "optimizer"), None)
+    if update is not None:
+        event = recording.events[update]
+        new[update] = (replace(event, reads=(*event.reads, *sums)),)
     changed = replace(recording, groups=(*recording.groups, inner, outer))
     return with_share(rewritten(changed, new), ranks / size)

@@ -1,0 +1,40 @@
+"""Where a recording can be moved to, as a table."""
+
+from sim.analysis.explanation.moves import Move, Moves
+from sim.config.units import human_bytes, human_seconds
+from sim.interface.document.nodes import Document, Section, document, section, table
+from sim.results.formatting import Cells, count
+
+_MOST = 16  # moves that are shown
+_FITS = {True: "fits", False: "does not fit", None: "unknown"}
+
+
+def view(answer: Moves) -> Document:
+    """The best moves, and what is refused."""
+    best = answer.moves[0].moved if answer.moves else "none"
+    head = ("moved to", "samples", "step", "samples/s", "per GPU", "memory", "")
+    title = (
+        f"{answer.title}: {len(answer.moves)} of {len(answer.moves) + len(answer.refused)} moves"
+    )
+    return document(
+        f"{title} can be played; the most samples a second and GPU: {best}",
+        table(map(_row, answer.moves[:_MOST]), head),
+        _refused(answer) if answer.refused else None,
+    )
+
+
+def _row(move: Move) -> Cells:
+    result = move.result
+    return (
+        move.moved,
+        f"{result.inputs.batch:,.0f}" if result.inputs.batch else "unknown",
+        human_seconds(result.step_time),
+        count(move.rate * result.ranks),
+        count(move.rate),
+        human_bytes(result.memory_per_gpu["total"]),
+        _FITS[result.fits],
+    )
+
+
+def _refused(answer: Moves) -> Section:
+    return section("Moves that cannot be played", table(answer.refused))

@@ -1,0 +1,76 @@
+"""Where can a recording be moved to? Other worlds, batches and data-parallel shardings."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from sim.config.errors import InputError
+from sim.jobs.recorded.axes import DATA_AXIS
+from sim.jobs.recorded.edits.batch import batch_of, with_batch
+from sim.jobs.recorded.edits.sharding import shard_calls, sharded
+from sim.jobs.recorded.setup import Recorded, from_scenario
+from sim.results.suggestion import Suggestion
+
+_WORLDS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recorded one, where none is asked for
+_BATCHES = (0.5, 1.0, 2.0, 4.0)  # times the recorded one
+
+
+def moves(setup: Recorded) -> Iterator[Suggestion]:
+    """All of them; the first one is the setup as it is."""
+    now = setup.machine.topology.gpus
+    worlds = [now] if setup.scenario.gpus else [round(now * times) for times in _WORLDS]
+    choices = product(sorted(worlds, key=lambda gpus: gpus != now), _shards(setup), _batches(setup))
+    for gpus, shard, times in choices:
+        samples = times * gpus / now
+        moved = _Move(gpus, shard, times)
+        yield Suggestion(line="", change=moved.told(setup), why="", samples=samples, made=moved)
+
+
+def _batches(setup: Recorded) -> list[float]:
+    """Factors of the batch, 1 first."""
+    try:
+        samples = [batch_of(recording, axes).samples for recording, axes in setup.stages]
+    except InputError:
+        return [1.0]
+    whole = [times for times in _BATCHES if all(n * times == int(n * times) for n in samples)]
+    return sorted(whole, key=lambda times: times != 1.0)
+
+
+def _shards(setup: Recorded) -> list[int]:
+    """Sizes of groups that share states: 0 as recorded, and a node's."""
+    (recording, axes), size = setup.stages[0], setup.machine.topology.gpus_per_node
+    wide = shard_calls(recording, axes) and axes.mesh.get(DATA_AXIS, 1) > size
+    return [0, size] if wide else [0]
+
+
+class _Move:
+    """What becomes of a setup in a world of `gpus`, sharded among `shard` ranks (0: as it was),
+    with `times` the batch."""
+
+    def __init__(self, gpus: int, shard: int, times: float) -> None:
+        self.gpus, self.shard, self.times = gpus, shard, times
+
+    def told(self, setup: Recorded) -> str:
+        """It in a few words."""
+        recording, axes = setup.stages[0]
+        batch = "the batch of the script"
+        if self.times != 1.0:
+            batch = f"{batch_of(recording, axes).samples * self.times:,.0f} samples a microbatch"
+        shards = f"sharded among {self.shard}" if self.shard else "sharded as in the script"
+        if not shard_calls(recording, axes):
+            shards = "states not sharded anew"
+        return f"{self.gpus:,} GPUs, {batch}, {shards}"
+
+    def __call__(self, setup: Recorded) -> Recorded:
+        moved = from_scenario(replace(setup.scenario, gpus=self.gpus))
+        recordings = tuple(
+            with_batch(recording, axes, self.times) if self.times != 1.0 else recording
+            for recording, axes in moved.stages
+        )
+        if self.shard:
+            recordings = tuple(
+                sharded(recording, axes, self.shard)
+                for recording, (_, axes) in zip(recordings, moved.stages, strict=True)
+            )
+        scenario = replace(setup.scenario, record=recordings, gpus=self.gpus)
+        return from_scenario(scenario)
