@@ -21,7 +21,7 @@ SECONDS_OF_IT := $(or $(SECONDS),3600)
 DEVICE ?= cuda
 PROFILE ?= out/measured.toml
 
-.PHONY: help demo test test-all test-long campaign testbed calibrate lint types format bench docs site notebook clean
+.PHONY: captures help demo test test-all test-long campaign testbed calibrate lint types format bench docs site notebook clean
 
 help: ## What can be made.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
@@ -49,6 +49,9 @@ calibrate: $(TORCH) ## Profile this machine's DEVICE, measure training steps on 
 	@mkdir -p $(dir $(PROFILE))
 	$(PIP) install --constraint constraints.txt --editable '.[calibrate]'
 	$(BIN)/python -m benchmarks.calibration --device $(DEVICE) --out $(PROFILE)
+
+captures: $(TORCH) ## Record projects that nobody here wrote, in the folder PROJECTS or cloned; NAMES="mingpt dit".
+	$(BIN)/python -m benchmarks.projects $(NAMES)
 
 lint: $(DEV) ## ruff.
 	$(BIN)/ruff check .
