@@ -59,11 +59,11 @@ def row(name: str, project: Project, folder: Path) -> tuple[list[str], bool]:
     data = str(_images(folder))
     command = [word.replace("{data}", data) for word in project.command]
     paths = os.pathsep.join([str(root), *filter(None, sys.path)])
+    start = [sys.executable, "-m", "sim", "capture", "--world", str(project.world)]
+    own = {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
     done = subprocess.run(
-        [sys.executable, "-m", "sim", "capture", "--world", str(project.world), "--out", record]
-        + command,
-        cwd=root / project.folder, timeout=_PATIENCE, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"},
+        [*start, "--out", str(record), *command], cwd=root / project.folder, timeout=_PATIENCE,
+        capture_output=True, text=True, env={**os.environ, **own},
     )  # fmt: skip
     if not record.exists():
         line = (done.stderr.splitlines() or ["nothing said"])[-1].replace("|", "/")
