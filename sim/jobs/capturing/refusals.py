@@ -19,7 +19,6 @@ _HINTS = {
     "flex_attention": "torch.compile it, with Triton installed (no kernel of it is run)",
     "No module named 'triton": "pip install triton: scripts import it, none of its kernels is run",
     "triton": "leave custom Triton kernels out: use torch's own operators",
-    "flash_attn": "use torch's scaled_dot_product_attention",
     "'_scatter'": "use DistributedDataParallel in place of DataParallel",
     "No module named": "install what the script imports",
     "numpy": "do not read values of GPU tensors: their content is not computed",
