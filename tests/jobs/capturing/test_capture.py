@@ -11,7 +11,6 @@ import sim
 from sim.config import progress
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
-from sim.jobs.capturing import device
 from sim.jobs.capturing.capture import capture, capture_script
 from sim.jobs.recorded.axes import main_stream
 from sim.jobs.recorded.memory import Memory
@@ -243,12 +242,6 @@ def test_a_function_is_captured_on_a_mesh_of_its_own() -> None:
 def test_a_script_that_never_steps_is_refused() -> None:
     with pytest.raises(InputError, match="took 0 steps of an optimizer"):
         capture(lambda: None, world=2)
-
-
-def test_a_torch_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "__version__", "1.13.1+cpu")
-    with pytest.raises(InputError, match=r"unknown for 1\.13\.1\+cpu"):
-        device.known_torch()
 
 
 @pytest.mark.parametrize(

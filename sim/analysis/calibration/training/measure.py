@@ -154,7 +154,13 @@ def measure_script(
     On a `device` "cpu" the script sees no GPU, and has to be content with that. Raises
     `InputError` where it fails.
     """
-    recordings = capture_script(script, arguments, world=world)
+    try:
+        recordings = capture_script(script, arguments, world=world)
+    except InputError:
+        raise
+    except Exception as error:
+        fault = f"raises {type(error).__name__}: {error}"
+        raise InputError(str(script), fault, "run it with python first") from error
     name = script.stem
     played = RecordedScenario(name=name, record=recordings, topology=topology, stack=stack)
     result = run(kind.load(played, settings))
