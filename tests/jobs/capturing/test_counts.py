@@ -1,4 +1,4 @@
-"""Collectives of a captured step, against hand counts: how often, how many bytes, in which groups."""
+"""Collectives of a captured step, against hand counts: how often, which bytes, which groups."""
 
 from collections import Counter
 from math import ceil
