@@ -8,6 +8,7 @@ from sim.analysis.search.in_words import plan_text
 from sim.analysis.search.simplicity import complications, score
 from sim.analysis.search.standings import Layout
 from sim.config.units import human_bytes, human_seconds
+from sim.hardware.stack import Stack
 from sim.interface.document.nodes import Document, Sentence, document, section, table
 from sim.parallel.plan import Plan
 from sim.results import likely
@@ -57,7 +58,10 @@ def _table(search: SearchResult) -> tuple[list[Cells], Cells]:
         choice.name
         for choice in choices()
         if choice.name in _USUAL
-        or any(own.get(choice.name, "") not in ("", _plain(choice.name, plain)) for own in words)
+        or any(
+            own.get(choice.name, "") not in ("", _plain(choice.name, plain, search.space.stack))
+            for own in words
+        )
     ]
     cells = [
         (*(own.get(name, "") for name in names), *_figures(search, layout))
@@ -66,10 +70,13 @@ def _table(search: SearchResult) -> tuple[list[Cells], Cells]:
     return cells, (*names, *_FIGURES)
 
 
-def _plain(name: str, plain: Mapping[str, str]) -> str:
-    return {"schedule": "1f1b", "layers": "even", "sequence_parallel": "no"}.get(
-        name, plain.get(name, "")
-    )
+_PLAIN = {"schedule": "1f1b", "layers": "even", "sequence_parallel": "no", "dp_replicate": "1"}
+
+
+def _plain(name: str, plain: Mapping[str, str], stack: Stack) -> str:
+    """The word of a choice that nobody needs to be told."""
+    given = {**_PLAIN, "dispatcher": stack.dispatcher, "context": stack.context}
+    return given.get(name, plain.get(name, ""))
 
 
 def _figures(search: SearchResult, layout: Layout) -> Cells:
