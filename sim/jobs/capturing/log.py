@@ -130,6 +130,10 @@ class Log:
         """Between two events: made up."""
         return 1.0
 
+    def line(self, number: int) -> str:
+        """A line of the script; -1 is none."""
+        return self.lines.entries[number] if number >= 0 else "no line of the script"
+
     def stream(self, identity: int) -> int:
         """The number of a stream; the default one is 0."""
         return self._streams.setdefault(identity, len(self._streams))

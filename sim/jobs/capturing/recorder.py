@@ -159,7 +159,7 @@ class Recorder:
         if (ins or outs) and known.free:
             self.log.views += known.view
         elif ins or outs:
-            aside = self._aside(ran.given, known.product)
+            aside = self._aside(ran.given, known.product, line)
             self._kernel(
                 lambda: self._number(known, ran.asked, args, kwargs, ins, outs), ins, line, aside
             )
@@ -176,7 +176,7 @@ class Recorder:
         copied = (*ran.given, *ran.made)
         return not asked and len({tensor.device.type for tensor in copied} & {"cpu", "cuda"}) > 1
 
-    def _aside(self, given: list[Any], product: bool) -> bool:
+    def _aside(self, given: list[Any], product: bool, line: int) -> bool:
         """Whether no gradient flows through an operator; products are counted."""
         phase = self.log.phase
         off = self.gradients.line if phase == "forward" else ""
@@ -184,7 +184,7 @@ class Recorder:
         if product:
             self.log.products[f"{ASIDE} at {off}" if off else phase] += 1
         if aside and self.log.began:
-            self.log.asides[len(self.log.events)] = off or self.values.place()
+            self.log.asides[len(self.log.events)] = off or self.log.line(line)
         return aside
 
     def _track(self, outs: list[Any], line: int) -> None:
@@ -247,7 +247,7 @@ class Recorder:
         for tensor in writes:
             self.contents.keep(tensor, None)
         line = self._line() if self.log.began else -1
-        aside = self._aside(reads, product=False)
+        aside = self._aside(reads, False, line)
         self._kernel(lambda: self.log.operators.number(operator()), reads, line, aside)
 
     def _number(

@@ -97,8 +97,7 @@ def _recorder(
     contents = TensorContents(torch, Router(torch, place.routing), ResultCache(torch, fake))
 
     def where() -> str:
-        number = lines()
-        return log.lines.entries[number] if number >= 0 else "no line of the script"
+        return log.line(lines())
 
     modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
     values = UnknownValues(log, where, place.values)
