@@ -5,7 +5,7 @@ Every job keeps its own kind, program and folding. The jobs meet on the links of
 are unknown.
 """
 
-KEYS = ("job", "place", "seed", "horizon")
+KEYS = ("job",)
 
 
 def claims(name: str) -> bool:
