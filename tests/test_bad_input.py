@@ -98,7 +98,7 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2\ngradients = { rank = 4 }", "plan.gradients: kind is missing"),
         ("tp = 2", "tp = 2\ngradients = { feedback = true }", "plan.gradients: kind is missing"),
         ("tp = 2", "tp = 2\nactivations = { ratio = 0.1 }", "plan.activations: kind is missing"),
-        ("tp = 2", "tp = 2\nzero = 1\ngradients = { kind = 'int8' }", "set zero = 0"),
+        ("tp = 2", "tp = 2\nzero = 2\ngradients = { kind = 'int8' }", "set zero = 1"),
         ("tp = 2", "tp = 2\ncontext = 'rings'", "did you mean 'ring'?"),
         ("tp = 2", "tp = 2\noffload = { optimizer = 2.0 }", "set optimizer at most 1"),
         ("tp = 2", "tp = 2\noffload = { optimiser = 1.0 }", "did you mean 'optimizer'?"),

@@ -27,8 +27,10 @@ PLAN = {"only": {"zero": [1], "schedule": ["1f1b"], "microbatch": [1]}, "jobs": 
 
 FEW = {"sharing.steps": 5, "sharing.workers": 2}
 CURVE = {"critical_batch": 64.0, "least_samples": 1e6}
-OF_NO_MODEL = ("collective", "replay", "validate", "validate-parts")  # nor of one plan
-SEVERAL = ("compare", "compare-sharing")
+OF_NO_MODEL = ("run-jobs", "collective", "replay", "validate", "validate-parts")  # nor of one plan
+SEVERAL = ("compare", "compare-sharing", "diff")
+RECORD = Path(__file__).parents[1] / "jobs/capturing/recordings/ddp-2.12.json.gz"
+ON = {"topology": "dgx-h100-ndr"}
 
 
 def answers(folder: Path) -> dict[str, Answer]:
@@ -43,6 +45,9 @@ def answers(folder: Path) -> dict[str, Answer]:
     return {
         "run": sim.run("megatron-1.7b"),
         "run-sharing": sim.run("ps-async"),  # type: ignore[dict-item]
+        "plan-recording": sim.moves(RECORD, ON),
+        "diff": sim.diff(RECORD, RECORD, ON),
+        "run-jobs": sim.run("two-jobs-one-network"),  # type: ignore[dict-item]
         "plan": sim.plan("gpt2-1.5b", "dgx-a100-hdr", gpus=2, global_batch=4, **PLAN),  # type: ignore[arg-type]
         "sweep": sim.sweep(JOB, {"plan.microbatch": [1, 2]}, jobs=1),
         "explain": sim.explain(JOB),

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from sim.config import progress
 from sim.config.errors import InputError
+from sim.config.schema import nearest
 from sim.hardware.device import load
 from sim.jobs.capturing.checked import shortcomings
 from sim.jobs.capturing.device import known_torch
@@ -70,6 +71,9 @@ def capture(
         raise InputError(
             "sim.capture", f"a mesh of {size} ranks in a world of {world}", "give only the mesh"
         )
+    known = [own.name for own in fields(Choices)]
+    if unknown := [key for key in choices if key not in known]:
+        raise InputError("sim.capture", f"no argument {unknown[0]!r}", nearest(unknown[0], known))
     name = getattr(train, "__name__", "function")
 
     def run() -> None:
