@@ -20,6 +20,7 @@ def view(answer: Moves) -> Document:
         f"{title} can be played; the most samples a second and GPU: {best}",
         table(map(_row, answer.moves[:_MOST]), head),
         _refused(answer) if answer.refused else None,
+        line=f"{title} can be played",
     )
 
 

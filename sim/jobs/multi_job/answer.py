@@ -1,11 +1,14 @@
 """The answer of a scenario with several jobs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from sim.jobs.multi_job.paces import SharedLink
 from sim.results.answer import JobAnswer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,12 @@ class MultiJobAnswer(JobAnswer):
         names = ("slowdown", "fairness", "makespan", "utilisation", "fragmentation")
         figures: dict[str, Any] = {name: getattr(self, name) for name in names}
         return figures | {f"step_time.{job.name}": job.step_time for job in self.jobs}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a job."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(job) | {"slowdown": job.slowdown} for job in self.jobs])
 
     @property
     def misfit(self) -> str:
