@@ -21,12 +21,14 @@ _LEAST = 1e-4  # of the step: a cause below is not shown
 def view(answer: LineDifferences) -> Document:
     """The two steps, their differences by cause, and lines by the seconds that they differ in."""
     before, after = answer.step_times
-    told = (
-        f"{human_seconds(before)} -> {human_seconds(after)} a step ({percent(answer.slower)}), "
-        f"{human_bytes(answer.memory[0])} -> {human_bytes(answer.memory[1])}"
-    )
+    steps = f"{human_seconds(before)} -> {human_seconds(after)} a step ({percent(answer.slower)})"
+    memory = f"{human_bytes(answer.memory[0])} -> {human_bytes(answer.memory[1])}"
     return document(
-        f"{answer.title}: {told}", *warnings(answer.notes), _causes(answer), _lines(answer)
+        f"{answer.title}: {steps}, {memory}",
+        *warnings(answer.notes),
+        _causes(answer),
+        _lines(answer),
+        line=steps,
     )
 
 
