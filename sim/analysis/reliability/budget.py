@@ -8,14 +8,14 @@ of the two counts alike.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, inf, log
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from sim import kind
-from sim.analysis.reliability.cost import TrainingCost, cost_of
+from sim.analysis.reliability.cost import TrainingCost, cost_of, tokens_of
 from sim.analysis.reliability.failures import Failures
 from sim.analysis.reliability.failures import load as load_failures
 from sim.analysis.reliability.goodput import conduct_of, effective, of_pace
@@ -43,8 +43,8 @@ class Budget(Answer):
     """`done` and `dollars` have the days and the rent that suffice with each of `CHANCES`; of the
     days, `share` counts in the mean.
 
-    `within` is the chance of the `deadline` (days), `needed` are the fewest GPUs that meet it with
-    `chance`, each with its days (empty: none of the sizes does, or there is no deadline).
+    `within` is the chance of the `deadline` (days), `needed` are the fewest GPUs that fit the
+    job and meet it with `chance`, with their days (empty: no size does, or there is no deadline).
     `interruptions` are those of a device and year, and `between` the seconds from one of the job to
     the next; `assumed` says in words what this rests on.
     """
@@ -115,6 +115,8 @@ def budget(
     """
     if not 0.0 < chance < 1.0:
         raise InputError("--chance", f"{chance:g} is no chance", "give a share such as 90%")
+    if deadline is not None and not 0.0 < deadline < inf:
+        raise InputError("--deadline", f"{deadline:g} s is not positive", "write it like '3 weeks'")
     pairs = settings_of(settings, price)
     of_table = {k: v for k, v in pairs.items() if k.startswith("recovery.") or k == "gpus_per_node"}
     if of_table and failures is None:
@@ -122,9 +124,7 @@ def budget(
                          "add --failures")  # fmt: skip
     table = load_failures(failures, list(of_table.items())) if failures is not None else None
     job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in of_table})
-    tokens = tokens or job.tokens
-    if not tokens:
-        raise InputError(job.name, "has no token budget", "add tokens = 300e9 or --tokens")
+    tokens = tokens_of(job, tokens)
     outlook = _Outlook(tokens, table, of_table, chance)
     pace = kind.pace(kind.set_up(job, brief=True))
     share, times = outlook.of(pace, job, _RUNS)
@@ -176,11 +176,11 @@ class _Outlook:
         """The fewest GPUs that meet a deadline, and their days with the same chance."""
         sizes = [scenario for _, scenario in sorted(_sizes(job).items())]
         low, high, found = 0, len(sizes), dict[str, float]()
-        while low < high:  # more GPUs are sooner done
+        while low < high:  # more GPUs are sooner done, and each holds no more
             middle = (low + high) // 2
             pace = kind.pace(kind.set_up(sizes[middle], brief=True))
             after = float(np.quantile(self.of(pace, sizes[middle], _FEW)[1], self.chance))
-            if after <= deadline:
+            if pace.fits is not False and after <= deadline:
                 high = middle
                 found = {"gpus": float(pace.topology.gpus), "days": after / DAY}
             else:

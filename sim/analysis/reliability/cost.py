@@ -114,6 +114,16 @@ def cost_of(
     )
 
 
+def tokens_of(scenario: BaseScenario, asked: float | None) -> float:
+    """The tokens that are asked for, else the scenario's own. Raises `InputError`."""
+    if asked is not None and not 0.0 < asked < inf:
+        raise InputError("--tokens", f"{asked:g} is not positive", "write a positive number")
+    tokens = asked or scenario.tokens
+    if not tokens:
+        raise InputError(scenario.name, "has no token budget", "add tokens = 300e9 or --tokens")
+    return tokens
+
+
 def cost(
     scenario: str | PathLike[str] | BaseScenario,
     *,
@@ -134,12 +144,8 @@ def cost(
     if not 0.0 < goodput <= 1.0:
         fault = f"{goodput:g} is more than all" if goodput > 1.0 else f"{goodput:g} is not positive"
         raise InputError("--goodput", fault, "give a share of the time")
-    if tokens is not None and not 0.0 < tokens < inf:
-        raise InputError("--tokens", f"{tokens:g} is not positive", "write a positive number")
     scenario = kind.load(scenario, settings_of(settings, price))
-    tokens = tokens or scenario.tokens
-    if not tokens:
-        raise InputError(scenario.name, "has no token budget", "add tokens = 300e9 or --tokens")
+    tokens = tokens_of(scenario, tokens)
     pace, checkpoints = kind.pace(kind.set_up(scenario, brief=True)), scenario.checkpoints
     stop = pace.size / checkpoints.storage / checkpoints.steps if checkpoints else 0.0
     spent = cost_of(

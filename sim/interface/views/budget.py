@@ -46,7 +46,7 @@ def _deadline(budget: Budget) -> Iterator[str]:
     by, chance = several(budget.deadline, "day"), f"{budget.chance:.0%}"
     yield f"Done within {by}: {budget.within:.0%} likely."
     if not budget.needed:
-        yield f"No number of replicas of this layout is done by then with {chance}."
+        yield f"No number of replicas of this layout fits and is done by then with {chance}."
         return
     gpus, days = int(budget.needed["gpus"]), budget.needed["days"]
     yield f"With {chance} it needs {several(gpus, 'GPU')}, which take {count(days)} days."

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 import sim
 from sim.analysis.reliability.failures import load
+from sim.config.errors import InputError
 from sim.config.units import DAY
 from sim.interface.cli.main import main
 
@@ -60,6 +61,27 @@ def test_the_command_says_when_for_what_and_with_how_many() -> None:
     assert "With 90% it needs" in shown.output
     told = json.loads(CliRunner().invoke(main, [*words, "--json"]).output)
     assert set(told["done"]) == {"0.1", "0.5", "0.9"}
+
+
+def test_gpus_whose_memory_is_too_small_meet_no_date() -> None:
+    """Four GPUs would be in time, but hold all of a 70B model each."""
+    found = sim.budget("llama2-70b-fsdp", tokens=1e9, deadline=30 * DAY)
+    gpus = int(found.needed["gpus"])
+    assert sim.run("llama2-70b-fsdp", {"gpus": gpus, "plan.dp": gpus // 4}).fits
+    fewer = sim.run("llama2-70b-fsdp", {"gpus": gpus // 2, "plan.dp": gpus // 8})
+    assert fewer.fits is False
+
+
+@pytest.mark.parametrize("tokens", [0.0, -5.0])
+def test_a_budget_is_of_a_positive_number_of_tokens(tokens: float) -> None:
+    with pytest.raises(InputError, match="is not positive"):
+        sim.budget(JOB, tokens=tokens)
+
+
+@pytest.mark.parametrize("deadline", [0.0, -1.0])
+def test_a_deadline_is_a_positive_number_of_seconds(deadline: float) -> None:
+    with pytest.raises(InputError, match="is not positive"):
+        sim.budget(JOB, tokens=TOKENS, deadline=deadline)
 
 
 @pytest.mark.parametrize(
