@@ -46,6 +46,9 @@ class Occupancy:
             slots = tuple(sorted(gpu % each for gpu in job.gpus))
             if len(nodes) > 1 or slots != tuple(range(slots[0], slots[0] + len(slots))):
                 raise InputError(where, "gpus are not neighbours in one node", "name whole nodes")
+            if not self._aligned(slots[0], len(slots)):
+                fault = "gpus begin amid those of a PCIe link and go on at the next"
+                raise InputError(where, fault, "begin with the first of a link")
         if len(set(nodes)) < len(job.nodes):
             raise InputError(where, "a node is named twice", "name each node once")
         if max(nodes) >= cluster.nodes:
@@ -78,12 +81,12 @@ class Occupancy:
 
     def _within_a_node(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:
         """So many neighbouring slots, packed into the fullest node that has them."""
-        step = self._aligned(gpus)
+        each = self.cluster.gpus_per_node
         found = [
             (len(free), node, tuple(range(first, first + gpus)))
             for node, free in enumerate(self.free)
-            for first in range(0, self.cluster.gpus_per_node, step)
-            if free.issuperset(range(first, first + gpus))
+            for first in range(0, each, gpus if each % gpus == 0 else 1)
+            if self._aligned(first, gpus) and free.issuperset(range(first, first + gpus))
         ]
         if not found:
             return None
@@ -93,10 +96,10 @@ class Occupancy:
             _, node, slots = min(found) if how == "packed" else max(found, key=lambda f: f[0])
         return Place(self.cluster, (node,), slots)
 
-    def _aligned(self, gpus: int) -> int:
-        """Places within a node begin at multiples of this: of PCIe links where they fill them."""
+    def _aligned(self, first: int, gpus: int) -> bool:
+        """Whether so many slots from the first share PCIe links as those from slot 0 do."""
         links = self.cluster.host.devices_per_link if self.cluster.host else 1
-        return max(gpus, links) if gpus % links == 0 or gpus < links else 1
+        return first % links == 0 or first % links + gpus <= links
 
     def _packed(self, empty: Sequence[int], wanted: int) -> list[int]:
         """Within the fullest pod that has room, else over the fewest pods."""

@@ -110,6 +110,37 @@ def test_jobs_come_when_there_is_room_and_leave_when_they_are_done() -> None:
     assert answer.utilisation == pytest.approx(0.75)
 
 
+ONE = {
+    "model": "llama3-8b",
+    "topology": "dgx-a100-hdr",
+    "gpus": 1,
+    "plan": {"global_batch": 1, "recompute": "full"},
+}
+
+
+def within_a_node(*jobs: dict[str, Any], topology: str = "dgx-a100-hdr") -> MultiJobAnswer:
+    document = {"name": "node", "topology": topology, "gpus": 8, "job": list(jobs)}
+    answer = kind.answer(kind.set_up(kind.described(document)))
+    assert isinstance(answer, MultiJobAnswer)
+    return answer
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_a_node_has_room_for_as_many_jobs_as_its_gpus_are_enough_for(gpus: int) -> None:
+    """Two GPUs of a DGX A100 share a PCIe link; a job on one of them leaves the other free."""
+    each = {"scenario": ONE, "set": SMALL | {"gpus": gpus, "plan.global_batch": gpus}}
+    answer = within_a_node(each | {"copies": 8 // gpus})
+    assert {row.nodes for row in answer.jobs} == {"0"}
+    assert all(row.begun == 0.0 for row in answer.jobs)
+
+
+def test_gpus_that_share_pcie_links_otherwise_than_the_first_are_refused() -> None:
+    pair = {"scenario": ONE, "set": SMALL | {"gpus": 2, "plan.global_batch": 2}}
+    assert within_a_node(pair | {"gpus": [2, 3]}).jobs
+    with pytest.raises(InputError, match="begin amid those of a PCIe link"):
+        within_a_node(pair | {"gpus": [1, 2]})
+
+
 def test_a_small_job_passes_a_large_one_only_with_backfilling() -> None:
     small = {"scenario": DDP, "set": SMALL, "steps": 10}
     large = {"scenario": DDP, "set": SMALL | {"plan.dp": 4}, "steps": 10, "name": "large"}
