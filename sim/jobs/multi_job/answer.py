@@ -51,11 +51,12 @@ class MultiJobAnswer(JobAnswer):
     """Jobs that share a cluster.
 
     `fairness` is Jain's index of the jobs' relative speeds, (sum x)^2 / (n sum x^2) with x = step
-    alone / step (1 where all lose alike). `links` are those on which jobs meet, at the end.
+    alone / step (1 where all lose alike). `links` are those on which jobs met others last.
     `makespan` is the moment at which the last job has ended (s), None where some never end;
     `utilisation` the share of GPU-seconds in use until then or until the horizon, `fragmentation`
-    the share that was idle while a job waited. `gained` is what offsets between the jobs' steps
-    save of the sum of their slowdowns, where they were looked for.
+    the share that was idle while a job waited, both None where jobs begin at once and never end.
+    `gained` is what offsets between the jobs' steps save of the sum of their slowdowns, where they
+    were looked for.
     """
 
     view = "sim.interface.views.multi_job"
@@ -67,8 +68,8 @@ class MultiJobAnswer(JobAnswer):
     fairness: float | None
     slowdown: float | None
     makespan: float | None
-    utilisation: float
-    fragmentation: float
+    utilisation: float | None
+    fragmentation: float | None
     waiting: dict[str, float]
     gained: float | None = None
 

@@ -80,8 +80,8 @@ def _answer(setup: MultiJobSetup, course: Course, began: float) -> MultiJobAnswe
         fairness=jain([1.0 / slowdown for slowdown in slowdowns]),
         slowdown=fmean(slowdowns) if slowdowns else None,
         makespan=None if endless else course.end,
-        utilisation=course.used / whole if whole else 0.0,
-        fragmentation=course.stranded / whole if whole else 0.0,
+        utilisation=course.used / whole if whole else None,
+        fragmentation=course.stranded / whole if whole else None,
         waiting=_waiting(waits),
         gained=_gained(course) if scenario.offset == "best" else None,
     )  # fmt: skip

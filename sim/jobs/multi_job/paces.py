@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 
-from sim.hardware.cluster.network import link_name
+from sim.hardware.cluster.network import link_name, links_named
 from sim.jobs.multi_job.folding import Together, meeting, together
 from sim.jobs.multi_job.mean_traffic import mean_paces
 from sim.jobs.multi_job.repeated import carried, repeat
@@ -72,7 +72,7 @@ class Paces:
     steady: int
     best: bool = False
     aligned: bool = False
-    _known: dict[Hashable, Company] = field(default_factory=dict)
+    _known: dict[Hashable, tuple[Sequence[Placed], Company]] = field(default_factory=dict)
 
     def groups(self, jobs: Sequence[Placed]) -> list[tuple[int, ...]]:
         """The numbers of jobs that meet, directly or by way of others."""
@@ -87,18 +87,18 @@ class Paces:
             offsets = [0.0] * len(jobs)
         key = self._key(jobs, offsets)
         if key not in self._known:
-            self._known[key] = self._played(jobs, offsets)
-        return self._known[key]
+            self._known[key] = jobs, self._played(jobs, offsets)
+        return _of(jobs, *self._known[key])
 
     def _key(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Hashable:
         cluster = jobs[0].place.cluster
         nodes = [node for job in jobs for node in job.place.nodes]
-        alike = [cluster.pod_of(node) for node in nodes] if cluster.hierarchical else nodes
         each = tuple((job.template.number, len(job.place.nodes), job.place.slots) for job in jobs)
         slow = tuple(tuple(job.machine.slowdown.items()) for job in jobs)
-        sick = tuple(job.machine.topology.degraded for job in jobs)
         moments = () if self.best else tuple(round(offset, 6) for offset in offsets)
-        return renumbered(alike), each, slow, sick, moments
+        alike = cluster.hierarchical and not cluster.degraded
+        where = renumbered([cluster.pod_of(node) for node in nodes]) if alike else tuple(nodes)
+        return where, each, slow, moments
 
     def _played(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
         if len(jobs) > _PLAYED:
@@ -127,6 +127,30 @@ class Paces:
         )
         met = tuple(_met(jobs, links, paces))
         return Company(tuple(paces), tuple(offsets), met, tuple(spans))
+
+
+def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Company:
+    """The company of jobs that are placed like others, with these jobs' own names and links."""
+    places = [[node for job in own for node in job.place.nodes] for own in (like, jobs)]
+    nodes = dict(zip(*places, strict=True))
+    pod_of = jobs[0].place.cluster.pod_of
+    pods = {pod_of(one): pod_of(other) for one, other in nodes.items()}
+    names = {one.name: other.name for one, other in zip(like, jobs, strict=True)}
+
+    def moved(name: str) -> str:
+        if places[0] == places[1]:
+            return name
+        match links_named(name)[0]:
+            case (kind, node, number):
+                return link_name((kind, nodes[node], number))
+            case (kind, place):
+                return link_name((kind, pods[place] if "pod" in kind else nodes[place]))
+
+    links = (
+        replace(link, name=moved(link.name), rates={names[n]: r for n, r in link.rates.items()})
+        for link in company.links
+    )
+    return replace(company, links=tuple(sorted(links, key=lambda link: link.rank)))
 
 
 def _by_means(jobs: Sequence[Placed]) -> Company:

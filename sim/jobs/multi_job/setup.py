@@ -137,10 +137,10 @@ def placed(template: Template, name: str, place: Place, cluster: Machine) -> Pla
 
 def _pattern(on: Machine, place: Place) -> Any:
     """What tells places apart for a job alone: the pods of its nodes, numbered anew, or its nodes
-    where cables join them; what is slow."""
+    where cables join them or a link is degraded; what is slow."""
     topology = on.topology
     odd = tuple(on.slowdown.items()), topology.degraded
-    if not topology.hierarchical:
+    if not topology.hierarchical or topology.degraded:
         return place.nodes, place.slots, odd
     return renumbered([topology.pod_of(node) for node in range(topology.nodes)]), place.slots, odd
 

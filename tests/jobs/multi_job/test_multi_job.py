@@ -9,7 +9,10 @@ from sim.config.errors import InputError
 from sim.jobs.multi_job import folding, repeated
 from sim.jobs.multi_job.answer import MultiJobAnswer
 from sim.jobs.multi_job.kind import MultiJobSetup
+from sim.jobs.multi_job.paces import Paces
+from sim.jobs.multi_job.placed import Place
 from sim.jobs.multi_job.schedule import Cluster
+from sim.jobs.multi_job.setup import Placed, placed
 
 DDP = {
     "model": "llama3-8b",
@@ -139,6 +142,40 @@ def test_gpus_that_share_pcie_links_otherwise_than_the_first_are_refused() -> No
     assert within_a_node(pair | {"gpus": [2, 3]}).jobs
     with pytest.raises(InputError, match="begin amid those of a PCIe link"):
         within_a_node(pair | {"gpus": [1, 2]})
+
+
+def test_jobs_that_are_placed_like_others_meet_on_links_of_their_own() -> None:
+    """Four copies, of which two share the uplinks of one pair of pods and two those of another."""
+    pods = {"network.nodes_per_pod": 2, "network.oversubscription": 16}
+    many = {"scenario": DDP, "set": SMALL, "name": "many", "copies": 4, "place": "spread"}
+    answer = played(many, gpus=64, change=pods)
+    assert len({link.name for link in answer.links}) == len(answer.links)
+    assert {frozenset(link.rates) for link in answer.links} == {
+        frozenset((row.name, *row.slowed_by)) for row in answer.jobs
+    }
+
+
+def test_paces_on_a_torus_are_those_of_the_cables_between_its_nodes() -> None:
+    ring = {"model": "llama3-8b", "topology": "example-torus-2d", "gpus": 4}
+    one = {"scenario": ring | {"plan": {"global_batch": 4, "recompute": "full"}}, "set": SMALL}
+    document = {"name": "torus", "topology": "example-torus-2d", "job": [one]}
+    setup = kind.set_up(kind.described(document))
+    assert isinstance(setup, MultiJobSetup)
+
+    def pair(*places: tuple[int, ...]) -> list[Placed]:
+        on = setup.machine
+        return [placed(setup.templates[0], str(nodes), Place(on.topology, nodes, (0,)), on)
+                for nodes in places]  # fmt: skip
+
+    pairs = pair((1, 5, 14, 15), (2, 4, 9, 10)), pair((7, 8, 11, 14), (0, 4, 5, 10))
+    together, apart = Paces(6), [Paces(6).company(own, [0.0, 0.0]).paces for own in pairs]
+    assert apart[0] != apart[1]
+    assert [together.company(own, [0.0, 0.0]).paces for own in pairs] == apart
+
+
+def test_nothing_is_said_of_the_use_of_a_cluster_for_no_time() -> None:
+    answer = played(job([0, 1]), job([2, 3]))
+    assert (answer.makespan, answer.utilisation, answer.fragmentation) == (None, None, None)
 
 
 def test_a_small_job_passes_a_large_one_only_with_backfilling() -> None:
