@@ -25,12 +25,12 @@ class Background:
 
     async def ask(self, name: str, document: Any, places: Iterable[Path]) -> dict[str, Any]:
         """The answer to a question of `SLOW`; that a newer one took its place, if so."""
-        self.end(name)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", _WORKER, name,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             start_new_session=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
+        self.end(name)  # only now: another may have begun while this process was made
         self._running[name] = process
         asked = json.dumps({"document": document, "places": [*map(str, places)]})
         written, _ = await process.communicate(asked.encode())

@@ -25,6 +25,7 @@ from sim.config.errors import InputError
 from sim.interface.serve.background import Background
 from sim.interface.serve.questions import FORMS, SLOW, Data, Questions, without_garbage
 from sim.interface.serve.states import Base, Bases, model_of
+from sim.results.formatting import finite
 
 HOST = "127.0.0.1"
 _LARGEST = 2 << 20  # bytes of a request
@@ -116,7 +117,7 @@ class _Asked(RequestHandler):
 
     def prepare(self) -> None:
         own = {f"{host}:{self.server.port}" for host in (HOST, "localhost")}
-        token = self.request.path.split("/")[1]
+        token = self.request.path.removeprefix("/").partition("/")[0]
         if self.request.host not in own:
             raise HTTPError(403, reason="another host")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
@@ -154,7 +155,7 @@ class _Asked(RequestHandler):
 
     def answer(self, found: Any) -> None:
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(found))
+        self.finish(json.dumps(finite(found)))
 
 
 class _Nothing(_Asked):
@@ -195,9 +196,7 @@ class _Quick(_Asked):
             "start": lambda: {"names": bases.names, "forms": FORMS},
             "answer": lambda: questions.answer(bases.state(asked), str(asked.get("last", ""))),
             "charts": lambda: questions.charts(bases.state(asked)),
-            "compare": lambda: questions.compared(
-                {str(name): bases.state(one) for name, one in dict(asked["states"]).items()}
-            ),
+            "compare": lambda: questions.compared(bases.states(asked)),
             "model": lambda: {"setting": model_of(str(asked.get("text", "")))},
         }
         self.answer(await self.quick(ask[name]))

@@ -115,6 +115,15 @@ class Bases:
         base = self._bases.setdefault(name, Base(name=name))
         return State(base, tuple(settings.items()))
 
+    def states(self, asked: Mapping[str, Any]) -> dict[str, State]:
+        """The states that a page asks for, by their names. Raises `InputError`."""
+        states = asked.get("states")
+        if not isinstance(states, dict) or not all(
+            isinstance(one, dict) for one in states.values()
+        ):
+            raise InputError("states", "are no table of states", "open the page anew")
+        return {name: self.state(one) for name, one in states.items()}
+
 
 def _sound(settings: Any) -> bool:
     """Whether settings are texts by texts, and no more of them than people give."""

@@ -1,5 +1,6 @@
 """The server refuses what does not come from its page, and answers what `sim run` answers."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from sim import kind
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
+from sim.interface.serve.background import Background
 from sim.interface.serve.controls import groups
 from sim.interface.serve.explore import Explorer
 from sim.interface.serve.questions import Questions, changes
@@ -78,6 +80,16 @@ def test_a_request_that_is_not_of_the_page_is_refused(server: Server) -> None:
     assert asked(server, "answer", state, **{"Content-Type": "text/plain"})[0] == 415
     assert asked(server, "answer", "no json")[0] == 400
     assert asked(server, "answer", "[]")[0] == 400
+
+
+def test_a_request_of_another_shape_is_refused_in_a_line(server: Server) -> None:
+    connection = HTTPConnection("127.0.0.1", server.port)
+    connection.request("GET", "x")
+    assert connection.getresponse().status == 403
+    connection.close()
+    for states in (None, [1], {"a": 1}):
+        status, answer = asked(server, "compare", {"states": states})
+        assert (status, "no table of states" in answer["fault"]) == (200, True)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +229,19 @@ def test_states_side_by_side_are_compared_with_the_first(server: Server) -> None
     answer = asked(server, "compare", {"states": states})[1]
     assert "twice" in answer["html"]
     assert "as it is" in answer["html"]
+
+
+def test_of_two_questions_at_once_the_newer_one_is_answered() -> None:
+    bases, background = Bases(base_of("gpt2-one-gpu", {})), Background()
+    document = bases.state({}).document
+
+    async def both() -> list[dict[str, Any]]:
+        asked = (background.ask("limits", document, bases.places) for _ in range(2))
+        return list(await asyncio.gather(*asked))
+
+    older, newer = asyncio.run(both())
+    assert older == {"fault": "stopped before anything was found", "ended": True}
+    assert "html" in newer
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
