@@ -210,6 +210,11 @@ def answers() -> tuple[type[JobAnswer], ...]:
     return tuple(import_module(home).ANSWER for home in homes)
 
 
+def claims(name: str) -> bool:
+    """Whether a name is a file that a kind claims, such as a recording: it names no cluster."""
+    return _claiming(name) is not None
+
+
 def _claiming(name: str) -> ModuleType | None:
     """The folder of the kind that claims a file's name, or None. Other packages are loaded only for
     a name that no folder claims and no scenario has."""

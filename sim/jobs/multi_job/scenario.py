@@ -7,6 +7,7 @@ from annotated_types import Ge, Gt
 
 from sim.config.checked import Checked
 from sim.config.units import PositiveSeconds, Seconds
+from sim.hardware.cluster.topology import Topology
 from sim.scenario.scenario import BaseScenario, named_columns
 
 Places = Literal["packed", "spread", "random"]
@@ -19,8 +20,8 @@ Count = Annotated[int, Ge(1)]
 class JobTable(Checked):
     """A job of the cluster: a `scenario` (a name, a path or its tables) with values `set`.
 
-    Its GPUs are those of the named `nodes` or `gpus` (of one node), or of the nodes that `place`
-    finds. It is submitted at `start` and again `copies - 1` times: at the same moment, or `every`
+    Tables that name no topology are on the cluster, and so is a recording. The GPUs are those of
+    the named `nodes` or `gpus` (of one node), or of the nodes that `place` finds. It is submitted at `start` and again `copies - 1` times: at the same moment, or `every`
     so often on average (exponential intervals). It ends after so many `steps`, or never; the steps
     of copies differ by a lognormal law of `sigma`.
     """
@@ -49,6 +50,10 @@ class JobTable(Checked):
         if self.sigma and self.steps is None:
             raise ValueError("sigma is the spread of steps: give steps")
 
+    def named(self, cluster: Topology) -> int:
+        """How many GPUs it names; 0 where it is placed."""
+        return len(self.gpus) or len(self.nodes) * cluster.gpus_per_node
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiJobScenario(BaseScenario):
@@ -76,7 +81,7 @@ class MultiJobScenario(BaseScenario):
         BaseScenario.__post_init__(self)
         if not self.job:
             raise ValueError("no [[job]] runs on the cluster; name at least one")
-        for key in ("model", "tokens", "checkpoints", "jitter"):
+        for key in ("model", "stack", "tokens", "checkpoints", "jitter"):
             if getattr(self, key):
                 raise ValueError(f"{key} is each job's own: write it under [[job]], set")
 

@@ -83,17 +83,18 @@ def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:
     topology = topology.with_gpus(scenario.gpus or topology.gpus)
     on = machine(topology, None, scenario.straggler, scenario.name)
     templates = tuple(
-        _template(number, table, scenario.name) for number, table in enumerate(scenario.job)
+        _template(number, table, scenario, topology) for number, table in enumerate(scenario.job)
     )
     return MultiJobSetup(scenario=scenario, machine=on, templates=templates)
 
 
-def _template(number: int, table: JobTable, where: str) -> Template:
-    where = f"{where}, job {number + 1}"
-    if isinstance(table.scenario, Mapping):
-        read = kind.described(deepcopy(dict(table.scenario)), table.set, where)
-    else:
-        read = kind.load(table.scenario, table.set)
+def _template(
+    number: int, table: JobTable, cluster: MultiJobScenario, topology: Topology
+) -> Template:
+    where = f"{cluster.name}, job {number + 1}"
+    read = _read(table, cluster.topology, where)
+    if read.gpus is None and getattr(read.layout, "dp", read) is None:  # as many replicas as fit
+        read = replace(read, gpus=table.named(topology) or None)
     for key in read.change:
         if key.partition(".")[0] in _OF_CLUSTER:
             remedy = "leave it out, or put it under [change] of the cluster"
@@ -106,6 +107,16 @@ def _template(number: int, table: JobTable, where: str) -> Template:
     own = kind.set_up(read)
     gpus = own.machine.topology.gpus
     return Template(number, table, read, gpus, table.name or read.name)
+
+
+def _read(table: JobTable, cluster: str | Topology, where: str) -> BaseScenario:
+    """The scenario of a job, on the `cluster` unless it names one itself."""
+    if isinstance(table.scenario, Mapping):
+        own = {"topology": cluster, "name": where.rpartition(", ")[2]}
+        document = own | deepcopy(dict(table.scenario))
+        return kind.described(document, table.set, where)
+    claimed = kind.claims(table.scenario) and isinstance(cluster, str)
+    return kind.load(table.scenario, {"topology": cluster, **table.set} if claimed else table.set)
 
 
 @dataclass(frozen=True, eq=False)

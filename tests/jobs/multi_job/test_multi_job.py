@@ -103,6 +103,13 @@ def test_folded_jobs_are_as_fast_as_jobs_played_rank_by_rank(monkeypatch: Any) -
     assert steps(played(*jobs)) == pytest.approx(folded, rel=1e-9)
 
 
+def test_tables_that_name_neither_cluster_nor_gpus_fill_the_nodes_of_their_job() -> None:
+    short = {"model": "llama3-8b", "plan": {"global_batch": 32, "tp": 8}}
+    at = {"topology": "h100-grand-teton-roce"}
+    full = played(job([0, 1], scenario=short | at | {"gpus": 16}), job([2, 3], scenario=DDP | at))
+    assert steps(played(job([0, 1], scenario=short), job([2, 3], scenario=DDP))) == steps(full)
+
+
 def test_jobs_come_when_there_is_room_and_leave_when_they_are_done() -> None:
     many = {"scenario": DDP, "set": SMALL, "name": "many", "copies": 3, "steps": 10}
     answer = played(many, policy="fifo")
@@ -198,6 +205,7 @@ def test_a_small_job_passes_a_large_one_only_with_backfilling() -> None:
         ([{"scenario": DDP, "copies": 3}], {"policy": "fifo"}, "jobs that never end"),
         ([{"scenario": DDP, "set": {"plan.dp": 16}}], {}, "takes 128 GPUs; the cluster has 32"),
         ([{"scenario": DDP, "set": {"network.bandwidth": "1 Gb/s"}}], {}, "which all jobs share"),
+        ([job([0, 1])], {"stack": "megatron-core"}, "stack is each job's own"),
         ([], {}, "no .*job"),
     ],
 )
