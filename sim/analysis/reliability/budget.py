@@ -126,7 +126,11 @@ def budget(
     job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in of_table})
     tokens = tokens_of(job, tokens)
     outlook = _Outlook(tokens, table, of_table, chance)
-    pace = kind.pace(kind.set_up(job, brief=True))
+    setup = kind.set_up(job, brief=True)
+    if deadline is not None and setup.job is None:
+        fault = "how many GPUs meet a deadline is found with replicas of a plan, which it has not"
+        raise InputError(job.name, fault, "leave --deadline out; --chance 90% gives the days")
+    pace = kind.pace(setup)
     share, times = outlook.of(pace, job, _RUNS)
     topology = pace.topology
     rent = topology.gpus * topology.price.hour if topology.price else None

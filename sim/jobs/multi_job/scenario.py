@@ -21,9 +21,10 @@ class JobTable(Checked):
     """A job of the cluster: a `scenario` (a name, a path or its tables) with values `set`.
 
     Tables that name no topology are on the cluster, and so is a recording. The GPUs are those of
-    the named `nodes` or `gpus` (of one node), or of the nodes that `place` finds. It is submitted at `start` and again `copies - 1` times: at the same moment, or `every`
-    so often on average (exponential intervals). It ends after so many `steps`, or never; the steps
-    of copies differ by a lognormal law of `sigma`.
+    the named `nodes` or `gpus` (of one node), or of the nodes that `place` finds. It is submitted
+    at `start` and again `copies - 1` times: at the same moment, or `every` so often on average
+    (exponential intervals). It ends after so many `steps`, or never; the steps of copies differ by
+    a lognormal law of `sigma`.
     """
 
     scenario: str | dict[str, Any]
