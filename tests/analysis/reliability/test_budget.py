@@ -1,6 +1,7 @@
 """Budgets: laws of when a training is done, and what a date needs."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from sim.config.units import DAY
 from sim.interface.cli.main import main
 
 JOB, TOKENS = "megatron-39b", 20e9
+RECORD = Path(__file__).parents[2] / "jobs/capturing/recordings/ddp-2.12.json.gz"
 
 
 def test_without_failures_half_of_all_trainings_take_what_cost_expects() -> None:
@@ -82,6 +84,12 @@ def test_a_budget_is_of_a_positive_number_of_tokens(tokens: float) -> None:
 def test_a_deadline_is_a_positive_number_of_seconds(deadline: float) -> None:
     with pytest.raises(InputError, match="is not positive"):
         sim.budget(JOB, tokens=TOKENS, deadline=deadline)
+
+
+def test_a_recording_has_no_replicas_to_add_for_a_deadline() -> None:
+    settings = {"topology": "dgx-h100-ndr"}
+    with pytest.raises(InputError, match="replicas of a plan"):
+        sim.budget(RECORD, tokens=TOKENS, deadline=DAY, settings=settings)
 
 
 @pytest.mark.parametrize(
