@@ -92,8 +92,9 @@ def _installed(places: tuple[str, ...]) -> tuple[Path, ...]:
     return tuple(Path(spec.origin).parent for spec in specs if spec and spec.origin)
 
 
-def add_file(package: str, path: Path) -> ModuleType:
-    """A file of the user's as a module of a package, for this process. Raises `InputError`."""
+def add_file(package: str, path: Path, check: Callable[[ModuleType], Answer]) -> Answer:
+    """What `check` says of a file of the user's, which is a module of the package for this process
+    from then on. Raises `InputError`, and whatever `check` raises of a file that is not added."""
     name = f"{package}.{path.stem}"
     if not path.is_file() or path.suffix != ".py":
         raise InputError(str(path), "is no Python file", "name one that ends in .py")
@@ -105,12 +106,15 @@ def add_file(package: str, path: Path) -> ModuleType:
     module = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
+        answer = check(module)
     except Exception as error:
         del sys.modules[name]
+        if isinstance(error, InputError):
+            raise
         fault = f"cannot be imported ({type(error).__name__}: {error})"
         raise InputError(str(path), fault, "mend the file") from error
     _ADDED[name] = path
-    return module
+    return answer
 
 
 _ADDED: dict[str, Path] = {}  # modules of single files, by their names

@@ -91,7 +91,7 @@ def test_its_memory_is_what_a_job_must_fit_into() -> None:
 
 def test_it_is_listed_shown_and_drawn_in_a_topology(folder: Path) -> None:
     assert "  mine\n" in sim("list", "devices")
-    assert "rack: 16 x Mine, 2 nodes of 8" in sim("show", "rack")
+    assert "rack: 16 x Mine, 2 nodes of 8" in sim("show", "rack", "--picture", "rack.png")
     assert (folder / "rack.png").read_bytes().startswith(b"\x89PNG")
 
 

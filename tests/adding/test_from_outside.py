@@ -43,6 +43,7 @@ def test_a_file_without_a_method_is_a_line(tmp_path: Path, text: str, said: str)
     refused = CliRunner().invoke(main, ["run", "ps-async", "--method", str(path)])
     assert refused.exit_code == 2
     assert said in refused.output
+    assert CliRunner().invoke(main, ["run", "ps-async", "--set", "sharing.steps=3"]).exit_code == 0
 
 
 def test_an_installed_package_brings_devices_along(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class SharingComparison(Comparison):
 
     def __post_init__(self) -> None:
         """Refuse to hold a run that learns nothing against a loss. Raises `InputError`."""
-        blank = [name for name, outcome in self.outcomes.items() if not outcome.curve]
+        blank = [name for name, outcome in self.outcomes.items() if outcome.learns_nothing]
         if blank and (self.target is not None or len(blank) < len(self.cases)):
             remedy = 'give all of them a task: --task, or "sharing.learning.task"'
             raise InputError(blank[0], "learns nothing, so that it never reaches a loss", remedy)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sim.config.units import human_seconds
 from sim.engine.timeline import Timeline
 from sim.hardware.cluster.topology import Topology
+from sim.jobs.sharing.learning.task import NoTask
 from sim.jobs.sharing.update_record import CurvePoint, held
 from sim.results.answer import Inputs, JobAnswer
 
@@ -105,6 +106,11 @@ class Outcome(JobAnswer):
         return cls(
             **{**document, "inputs": inputs, "timeline": timeline, "curve": curve, "loss": loss}
         )
+
+    @property
+    def learns_nothing(self) -> bool:
+        """Whether its workers have no task."""
+        return self.task == NoTask.name
 
     def to_frame(self) -> "pd.DataFrame":
         """The timeline as a table, one row a span."""

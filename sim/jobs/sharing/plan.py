@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf, prod
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Lt
@@ -291,9 +292,13 @@ class ServerBased(Sharing):
 
 def methods() -> list[type[Sharing]]:
     """The keys of every method: the dataclass of each file in `sim.jobs.sharing.methods`."""
+    found = modules("sim.jobs.sharing.methods").values()
+    return [kind for module in found for kind in _methods_of(module)]
+
+
+def _methods_of(module: ModuleType) -> list[type[Sharing]]:
     return [
         kind
-        for module in modules("sim.jobs.sharing.methods").values()
         for kind in vars(module).values()
         if isinstance(kind, type)
         and issubclass(kind, Sharing)
@@ -303,12 +308,15 @@ def methods() -> list[type[Sharing]]:
 
 def method_of(path: Path) -> str:
     """The name of the method that a Python file adds, for this process. Raises `InputError`."""
-    add_file("sim.jobs.sharing.methods", path)
-    named = [kind for kind in methods() if kind.__module__.endswith(f".{path.stem}")]
-    if len(named) != 1:
-        fault = f"has {len(named)} subclasses of Sharing"
-        raise InputError(str(path), fault, "write one (CONTRIBUTING.md, Add a sharing method)")
-    return str(named[0].__dataclass_fields__["method"].default)
+
+    def only(module: ModuleType) -> str:
+        named = _methods_of(module)
+        if len(named) != 1:
+            fault = f"has {len(named)} subclasses of Sharing"
+            raise InputError(str(path), fault, "write one (CONTRIBUTING.md, Add a sharing method)")
+        return str(named[0].__dataclass_fields__["method"].default)
+
+    return add_file("sim.jobs.sharing.methods", path, only)
 
 
 def check_members(

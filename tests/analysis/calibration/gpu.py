@@ -106,7 +106,14 @@ def fake_gpu(world: int = 1, rank: int = 0) -> Iterator[Clock]:
     import torch
 
     clock = Clock(torch, capacity=DEVICE.usable_memory)
-    place = CapturedRank(world=world, rank=rank, folder="-", exchange=Exchange(), routing=Routing())
+    place = CapturedRank(
+        world=world,
+        rank=rank,
+        folder="-",
+        exchange=Exchange(),
+        routing=Routing(),
+        device=DEVICE,
+    )
     patches = Patches()
     with fake_world(torch, clock, place):
         if world == 1:

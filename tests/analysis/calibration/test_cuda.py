@@ -252,7 +252,7 @@ def test_the_gpu_is_described_by_its_driver(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with fake_gpu():
         known = provenance.provenance("cuda")
-    assert known["device"] == "NVIDIA H100 80GB HBM3"
+    assert known["device"] == "NVIDIA H100 80GB SXM"
     assert (known["driver version"], known["clocks sm"], known["cuda"]) == (
         "580.159", "1980 MHz", "13.0",
     )  # fmt: skip

@@ -106,5 +106,5 @@ def test_the_command_says_what_limits_a_step() -> None:
     answer = CliRunner().invoke(main, ["explain", "megatron-1.7b", "--json"])
     printed = json.loads(answer.stdout)
     assert printed["limits"][0]["resource"] == "matrix products"
-    own = {"step_time", "limits", "then", "kernels", "changes", "lines", "fullest"}
+    own = {"step_time", "limits", "then", "kernels", "changes", "lines", "fullest", "advice"}
     assert set(printed) == own | {"schema", "inputs"}

@@ -102,7 +102,7 @@ def test_the_stage_that_computes_longest_is_looked_into() -> None:
         return replace(recorded(*own, lines=(f"stage{rank}.py:1",)), rank=rank, world=16)
 
     answer = sim.explain(scenario(stage(0, "send", 2), stage(8, "recv", 9)))
-    assert [one.line for one in answer.lines] == ["stage8.py:1"]
+    assert {one.line for one in answer.lines} == {"stage8.py:1", "no line of the script"}
     assert answer.kernels[0].count == 9
 
 

@@ -122,7 +122,7 @@ def test_a_run_says_what_its_target_takes():
     took = outcome.to_target["samples"] / outcome.samples_per_second
     assert outcome.to_target["seconds"] == pytest.approx(took)
     assert "to the target" in str(outcome)
-    assert "3.56e+06 samples at 256 an update" in str(outcome)
+    assert "3,560,000 samples at 256 an update" in str(outcome)
 
 
 def test_time_and_cost_are_drawn(tmp_path):
