@@ -13,7 +13,7 @@ from sim.config.schema import nearest
 from sim.hardware.device import load
 from sim.jobs.capturing.checked import shortcomings
 from sim.jobs.capturing.device import known_torch
-from sim.jobs.capturing.entry import Entry, Script, limited
+from sim.jobs.capturing.entry import Entry, Late, Script, limited
 from sim.jobs.capturing.exchange import Exchange, captured_together
 from sim.jobs.capturing.lines import text_of
 from sim.jobs.capturing.log import Log
@@ -209,7 +209,7 @@ def _until_enough(run: Callable[[], None], steps: StepCounter, log: Log) -> None
         run()
     except Enough:
         return
-    except (InputError, KeyboardInterrupt):
+    except (InputError, KeyboardInterrupt, Late):
         raise
     except BaseException as error:
         if not steps.satisfied:

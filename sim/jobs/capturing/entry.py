@@ -211,6 +211,10 @@ _LAUNCHERS: dict[str, Callable[[Sequence[str], str], Started]] = {
 }
 
 
+class Late(BaseException):
+    """The time is over; no `except Exception` of a script takes it for a fault of its own."""
+
+
 @contextmanager
 def limited(seconds: float, place: Callable[[], str], told: Callable[[], str]) -> Iterator[None]:
     """Raises `InputError` after so many seconds (0: never), with the line at work."""
@@ -219,13 +223,15 @@ def limited(seconds: float, place: Callable[[], str], told: Callable[[], str]) -
         return
 
     def over(*_: Any) -> None:
-        fault = f"not done after {seconds:g} s ({told()})"
-        raise InputError(place(), fault, "give a longer --timeout, or fewer steps")
+        raise Late(place())
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except Late as late:
+        fault = f"not done after {seconds:g} s ({told()})"
+        raise InputError(str(late), fault, "give a longer --timeout, or fewer steps") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -115,11 +115,14 @@ def test_what_a_script_raises_is_its_own(
     assert not Path("record.json.gz").exists()
 
 
-def test_a_capture_ends_in_time_with_its_line(folder: Path) -> None:
-    (folder / "train.py").write_text("import time\nwhile True:\n    time.sleep(0.01)\n")
+@pytest.mark.parametrize("ending", ["finally", "except Exception"])
+def test_a_capture_ends_in_time_with_its_line(folder: Path, ending: str) -> None:
+    """Also where a script goes on whatever is raised within its loop."""
+    loop = f"while True:\n  try:\n    time.sleep(0.01)\n  {ending}:\n    pass\n"
+    (folder / "train.py").write_text(f"import time\n{loop}")
     result = captured("train.py", "--world", "1", "--timeout", "0.5")
     assert result.exit_code == 2
-    assert "train.py:3: not done after 0.5 s (before the first optimizer step" in result.output
+    assert "train.py:4: not done after 0.5 s (before the first optimizer step" in result.output
 
 
 def test_a_refusal_shows_where_it_came_from_when_asked(folder: Path) -> None:
