@@ -198,6 +198,9 @@ def test_advice_is_sorted_fits_and_names_lines_of_the_script() -> None:
     assert all(one.result.fits is True and one.each < answer.step_time for one in answer.advice)
     assert {one.line.partition(":")[0] for one in others} <= {"train.py", ""}
     assert "Changes of the script" in str(answer)
+    larger = [one for one in others if one.samples > 1.0]
+    assert len(larger) == 1  # the best of the larger batches
+    assert "may change the loss" in larger[0].why
 
 
 def test_a_job_without_a_script_has_no_advice() -> None:

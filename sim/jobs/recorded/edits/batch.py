@@ -37,7 +37,8 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         yield Edit(
             change=f"{times * sizes[0].samples:,.0f} samples a microbatch in place of "
             f"{sizes[0].samples:,}",
-            why="larger products run faster, and more samples share what is done once a step",
+            why="larger products run faster, and more samples share what is done once a step; an "
+            "update then learns from more samples, which may change the loss",
             made=partial(with_batch, times=times),
             samples=times,
         )
