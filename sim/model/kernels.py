@@ -56,6 +56,12 @@ class Gemm:
         return 0.0
 
     @property
+    def parts(self) -> "tuple[tuple[Kernel, int], ...]":
+        """The kernels that it is, one after the other, and how often each runs; empty where it is
+        one product."""
+        return ()
+
+    @property
     def speed(self) -> float:
         """Its `rate`, and that of an algorithm that multiplies less."""
         return self.rate

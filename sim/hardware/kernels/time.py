@@ -76,10 +76,21 @@ class KernelTimes:
     def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> "KernelTime":
         if isinstance(kernel, Timed):
             return KernelTime(kernel.seconds, "profile")
+        if isinstance(kernel, Gemm) and kernel.parts:
+            return self._in_turn(kernel, attention)
         measured = self._measured(self.profile, kernel, attention) if self.profile else None
         if measured is None:
             return KernelTime(self._modelled(kernel, attention), "model")
         return KernelTime(measured.seconds, "profile", measured.outside)
+
+    def _in_turn(self, kernel: Gemm, attention: tuple[str, ...]) -> "KernelTime":
+        """Its parts one after the other; a profile's where it has all of them."""
+        parts = [(self(part, attention), often) for part, often in kernel.parts]
+        return KernelTime(
+            sum(part.seconds * often for part, often in parts),
+            "profile" if all(part.source == "profile" for part, _ in parts) else "model",
+            next((part.outside for part, _ in parts if part.outside), ""),
+        )
 
     def _measured(
         self, profile: "Profile", kernel: Kernel, attention: tuple[str, ...]

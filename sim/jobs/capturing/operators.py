@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from sim.jobs.recorded.kernels import RECURRENT
 from sim.jobs.recorded.recording import Operator, Tensor, covered
 
-_FLAGS = ("is_causal", "output_mask", "dropout_p")
+_FLAGS = ("is_causal", "output_mask", "dropout_p", "bidirectional")
 # What cuBLAS and cuDNN may compute in TF32, each by a flag of its own.
 _CONVOLUTIONS = ("convolution", "convolution_backward")
-ROUNDED = ("mm", "bmm", "addmm", "baddbmm", *_CONVOLUTIONS)
+_CUDNN = (*_CONVOLUTIONS, *RECURRENT)
+ROUNDED = ("mm", "bmm", "addmm", "baddbmm", *_CUDNN)
 
 # Arguments that are written without being read.
 _UNREAD = {"copy_": "self", "_foreach_copy_": "self"}
@@ -22,7 +24,7 @@ def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any])
     if lists:
         flags["lists"] = lists
     name = _name(func)
-    if name in ROUNDED and _wide(ins) and tf32()[name in _CONVOLUTIONS]:
+    if name in ROUNDED and _wide(ins) and tf32()[name in _CUDNN]:
         flags["tf32"] = True
     if name in _CONVOLUTIONS or "batch_norm" in name:
         flags["channels_last"] = _channels_last(ins[name == "convolution_backward"])
@@ -53,7 +55,7 @@ def _name(func: Any) -> str:
 
 def tf32() -> tuple[bool, bool]:
     """Whether fp32 operands may be rounded: by `allow_tf32` or `set_float32_matmul_precision` in
-    products, by cuDNN's `allow_tf32`, which torch sets, in convolutions."""
+    products, by cuDNN's `allow_tf32`, which torch sets, in convolutions and recurrent layers."""
     import torch
 
     return bool(torch.backends.cuda.matmul.allow_tf32), bool(torch.backends.cudnn.allow_tf32)
@@ -68,7 +70,8 @@ def _channels_last(image: Any) -> bool:
 
 
 def _wide(ins: list[Any]) -> bool:
-    return all(str(tensor.dtype) == "torch.float32" for tensor in ins)
+    numbers = (tensor for tensor in ins if tensor.is_floating_point())
+    return all(str(tensor.dtype) == "torch.float32" for tensor in numbers)
 
 
 def _listed(value: Any) -> list[Any]:

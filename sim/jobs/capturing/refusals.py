@@ -11,6 +11,7 @@ from sim.config.errors import InputError
 
 # What an error says, and what to do about it.
 _HINTS = {
+    "_pack_padded_sequence": "give recurrent layers padded sequences: packed ones have no cost",
     "data-dependent": "make its shape independent of the data (masks as products, not as indices)",
     "DataDependentOutputException": "make its shape independent of the data",
     "DynamicOutputShapeException": "make its shape independent of the data (masks as products)",

@@ -16,6 +16,7 @@ from sim.model.convolution_kernels import (
     together,
 )
 from sim.model.kernels import TORCH_NORM, Attention, Gemm, Kernel, MemoryBound, Precision
+from sim.model.recurrent_kernels import Recurrence
 
 K = TypeVar("K", bound=Kernel)
 
@@ -48,6 +49,7 @@ _WRITES_ONLY = ("fill_", "zero_", "zeros_like", "ones_like", "new_zeros", "zeros
 _LABELS_ONLY = ("nll_loss_forward", "nll_loss_backward")
 # What is made and not yet written, and what gives what it was given.
 UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
+RECURRENT = ("_cudnn_rnn", "_cudnn_rnn_backward")
 _FREE = ("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "resize_", "set_")
 _ROWS_ONLY = ("embedding", "index", "gather", "index_select")  # read rows, not the table
 # A launch over lists takes so many tensors by the number of lists, so many chunks of so many
@@ -219,11 +221,35 @@ def _layout(operator: Operator, tensor: Tensor) -> Layout:
     return "nhwc" if operator.flags.get("channels_last", tensor.width < 4) else "nchw"
 
 
+def _recurrent(operator: Operator, name: str) -> Recurrence:
+    """Each layer and direction has a matrix for its input, one for its state, and one for its
+    projection where it has that. Input and state are the first tensors of three dimensions."""
+    matrices = [tensor.shape for tensor in operator.inputs if len(tensor.shape) == 2]
+    data, state = [tensor for tensor in operator.inputs if len(tensor.shape) == 3][:2]
+    directions = 2 if operator.flags.get("bidirectional") else 1
+    cells, batch = state.shape[:2]
+    each = len(matrices) // cells
+    return Recurrence(
+        name=name,
+        m=batch,
+        n=matrices[1][0],
+        k=matrices[1][1],
+        batch=directions,
+        steps=prod(data.shape[:2]) // batch,
+        layers=cells // directions,
+        whole=tuple((rows, columns) for rows, columns in matrices[:: each * directions]),
+        stepwise=tuple((rows, columns) for rows, columns in matrices[1:each]),
+        backward=name.endswith("_backward"),
+        precision="tf32" if operator.flags.get("tf32") else _precision(data),
+    )
+
+
 _PRODUCTS: dict[str, Callable[[Operator, str], Gemm | MemoryBound]] = {
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "_scaled_mm"), _product),
     "_grouped_mm": _grouped,
     "convolution": _convolution,
     "convolution_backward": _convolution,
+    **dict.fromkeys(RECURRENT, _recurrent),
 }
 
 

@@ -15,7 +15,7 @@ from math import prod
 from sim.config.errors import InputError
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes
 from sim.jobs.recorded.edits.edit import Edit, kernel_events
-from sim.jobs.recorded.kernels import kernel_of, short_name
+from sim.jobs.recorded.kernels import RECURRENT, kernel_of, short_name
 from sim.jobs.recorded.recording import PARTS, Allocation, Event, Operator, Recording, Tensor
 from sim.jobs.recorded.setup import Recorded
 from sim.jobs.recorded.work import work_of
@@ -60,6 +60,8 @@ def batch_of(recording: Recording, axes: Axes) -> Batch:
         raise _refused(recording, "no batch is seen to come from the host or to be looked up")
     if any(short_name(operator) == "_grouped_mm" for operator in recording.operators):
         raise _refused(recording, "how many tokens its experts get is no multiple of the batch")
+    if any(short_name(operator) in RECURRENT for operator in recording.operators):
+        raise _refused(recording, "states of recurrent layers have the batch as second dimension")
     each = {1, tokens, tokens - 1, tokens + 1} - {0}
     each |= {n // size for n in list(each) for size in axes.mesh.values() if n % size == 0}
     rows = {samples * n for n in each if samples * n > 1 or n == 1}

@@ -1,0 +1,93 @@
+"""How do recurrent layers run where tensors are fake? As cuDNN's, forward and backward an operator.
+
+Without cuDNN torch composes them of a few operators a step. Here `lstm`, `gru`, `rnn_tanh` and
+`rnn_relu` call `_cudnn_rnn` as torch does on a GPU (aten/src/ATen/native/cudnn/RNN.cpp,
+`_cudnn_impl`; autocast casts to fp16, aten/src/ATen/cudnn/AutocastRNN.cpp). Weights are taken to
+lie in one buffer, as modules put them.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.jobs.capturing.patches import Patches
+
+# cuDNN's numbers (cudnnRNNMode_t).
+_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+# States that a layer keeps for each unit and step beside its output: gates, and LSTM's cell state
+# or the part of GRU's new gate that the state makes.
+_KEPT = {0: 0, 1: 0, 2: 5, 3: 4}
+_NOTE = (
+    "recurrent layers are recorded as cuDNN's standard algorithm: persistent kernels, which torch "
+    "takes for some layers in fp16, are faster; the memory that cuDNN keeps is a lower bound"
+)
+
+
+def install(torch: Any, patches: Patches, note: Callable[[str], int]) -> None:
+    """Patch the functions of `torch`, and give the shapes of cuDNN's operators."""
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    patches.also(library._destroy)
+    with warnings.catch_warnings(action="ignore"):  # torch's own keeps nothing for backward
+        library.impl("_cudnn_rnn", partial(_forward, torch), allow_override=True)
+        library.impl("_cudnn_rnn_backward", _backward, allow_override=True)
+    patches.set(torch.nn.RNNBase, "flatten_parameters", lambda _: None)
+    for name, mode in _MODES.items():
+        function = _function(torch, getattr(torch, name), mode, note)
+        for owner in (torch, torch._VF):
+            patches.set(owner, name, function)
+
+
+def _function(torch: Any, usual: Any, mode: int, note: Callable[[str], int]) -> Any:
+    def layers(input: Any, *args: Any, **kwargs: Any) -> Any:
+        cudnn = torch._C._get_cudnn_enabled() and input.device.type == "cuda" and input.numel()
+        if not cudnn or kwargs:
+            return usual(input, *args, **kwargs)
+        if not isinstance(args[2], bool):  # sizes of batches, states, weights
+            fault = "recurrent layers on packed sequences have no cost here"
+            raise InputError("sim capture", fault, "give them padded sequences")
+        note(_NOTE)
+        states, weights, biases, count, dropout, train, both, batch_first = args
+        hx, cx = states if mode == _MODES["lstm"] else (states, None)
+        width, projected = (hx if cx is None else cx).shape[-1], hx.shape[-1]
+        projection = projected if projected != width else 0
+        if torch.is_autocast_enabled("cuda"):
+            input, hx, *weights = (tensor.half() for tensor in (input, hx, *weights))
+            cx = None if cx is None else cx.half()
+        out, hy, cy, *_ = torch.ops.aten._cudnn_rnn(
+            input, weights, (4 if biases else 2) + bool(projection), input.new_empty(0), hx, cx,
+            mode, width, projection, count, batch_first, dropout, train, both, [], None,
+        )  # fmt: skip
+        return (out, hy) if cx is None else (out, hy, cy)
+
+    return layers
+
+
+def _forward(
+    torch: Any, input: Any, weight: Any, stride: int, buffer: Any, hx: Any, cx: Any, mode: int,
+    hidden: int, projection: int, layers: int, batch_first: bool, dropout: float, train: bool,
+    both: bool, *_: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Output, last states, and the reserve space: what a backward pass cannot do without. cuDNN
+    says its size on a device only (cudnnGetRNNTempSpaceSizes)."""
+    directions = 1 + both
+    out = input.new_empty(*input.shape[:2], directions * hx.shape[-1])
+    each = input.shape[0] * input.shape[1] * directions
+    kept = each * (layers * _KEPT[mode] * hidden + (layers - 1) * hx.shape[-1]) if train else 0
+    reserve = input.new_empty(kept * input.element_size(), dtype=torch.uint8)
+    cy = hx.new_empty(0) if cx is None else cx.new_empty(cx.shape)
+    return out, hx.new_empty(hx.shape), cy, reserve, buffer
+
+
+def _backward(
+    input: Any, weight: Any, stride: int, buffer: Any, hx: Any, cx: Any, *rest: Any
+) -> tuple[Any, ...]:
+    """Gradients of input, states and weights that are asked for; `rest[10]` is `train`."""
+    if not rest[10]:
+        raise RuntimeError("cudnn RNN backward can only be called in training mode")
+    made = [
+        tensor.new_empty(tensor.shape) if asked and tensor is not None else None
+        for tensor, asked in zip((input, hx, cx), rest[-1], strict=False)
+    ]
+    return *made, [tensor.new_empty(tensor.shape) for tensor in weight] if rest[-1][3] else []

@@ -1,0 +1,87 @@
+"""Which kernels does a stack of recurrent layers run on a device?
+
+cuDNN multiplies a layer's input with its weights for all steps at once, and its state step by step.
+A step of one layer runs beside the step before it of the next layer, and the gates' arithmetic is
+one kernel a step (Appleyard et al. 2016, arXiv:1604.01946, sections 3.1 to 3.3).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sim.model.kernels import BYTES, Gemm, Kernel, MemoryBound
+
+Matrix = tuple[int, int]  # rows of the result, columns that it sums over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence(Gemm):
+    """`layers` of (m, k) by (k, n) products in `steps` that wait for one another, in `batch`
+    directions side by side.
+
+    `whole` has each layer's matrix for its input, `stepwise` those that each layer multiplies with
+    in each step: of its state, and of its projection. All are of one direction. Backward are the
+    gradients of input and states, then those of weights, which are summed over all steps.
+    """
+
+    steps: int
+    layers: int
+    whole: tuple[Matrix, ...]
+    stepwise: tuple[Matrix, ...]
+    backward: bool = False
+
+    @property
+    def parts(self) -> tuple[tuple[Kernel, int], ...]:
+        return tuple(self._parts())
+
+    def _parts(self) -> Iterator[tuple[Kernel, int]]:
+        rows = self.steps * self.m
+        for matrix in self.whole:
+            yield self._product(rows, *self._turned(matrix)), 1
+        for wide, often in self._fronts():
+            for matrix in self.stepwise:
+                yield self._product(self.m, *self._turned(matrix), wide), often
+            yield self._gates(wide), often
+        if self.backward:
+            for made, summed in (*self.whole, *self.stepwise * self.layers):
+                yield self._product(made, summed, rows), 1
+
+    def _turned(self, matrix: Matrix) -> Matrix:
+        return matrix[::-1] if self.backward else matrix
+
+    def _fronts(self) -> Iterator[tuple[int, int]]:
+        """How many layers are at work at once, and in how many rounds. With two directions a layer
+        needs all of the layer below."""
+        if self.batch > 1:
+            yield 1, self.steps * self.layers
+            return
+        most = min(self.steps, self.layers)
+        yield from ((wide, 2) for wide in range(1, most))
+        yield most, abs(self.steps - self.layers) + 1
+
+    def _product(self, m: int, n: int, k: int, wide: int = 1) -> Gemm:
+        count = wide * self.batch
+        return Gemm(
+            name=self.name, m=m, n=n, k=k, batch=count, kernels=count, precision=self.precision
+        )
+
+    def _gates(self, wide: int) -> MemoryBound:
+        """Reads both products (backward the gates) and writes the gates; beside them states."""
+        units = self.stepwise[-1][1]
+        elements = 2 * self.n + 5 * units if self.backward else 3 * self.n + 3 * units
+        moved = wide * self.batch * self.m * elements * BYTES[self.precision]
+        return MemoryBound(name=self.name, bytes=moved)
+
+    @property
+    def launches(self) -> int:
+        return sum(often * part.launches for part, often in self.parts)
+
+    @property
+    def flops(self) -> float:
+        """2 m r c FLOPs a step for each (r, c) matrix, backward twice as many."""
+        return sum(
+            often * part.flops for part, often in self.parts if not isinstance(part, MemoryBound)
+        )
+
+    @property
+    def bytes(self) -> float:
+        return sum(often * part.bytes for part, often in self.parts)
