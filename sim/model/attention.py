@@ -66,17 +66,20 @@ def project_out(run: Execution) -> Operator:
 
 def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
     """QK norm of what a projection made: the heads of Q and K one by one, all with the same gain
-    (Dehghani et al. 2023, section 2; Qwen3's has one a layer), or without any; or all heads of a
-    token together, each column with its own (OLMo et al. 2024, arXiv 2501.00656, section 3.2).
-    Raises `InputError` where ranks have some heads each of what is normalised together."""
+    (Dehghani et al. 2023, section 2; Qwen3's has one a layer), with one each and no shift
+    (transformers, CohereLayerNorm), or without any; or all heads of a token together, each column
+    with its own (OLMo et al. 2024, arXiv 2501.00656, section 3.2). Raises `InputError` where ranks
+    have some heads each of what is normalised together."""
     if run.shape.qk_norm == "none":
         return ()
     whole = run.shape.qk_norm == "whole"
     if whole and run.tp > 1:
         fault = f"tp = {run.tp}: norms over the heads of all ranks are not known"
         raise InputError("plan", fault, "set tp = 1")
+    each = run.shape.qk_norm == "heads"
+    run = replace(run, model=replace(run.shape, norm_weights=1)) if each else run
     heads = {"q norm": run.heads, "k norm": run.kv_heads}
-    norms = (
+    norms = [
         normalise(
             run,
             name,
@@ -85,10 +88,11 @@ def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
             residual=False,
         )
         for name, count in heads.items()
-    )
-    gains = run.shape.qk_norm != "l2"
+    ]
+    gains = heads.values() if each else [run.shape.qk_norm != "l2"] * 2
     return tuple(
-        replace(norm, reads=(projection,), parameters=norm.parameters * gains) for norm in norms
+        replace(norm, reads=(projection,), parameters=norm.parameters * often)
+        for norm, often in zip(norms, gains, strict=True)
     )
 
 

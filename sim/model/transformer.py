@@ -13,7 +13,7 @@ Positions = Literal["learned", "rotary", "relative", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]
 AttentionKernel = Literal["standard", "flash"]
 Linears = Literal["qkv", "attention output", "ffn", "logits"]
-QkNorm = Literal["none", "rmsnorm", "whole", "l2"]
+QkNorm = Literal["none", "rmsnorm", "heads", "whole", "l2"]
 
 DECODER = "decoder"  # the kind of a layer that looks at an encoder's result
 _MOST_MTP = 100  # a hundred times what has been trained
@@ -49,18 +49,19 @@ class Transformer(Model):
     `value_head` that of V where it is another. A query sees `window` keys at most, itself included,
     or those of its own `chunk` of the sequence (0: all). With `documents` a sequence is packed with
     documents of that many tokens in the mean, whose queries see no other one's keys. `qk_norm`
-    normalises each head of Q and K, by its root mean square with a gain or ("l2") without, or all
-    heads together ("whole"); `sinks`
-    gives each head a logit to leave attention on. `latent` makes it multi-head latent attention.
+    normalises each head of Q and K, by its root mean square with a gain or ("l2") without, each
+    with a gain of its own ("heads"), or all heads together ("whole"); `sinks` gives
+    each head a logit to leave attention on. `latent` makes it multi-head latent attention.
     `ffn` is the inner width of the feed-forward block, which is three matrices when `gated_mlp`;
     `glu_limit` clamps its gate and what that gates (0: neither).
     `dropout` says whether the published training uses it (its masks cost memory and time).
     `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
     tokens of each sequence; `pooler` adds its next-sentence classifier; `post_norm` normalises
     after each residual sum (no final normalisation, but one after the embedding), `output_norms`
-    also what attention and feed-forward block give to it, and nothing else without `pre_norm`. A
-    norm has `norm_weights` for each column: a gain, and LayerNorm a shift where linear layers have
-    biases, unless said. `bias` gives one to every linear layer of
+    also what attention and feed-forward block give to it, and nothing else without `pre_norm`;
+    `embedding_norm` has a norm behind the embedding, too. A norm has `norm_weights` for each
+    column: a gain, and LayerNorm a shift where linear layers have biases, unless said. `bias` gives
+    one to every linear layer of
     a block, `biases` to those that it names. A learned table of positions has `position_rows` (0:
     one for each token of a sequence); "relative" ones add to each score of attention one of
     `position_buckets` numbers of its head, those of encoder and decoder apart (Raffel et al. 2020,
@@ -106,6 +107,7 @@ class Transformer(Model):
     norm_weights: Literal[0, 1, 2] | None = None
     post_norm: bool = False
     pre_norm: bool = True
+    embedding_norm: bool = False
     output_norms: bool = False
     position_rows: int = 0
     position_buckets: int = 32

@@ -160,6 +160,15 @@ def test_norms_of_heads_keep_q_and_k_and_have_a_gain_each() -> None:
     assert own.saved - plain.saved == bare.saved - plain.saved == 2 * 1024 * (256 + 256)
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_heads_with_gains_of_their_own_share_them_among_ranks(tp: int) -> None:
+    plain, own = (
+        layer(qk_norm=norm, kv_heads=4, normalisation="layernorm", sharding=Sharding(tp=tp))
+        for norm in ("none", "heads")
+    )
+    assert own.count - plain.count == (8 + 4) * 32 / tp
+
+
 def test_sinks_are_one_parameter_a_head_and_change_no_products() -> None:
     assert layer(sinks=True).count - layer().count == 8
     assert (

@@ -18,7 +18,8 @@ from sim.model.kinds import specialised
 from sim.model.operators import Operator
 from sim.model.reading import load, model_of
 
-# Configs, their architectures and numbers of parameters: transformers 5.23.0 on the meta device.
+# Configs, their architectures and numbers of trained parameters: transformers 5.24.0 on the meta
+# device; it builds from `built` a type that it does not know, and the text of one that sees images.
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("hugging_face.json").read_text())
 
 
@@ -47,10 +48,11 @@ def test_a_config_is_shown_with_what_it_takes(name: str) -> None:
 def test_transformers_still_counts_as_recorded(name: str) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     case = CASES[name]
-    config = transformers.AutoConfig.for_model(**case["config"])
+    config = transformers.AutoConfig.for_model(**case.get("built", case["config"]))
     with torch.device("meta"):
         built = getattr(transformers, case["architecture"])(config)
-    assert sum(weight.numel() for weight in built.parameters()) == case["parameters"]
+    trained = sum(weight.numel() for weight in built.parameters() if weight.requires_grad)
+    assert trained == case["parameters"] + case.get("left_out", 0)
 
 
 # The packaged file of the same model, in the keys that its layers' time and memory come from.
@@ -83,6 +85,8 @@ def test_layers_slide_where_the_config_says_so() -> None:
          {"window": 4096}),
         ("smollm3", "3 dense, unrotated_dense", "unrotated_dense", {"positions": "none"}),
         ("exaone4", "3 sliding_dense, unrotated_dense", "sliding_dense", {"window": 4096}),
+        ("gpt-neo-1.3b", "dense, sliding_dense", "sliding_dense", {"window": 256}),
+        ("gemma-3-4b", "5 sliding_dense, dense", "sliding_dense", {"window": 1024}),
     ],
 )  # fmt: skip
 def test_layers_differ_where_the_config_says_so(
@@ -166,10 +170,18 @@ def test_what_is_not_modelled_is_said() -> None:
         ("llama", {"model_type": "gemma3n_text"}, "'gemma3n_text' has embeddings in each layer"),
         ("llama", {"model_type": "mllama"}, "'mllama' has attention to images in some layers"),
         ("t5-small", {"model_type": "umt5"}, "'umt5' has relative positions of its own in each"),
-        ("cohere", {"use_qk_norm": True}, "use_qk_norm = True is not modelled"),
+        ("hunyuan-7b", {"use_cla": True}, "use_cla = True is not modelled"),
+        ("hunyuan-a13b", {"moe_topk": [8, 4] * 16}, "moe_topk differs among layers"),
+        ("hunyuan-a13b", {"moe_topk": [8]}, "moe_topk names 1 layers of 32"),
+        ("hunyuan-a13b", {"moe_topk": "8"}, "moe_topk = '8' is no whole number"),
+        ("ernie-4.5-21b-a3b", {"moe_layer_end_index": 9}, "end_index = 9 is not modelled"),
+        ("gpt-neo-1.3b", {"attention_layers": ["local"]}, "names 1 layers of 24"),
+        ("gpt-neo-1.3b", {"attention_layers": None, "attention_types": 3}, "types = 3 is not"),
+        ("roberta-base", {"architectures": ["RobertaModel"]}, "this head is not modelled"),
+        ("bert", {"model_type": "modernbert"}, "'modernbert' has windows in an encoder"),
+        ("bert", {"model_type": "wav2vec2"}, "'wav2vec2' has an encoder of sound"),
         ("olmo", {"clip_qkv": 8.0}, "clip_qkv = 8.0 is not modelled"),
         ("mpt", {"attn_config": {"alibi": False}}, "attn_config without alibi"),
-        ("stablelm", {"use_parallel_residual": True}, "use_parallel_residual = True is not"),
         ("llama4-scout", {"no_rope_layers": [1] * 48}, "name different layers"),
         ("llama4-scout", {"no_rope_layers": [1, 0]}, "names 2 layers of 48"),
         ("llama4-scout", {"no_rope_layers": 4}, "no_rope_layers = 4 is no list"),
@@ -184,11 +196,32 @@ def test_what_is_not_modelled_is_said() -> None:
         ("llama", {"hidden_size": "4096"}, "hidden_size = '4096' is no positive whole number"),
         ("llama", {"tie_word_embeddings": "no"}, "tie_word_embeddings = 'no' is no truth value"),
         ("mpt", {"attn_config": 3}, "attn_config = 3 is no table"),
+        ("dbrx", {"attn_config": 3}, "attn_config = 3 is no table"),
     ],
 )
 def test_what_cannot_be_is_refused(case: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         described(CASES[case]["config"] | changes)
+
+
+def test_what_a_config_leaves_out_is_as_transformers_has_it_and_said() -> None:
+    config = CASES["gemma-3-4b"]["config"]
+    whole = described(config)
+    assert (whole["vocab"], whole["heads"], whole["kv_heads"], whole["head"]) == (262208, 8, 4, 256)
+    assert "left out, as transformers has it: vocab_size = 262,208" in whole["notes"][0]
+    full = described(config | {"text_config": config["text_config"] | {"num_attention_heads": 16}})
+    assert full["heads"] == 16
+    assert "num_attention_heads" not in full["notes"][0]
+
+
+def test_parameters_that_are_left_out_are_said() -> None:
+    for case in (each for each in CASES.values() if each.get("left_out")):
+        assert any("are left out" in note for note in described(case["config"])["notes"])
+
+
+def test_masked_words_stand_behind_the_padding_position() -> None:
+    roberta = described(CASES["roberta-base"]["config"])
+    assert (roberta["seq"], roberta["position_rows"]) == (512, 514)
 
 
 def test_a_config_of_text_and_images_has_its_language_model() -> None:

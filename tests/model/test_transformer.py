@@ -3,6 +3,7 @@
 import pytest
 
 from sim.config.errors import InputError
+from sim.model.counts import parameters
 from sim.model.reading import load
 from tests.model.small import small
 
@@ -33,3 +34,8 @@ def test_a_pattern_that_cannot_be_read_is_refused(pattern: str) -> None:
 def test_a_layer_has_a_tensor_for_each_matrix_norm_and_bias(name: str, tensors: int) -> None:
     """QKV, output, FFN in and out, the gate of SwiGLU, two norms; each with a bias in GPT-3."""
     assert load(name).tensors_of_a_layer == tensors
+
+
+def test_a_norm_behind_the_embedding_has_a_gain_and_a_shift() -> None:
+    plain, normed = small(), small(embedding_norm=True)
+    assert parameters(normed) - parameters(plain) == 2 * normed.hidden

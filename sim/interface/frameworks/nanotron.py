@@ -55,7 +55,7 @@ def _write_shape(keys: Keys) -> Words:
     foreign = [key for key in foreign if key not in ("family", "attention")]
     kinds = set(keys["model.kinds"]) - {"dense"}
     foreign += [f"layers of {', '.join(sorted(kinds))}"] if kinds else []
-    for key in ("latent", "window", "output_norms", "sinks"):
+    for key in ("latent", "window", "output_norms", "embedding_norm", "sinks"):
         foreign += [key] if keys[f"model.{key}"] else []
     if foreign or keys["model.qk_norm"] != "none":
         raise InputError("model", f"nanotron's Llama has no such {(*foreign, 'qk_norm')[0]}",

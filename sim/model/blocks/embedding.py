@@ -23,7 +23,8 @@ LAYER = False
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
     norm = normalise(run, "embedding norm", run.local, residual=False)
-    return (look_up(run), positions(run), *((norm,) if run.shape.post_norm else ()), dropped(run))
+    norms = (norm,) if run.shape.post_norm or run.shape.embedding_norm else ()
+    return (look_up(run), positions(run), *norms, dropped(run))
 
 
 def look_up(run: Execution) -> Operator:

@@ -15,8 +15,8 @@ _SEQ = 4096  # what is trained where a config allows for more, which it does not
 # What says nothing of the time or the memory of a training step.
 _SILENT: Silent = {
     "": """
-        _* name prefix model_type architectures auto_map transformers_version tokenizer_class
-        task_specific_params
+        _* name prefix attn_implementation model_type architectures auto_map transformers_version
+        tokenizer_class task_specific_params
         dtype torch_dtype quantization_config cache_implementation use_cache return_dict output_*
         is_encoder_decoder chunk_size_feed_forward pretraining_tp ep_size reorder_and_upcast_attn
         id2label label2id problem_type classifier_* pooler_* summary_* bos eos *_token_id
@@ -24,9 +24,12 @@ _SILENT: Silent = {
         activation activation_function hidden_act* dense_act_fn swiglu_*
         hidden_dropout_prob attention_probs_dropout_prob
         position_embedding_type rope_* rotary_* partial_rotary_factor use_mrope
-        original_max_position_embeddings initial_context_length max_window_layers
-        scale_* qk_head_dim query_pre_attn_scalar
+        n_ctx model_max_length original_max_position_embeddings initial_context_length
+        max_window_layers scale_* qk_head_dim query_pre_attn_scalar
         experts_per_token router_* scoring_func norm_topk_prob routed_scaling_factor aux_loss_*
+        attention_softmax_in_fp32 scale_attention_softmax_in_fp32 masked_softmax_fusion
+        bias_dropout_fusion skip_bias_* offset_alibi slow_but_exact
+        inference_runner max_batch_size pad_key_length pre_allocate_kv_cache validate_runner_input
         seq_aux encoder_stride image_token_index mm_tokens_per_image boi_* eoi_*
     """
 }

@@ -14,6 +14,7 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model.hugging_face import encoders, experts, gpt, llama
 from sim.model.hugging_face.config import Config, Document
+from sim.model.hugging_face.keys import translated
 
 # By what they are called in configs of one type or another.
 _NAMES = {
@@ -58,7 +59,11 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "llama": llama.llama,
     "mistral": llama.mistral,
     "ministral": llama.mistral,
+    **dict.fromkeys(("internlm2", "internlm3", "exaone"), llama.llama),
+    "hunyuan_v1_dense": llama.hunyuan,
+    "apertus": llama.apertus,
     "qwen2": llama.qwen2,
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), llama.qwen2),  # whose text is not apart
     "qwen2_vl_text": llama.qwen2,
     "qwen2_5_vl_text": llama.qwen2,
     "qwen3": llama.qwen3,
@@ -67,12 +72,18 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "qwen3_moe": experts.qwen3_moe,
     "qwen3_vl_moe_text": experts.qwen3_moe,
     "mixtral": experts.mixtral,
+    "minimax_m2": experts.minimax_m2,
+    "phimoe": experts.phimoe,
+    "dbrx": experts.dbrx,
     "deepseek_v2": experts.deepseek,
     "deepseek_v3": experts.deepseek,
     "kimi_k2": experts.deepseek,
     "glm": llama.glm,
     "glm4": llama.glm4,
     "glm4_moe": experts.glm4_moe,
+    "dots1": experts.dots1,
+    "ernie4_5_moe": experts.ernie_moe,
+    "hunyuan_v1_moe": experts.hunyuan_moe,
     "glm4v_moe_text": experts.glm4_moe,
     "gpt_oss": experts.gpt_oss,
     "llama4_text": experts.llama4,
@@ -101,9 +112,13 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "mpt": gpt.mpt,
     "gpt2": gpt.gpt2,
     "gptj": gpt.gptj,
+    "gpt_bigcode": gpt.gpt2,
+    "gpt_neo": gpt.gpt_neo,
+    "bloom": gpt.bloom,
     "gpt_neox": gpt.gpt_neox,
     "opt": gpt.opt,
     "bert": encoders.bert,
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), encoders.roberta),
     "t5": encoders.t5,
     "mt5": encoders.t5,
     "vit": encoders.vit,
@@ -123,13 +138,14 @@ _REFUSED = {
     **dict.fromkeys(("mllama", "mllama_text_model"), "attention to images in some layers"),
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "attention to keys that an indexer chooses"),
     "longcat_flash": "experts that compute nothing, and two attentions a layer",
-    "bloom": "a norm behind the embedding",
+    "modernbert": "windows in an encoder",
+    "hunyuan": "keys and values that layers share",
     "umt5": "relative positions of its own in each layer",
     "switch_transformers": "experts in an encoder and a decoder",
     **dict.fromkeys(
         ("bart", "mbart", "pegasus", "marian"), "a decoder with norms behind its parts"
     ),
-    "whisper": "an encoder of sound",
+    **dict.fromkeys(("whisper", "wav2vec2", "hubert", "wavlm"), "an encoder of sound"),
     **dict.fromkeys(("deberta", "deberta-v2"), "attention to positions apart"),
 }
 _WRAPPED = {"gemma3": "gemma3_text"}  # where an older config leaves its text's type out
@@ -154,11 +170,14 @@ def document(content: Mapping[str, Any], place: str) -> Document:
     if kind in _REFUSED:
         fault = f"model_type = {kind!r} has {_REFUSED[kind]}, which is not modelled"
         raise InputError(place, fault, "describe a model like it in a TOML file")
-    if kind in _WRAPPED or (kind not in _TYPES and "text_config" in content):
+    if kind in _WRAPPED or "text_config" in content:
         return _inner(content, kind, place)
     if kind not in _TYPES:
         raise InputError(place, f"model_type = {kind!r} is not known", nearest(kind, [*_TYPES]))
-    config = Config(content, place)
+    translation, absent = translated(content, kind)
+    config = Config(translation, place)
+    if absent:
+        config.notes.append(f"{place}: left out, as transformers has it: {', '.join(absent)}")
     described = _TYPES[kind](config)
     said = {"numerics": constants} if (constants := numerics(config)) else {}
     return described | said | {"notes": [*config.notes, *config.unread()]}

@@ -1,5 +1,7 @@
 """Encoders: of words (BERT), of images (ViT), and with a decoder behind them (T5)."""
 
+from typing import NoReturn
+
 from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document, length
 from sim.model.hugging_face.gpt import usual, with_biases
@@ -11,8 +13,16 @@ def bert(config: Config) -> Document:
     config.refuse_unless("position_embedding_type", "absolute")
     heads = config("architectures", ["BertForMaskedLM"])
     if not {"BertForMaskedLM", "BertForPreTraining"} & set(heads):
-        fault = f"architectures = {heads!r}: this head is not modelled"
-        raise InputError(config.place, fault, "known: BertForMaskedLM, BertForPreTraining")
+        _refuse_head(config, "BertForMaskedLM, BertForPreTraining")
+    return _of_words(config) | {"pooler": "BertForPreTraining" in heads}
+
+
+def _refuse_head(config: Config, known: str) -> NoReturn:
+    fault = f"architectures = {config('architectures', [])!r}: this head is not modelled"
+    raise InputError(config.place, fault, f"known: {known}")
+
+
+def _of_words(config: Config) -> Document:
     tokens = length(config)
     drops = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     return with_biases(config, *drops) | usual(config) | {
@@ -26,8 +36,19 @@ def bert(config: Config) -> Document:
         "post_norm": True,
         "token_types": config("type_vocab_size", 2),
         "predictions": tokens,
-        "pooler": "BertForPreTraining" in heads,
     }  # fmt: skip
+
+
+def roberta(config: Config) -> Document:
+    """BERT with positions that are counted from behind the padding's, and a bias in its logits
+    (RobertaEmbeddings.create_position_ids_from_input_ids)."""
+    config.refuse_unless("add_cross_attention", False)
+    config.refuse_unless("is_decoder", False)
+    heads = config("architectures", ["ForMaskedLM"])
+    if not all(head.endswith("ForMaskedLM") for head in heads):
+        _refuse_head(config, "an architecture for masked words")
+    tokens = length(config) - config("pad_token_id", 1) - 1
+    return _of_words(config) | {"seq": tokens, "predictions": tokens}
 
 
 def vit(config: Config) -> Document:

@@ -3,7 +3,7 @@
 from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document
 from sim.model.hugging_face.layers import in_turn, laid_out, layer_types
-from sim.model.hugging_face.llama import granite, llama, mistral, unrotated
+from sim.model.hugging_face.llama import ernie, granite, hunyuan, llama, mistral, unrotated
 
 
 def _sparse(config: Config) -> list[bool]:
@@ -42,6 +42,60 @@ def _in_every_layer(config: Config, shape: Document) -> Document:
     return in_turn(config, shape, experts=fields, sparse=every)
 
 
+def minimax_m2(config: Config) -> Document:
+    if config("num_mtp_modules", 0) and config("use_mtp", False):
+        _without_mtp(config)
+    config.read |= {"attn_type_list", "mlp_intermediate_size", "mtp_transformer_layers"}
+    config.read |= {"use_routing_bias", "use_mtp"}
+    config.refuse_unless("use_qk_norm", True)
+    config.refuse_unless("qk_norm_type", "per_layer")
+    config.refuse_unless("shared_intermediate_size", 0)
+    return _in_every_layer(config, mistral(config) | {"qk_norm": "whole"})
+
+
+def phimoe(config: Config) -> Document:
+    """Phi 3.5 MoE: LayerNorm, biases in attention and logits."""
+    config.read |= {"input_jitter_noise"}
+    shape = llama(config)
+    biases = [*shape["biases"], *(["logits"] if config("lm_head_bias", False) else [])]
+    norms = {"normalisation": "layernorm", "norm_weights": 2}
+    window = {"window": config("sliding_window", 0)}
+    return _in_every_layer(config, shape | norms | {"biases": biases} | window)
+
+
+def dbrx(config: Config) -> Document:
+    """LayerNorm without shifts; its clamp of Q, K and V is left out."""
+    for table in ("attn_config", "ffn_config"):
+        config(table, {})  # which is gone where it is one
+    if clip := config("clip_qkv", 0.0):
+        config.notes.append(f"{config.place}: clip_qkv = {clip} is not modelled")
+    config.read |= {"ffn_act_fn", "moe_jitter_eps", "moe_loss_weight"}
+    config.read |= {"moe_normalize_expert_weights"}
+    dropout = config.dropout("attn_pdrop", "resid_pdrop", "emb_pdrop")
+    norms = {"normalisation": "layernorm", "norm_weights": 1, "dropout": dropout}
+    return _in_every_layer(config, llama(config) | norms)
+
+
+def hunyuan_moe(config: Config) -> Document:
+    """Experts of the width of one that every token takes."""
+    config.read |= {"moe_intermediate_size", "use_mixed_mlp_moe"}
+    config.refuse_unless("moe_layer_num_skipped", 0)
+    fields = {"experts": config("num_experts"), "top_k": _alike(config, "moe_topk")}
+    fields |= {"ffn": config("intermediate_size"), "shared": _alike(config, "num_shared_expert")}
+    return in_turn(config, hunyuan(config), experts=fields, sparse=[True] * config.layers())
+
+
+def _alike(config: Config, key: str) -> int:
+    """A number that a config may write once for each layer. Raises `InputError`."""
+    value = config.content.get(key, 1)
+    if not isinstance(value, list):
+        return int(config(key, 1))
+    if len(set(config.each(key, config.layers()))) > 1:
+        fault = f"{key} differs among layers"
+        raise InputError(config.place, fault, "describe the model in a TOML file")
+    return int(value[0])
+
+
 def mixtral(config: Config) -> Document:
     return _in_every_layer(config, mistral(config))
 
@@ -69,14 +123,35 @@ def _deepseek_experts(config: Config) -> Document:
         fields |= {"groups": config("n_group"), "limit": config("topk_group")}
     config.read |= {"n_group", "topk_group"}
     if config("num_nextn_predict_layers", 0):
-        what = "the layers of multi-token prediction are left out, as transformers does"
-        config.notes.append(f"{config.place}: {what}; set model.mtp to have them")
+        _without_mtp(config)
     return fields
+
+
+def _without_mtp(config: Config) -> None:
+    what = "the layers of multi-token prediction are left out, as transformers does"
+    config.notes.append(f"{config.place}: {what}; set model.mtp to have them")
 
 
 def _behind_dense(config: Config) -> list[bool]:
     layers, dense = config.layers(), config("first_k_dense_replace", 0)
     return [layer >= dense for layer in range(layers)]
+
+
+def dots1(config: Config) -> Document:
+    """Qwen 3's attention, and DeepSeek-V3's experts."""
+    config.refuse_unless("moe_layer_freq", 1)
+    shape = llama(config) | {"qk_norm": "rmsnorm"}
+    return in_turn(config, shape, experts=_deepseek_experts(config), sparse=_behind_dense(config))
+
+
+def ernie_moe(config: Config) -> Document:
+    """ERNIE 4.5; numbers that balance its experts, which no gradient trains, are not counted."""
+    config.read |= {"moe_capacity", "moe_gate", "moe_use_aux_free"}
+    config.refuse_unless("use_bias", False)
+    config.refuse_unless("moe_layer_freq", 1)
+    config.refuse_unless("moe_layer_end_index", -1, config.layers() - 1)
+    experts, sparse = _deepseek_experts(config), _behind_dense(config)
+    return in_turn(config, ernie(config), experts=experts, sparse=sparse)
 
 
 def gpt_oss(config: Config) -> Document:

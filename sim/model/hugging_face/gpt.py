@@ -2,7 +2,7 @@
 
 from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document, length
-from sim.model.hugging_face.layers import in_turn
+from sim.model.hugging_face.layers import in_turn, laid_out
 from sim.model.hugging_face.llama import llama
 
 
@@ -28,25 +28,52 @@ def usual(config: Config) -> Document:
     }
 
 
-def _sizes(config: Config) -> Document:
-    """Sizes by the names of GPT-2's config, which GPT-J's config shares."""
-    hidden = config("n_embd")
-    return with_biases(config, "resid_pdrop", "embd_pdrop", "attn_pdrop") | {
-        "layers": config("n_layer"),
-        "hidden": hidden,
-        "heads": config("n_head"),
-        "ffn": config("n_inner", 4 * hidden),
-        "seq": length(config, "n_positions"),
-    }
+_GPT2_DROPS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+
+
+def _four_wide(config: Config, *dropouts: str) -> Document:
+    """GPT's layers, four times as wide inside unless the config says so, the embedding tied."""
+    return with_biases(config, *dropouts) | usual(config) | {
+        "ffn": config("intermediate_size", 4 * config("hidden_size")),
+        "seq": length(config),
+        "tied_embeddings": config("tie_word_embeddings", True),
+    }  # fmt: skip
 
 
 def gpt2(config: Config) -> Document:
+    """GPT-2, and StarCoder, whose heads may share keys and values (Shazeer 2019)."""
     config.refuse_unless("add_cross_attention", False)
-    return _sizes(config) | {
-        "position_rows": config("n_positions"),
-        "tied_embeddings": config("tie_word_embeddings", True),
+    return _four_wide(config, *_GPT2_DROPS) | {
+        "kv_heads": 1 if config("multi_query", False) else 0,
+        "position_rows": config("max_position_embeddings"),
         "positions": "learned",
     }
+
+
+def gpt_neo(config: Config) -> Document:
+    """Windows in the layers that are called local, by turns with others unless said."""
+    count = config.layers()
+    layers = config.each("attention_layers", count)
+    if not layers:
+        layers = (["global", "local"] * count)[:count]
+        config.refuse_unless("attention_types", None, [[layers[:2], count // 2]])
+    config.read |= {"attention_types"}
+    local = {"window": config("window_size", 256)}
+    shape = _four_wide(config, "resid_dropout", "embed_dropout", "attention_dropout") | {
+        "position_rows": config("max_position_embeddings"),
+        "positions": "learned",
+        "bias": False,
+        "biases": ["attention output", "ffn"],
+        "norm_weights": 2,
+    }
+    return laid_out(shape, [("dense", local if name == "local" else {}) for name in layers])
+
+
+def bloom(config: Config) -> Document:
+    """ALiBi, and a norm behind the embedding (BigScience 2022, arXiv 2211.05100, section 3.2)."""
+    config.refuse_unless("apply_residual_connection_post_layernorm", False)
+    shape = _four_wide(config, "hidden_dropout", "attention_dropout")
+    return shape | {"positions": "alibi", "embedding_norm": True}
 
 
 def gpt_neox(config: Config) -> Document:
@@ -90,7 +117,7 @@ def opt(config: Config) -> Document:
 
 
 def gptj(config: Config) -> Document:
-    return _sizes(config) | {
+    return _four_wide(config, *_GPT2_DROPS) | {
         "tied_embeddings": config("tie_word_embeddings", False),
         "positions": "rotary",
         "bias": False,
@@ -139,20 +166,21 @@ def nemotron(config: Config) -> Document:
 
 
 def stablelm(config: Config) -> Document:
-    config.refuse_unless("use_parallel_residual", False)
-    config.refuse_unless("qk_layernorm", False)
+    """StableLM 2 12B has both parts of a layer behind the same norm, and one for each head."""
+    both = {"pattern": "parallel"} if config("use_parallel_residual", False) else {}
+    norms = "heads" if config("qk_layernorm", False) else "none"
     biases = ["qkv"] if config("use_qkv_bias", False) else []
     dropout = config.dropout("hidden_dropout", "attention_dropout")
     fields = {"normalisation": "layernorm", "norm_weights": 2, "biases": biases, "dropout": dropout}
-    return llama(config) | fields
+    return llama(config) | fields | both | {"qk_norm": norms}
 
 
 def cohere(config: Config) -> Document:
     """Command R: LayerNorm without shifts, both parts of a layer behind the same one."""
-    config.refuse_unless("use_qk_norm", False)
+    norms = "heads" if config("use_qk_norm", False) else "none"
     config("logit_scale", 1.0)
     fields = {"normalisation": "layernorm", "norm_weights": 1, "pattern": "parallel"}
-    return llama(config, tied=True) | fields
+    return llama(config, tied=True) | fields | {"qk_norm": norms}
 
 
 def cohere2(config: Config) -> Document:

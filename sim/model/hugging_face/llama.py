@@ -44,6 +44,23 @@ def qwen3(config: Config) -> Document:
     return in_turn(config, llama(config) | {"qk_norm": "rmsnorm"}, slides_from=first)
 
 
+def hunyuan(config: Config) -> Document:
+    """Hunyuan, whose smaller models share no keys and values between layers."""
+    config.refuse_unless("use_cla", False)
+    config.refuse_unless("use_qk_norm", True)
+    config.read |= {"cla_share_factor", "attention_head_dim"}
+    return llama(config) | {"qk_norm": "rmsnorm"}
+
+
+def apertus(config: Config) -> Document:
+    """Llama with xIELU in place of a gated activation (Huang and Schlag 2024, arXiv 2411.13010)."""
+    what = "both parameters of each layer's xIELU are left out"
+    config.notes.append(f"{config.place}: {what}")
+    config.refuse_unless("qk_norm", True)
+    config.refuse_unless("post_norm", False)
+    return llama(config) | {"gated_mlp": False, "qk_norm": "rmsnorm"}
+
+
 def gemma(config: Config) -> Document:
     return llama(config, tied=True)
 

@@ -18,7 +18,8 @@ _FOREIGN = (
     "bias_gelu", "masked_softmax", "bias_dropout_add", "rotary", "swiglu", "cross_entropy",
     "composed_gelu", "vocab_parallel", "overlap_tensor", "split_gather", "layout_copies",
 )  # fmt: skip
-_UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent", "output_norms", "decoder_seq")
+_UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent", "output_norms", "embedding_norm",
+            "decoder_seq")  # fmt: skip
 # Classes of torch.optim and their options, by the names of `sim.model.optimizers`.
 _OPTIMIZERS = {"adam": ("AdamW", ""), "sgd": ("SGD", ""), "momentum": ("SGD", ", momentum=0.9")}
 # A job of 17.5 GiB was killed on a host of 23.5 GiB: torch's libraries, the profiler that counts

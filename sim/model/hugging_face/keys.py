@@ -1,0 +1,82 @@
+"""Keys by the names of their config's type, and the values of those that a config leaves out.
+
+Rows are the `attribute_map` of a type and the defaults of its config in `transformers`
+(src/transformers/models/*/configuration_*.py, 5.24), whose checkpoints rely on them.
+"""
+
+from collections.abc import Mapping
+
+from sim.model.hugging_face.config import Document
+
+_GPT2 = {
+    "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+    "n_positions": "max_position_embeddings", "n_inner": "intermediate_size",
+}  # fmt: skip
+_BLOOM = {
+    "n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+    "seq_length": "max_position_embeddings",
+}  # fmt: skip
+# Our name of a key by the config's, for each type of config that has its own.
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "bloom": _BLOOM,
+    "dbrx": {
+        "d_model": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",
+        "max_seq_len": "max_position_embeddings", "kv_n_heads": "num_key_value_heads",
+        "ffn_hidden_size": "intermediate_size", "moe_num_experts": "num_local_experts",
+        "moe_top_k": "num_experts_per_tok",
+    },
+    "ernie4_5_moe": {
+        "moe_num_experts": "n_routed_experts", "moe_k": "num_experts_per_tok",
+        "moe_num_shared_experts": "n_shared_experts",
+        "moe_layer_start_index": "first_k_dense_replace", "moe_layer_interval": "moe_layer_freq",
+    },
+    "exaone": {"num_layers": "num_hidden_layers"},
+    "falcon": _BLOOM | {"n_head_kv": "num_kv_heads"},
+    **dict.fromkeys(("gpt2", "gptj", "gpt_bigcode"), _GPT2),
+    "gpt_neo": {"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"},
+    "internlm2": {"bias": "attention_bias"},
+    "internlm3": {"qkv_bias": "attention_bias", "bias": "mlp_bias"},
+}  # fmt: skip
+# Tables whose keys are as good as the config's own.
+_TABLES = {"dbrx": ("attn_config", "ffn_config")}
+
+_LLAMA = {
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "max_position_embeddings": 2048,
+}  # fmt: skip
+_GEMMA3 = {
+    "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "max_position_embeddings": 131072, "sliding_window": 4096,
+}  # fmt: skip
+_MISTRAL = {
+    "intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+}  # fmt: skip
+# What a key is where a config does not have it.
+_DEFAULTS: Mapping[str, Document] = {
+    "bloom": {"max_position_embeddings": 2048},
+    "cohere": {"max_position_embeddings": 8192},
+    "falcon": {"max_position_embeddings": 2048},
+    "ernie4_5_moe": {"first_k_dense_replace": 1, "n_shared_experts": 2},
+    "gemma3_text": _GEMMA3,
+    "gpt_bigcode": {"multi_query": True},
+    "llama": _LLAMA,
+    "mistral": _LLAMA | _MISTRAL,
+}
+
+
+def translated(content: Mapping[str, object], kind: str) -> tuple[Document, list[str]]:
+    """A config in our names with what it leaves out, and a line for each such key.
+
+    >>> translated({"n_embed": 4096, "seq_length": 2048}, "bloom")
+    ({'hidden_size': 4096, 'max_position_embeddings': 2048}, [])
+    >>> translated({}, "falcon")
+    ({'max_position_embeddings': 2048}, ['max_position_embeddings = 2,048'])
+    """
+    names, flat = _NAMES.get(kind, {}), dict(content)
+    for table in _TABLES.get(kind, ()):
+        if isinstance(inner := flat.get(table), Mapping):
+            flat = {**inner, **{key: value for key, value in flat.items() if key != table}}
+    ours = {names.get(key, key): value for key, value in flat.items()}
+    absent = {key: value for key, value in _DEFAULTS.get(kind, {}).items() if key not in ours}
+    return absent | ours, [f"{key} = {value:,}" for key, value in absent.items()]
