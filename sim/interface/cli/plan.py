@@ -78,9 +78,9 @@ def plan(
     """
     from sim.analysis.search.plan import plan as planned
     from sim.interface.document.answers import line
-    from sim.kind import claimed
+    from sim.jobs.recorded.file import is_script
 
-    if claimed(model):
+    if is_script(model):
         named = {"topology": topology, "gpus": gpus, "stack": stack}
         _show_moves(model, {k: v for k, v in named.items() if v}, global_batch, price, form)
         return
