@@ -108,6 +108,23 @@ def test_autocast_casts_what_torch_casts() -> None:
     held_against("autocast", text.replace(*FP32), text, time=0.05)
 
 
+def test_attention_by_hand_is_one_kernel_of_torchs() -> None:
+    text = SCRIPT + MICRO
+    call = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+    own = "((q @ k.mT * 0.1).masked_fill(MASK == 0, -1e9).softmax(-1) @ v)"
+    mask = "MASK = torch.ones(LENGTH, LENGTH, device='cuda').tril()"
+    by_hand = text.replace(call, own).replace("dist.init", f"{mask}\ndist.init")
+    held_against("scaled_dot_product", by_hand, text, time=0.03, memory=0.03)
+
+
+def test_attention_with_a_bias_of_its_own_is_left_by_hand() -> None:
+    text = SCRIPT + MICRO
+    call = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+    own = "((q @ k.mT + torch.ones(HEADS, LENGTH, LENGTH, device='cuda')).softmax(-1) @ v)"
+    setup, _ = played(recorded(text.replace(call, own)))
+    assert not [one for one in kind.advice(setup) if "dot_product" in one.change]
+
+
 def test_tf32_is_a_matter_of_a_flag() -> None:
     text = (SCRIPT + MICRO).replace(*FP32)
     high = text + "\n"

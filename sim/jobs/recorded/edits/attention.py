@@ -1,0 +1,179 @@
+"""Attention by hand becomes fused attention: scores are no longer in memory.
+
+By hand, a batched product makes the scores, a row of kernels scales, masks and normalises them, and
+a second product takes the values with them. A backward pass has two products on either side of the
+softmax's own. Each becomes one kernel, as `F.scaled_dot_product_attention` launches it; copies that
+bring its operands into order are left out, as it takes them in any.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from sim.jobs.recorded.axes import Axes
+from sim.jobs.recorded.edits.edit import Edit, blocks, line_of, most, rewritten, seconds_of
+from sim.jobs.recorded.kernels import is_product, kernel_of, short_name
+from sim.jobs.recorded.recording import Event, Operator, Recording, Tensor
+from sim.jobs.recorded.setup import Recorded
+from sim.model.kernels import MemoryBound
+
+_SIDES = {"_softmax": 1, "_softmax_backward_data": 2}  # products on either side
+
+
+@dataclass(frozen=True, slots=True)
+class _ByHand:
+    """Attention of one layer in a pass: the events of its `products` and of its `inner` kernels on
+    scores, of `copies` of operands, and the operator that stands for them all."""
+
+    products: tuple[int, ...]
+    inner: tuple[int, ...]
+    copies: tuple[int, ...]
+    fused: Operator
+    masked: bool
+
+    @property
+    def events(self) -> tuple[int, ...]:
+        return (*self.products, *self.inner, *self.copies)
+
+
+def edits(setup: Recorded) -> Iterator[Edit]:
+    """All attention by hand, where its mask is one of positions."""
+    lines, size, masked = defaultdict[str, float](float), 0.0, False
+    count = {2: 0, 4: 0}  # forward and backward, by products
+    for recording, _ in setup.stages:
+        seconds = seconds_of(recording, setup.time)
+        for one in _by_hand(recording):
+            for number in one.inner:
+                lines[line_of(recording, recording.events[number])] += seconds[number]
+            q, k, _ = one.fused.inputs[-3:]
+            size = max(size, q.width * prod(q.shape[:3]) * k.shape[2])
+            count[len(one.products)] += 1
+            masked |= one.masked
+    if not all(count.values()):
+        return
+    causal, taken = (", is_causal=True", "; a mask is taken to be causal") if masked else ("", "")
+    scores = f"scores of {size / 2**20:,.0f} MiB are written and read"
+    yield Edit(
+        change=f"call F.scaled_dot_product_attention(q, k, v{causal})",
+        why=f"{count[2]:,} times a step {scores}{taken}",
+        line=most(lines),
+        made=fused,
+    )
+
+
+def fused(recording: Recording, axes: Axes) -> Recording:
+    """All attention by hand is fused."""
+    taken = blocks(recording)
+    new: dict[int, tuple[Event, ...]] = {}
+    operators: list[Operator] = []
+    dropped: set[int] = set()
+    for one in _by_hand(recording):
+        new |= dict.fromkeys(one.events, ())
+        place = one.products[0]
+        number = len(recording.operators) + len(operators)
+        new[place] = (replace(recording.events[place], operator=number, views=0),)
+        operators.append(one.fused)
+        for event in (*one.products, *one.inner):
+            made = recording.operators[recording.events[event].operator].outputs
+            scores = min((t.bytes for t in made if _is_scores(t, one.fused)), default=None)
+            if scores is not None:
+                dropped |= {own.number for own in taken.get(event, ()) if own.bytes >= scores}
+    scores_of = {(row.bytes, row.line) for row in recording.memory if row.block in dropped}
+    dropped |= {  # those of the steps before, which the caching allocator would keep
+        row.block
+        for row in recording.memory
+        if row.event < 0 and row.bytes > 0 and (row.bytes, row.line) in scores_of
+    }
+    return rewritten(recording, new, operators=operators, dropped_blocks=frozenset(dropped))
+
+
+def _is_scores(tensor: Tensor, attention: Operator) -> bool:
+    q, k, _ = attention.inputs[-3:]
+    return prod(tensor.shape) == prod(q.shape[:3]) * k.shape[2]
+
+
+def _by_hand(recording: Recording) -> Iterator[_ByHand]:
+    rows: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+    for number, event in enumerate(recording.events):
+        if event.kind == "kernel" and not event.graph:
+            rows[event.stream, event.phase].append(number)
+    for row in rows.values():
+        operators = [recording.operators[recording.events[number].operator] for number in row]
+        names = [short_name(operator) for operator in operators]
+        products = [place for place, name in enumerate(names) if is_product(name)]
+        behind = 0
+        for place, name in enumerate(names):
+            if products[behind:] and products[behind] < place:
+                behind += 1
+            sides = _SIDES.get(name, 0)
+            around = products[max(behind - sides, 0) : behind + sides]
+            if sides and len(around) == 2 * sides:
+                found = _found(row, operators, around, place)
+                if found is not None:
+                    yield found
+
+
+def _found(
+    row: Sequence[int], operators: Sequence[Operator], products: Sequence[int], softmax: int
+) -> _ByHand | None:
+    """Attention between these products, all places in the row; None where it is something else."""
+    given = operators[softmax].inputs
+    scores = given[0].shape if given else ()
+    fused = _operator([operators[place] for place in products], scores)
+    if fused is None:
+        return None
+    size, plane = prod(scores), prod(scores[-2:])
+    moved = {prod(tensor.shape) for tensor in (*fused.inputs, *fused.outputs)}
+    before, after = (3, 1) if len(products) == 2 else (1, 3)  # q, k, v and their gradients
+    inner, copies, masked = [], [], False
+    for place in range(max(products[0] - before, 0), min(products[-1] + after + 1, len(row))):
+        operator, within = operators[place], products[0] < place < products[-1]
+        sizes = {prod(t.shape) for t in (*operator.inputs, *operator.outputs)}
+        if place in products:
+            continue
+        if short_name(operator) == "clone" and sizes <= moved:
+            copies.append(row[place])
+        elif (
+            within
+            and max(sizes, default=0) == size
+            and isinstance(kernel_of(operator), MemoryBound)
+        ):
+            inner.append(row[place])
+            masked |= plane in sizes
+            if not sizes <= {size, plane, 1}:
+                return None  # a mask of each sample, or a bias of each head
+        elif within and max(sizes, default=0) != plane and not sizes <= moved:
+            return None
+    flags = {"is_causal": masked and scores[-1] == scores[-2]}
+    numbers = tuple(row[place] for place in products)
+    return _ByHand(numbers, tuple(inner), tuple(copies), replace(fused, flags=flags), masked)
+
+
+def _operator(products: Sequence[Operator], scores: Sequence[int]) -> Operator | None:
+    """The fused kernel in place of batched products beside a softmax of `scores` (..., queries,
+    keys); None where the products are others. Heads are taken to be narrower than sequences."""
+    backward = len(products) == 4
+    if len(scores) < 3 or any(short_name(one) != "bmm" or not one.outputs for one in products):
+        return None
+    size, (queries, keys) = prod(scores), scores[-2:]
+    first, last = products[: len(products) // 2], products[len(products) // 2 :]
+    into = [one for one in first if prod(one.outputs[0].shape) == size]
+    if not into or not all(any(prod(t.shape) == size for t in one.inputs) for one in last):
+        return None
+    inner = into[0].inputs[0].shape[-1]  # q k^T; backward the gradient's product with v^T
+    outer = min(last[0].outputs[0].shape[-2:])
+    head, value = (outer, inner) if backward else (inner, outer)
+    batch = tuple(scores[:-2]) if len(scores) == 4 else (1, prod(scores[:-2]))
+    like = replace(products[0].inputs[0], elements=-1)
+    q, k, v, out = (
+        replace(like, shape=(*batch, length, width))
+        for length, width in ((queries, head), (keys, head), (keys, value), (queries, value))
+    )
+    kind = "efficient" if like.dtype == "float32" else "flash"
+    return Operator(
+        name=f"aten._scaled_dot_product_{kind}_attention{'_backward' * backward}",
+        inputs=(out, q, k, v) if backward else (q, k, v),
+        outputs=(q, k, v) if backward else (out,),
+        written=sum(tensor.bytes for tensor in ((q, k, v) if backward else (out,))),
+    )
