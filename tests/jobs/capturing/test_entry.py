@@ -125,6 +125,19 @@ def test_a_capture_ends_in_time_with_its_line(folder: Path, ending: str) -> None
     assert "train.py:4: not done after 0.5 s (before the first optimizer step" in result.output
 
 
+def test_a_hook_of_gradients_is_refused_by_its_line(folder: Path) -> None:
+    hooked = "model.register_comm_hook(None, hook)"
+    (folder / "train.py").write_text(
+        "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).cuda())\n"
+        f"def hook(state, bucket): pass\n{hooked}\n"
+    )
+    result = captured("train.py", "--world", "2")
+    assert result.exit_code == 2, result.output
+    assert "train.py:6: cannot be recorded" in result.output
+    assert "leave hooks of DDP's gradients out" in result.output
+
+
 def test_a_refusal_shows_where_it_came_from_when_asked(folder: Path) -> None:
     (folder / "train.py").write_text("import torch\ntorch.randn(3, device='cuda').nonzero()\n")
     assert "Traceback" not in captured("train.py", "--world", "1").output
