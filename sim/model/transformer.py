@@ -194,7 +194,8 @@ class Transformer(Model):
             fault = f"layers = {self.layers} end before the first decoder of {self.pattern!r}"
             raise ValueError(f"{fault}; shorten the pattern, too")
         foreign = ("latent", "window", "chunk", "documents", "predictions", "post_norm", "mtp")
-        for key in (*foreign, "token_types", "pooler", "sinks", "output_norms", "causal"):
+        norms = ("output_norms", "embedding_norm")
+        for key in (*foreign, *norms, "token_types", "pooler", "sinks", "causal"):
             if self.decoder_seq and getattr(self, key):
                 raise ValueError(f"{key} is not known beside a decoder's layers; leave it out")
 

@@ -214,6 +214,13 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it_and_said() -> None:
     assert "num_attention_heads" not in full["notes"][0]
 
 
+def test_a_config_whose_text_is_not_apart_has_the_language_model_of_one_whose_text_is() -> None:
+    config = CASES["qwen2.5-7b"]["config"]
+    flat = described(config | {"model_type": "qwen2_vl", "vision_config": {"depth": 32}})
+    assert described(config) | {"notes": flat["notes"]} == flat
+    assert 'vision_config = {"depth": 32} is not modelled' in flat["notes"][-1]
+
+
 def test_parameters_that_are_left_out_are_said() -> None:
     for case in (each for each in CASES.values() if each.get("left_out")):
         assert any("are left out" in note for note in described(case["config"])["notes"])

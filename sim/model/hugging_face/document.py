@@ -1,7 +1,7 @@
 """A model as the `config.json` of a Hugging Face checkpoint describes it.
 
 Each `model_type` is a function from its config to the keys of `models/NAME.toml`; names of keys and
-their defaults are those of `transformers` (src/transformers/models/*/configuration_*.py, 5.23). A
+their defaults are those of `transformers` (src/transformers/models/*/configuration_*.py, 5.24). A
 test builds all of them with `transformers` on the meta device: the parameters agree exactly.
 
 Constants that change a model's numbers alone are kept for the framework that trains it.
