@@ -12,6 +12,7 @@ from sim.config.errors import InputError
 # What an error says, and what to do about it.
 _HINTS = {
     "_pack_padded_sequence": "give recurrent layers padded sequences: packed ones have no cost",
+    "SparseTensorImpl": "give embeddings dense gradients (sparse=False): sparse ones have no cost",
     "data-dependent": "make its shape independent of the data (masks as products, not as indices)",
     "DataDependentOutputException": "make its shape independent of the data",
     "DynamicOutputShapeException": "make its shape independent of the data (masks as products)",

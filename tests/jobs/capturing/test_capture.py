@@ -160,6 +160,11 @@ def test_how_far_a_capture_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         ("torch.randn(3, device='cuda').nonzero()", "independent of the data"),
         ("import not_there", "install what the script imports"),
         ("import triton_that_is_not_there", "pip install triton"),
+        (
+            "table = torch.nn.Embedding(9, 2, sparse=True, device='cuda'); "
+            "table(torch.ones(3, dtype=torch.int64, device='cuda')).sum().backward()",
+            "dense gradients",
+        ),
     ],
 )
 def test_what_cannot_be_recorded_is_named_with_its_line(
