@@ -45,7 +45,7 @@ def roberta(config: Config) -> Document:
     config.refuse_unless("add_cross_attention", False)
     config.refuse_unless("is_decoder", False)
     heads = config("architectures", ["ForMaskedLM"])
-    if not all(head.endswith("ForMaskedLM") for head in heads):
+    if not all(str(head).endswith("ForMaskedLM") for head in heads):
         _refuse_head(config, "an architecture for masked words")
     tokens = length(config) - config("pad_token_id", 1) - 1
     return _of_words(config) | {"seq": tokens, "predictions": tokens}

@@ -88,12 +88,14 @@ def hunyuan_moe(config: Config) -> Document:
 def _alike(config: Config, key: str) -> int:
     """A number that a config may write once for each layer. Raises `InputError`."""
     value = config.content.get(key, 1)
-    if not isinstance(value, list):
-        return int(config(key, 1))
-    if len(set(config.each(key, config.layers()))) > 1:
-        fault = f"{key} differs among layers"
-        raise InputError(config.place, fault, "describe the model in a TOML file")
-    return int(value[0])
+    if isinstance(value, list):
+        values = set(config.each(key, config.layers()))
+        if len(values) != 1:
+            fault = f"{key} has no number that all layers share"
+            raise InputError(config.place, fault, "describe the model in a TOML file")
+        (value,) = values
+    config.read.add(key)
+    return int(Config({key: value}, config.place)(key, 1))
 
 
 def mixtral(config: Config) -> Document:
