@@ -21,7 +21,8 @@ _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 _KEPT = {0: 0, 1: 0, 2: 5, 3: 4}
 _NOTE = (
     "recurrent layers are recorded as cuDNN's standard algorithm: persistent kernels, which torch "
-    "takes for some layers in fp16, are faster; the memory that cuDNN keeps is a lower bound"
+    "takes for some layers in fp16, are faster; the host's launches of its kernels are an upper "
+    "bound, as each is taken to cost an operator's; the memory that it keeps is a lower bound"
 )
 
 
