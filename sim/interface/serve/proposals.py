@@ -68,6 +68,8 @@ def _words(error: InputError, settings: Mapping[str, str], last: str) -> Iterato
     words = listed[1].split(", ") if listed else _MEANT.findall(error.remedy)
     if "did you mean" not in error.remedy and not listed:
         return
+    if "unknown key" in error.what and listed:
+        return  # nothing is near: all keys that there are
     for word in words:
         if "unknown key" in error.what and last in settings:
             table = last.rpartition(".")[0]

@@ -352,7 +352,8 @@
   by("controls").addEventListener("submit", (event) => event.preventDefault());
   const other = () => {
     const [key, ...value] = by("other").value.split("=");
-    if (!value.length) return;
+    by("other").setCustomValidity(value.length ? "" : "Write it like network.latency=2 us");
+    if (!by("other").reportValidity()) return;
     by("other").value = "";
     set({ [key.trim()]: value.join("=").trim() });
   };

@@ -224,6 +224,13 @@ def test_a_click_mends_an_impossible_job(settings: dict[str, str], label: str) -
         assert not fault or fault != answer.get("fault"), proposal
 
 
+def test_a_key_that_is_like_no_other_is_not_mended_by_any_key() -> None:
+    bases, questions = Bases(base_of("gpt3-175b-megatron", {})), Questions()
+    answer = questions.answer(bases.state({"settings": {"plan.foo": "3"}}), "plan.foo")
+    assert "unknown key 'foo'" in answer["fault"]
+    assert not answer["proposals"]
+
+
 def test_states_side_by_side_are_compared_with_the_first(server: Server) -> None:
     states = {"as it is": {"settings": {}}, "twice": {"settings": {"plan.microbatch": "2"}}}
     answer = asked(server, "compare", {"states": states})[1]
