@@ -124,6 +124,9 @@ def _say(job: "Imported", name: str) -> None:
     for argument in job.unknown:
         click.echo(f"warning: {argument} is not known, and not modelled", err=True)
     click.echo(f"{job.silent} further arguments say nothing of a step", err=True)
+    if not job.gpus and not job.plan.get("dp"):
+        what = "nothing says how many GPUs there are, so that the whole cluster is taken"
+        click.echo(f"warning: {what}; give --gpus, or run it with --gpus", err=True)
     if job.model and not {"vocab", "like"} & set(job.model):
         what = "the vocabulary comes from the tokenizer"
         click.echo(f"warning: {what}; put vocab = ... into models/{name}.toml", err=True)

@@ -33,6 +33,14 @@ def test_files_that_are_there_stay_unless_forced(
     assert (tmp_path / "models" / "mine.toml").exists()
 
 
+def test_a_job_whose_size_nobody_says_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "nothing says how many GPUs there are" in run().output
+    assert "how many GPUs" not in run("--gpus", "8", "--force").output
+
+
 @pytest.mark.parametrize("name", ["../mine", "a\x1b[31mb", "mine.toml"])
 def test_a_name_is_plain(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
