@@ -420,7 +420,10 @@ def test_a_setting_that_means_nothing_is_refused(folder: Path, setting: str, sai
         (["show", "llama3-8b", "--gpus", "8"], "a model is shown as text"),
         (["run"], "neither SCENARIO nor --model"),
         (["run", "--model", "llama3-8b"], "neither SCENARIO nor --topology"),
-        (["run", "--model", "llama3-8b", "--topology", "dgx-h100-ndr"], "global_batch is missing"),
+        (
+            ["run", "--model", "llama3-8b", "--topology", "dgx-h100-ndr"],
+            "--set plan.global_batch=256",
+        ),
         (["show", "dgx-a100-hdr", "--gpus", "0"], "--gpus"),
         (["show", "dgx-a100-hdr", "--gpus", "12"], "use 8 or 16"),
         (["show", "b200-node", "--gpus", "16"], "[network]"),

@@ -87,12 +87,14 @@ def quantity(text: str, unit: str) -> float:
     return float(value * accepted[read.units])
 
 
-def quantity_of(where: str, text: str, unit: str) -> float:
-    """The SI value of an option's text. Raises `InputError`."""
+def quantity_of(where: str, text: str, unit: str, like: str = "") -> float:
+    """The SI value of an option's text, which looks `like` this. Raises `InputError`."""
     try:
         return quantity(text, unit)
     except ValueError as error:
-        raise InputError.of(where, error) from None
+        example = EXAMPLES[unit]
+        fault = ValueError(str(error).replace(repr(example), repr(like or example)))
+        raise InputError.of(where, fault) from None
 
 
 @cache

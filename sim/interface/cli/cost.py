@@ -59,7 +59,7 @@ def cost(
             raise InputError("--goodput", "is what --failures tells", "give one of the two")
         from sim.analysis.reliability.budget import budget
 
-        by = None if deadline is None else quantity_of("--deadline", deadline, "s")
+        by = None if deadline is None else quantity_of("--deadline", deadline, "s", "3 weeks")
         form.show(
             budget(
                 scenario, tokens=tokens, deadline=by, failures=failures, chance=chance or 0.9,

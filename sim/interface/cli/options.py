@@ -114,7 +114,7 @@ def _allow(ctx: click.Context, param: click.Parameter, value: str | None) -> Non
     if value is not None:
         before = limit.allowed()
         ctx.call_on_close(lambda: limit.allow(before))
-        limit.allow(quantity_of("--limit", value, "s"))
+        limit.allow(quantity_of("--limit", value, "s", "2 h"))
 
 
 def factor_of(where: str, text: str) -> float:
@@ -189,6 +189,9 @@ def scenario_of(
         if key not in given:
             fault = f"neither SCENARIO nor --{key}"
             raise InputError("command line", fault, f"name one, or --{key}; see `sim run --help`")
+    if not {"plan", "plan.global_batch"} & own.keys():
+        fault = "global_batch is missing: how many sequences an update takes"
+        raise InputError("command line, plan", fault, "add --set plan.global_batch=256")
     name = f"{title(given['model'])}, {title(given['topology'])}"
     return described({"name": name, "plan": {}, **given}, own, "command line")
 

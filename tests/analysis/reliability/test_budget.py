@@ -96,7 +96,7 @@ def test_a_recording_has_no_replicas_to_add_for_a_deadline() -> None:
     ("words", "said"),
     [
         (("--chance", "120%"), "1.2 is no chance"),
-        (("--deadline", "soon"), "--deadline"),
+        (("--deadline", "soon"), "write it like '3 weeks'"),
         (("--deadline", "3 weeks", "--goodput", "0.9"), "is what --failures tells"),
         (("--deadline", "3 weeks", "--set", "recovery.restart=10 min"), "add --failures"),
     ],
