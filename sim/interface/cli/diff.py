@@ -40,7 +40,7 @@ def diff(
     fail_if_slower: str | None,
     form: Form,
 ) -> None:
-    """Hold the recording AFTER a change of a script against that BEFORE it.
+    """Hold a recording AFTER a change against that BEFORE it.
 
     The two steps, and the lines of the script that cost more or less: seconds of kernels, bytes
     sent, bytes held. The exit code is 3 where the later one does not fit into memory, and 4 where
