@@ -10,9 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import sim
 from sim.config.errors import InputError
 from sim.jobs.capturing.capture import capture
+from sim.jobs.recorded.edits.batch import batch_of
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Operator, Recording
-from sim.jobs.recorded.setup import RecordedScenario
+from sim.jobs.recorded.setup import RecordedScenario, from_scenario
 from sim.jobs.recorded.work import work_of
 
 BATCH, STEPS, INPUT, WIDTH, LAYERS = 4, 16, 32, 64, 2
@@ -142,11 +143,12 @@ def test_packed_sequences_are_refused(made: bool) -> None:
         capture(train, world=1)
 
 
+def scenario(recording: Recording) -> RecordedScenario:
+    return RecordedScenario(record=(recording,), topology="dgx-h100-ndr", stack="torchtitan-eager")
+
+
 def time(recording: Recording) -> float:
-    scenario = RecordedScenario(
-        record=(recording,), topology="dgx-h100-ndr", stack="torchtitan-eager"
-    )
-    return sim.run(scenario).step_time
+    return sim.run(scenario(recording)).step_time
 
 
 def test_a_language_model_of_lstms_is_recorded_and_played() -> None:
@@ -186,3 +188,5 @@ def test_a_language_model_of_lstms_is_recorded_and_played() -> None:
     assert work_of(own).tokens == length * batch
     assert time(own) > 0
     assert "lower bound" in " ".join(own.notes)
+    with pytest.raises(InputError, match="the batch as second dimension"):
+        batch_of(*from_scenario(scenario(own)).stages[0])
