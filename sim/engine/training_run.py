@@ -98,6 +98,32 @@ def simulate(
     return run.ledger
 
 
+def duration(
+    faults: Sequence[Fault],
+    conduct: Conduct,
+    *,
+    productive: float,
+    longest: float,
+    rng: np.random.Generator,
+) -> float:
+    """After how many seconds so many are `productive`; infinite where it is not by the `longest`.
+
+    >>> quiet = Conduct(interval=1000.0, stop=10.0)
+    >>> rng = np.random.default_rng(0)
+    >>> duration([], quiet, productive=5500.0, longest=1e6, rng=rng)
+    5550.0
+    """
+    run = TrainingRun(simpy.Environment(), conduct, rng)
+    for fault in faults:
+        run.env.process(run.strikes(fault))
+    done = run.ledger.seconds
+    while done["productive"] < productive:
+        if run.env.peek() > longest:
+            return inf
+        run.env.step()
+    return run.env.now - (done["productive"] - productive)  # it ends within its last interval
+
+
 def _fault_of(interrupt: simpy.Interrupt) -> Fault:
     fault = interrupt.cause
     assert isinstance(fault, Fault), "only faults interrupt a job"

@@ -1,12 +1,12 @@
 """When is a training done, for which money, and how many GPUs does a date need?
 
 done = tokens / (tokens a step) x step / effective: the step is drawn from what measured runs make
-of the simulated one (`sim.results.likely`), the effective share of the time from simulations of as
-many days with failures, restarts and checkpoints (`sim.analysis.reliability.goodput`). Every pair
-of the two counts alike.
+of the simulated one (`sim.results.likely`), the effective share of the time from simulations with
+failures, restarts and checkpoints (`sim.analysis.reliability.goodput`) until as many seconds are
+productive. Every pair of the two counts alike.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from os import PathLike
@@ -18,16 +18,18 @@ from sim import kind
 from sim.analysis.reliability.cost import TrainingCost, cost_of, tokens_of
 from sim.analysis.reliability.failures import Failures
 from sim.analysis.reliability.failures import load as load_failures
-from sim.analysis.reliability.goodput import conduct_of, effective, of_pace
+from sim.analysis.reliability.goodput import conduct_of, of_pace
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import DAY
+from sim.engine.training_run import duration
 from sim.parallel.mesh import axes
 from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely, Pace
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
 from sim.uncertainty import student
+from sim.variability.laws import generator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 CHANCES = (0.1, 0.5, 0.9)
 _STEPS = 99  # quantiles of the step that are looked at
 _RUNS, _FEW = 12, 4  # simulations of the days: of the job itself, of one with other GPUs
-_LONGEST = 400 * DAY  # the share of longer runs is that of so many days
+_LONGEST = 400 * DAY  # of productive time; the share of longer runs is that of so many days
+_NEVER = 50.0  # times its productive time: a training that takes longer is taken to end never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ class Budget(Answer):
 
     def after(self, chance: float) -> float:
         """The seconds after which the training is done with a chance."""
-        return float(np.quantile(self.times, chance))
+        return _quantile(self.times, chance)
 
 
 def budget(
@@ -132,6 +135,9 @@ def budget(
         raise InputError(job.name, fault, "leave --deadline out; --chance 90% gives the days")
     pace = kind.pace(setup)
     share, times = outlook.of(pace, job, _RUNS)
+    if not share:
+        raise InputError(job.name, "is never done: it fails before it has come back",
+                         "shorten recovery.restart, or take fewer GPUs")  # fmt: skip
     topology = pace.topology
     rent = topology.gpus * topology.price.hour if topology.price else None
     return Budget(
@@ -147,6 +153,11 @@ def budget(
     )  # fmt: skip
 
 
+def _quantile(times: Sequence[float], chance: float) -> float:
+    """The first of some times by which so large a share of them is over."""
+    return float(np.quantile(times, chance, method="inverted_cdf"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Outlook:
     """The times of a training of so many `tokens`, with failures of a table, if any."""
@@ -159,22 +170,31 @@ class _Outlook:
     def of(self, pace: Pace, job: BaseScenario, runs: int) -> tuple[float, list[float]]:
         """The share of the time that counts in the mean, and times to the end (s), all alike."""
         plain = self.tokens / pace.tokens * pace.seconds
-        shares = self._shares(pace, job, min(plain, _LONGEST) / DAY, runs)
-        times = sorted(plain * ratio / share for ratio in _ratios(pace.sure) for share in shares)
+        shares = self._shares(pace, job, min(plain, _LONGEST), runs)
+        times = sorted(
+            plain * ratio / share if share else inf
+            for ratio in _ratios(pace.sure)
+            for share in shares
+        )
         return sum(shares) / len(shares), times
 
-    def _shares(self, pace: Pace, job: BaseScenario, days: float, runs: int) -> list[float]:
+    def _shares(self, pace: Pace, job: BaseScenario, seconds: float, runs: int) -> list[float]:
+        """Of each run the share of the time that is productive, until so many seconds are."""
         if self.table is None:
             stop = job.checkpoints and pace.size / job.checkpoints.storage / job.checkpoints.steps
             return [pace.seconds / (pace.seconds + (stop or 0.0))]
         gpus = pace.topology.gpus
         own = self.table.of_job(gpus, job.checkpoints, pace.seconds, self.settled)
         if pace.alone > 1:
-            return [of_pace(pace, own, days=days).effective]
+            return [of_pace(pace, own, days=seconds / DAY).effective]
         faults, size = own.faults(gpus), own.recovery.bytes or pace.size
         conduct = conduct_of(own.recovery, size, own.between(gpus), pace.replicas)
         seeds = counted(range(runs), total=runs, unit="run")
-        return [max(effective(faults, conduct, days, seed), 1e-6) for seed in seeds]
+        return [
+            seconds / duration(faults, conduct, productive=seconds, longest=_NEVER * seconds,
+                               rng=generator(seed, "failures"))
+            for seed in seeds
+        ]  # fmt: skip
 
     def needed(self, job: BaseScenario, deadline: float) -> dict[str, float]:
         """The fewest GPUs that meet a deadline, and their days with the same chance."""
@@ -183,7 +203,7 @@ class _Outlook:
         while low < high:  # more GPUs are sooner done, and each holds no more
             middle = (low + high) // 2
             pace = kind.pace(kind.set_up(sizes[middle], brief=True))
-            after = float(np.quantile(self.of(pace, sizes[middle], _FEW)[1], self.chance))
+            after = _quantile(self.of(pace, sizes[middle], _FEW)[1], self.chance)
             if pace.fits is not False and after <= deadline:
                 high = middle
                 found = {"gpus": float(pace.topology.gpus), "days": after / DAY}
@@ -208,7 +228,7 @@ def _sizes(job: BaseScenario) -> dict[int, BaseScenario]:
     plan, found = setup.job.plan, dict[int, BaseScenario]()
     ranks = plan.degree(axis for axis in axes() if axis != "dp")
     whole = plan.global_batch // plan.microbatch
-    for replicas in _divisors(whole):
+    for replicas in (each for each in range(1, whole + 1) if whole % each == 0):
         try:
             other = kind.load(job, {"gpus": replicas * ranks, "plan.dp": replicas})
             kind.set_up(other, brief=True)
@@ -216,7 +236,3 @@ def _sizes(job: BaseScenario) -> dict[int, BaseScenario]:
             continue
         found[replicas * ranks] = other
     return found
-
-
-def _divisors(number: int) -> Iterator[int]:
-    return (each for each in range(1, number + 1) if number % each == 0)

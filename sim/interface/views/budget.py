@@ -1,6 +1,7 @@
 """A budget: when the training is done with which chance, for which money, and what a date needs."""
 
 from collections.abc import Iterator
+from math import isfinite
 
 from sim.analysis.reliability.budget import Budget
 from sim.config.units import DAY
@@ -13,21 +14,30 @@ def view(budget: Budget) -> Document:
     """The days and dollars by their chance, the deadline, and what all of it rests on."""
     dollars = budget.dollars or {}
     rows = [
-        (f"{float(chance):.0%}", count(days), f"{dollars[chance]:,.0f}" if dollars else "")
+        (
+            f"{float(chance):.0%}",
+            _count(days),
+            f"{dollars[chance]:,.0f}" if dollars and isfinite(days) else "",
+        )
         for chance, days in budget.done.items()
     ]
     head = f"{large(budget.tokens)} tokens on {several(budget.gpus, 'GPU')}"
+    half, most = (_count(budget.after(chance) / DAY) for chance in (0.5, 0.9))
+    done = f"done in {half} days" if isfinite(budget.after(0.5)) else "never done"
     return document(
-        f"{head}: done in {count(budget.after(0.5) / DAY)} days with 50 %, "
-        f"{count(budget.after(0.9) / DAY)} with 90 %",
+        f"{head}: {done} with 50 %, {most} with 90 %",
         *map(Sentence, _failures(budget)),
         table(rows, ("chance", "days", "dollars")),
         section("", *map(Sentence, _deadline(budget))),
         *(Sentence(words, "aside") for words in budget.assumed),
         None if budget.rent else Sentence('no price is known; add --price "2 USD/h"', "aside"),
         FITS[budget.fits],
-        line=f"{head}: {count(budget.after(0.5) / DAY)} days",
+        line=f"{head}: {done}",
     )
+
+
+def _count(days: float) -> str:
+    return count(days) if isfinite(days) else "never"
 
 
 def _failures(budget: Budget) -> Iterator[str]:

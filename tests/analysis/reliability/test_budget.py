@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -10,6 +11,7 @@ import sim
 from sim.analysis.reliability.failures import load
 from sim.config.errors import InputError
 from sim.config.units import DAY
+from sim.engine.training_run import Conduct, Fault, duration, simulate
 from sim.interface.cli.main import main
 
 JOB, TOKENS = "megatron-39b", 20e9
@@ -33,6 +35,26 @@ def test_more_certainty_takes_longer_and_failures_do_too() -> None:
     assert all(days > plain.done[chance] for chance, days in broken.done.items())
     assert 0.9 < broken.share < 1.0
     assert broken.dollars["0.5"] == pytest.approx(broken.done["0.5"] * 24 * broken.rent)
+
+
+@pytest.mark.parametrize("hours", [0.5, 50.0])
+def test_a_duration_has_just_the_productive_time_that_is_asked_for(hours: float) -> None:
+    faults = [Fault(name="fault", rate=1 / 7200)]
+    conduct = Conduct(interval=600.0, stop=10.0, detection=30.0, restart=1000.0)
+    goal = hours * 3600
+    seconds = duration(faults, conduct, productive=goal, longest=1e9, rng=np.random.default_rng(3))
+    ledger = simulate(faults, conduct, seconds=seconds, rng=np.random.default_rng(3))
+    assert ledger.seconds["productive"] == pytest.approx(goal, rel=1e-9)
+
+
+def test_who_needs_a_month_to_come_back_is_done_in_time_only_if_nothing_fails() -> None:
+    """A day of training with a fault in 17 hours: some runs have none, most wait for ever."""
+    settings = {"recovery.restart": "30 d"}
+    found = sim.budget(JOB, tokens=TOKENS, failures="llama3", deadline=20 * DAY, settings=settings)
+    assert 0.0 < found.within < 0.6
+    assert found.done["0.9"] > 20.0
+    assert not found.needed
+    assert "never" in str(found)
 
 
 def test_rates_are_those_of_a_device_and_year() -> None:
