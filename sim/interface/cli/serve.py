@@ -43,7 +43,7 @@ def serve(
     server = Server(_base(scenario, named, settings), port or 0)
     click.echo(server.address)
     click.echo("Ctrl-C ends the page.", err=True)
-    if opened:
+    if opened and has_screen():
         click.launch(server.address)
     try:
         asyncio.run(served(server))
@@ -51,6 +51,12 @@ def serve(
         click.echo("ended", err=True)
         sys.stdout.flush()
         os._exit(0)  # an answer that is being computed has nobody to wait for it
+
+
+def has_screen() -> bool:
+    """Whether a browser has a screen to open on: not on a machine that is logged into from afar."""
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in screens)
 
 
 def _base(scenario: str | None, named: Mapping[str, Any], settings: tuple[str, ...]) -> Any:

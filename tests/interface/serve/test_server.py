@@ -18,6 +18,7 @@ from sim import kind
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
+from sim.interface.cli.serve import has_screen
 from sim.interface.serve.background import Background
 from sim.interface.serve.controls import groups
 from sim.interface.serve.explore import Explorer
@@ -229,6 +230,15 @@ def test_a_key_that_is_like_no_other_is_not_mended_by_any_key() -> None:
     answer = questions.answer(bases.state({"settings": {"plan.foo": "3"}}), "plan.foo")
     assert "unknown key 'foo'" in answer["fault"]
     assert not answer["proposals"]
+
+
+def test_no_browser_opens_without_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert not has_screen()
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    assert has_screen()
 
 
 def test_states_side_by_side_are_compared_with_the_first(server: Server) -> None:
