@@ -148,6 +148,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
     patches.set(torch.nn.functional, "scaled_dot_product_attention", fused_attention(torch))
     patches.set(FakeTensorMode, "avoid_device_init", property(lambda self: True))
     patches.set(FakeTensorMode, "ignore_compile_internals", classmethod(lambda cls: True))
+    patches.set(fake_tensor.log, "disabled", True)  # what it raises is said once, by its line
     patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # torch 2.11 asks always
     # Else AdamW and clipping take their loops over single tensors.
     for module in (foreach, optimizer):

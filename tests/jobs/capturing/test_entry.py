@@ -138,6 +138,18 @@ def test_a_hook_of_gradients_is_refused_by_its_line(folder: Path) -> None:
     assert "leave hooks of DDP's gradients out" in result.output
 
 
+def test_what_a_script_does_wrong_is_said_once_by_its_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[object] = []
+    monkeypatch.setattr("logging.Logger.callHandlers", lambda _, record: logged.append(record))
+    wrong = "import torch\ntorch.nn.Linear(4, 4).cuda()(torch.randn(3, 5).cuda())\n"
+    (folder / "train.py").write_text(wrong)
+    output = captured("train.py", "--world", "1").output
+    assert "train.py:2: cannot be recorded (RuntimeError: a and b must have same" in output
+    assert not logged
+
+
 def test_a_refusal_shows_where_it_came_from_when_asked(folder: Path) -> None:
     (folder / "train.py").write_text("import torch\ntorch.randn(3, device='cuda').nonzero()\n")
     assert "Traceback" not in captured("train.py", "--world", "1").output
