@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from sim import kind
+from sim.config import limit
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Topology
@@ -19,6 +20,7 @@ from sim.scenario.machine import load_topology, machine
 from sim.scenario.scenario import BaseScenario
 
 LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
+_OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core: of each job, and for each other that may wait
 _OF_CLUSTER = ("topology", "network", "node", "host", "device")
 
 
@@ -79,6 +81,9 @@ class MultiJobSetup:
 
 def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:
     """The cluster of a scenario and its jobs. Raises `InputError`."""
+    copies = sum(table.copies for table in scenario.job)
+    seconds = copies * (_OF_COPY + copies * _OF_WAITING)
+    limit.refuse_long(scenario.name, f"{copies:,} jobs", seconds)
     topology = load_topology(scenario)
     topology = topology.with_gpus(scenario.gpus or topology.gpus)
     on = machine(topology, None, scenario.straggler, scenario.name)

@@ -203,6 +203,7 @@ def test_a_small_job_passes_a_large_one_only_with_backfilling() -> None:
         ([job([0, 1], place="spread")], {}, "not several"),
         ([{"scenario": DDP, "copies": 3}], {}, "takes 16 GPUs; 0 of 32 are free"),
         ([{"scenario": DDP, "copies": 3}], {"policy": "fifo"}, "jobs that never end"),
+        ([{"scenario": DDP, "copies": 10**9}], {}, "1,000,000,000 jobs would take about"),
         ([{"scenario": DDP, "set": {"plan.dp": 16}}], {}, "takes 128 GPUs; the cluster has 32"),
         ([{"scenario": DDP, "set": {"network.bandwidth": "1 Gb/s"}}], {}, "which all jobs share"),
         ([job([0, 1])], {"stack": "megatron-core"}, "stack is each job's own"),
