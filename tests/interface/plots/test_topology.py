@@ -122,7 +122,7 @@ def test_unused_gpus_of_a_partial_node_are_left_white() -> None:
 
 @pytest.mark.parametrize("name", ["cluster.gif", "cluster", "png"])
 def test_other_endings_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is neither \.png nor \.svg"):
+    with pytest.raises(InputError, match=r"is neither \.png, \.svg nor \.pdf"):
         save(figure(load("b200-node")), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
