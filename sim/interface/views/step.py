@@ -70,7 +70,7 @@ def _figures(result: Result) -> Iterator[Figure]:
     if result.mfu > 0:
         own, *others = result.mfu_of_peaks.items()
         peak = "".join(f", {percent(share)} of the {name} peak" for name, share in others)
-        attention = ", with masked attention" * (result.inputs.tokens != 1)
+        attention = ", masked attention counted" * (result.inputs.tokens != 1)
         used = (
             f"of the {own[0]} peak{peak}, as simulated{attention}; "
             f"HFU {percent(result.hfu)}, with executed FLOPs only; "
