@@ -191,19 +191,14 @@ def _copied(value: Any) -> Any:
 def _parsed(path: Path) -> dict[str, Any]:
     content = text(path, where=place(path))
     try:
-        found = _object(content) if path.suffix == ".json" else tomllib.loads(content)
+        found: Any = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         reason = f"is not valid {path.suffix.removeprefix('.').upper()}: {error}"
         raise InputError(place(path), reason, "correct that line") from None
+    if not isinstance(found, dict):
+        raise InputError(place(path), "has no keys and values", "take a file that begins with {")
     refuse_unsound(found, place(path))
     return found
-
-
-def _object(text: str) -> dict[str, Any]:
-    content = json.loads(text)
-    if not isinstance(content, dict):
-        raise ValueError("it is no object")
-    return content
 
 
 def document(

@@ -68,6 +68,12 @@ def test_a_path_names_a_file_anywhere(tmp_path: Path) -> None:
     assert catalog.load("models", path, Cart) == Cart(horses=2)
 
 
+def test_json_that_is_a_list_is_not_called_invalid(tmp_path: Path) -> None:
+    (tmp_path / "listed.json").write_text("[]")
+    with pytest.raises(InputError, match="has no keys and values; take a file that begins with"):
+        catalog.read(tmp_path / "listed.json")
+
+
 def test_a_name_that_is_nearly_known_is_answered_with_the_known_one() -> None:
     with pytest.raises(InputError, match="did you mean 'llama3-405b'"):
         catalog.find("models", "llama-405b")
