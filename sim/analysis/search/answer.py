@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 class SearchResult(Answer):
     """The outcome of a search: the best layouts, fastest first, and every layout evaluated.
 
-    `recommended` is the simplest of those that cannot be told apart from the fastest; `beside` are
-    scenarios of the same model, batch and GPUs that are faster than it.
+    `recommended` is the simplest of those that cannot be told apart from the fastest, and that
+    leaves memory free if any does; `beside` are scenarios of the same model, batch and GPUs that
+    are faster than it.
 
     The search itself took `search_seconds`, with playing the best `wall_seconds`. One that was
     `stopped` (Ctrl-C) has looked at some of the families of layouts, or played some of the best.
