@@ -249,7 +249,7 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
         name, loads = "relayed", relayed.loads(call.routed, call.shape)
         share = node.relay or share
         relay = node.relays.of(call.routed, call.shape.nodes) if node.relays else None
-        if relay and call.routed.sms:
+        if relay and call.routed.sms and loads.port:
             return _relayed(nccl_call, call.routed, loads, relay)
     elif call.kind == "all_to_all" and loads.port and node.all_to_all:
         loads = _with_own_part(nccl_call, loads, node.all_to_all.touch)
