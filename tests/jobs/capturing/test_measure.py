@@ -40,9 +40,10 @@ def test_time_and_memory_of_a_script_are_laid_beside_its_prediction(tmp_path: Pa
     assert code == 0, errors
     answer = json.loads(said)
     assert answer["steps"] == 4  # two rounds of two
-    assert answer["parameters"]["error"] == 0
-    assert abs(answer["peak_memory"]["error"]) < 0.03  # blocks are rounded up
-    assert answer["step_time"]["measured"] > 0 < answer["step_time"]["predicted"]
+    assert answer["quantities"]["parameters"]["error"] == 0
+    assert abs(answer["quantities"]["peak memory"]["error"]) < 0.03  # blocks are rounded up
+    step = answer["quantities"]["step time"]
+    assert step["measured"] > 0 < step["predicted"]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,9 @@ def test_ranks_that_torchrun_starts_are_measured_beside_a_capture_of_as_many(
     assert code == 0, errors
     answer = json.loads(said)
     assert answer["steps"] == 2
-    assert answer["parameters"]["error"] == 0
-    assert answer["step_time"]["measured"] > 0 < answer["step_time"]["predicted"]
+    assert answer["quantities"]["parameters"]["error"] == 0
+    step = answer["quantities"]["step time"]
+    assert step["measured"] > 0 < step["predicted"]
 
 
 @pytest.mark.long
