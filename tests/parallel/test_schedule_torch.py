@@ -10,6 +10,11 @@ from sim.parallel.schedule_file import from_text, refuse_deadlock, to_text
 from tests.lazy import torch
 
 
+@pytest.fixture(autouse=True)
+def _with_torch() -> None:
+    pytest.importorskip("torch")
+
+
 class _FakeStage:
     """As much of a pipeline stage as a schedule asks for when it writes down its order."""
 

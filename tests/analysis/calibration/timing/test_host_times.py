@@ -11,6 +11,7 @@ from sim.analysis.calibration.timing.host_times import HostTime
 
 @pytest.fixture(scope="module")
 def found() -> Iterator[list[HostTime]]:
+    pytest.importorskip("torch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host_times, "IN_A_ROW", 3)
         patch.setattr(host_times, "ORDERS", 2)
