@@ -70,6 +70,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, 
     patches.set(dist, "is_nccl_available", lambda: True)
     patches.also(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     patches.set(torch._C._distributed_c10d.FakeWork, "wait", _wait(log, stream))
+    _futures(torch, patches, log)
     patches.set(fsdp, "_chunk_with_empty", _Chunks)
     patches.set(propagation.ShardingPropagator, "_fake_mode_lock", Aside())
     _fsdp1(patches)
@@ -164,8 +165,9 @@ def _ddp_buckets(dist: Any, ddp: Any, patches: Patches) -> None:
 
 
 def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
-    """A hook that reduces gradients: the reducer needs a result that a fake group does not give."""
-    dist, init = torch.distributed, model.__init__
+    """Gradients are reduced by a hook, the script's own or this: the reducer needs a result that a
+    fake group does not give. Hooks that DDP has built in are those that it has in Python."""
+    dist, forward = torch.distributed, model.forward
 
     def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch looks at annotations
         group = group or dist.group.WORLD
@@ -175,8 +177,52 @@ def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
         future.set_result(bucket.buffer())
         return future
 
-    def with_hook(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        self.register_comm_hook(self.process_group, reduce)
+    def with_hook(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._comm_hooks:
+            self.register_comm_hook(self.process_group, reduce)
+        return forward(self, *args, **kwargs)
 
-    patches.set(model, "__init__", with_hook)
+    def built_in(self: Any, kind: Any) -> None:
+        hooks = import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
+        half = kind == dist.BuiltinCommHookType.FP16_COMPRESS
+        hook = hooks.fp16_compress_hook if half else hooks.allreduce_hook
+        self.register_comm_hook(self.process_group, hook)
+
+    patches.set(model, "forward", with_hook)
+    patches.set(model, "_register_builtin_comm_hook", built_in)
+
+
+def _futures(torch: Any, patches: Patches, log: Log) -> None:
+    """Futures of collectives hold their results. What is to follow a collective runs on a stream of
+    its own, which a backward pass waits for at its end (torch/csrc/distributed/c10d/Work.hpp)."""
+    beside: list[Any] = []
+
+    def ended(event: Any) -> None:
+        torch.cuda.current_stream().wait_event(event)
+
+    class Future(torch.futures.Future):  # type: ignore[misc]
+        def then(self, callback: Any) -> "Future":
+            if not beside:
+                beside.append(torch.cuda.Stream())
+            with torch.cuda.stream(beside[0]):
+                made = _completed(callback(self))
+                event = beside[0].record_event()
+            if torch._C._current_graph_task_id() < 0:
+                ended(event)
+            else:
+                engine = torch.autograd.Variable._execution_engine
+                engine.queue_callback(lambda: ended(event))
+            return made
+
+        def add_done_callback(self, callback: Any) -> None:
+            self.then(callback)
+
+    def _completed(value: Any) -> Future:
+        future = Future()
+        future.set_result(value)
+        return future
+
+    def of_work(work: Any) -> Future:
+        return _completed([tensor() for tensor in log.written.get(work.seq_id, ())])
+
+    patches.set(torch._C._distributed_c10d.FakeWork, "get_future", of_work)

@@ -64,6 +64,7 @@ class Log:
     graph: int = 0  # the CUDA graph that is being launched
     passed_back: bool = False  # a backward pass has ended in this step
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
+    written: dict[int, list[ref[Any]]] = field(default_factory=dict)  # tensors, by collectives
     notes: InternTable[str] = field(default_factory=InternTable)
     operators: InternTable[Operator] = field(default_factory=InternTable)
     groups: InternTable[Group] = field(default_factory=InternTable)

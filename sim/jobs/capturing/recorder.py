@@ -5,6 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 from math import prod
 from typing import Any
+from weakref import ref
 
 from sim.jobs.capturing.collective_results import keep_results
 from sim.jobs.capturing.contents import TensorContents
@@ -375,6 +376,7 @@ class Recorder:
             self.work.unbox(out[-1] if isinstance(out, tuple | list) else out).seq_id = mark
         if not blocking and kind != "send":
             self.log.results |= {id(tensor.untyped_storage()): mark for tensor in results}
+            self.log.written[mark] = [ref(tensor) for tensor in results]
         if pair:
             self._met(kind, peer, results[0])
         return ranks

@@ -19,7 +19,6 @@ _HINTS = {
     "inductorerror": "leave torch.compile out: TORCH_COMPILE_DISABLE=1 sim capture ...",
     "used torch.compile": "torch does not compile stages of a schedule that splits backward passes",
     "flex_attention": "torch.compile it, with Triton installed (no kernel of it is run)",
-    "register_comm_hook": "leave hooks of DDP's gradients out; sim explain --advise tells of bf16",
     "No module named 'triton": "pip install triton: scripts import it, none of its kernels is run",
     "triton": "leave custom Triton kernels out: use torch's own operators",
     "'_scatter'": "use DistributedDataParallel in place of DataParallel",

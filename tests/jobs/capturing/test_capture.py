@@ -45,6 +45,42 @@ def test_ddp_reduces_every_gradient_once_beside_the_backward_pass(captured: Capt
     assert read == {call.mark for call in calls}
 
 
+HOOKED = """
+dist.init_process_group("nccl")
+model = nn.parallel.DistributedDataParallel(Model().to("cuda"), device_ids=[0], bucket_cap_mb=1)
+
+def halve(state, bucket):
+    half = bucket.buffer().to(torch.bfloat16)
+    sent = dist.all_reduce(half, async_op=True).get_future()
+    return sent.then(lambda sent: bucket.buffer().copy_(sent.value()[0]))
+
+model.{register}
+train(model)
+"""
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        "register_comm_hook(None, halve)",
+        "_register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)",
+    ],
+)
+def test_hooks_of_ddp_send_what_they_compress_and_unpack_it_beside_the_backward_pass(
+    captured: Capture, register: str
+) -> None:
+    own = captured(HOOKED.format(register=register))
+    calls = {event.mark: event for event in own.events if event.kind == "collective"}
+    assert sum(call.bytes for call in calls.values()) == 2 * PARAMETERS
+    unpacked = [e for e in own.events if e.kind == "kernel" and calls.keys() & set(e.reads)]
+    assert {(event.stream, own.operators[event.operator].name) for event in unpacked} == {
+        (1, "aten.copy_")
+    }
+    assert len(unpacked) == len(calls)
+    kinds = [event.kind for event in own.events if event.kind in ("record", "wait")]
+    assert kinds == ["record"] * len(calls) + ["wait"] * len(calls)  # when all are on their way
+
+
 def test_a_kernel_knows_its_line(captured: Capture) -> None:
     own = captured()
     source = MODEL.splitlines()

@@ -125,19 +125,6 @@ def test_a_capture_ends_in_time_with_its_line(folder: Path, ending: str) -> None
     assert "train.py:4: not done after 0.5 s (before the first optimizer step" in result.output
 
 
-def test_a_hook_of_gradients_is_refused_by_its_line(folder: Path) -> None:
-    hooked = "model.register_comm_hook(None, hook)"
-    (folder / "train.py").write_text(
-        "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
-        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).cuda())\n"
-        f"def hook(state, bucket): pass\n{hooked}\n"
-    )
-    result = captured("train.py", "--world", "2")
-    assert result.exit_code == 2, result.output
-    assert "train.py:6: cannot be recorded" in result.output
-    assert "leave hooks of DDP's gradients out" in result.output
-
-
 def test_what_a_script_does_wrong_is_said_once_by_its_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
