@@ -31,7 +31,7 @@ RINGS = {
         ["kind"],
     ],
     "other jobs": [
-        ["jobs.recorded", "jobs.sharing"],
+        ["jobs.recorded", "jobs.sharing", "jobs.generation"],
         ["jobs.traces", "jobs.capturing", "jobs.multi_job"],
     ],
     "questions and doors": [

@@ -1,0 +1,153 @@
+"""The blocks of a server's cache: how many sequences hold, and when they run out.
+
+A sequence of c tokens holds ceil(c / block) blocks for the layers that see everything, and
+ceil(min(c, w) / block) for those with a window of w tokens. All sequences grow by a token a step.
+A sequence is counted by the step in which it takes its next block (modulo `block`), so that a leap
+over many steps costs no more than a step.
+"""
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+_LITTLE = 1e-9  # of a page: roundings of sums of bytes
+
+
+@dataclass(slots=True, eq=False)
+class Pages:
+    """The blocks of all layers with one window, each of `size` bytes; `growing` sequences, by the
+    residue of the step in which they take a block; `read` tokens in the next step."""
+
+    window: int
+    size: float
+    block: int
+    growing: int = 0
+    read: int = 0
+    residues: list[int] = field(default_factory=list)
+    full: list[tuple[int, int]] = field(default_factory=list)  # step of saturation, residue
+    gone: dict[tuple[int, int], int] = field(default_factory=dict)  # left before saturation
+
+    def __post_init__(self) -> None:
+        self.residues = [0] * self.block
+
+    def seen(self, tokens: int) -> int:
+        return min(tokens, self.window) if self.window else tokens
+
+    def blocks(self, tokens: int) -> int:
+        """Blocks of a sequence of so many tokens."""
+        return -(-self.seen(tokens) // self.block)
+
+    def add(self, tokens: int, step: int) -> None:
+        """A sequence with so many tokens decodes from this step on."""
+        self.read += self.seen(tokens + 1)
+        if self.window and tokens >= self.window:
+            return
+        residue = (step - tokens) % self.block
+        self.growing += 1
+        self.residues[residue] += 1
+        if self.window:
+            heappush(self.full, (step + self.window - tokens, residue))
+
+    def remove(self, tokens: int, step: int) -> None:
+        """A sequence that has so many tokens before this step decodes no more."""
+        self.read -= self.seen(tokens + 1)
+        if self.window and tokens >= self.window:
+            return
+        residue = (step - tokens) % self.block
+        self.growing -= 1
+        self.residues[residue] -= 1
+        if self.window:
+            key = (step + self.window - tokens, residue)
+            self.gone[key] = self.gone.get(key, 0) + 1
+
+    def steady(self, step: int) -> int:
+        """Steps in which no sequence comes to the end of its window; a large number for none."""
+        while self.full and self.gone.get(self.full[0], 0):
+            key = heappop(self.full)
+            self.gone[key] -= 1
+            if not self.gone[key]:
+                del self.gone[key]
+        return self.full[0][0] - step if self.full else 1 << 62
+
+    def advance(self, steps: int, step: int) -> None:
+        """So many steps from this one on, no more than are `steady`. The last one may bring
+        sequences to the end of their windows."""
+        behind = step + steps
+        ended = 0
+        while self.steady(behind) == 0:
+            _, residue = heappop(self.full)
+            self.growing -= 1
+            self.residues[residue] -= 1
+            ended += 1
+        self.read += (self.growing + ended) * steps - ended
+
+    def taken(self, steps: int, step: int) -> int:
+        """Blocks that all sequences take in so many steps from this one on."""
+        whole, rest = divmod(steps, self.block)
+        place, residues, block = step % self.block, self.residues, self.block
+        part = sum(residues[(place + i) % block] for i in range(rest))
+        return whole * self.growing + part
+
+
+@dataclass(slots=True, eq=False)
+class Cache:
+    """The cache of a server: `room` bytes, of which `used` are held. `step` is the number of decode
+    steps so far."""
+
+    room: float
+    pages: tuple[Pages, ...]
+    used: float = 0.0
+    step: int = 0
+
+    def size(self, tokens: int) -> float:
+        """Bytes of the blocks of a sequence."""
+        return sum(pages.size * pages.blocks(tokens) for pages in self.pages)
+
+    def has_room(self, size: float) -> bool:
+        return self.used + size <= self.room + _LITTLE * self.pages[0].size
+
+    def steady(self) -> int:
+        """Steps after which a sequence comes to the end of a window."""
+        return min(pages.steady(self.step) for pages in self.pages)
+
+    def growth(self, steps: int) -> float:
+        """Bytes that decoding sequences take in so many steps."""
+        return sum(pages.size * pages.taken(steps, self.step) for pages in self.pages)
+
+    def lasts(self, most: int) -> int:
+        """Steps for which the cache has room, `most` of them at most."""
+        if self.has_room(self.growth(most)):
+            return most
+        block = self.pages[0].block
+        period = sum(pages.size * pages.growing for pages in self.pages)
+        low = min(int(max(self.room - self.used, 0.0) / period) * block, most)
+        low = max(low - block, 0)
+        while low < most and self.has_room(self.growth(low + 1)):
+            low += 1
+        return low
+
+    def advance(self, steps: int) -> None:
+        """So many decode steps."""
+        self.used += self.growth(steps)
+        for pages in self.pages:
+            pages.advance(steps, self.step)
+        self.step += steps
+
+    def add(self, tokens: int) -> None:
+        """A sequence with so many tokens, whose blocks it already holds, begins to decode."""
+        for pages in self.pages:
+            pages.add(tokens, self.step)
+
+    def remove(self, tokens: int) -> None:
+        """A sequence with so many tokens decodes no more; its blocks stay held."""
+        for pages in self.pages:
+            pages.remove(tokens, self.step)
+
+    @property
+    def read(self) -> list[int]:
+        """Tokens that attention reads in the next step, by window."""
+        return [pages.read for pages in self.pages]
+
+    @property
+    def growing(self) -> list[int]:
+        """Sequences of which it reads a token more in each step, by window."""
+        return [pages.growing for pages in self.pages]

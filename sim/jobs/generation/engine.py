@@ -1,0 +1,48 @@
+"""The software of a server: its kernels, its scheduler, its host; files in `topologies/engines`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from sim.config import catalog
+from sim.config.calls import Named
+from sim.config.units import Bytes, Seconds, Share
+from sim.hardware.stack import Stack
+
+Count = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine(metaclass=Named):
+    """The content of `topologies/engines/NAME.toml`.
+
+    `stack` has the kernels that the engine fuses and the host's seconds of a launch. Memory: the
+    engine takes a share `memory` of a GPU for weights, `workspace` and cache; the cache consists of
+    blocks of `block` tokens. Scheduler: a step has at most `budget` tokens, of which sequences that
+    decode take one each and prompts in chunks the others, and at most `sequences` sequences. A new
+    sequence is admitted while its prompt and the share `reserved` of its longest answer have room.
+
+    Host: `step` seconds of each step and `sequence` seconds of each sequence in it (scheduling,
+    inputs, detokenisation). They come on top of the device's seconds, unless the engine `overlaps`
+    them with the step before. Steps with at most `graphs` tokens are one CUDA graph; the host
+    launches the kernels of the others one by one.
+    """
+
+    name: str
+    stack: Stack
+    memory: Share = 0.9
+    workspace: Bytes = 2.0 * 2**30
+    block: Count = 16
+    budget: Count = 8192
+    sequences: Count = 256
+    reserved: Annotated[float, Ge(0), Le(1)] = 0.0
+    step: Seconds = 0.0
+    sequence: Seconds = 0.0
+    overlaps: bool = False
+    graphs: Annotated[int, Ge(0)] = 512
+
+
+def load(name: str, *, where: str = "command line") -> Engine:
+    """The engine that a name in `topologies/engines` (or a path) stands for."""
+    return catalog.load("topologies/engines", name, Engine, where=where)

@@ -1,0 +1,76 @@
+"""How a model lies on the GPUs of a server, and in which precision."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from sim.config.checked import Checked
+from sim.config.errors import InputError
+from sim.model.execution import Sharding
+from sim.model.experts.layer import layers_of
+from sim.model.kernels import Precision
+from sim.model.model import Model
+
+Count = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout(Checked):
+    """The GPUs of a server: `tp` ranks share each layer, `pp` stages share the layers, `dp` groups
+    have sequences of their own. The tp x dp ranks of a stage share the experts: `ep` groups hold
+    different ones, the ranks of a group a share of each.
+
+    `precision` is that of products and weights, `cache` that of the keys and values.
+    """
+
+    tp: Count = 1
+    pp: Count = 1
+    dp: Count = 1
+    ep: Count = 1
+    precision: Precision = "bf16"
+    cache: Precision = "bf16"
+
+    @property
+    def ranks(self) -> int:
+        """GPUs of a stage."""
+        return self.tp * self.dp
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of a server."""
+        return self.ranks * self.pp
+
+    @property
+    def etp(self) -> int:
+        """Ranks that share an expert."""
+        return self.ranks // self.ep
+
+    def sharding(self, model: Model) -> Sharding:
+        """The degrees and axes of a layer; layers with experts divide their tokens over tp ranks
+        (`sim.model.experts.layer`)."""
+        experts = bool(layers_of(model))
+        return Sharding(
+            tp=self.tp,
+            sequence_parallel=experts and self.tp > 1,
+            ep=self.ep if experts else 1,
+            etp=self.etp if experts else 1,
+            tensor=("tp",) if self.tp > 1 else (),
+            experts=("ep",) if self.ep > 1 else (),
+            expert_tensor=("etp",) if self.etp > 1 else (),
+        )
+
+    def check(self, model: Model, where: str) -> None:
+        """Raise `InputError` for a layout that the model has no place for."""
+        if self.pp > model.layers:
+            fault = f"pp = {self.pp} stages for {model.layers} layers"
+            raise InputError(where, fault, f"set pp <= {model.layers}")
+        if layers_of(model):
+            if self.ranks % self.ep:
+                fault = f"ep = {self.ep} does not divide the {self.ranks} ranks of a stage, tp x dp"
+                raise InputError(where, fault, "change ep")
+        elif self.ep > 1:
+            raise InputError(where, "ep is set but the model has no experts", "leave ep out")
+        elif self.dp > 1:
+            fault = f"dp = {self.dp}: servers of a model without experts share nothing"
+            raise InputError(where, fault, "set servers instead")

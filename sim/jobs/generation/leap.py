@@ -1,0 +1,64 @@
+"""Many equal steps at once: decode steps between two changes of a batch, in closed form.
+
+In the j-th step attention reads the tokens of all caches, which grow by one token a sequence:
+t_j = max(a + b j, floor) + extra. Sums over j are those of an arithmetic series.
+"""
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The seconds of consecutive steps: the device's `first`, and how much `more` each takes than
+    the step before; at least `floor`, and `extra` on top."""
+
+    first: float
+    more: float
+    floor: float = 0.0
+    extra: float = 0.0
+
+    def seconds(self, steps: int) -> float:
+        """Seconds of so many steps.
+
+        >>> Pace(first=2.0, more=1.0, floor=3.0, extra=0.5).seconds(3)
+        11.5
+        """
+        below = min(self._below, steps)
+        above = steps - below
+        growth = self.more * above * (2 * below + above - 1) / 2
+        return steps * self.extra + below * self.floor + above * self.first + growth
+
+    def steps(self, seconds: float) -> int:
+        """The number of steps that have ended after so many seconds.
+
+        >>> pace = Pace(first=2.0, more=1.0, floor=3.0, extra=0.5)
+        >>> [pace.steps(seconds) for seconds in (3.4, 3.5, 7.0, 11.4, 11.5)]
+        [0, 1, 2, 2, 3]
+        """
+        each = self.floor + self.extra
+        below = self._below
+        if seconds < each * min(below, 1 << 62):
+            return self._exact(int(seconds / each), seconds)
+        rest = seconds - each * below
+        a, b = self.first + self.more * below + self.extra, self.more
+        linear = a - b / 2
+        if b * rest < 1e-12 * a * a:
+            return self._exact(below + int(rest / a), seconds)
+        root = (sqrt(linear * linear + 2 * b * rest) - linear) / b
+        return self._exact(below + int(root), seconds)
+
+    def _exact(self, steps: int, seconds: float) -> int:
+        """A number of steps that a rounding has made one too many or too few."""
+        while steps > 0 and self.seconds(steps) > seconds:
+            steps -= 1
+        while self.seconds(steps + 1) <= seconds:
+            steps += 1
+        return steps
+
+    @property
+    def _below(self) -> int:
+        """The first steps, for which the device takes less than the floor."""
+        if self.first >= self.floor:
+            return 0
+        return ceil((self.floor - self.first) / self.more) if self.more > 0 else 1 << 62
