@@ -57,7 +57,7 @@ class Passes:
         return forward.fitted(transposes=False, sharded=False)
 
     def run(self, rows: int) -> Execution:
-        """The execution of so many tokens on a rank; tp ranks that divide them have equally many."""
+        """The execution of so many tokens, rounded up where tp ranks divide them."""
         sharding = self.layout.sharding(self.model)
         parts = self.layout.tp if sharding.sequence_parallel else 1
         rows = parts * ceil(max(rows, 1) / parts)
