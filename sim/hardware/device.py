@@ -62,15 +62,16 @@ class PowerDraw:
     and `products` on top of that at the full clock. `spread` is the standard deviation of the
     clocks that boards of one model hold under one limit, as a share of their mean.
 
-    Source of `spread`: products differ by some 8 % from the slowest to the fastest of hundreds of
-    V100s and A100s (Sinha et al. 2022, SC22, Not All GPUs Are Created Equal; from memory), taken
-    as four deviations. Two benches each of A100, H100, H200 and B200 are 3.5, 3.5, 8 and 6 % apart
-    (docs/kernels.md).
+    Source of `spread`: two sweeps of NVIDIA's aiconfigurator over the same long products, each
+    dealt to all GPUs of a node, differ by 1.3 % (A100), 2.8 % (H100 and H200) and 1.6 % (B200 and
+    B300) from product to product. A board of one sweep is thus at most 1.3, 1.9 and 1.1 % off the
+    mean; 1.3 % is the median of these bounds (`python -m benchmarks.boards`, docs/kernels.md).
+    Boards of different nodes, V100s, L40S and AMD's boards have no such measurement.
     """
 
     static: Watts
     products: Watts
-    spread: Annotated[float, Ge(0), Lt(0.1)] = 0.02
+    spread: Annotated[float, Ge(0), Lt(0.1)] = 0.013
 
     def clock(self, limit: float, warmth: float = 1.0, boards: int = 1) -> float:
         """The share of the full clock that a limit (W) leaves the slowest of so many boards.
@@ -82,7 +83,7 @@ class PowerDraw:
 
         >>> draw = PowerDraw(static=100.0, products=800.0)
         >>> [round(draw.clock(200.0, boards=n), 3) for n in (1, 8, 1024)]
-        [0.5, 0.486, 0.468]
+        [0.5, 0.491, 0.479]
         """
         behind = self.spread * NormalDist().inv_cdf((boards - 0.375) / (boards + 0.25))
         return min(1.0, (1.0 - behind) * math.cbrt((limit - self.static * warmth) / self.products))
