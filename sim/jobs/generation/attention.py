@@ -7,27 +7,74 @@ of the cache (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.2). These products
 those of the up-projection of one token, which stands among the operators of the layer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from sim.config.errors import InputError
 from sim.hardware.device import Device
-from sim.hardware.kernels.time import kernel_time
-from sim.model.kernels import BYTES, Attention, MemoryBound, Precision
+from sim.hardware.kernels.time import fused_attention, kernel_time
+from sim.model.kernels import BYTES, Attention, Precision
 from sim.model.transformer import Transformer
 
-# A CTA's split of a sequence is followed by a small kernel that joins the splits.
-_LAUNCHES = 2
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How kernels of decoding read a cache: `floor` seconds whatever they read, `cta` seconds of an
+    SM for each sequence and head of keys, a `share` of the memory's bandwidth, and as many elements
+    of a cache in eight bits as an SM `converts` in a clock."""
+
+    floor: float
+    cta: float
+    share: float
+    converts: float
+
+
+# vLLM's rows of kernels/aiconfigurator/generation_attention_*.csv.gz, every second of them, by the
+# generation of the device (H100 and H200; B200, GB200 and B300; L40S; A100). docs/generation.md has
+# the errors on the others.
+READINGS: Mapping[str, Reading] = {
+    "ampere": Reading(floor=17.7e-6, cta=3.3e-6, share=0.75, converts=9.3),
+    "ada": Reading(floor=10.2e-6, cta=2.9e-6, share=0.88, converts=6.8),
+    "hopper": Reading(floor=12.5e-6, cta=3.2e-6, share=0.92, converts=9.3),
+    "blackwell": Reading(floor=9.3e-6, cta=1.2e-6, share=0.95, converts=24.0),
+}
+ASSUMED = "hopper"  # of GPUs that nobody timed
+
+_HEADS_OF_CTA = 64  # queries that share a latent, in a CTA (deepseek-ai/FlashMLA, csrc, BLOCK_M)
+_HEAD = 128  # the size of head at whose rate products with latents run
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """Seconds of reading caches: `floor` + `sequence` x sequences + `token` x tokens in them."""
+
+    floor: float
+    sequence: float
+    token: float
+
+    def seconds(self, sequences: float, tokens: float) -> float:
+        """The seconds of so many sequences with so many tokens in their caches altogether."""
+        return self.floor + self.sequence * sequences + self.token * tokens
+
+    def __add__(self, other: "Affine") -> "Affine":
+        return Affine(
+            self.floor + other.floor, self.sequence + other.sequence, self.token + other.token
+        )
+
+    def repeated(self, times: float) -> "Affine":
+        """So many of them one after the other."""
+        return Affine(times * self.floor, times * self.sequence, times * self.token)
 
 
 @dataclass(frozen=True, slots=True)
 class CachedLayer:
-    """Attention of `layers` equal layers on one rank: the kernel of a prompt, the heads of its
-    queries, the elements of a token in the cache (`width`), the elements that are multiplied for
-    each head and token in it (`multiplied`), and the tokens of a sequence that it sees at most
-    (`window`, 0: all)."""
+    """Attention of `layers` equal layers on one rank: the kernel of a prompt, the heads that share
+    keys and values (`kv_heads`), the elements of a token in the cache (`width`), the elements that
+    are multiplied for each head and token in it (`multiplied`), and the tokens of a sequence that
+    it sees at most (`window`, 0: all)."""
 
     kernel: Attention
-    heads: int
+    kv_heads: int
     width: int
     multiplied: int
     window: int
@@ -41,6 +88,32 @@ class CachedLayer:
         """The tokens of a sequence that stay in the cache."""
         return min(tokens, self.window) if self.window else tokens
 
+    def decode(self, device: Device, cache: Precision, attention: tuple[str, ...]) -> Affine:
+        """Seconds of decoding: a token takes the longest of its bytes over the bandwidth, the
+        conversions of its elements, and its FLOPs over the rate of fused attention."""
+        reading = READINGS.get(device.generation, READINGS[ASSUMED])
+        read = self.width * BYTES[cache] / (reading.share * device.memory_bandwidth)
+        if BYTES[cache] < 2:
+            read = max(read, self.width / (reading.converts * device.sms * device.clock))
+        share = fused_attention(device, attention).share(_HEAD, backward=False)
+        flops = 2.0 * self.kernel.heads * self.multiplied
+        token = max(read, flops / (share * device.peak_rate(device.half)))
+        sequence = reading.cta * self.kv_heads / device.sms
+        return Affine(reading.floor, sequence, token).repeated(self.layers)
+
+    def prefill(
+        self, tokens: int, context: int, device: Device, attention: tuple[str, ...]
+    ) -> float:
+        """Seconds of a chunk of a prompt, `context` tokens of which are in the cache: each token
+        sees the cache, and half of the chunk on average."""
+        own = replace(self.kernel, batch=1, q=tokens, kv=tokens, causal=True, window=self.window)
+        seconds = kernel_time(own, device, attention)
+        seen = self.seen(context)
+        if seen:
+            ahead = replace(own, kv=seen, causal=False, window=0)
+            seconds += kernel_time(ahead, device, attention)
+        return self.layers * seconds
+
 
 def cached_layer(kernel: Attention, model: Transformer, layers: int) -> CachedLayer:
     """The cache of layers with this kernel of attention.
@@ -48,42 +121,32 @@ def cached_layer(kernel: Attention, model: Transformer, layers: int) -> CachedLa
     GQA keeps the keys and values of a rank's heads, latent attention `kv` + `rotary` elements on
     every rank.
     """
+    window = model.window or model.chunk
     if model.latent:
         width = model.latent.kv + model.latent.rotary
-        multiplied = width + model.latent.kv
-    else:
-        width = kernel.kv_heads * (kernel.head + kernel.values)
-        multiplied = kernel.head + kernel.values
-    window = model.window or model.chunk
-    return CachedLayer(kernel, kernel.heads, width, multiplied, window, layers)
+        groups = -(-kernel.heads // _HEADS_OF_CTA)
+        return CachedLayer(kernel, groups, width, width + model.latent.kv, window, layers)
+    each = kernel.head + kernel.values
+    return CachedLayer(kernel, kernel.kv_heads, kernel.kv_heads * each, each, window, layers)
 
 
-def decode_seconds(
-    layers: Iterable[CachedLayer], device: Device, cache: Precision, attention: tuple[str, ...]
-) -> dict[int, tuple[float, float]]:
-    """For each window, the seconds of the kernels of all its layers, and of each token that they
-    read: the longer of bytes over bandwidth and FLOPs over the rate of products."""
-    found: dict[int, tuple[float, float]] = {}
-    for layer in layers:
-        empty = MemoryBound(name="decode attention", bytes=0.0, launches=_LAUNCHES)
-        fixed = layer.layers * kernel_time(empty, device, attention)
-        read = layer.bytes(cache) / (device.memory_bandwidth * device.stream.bandwidth)
-        flops = 2.0 * layer.layers * layer.heads * layer.multiplied
-        rate = device.peak_rate(layer.kernel.precision)
-        before = found.get(layer.window, (0.0, 0.0))
-        found[layer.window] = before[0] + fixed, before[1] + max(read, flops / rate)
-    return found
+def decode_time(kernel: Attention, device: Device) -> float:
+    """Seconds of attention of one query a sequence to a cache, whose elements are as wide as the
+    kernel's precision says. Raises `InputError` for more queries.
 
-
-def prefill_seconds(
-    layer: CachedLayer, tokens: int, context: int, device: Device, attention: tuple[str, ...]
-) -> float:
-    """Seconds of attention of a chunk of a prompt, `context` tokens of which are in the cache: each
-    token sees the cache, and half of the chunk on average."""
-    own = replace(layer.kernel, batch=1, q=tokens, kv=tokens, causal=True, window=layer.window)
-    seconds = kernel_time(own, device, attention)
-    seen = layer.seen(context)
-    if seen:
-        ahead = replace(own, kv=seen, causal=False, window=0)
-        seconds += kernel_time(ahead, device, attention)
-    return layer.layers * seconds
+    >>> from sim.hardware.device import load
+    >>> h100 = load("h100-80gb-sxm")
+    >>> kernel = Attention(
+    ...     name="", batch=64, heads=32, kv_heads=8, q=1, kv=8192, head=128, causal=False
+    ... )
+    >>> 0.8 < kernel.bytes / decode_time(kernel, h100) / h100.memory_bandwidth < 0.92
+    True
+    """
+    if kernel.q != 1:
+        raise InputError("kernel", f"{kernel.q} queries a sequence", "decoding has one")
+    each = kernel.head + kernel.values
+    width = kernel.kv_heads * each
+    layer = CachedLayer(kernel, kernel.kv_heads, width, each, kernel.window, 1)
+    tokens = kernel.batch * layer.seen(kernel.kv)
+    offered = tuple(reversed(list(device.attention)))
+    return layer.decode(device, kernel.precision, offered).seconds(kernel.batch, tokens)

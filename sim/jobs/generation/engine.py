@@ -26,7 +26,8 @@ class Engine(metaclass=Named):
     Host: `step` seconds of each step and `sequence` seconds of each sequence in it (scheduling,
     inputs, detokenisation). They come on top of the device's seconds, unless the engine `overlaps`
     them with the step before. Steps with at most `graphs` tokens are one CUDA graph; the host
-    launches the kernels of the others one by one.
+    launches the kernels of the others one by one. All-reduces of at most `direct` bytes within a
+    node run the engine's own kernels where these are faster.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Engine(metaclass=Named):
     sequence: Seconds = 0.0
     overlaps: bool = False
     graphs: Annotated[int, Ge(0)] = 512
+    direct: Bytes = 0.0
 
 
 def load(name: str, *, where: str = "command line") -> Engine:

@@ -286,7 +286,7 @@ class Server:
         elif batch:
             cache = self._cache
             self._steps = self._leap()
-            self._pace = self.speed.affine(batch).pace(cache.read, cache.growing)
+            self._pace = self.speed.steps(batch).pace(cache.read, cache.growing)
             seconds = self._pace.seconds(self._steps)
         else:
             self._stand()

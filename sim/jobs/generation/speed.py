@@ -11,12 +11,8 @@ from sim.config.errors import InputError
 from sim.config.units import human_bytes
 from sim.engine.machine import Machine
 from sim.hardware.kernels.time import kernel_time
-from sim.jobs.generation.attention import (
-    CachedLayer,
-    cached_layer,
-    decode_seconds,
-    prefill_seconds,
-)
+from sim.jobs.generation.all_reduce import direct_seconds
+from sim.jobs.generation.attention import Affine, CachedLayer, cached_layer
 from sim.jobs.generation.engine import Engine
 from sim.jobs.generation.layout import Layout
 from sim.jobs.generation.leap import Pace
@@ -31,9 +27,9 @@ _GRAINS = ((64, 1), (512, 8), (2048, 32), (1 << 62, 128))  # rows up to, and to 
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
-    """Seconds of a decode step: `device` whatever the caches hold and `slope` for each token that
-    attention reads, by window; at least `floor`, and `extra` on top."""
+class Steps:
+    """Seconds of decode steps of a batch: `device` whatever the caches hold and `slope` for each
+    token that attention reads, by window; at least `floor`, and `extra` on top."""
 
     device: float
     slope: tuple[float, ...]
@@ -125,23 +121,23 @@ class Speed:
         """Seconds of a decode step of `batch` sequences with `context` tokens in their caches
         altogether, equally long."""
         read = [min(context, batch * w) if w else context for w in self.windows]
-        return self.affine(batch).pace(read, read).seconds(1)
+        return self.steps(batch).pace(read, read).seconds(1)
 
     def prefill(self, tokens: int, context: int = 0) -> float:
         """Seconds of a step on `tokens` of a prompt of which `context` tokens are in the cache."""
         return self.step(0, [0.0] * len(self.windows), ((tokens, context),))
 
-    def affine(self, batch: int) -> Affine:
-        """The seconds of decode steps of so many sequences, for any lengths of their caches."""
-        known = self._affine.get(batch)
+    def steps(self, batch: int) -> Steps:
+        """The decode steps of so many sequences, for any lengths of their caches."""
+        known = self._steps.get(batch)
         if known is None:
-            rows = self._micro(batch)
-            graph = rows <= self.engine.graphs
-            device = self.layout.pp * (self._rows(rows)[0] + self._ends(rows))
-            device += sum(fixed for fixed, _ in self._attention.values())
-            slopes = tuple(self._attention[w][1] / self.layout.dp for w in self.windows)
-            launches = 0.0 if graph else self.layout.pp * self._rows(rows)[1]
-            known = self._affine[batch] = Affine(device, slopes, *self._waits(batch, launches))
+            rows, pp, dp = self._micro(batch), self.layout.pp, self.layout.dp
+            seconds, launches = self._rows(rows)
+            device = pp * (seconds + self._ends(rows))
+            device += sum(a.floor + a.sequence * batch / dp for a in self._attention)
+            slopes = tuple(a.token / dp for a in self._attention)
+            launches = pp * launches if rows > self.engine.graphs else 0.0
+            known = self._steps[batch] = Steps(device, slopes, *self._waits(batch, launches))
         return known
 
     def step(self, batch: int, read: Sequence[float], chunks: Iterable[Chunk]) -> float:
@@ -154,9 +150,10 @@ class Speed:
         pp, dp = self.layout.pp, self.layout.dp
         device = pp * (seconds + self._ends(emitted))
         if batch:
-            affine = self._attention
-            device += sum(affine[w][0] for w in self.windows)
-            device += sum(affine[w][1] * r / dp for w, r in zip(self.windows, read, strict=True))
+            for attention, tokens in zip(self._attention, read, strict=True):
+                device += (
+                    attention.floor + (attention.sequence * batch + attention.token * tokens) / dp
+                )
         device += sum(self._chunk(tokens, context) for tokens, context in chunks) / dp
         launches = pp * launches if rows > self.engine.graphs else 0.0
         floor, extra = self._waits(batch + len(chunks), launches)
@@ -168,7 +165,7 @@ class Speed:
         return (max(host, launches), 0.0) if self.engine.overlaps else (launches, host)
 
     @cached_property
-    def _affine(self) -> dict[int, Affine]:
+    def _steps(self) -> dict[int, Steps]:
         return {}
 
     @cached_property
@@ -184,10 +181,13 @@ class Speed:
         return {}
 
     @cached_property
-    def _attention(self) -> dict[int, tuple[float, float]]:
-        """Seconds of attention of a decode step, by window: of the kernels, of a token read."""
+    def _attention(self) -> tuple[Affine, ...]:
+        """Attention of a decode step, by window."""
         device, offered = self.machine.topology.device, self.engine.stack.attention
-        return decode_seconds(self.layers, device, self.layout.cache, offered)
+        each = dict.fromkeys(self.windows, Affine(0.0, 0.0, 0.0))
+        for layer in self.layers:
+            each[layer.window] += layer.decode(device, self.layout.cache, offered)
+        return tuple(each.values())
 
     def _micro(self, sequences: int) -> int:
         """Rows of a microbatch: dp groups and pp microbatches share the sequences."""
@@ -221,7 +221,7 @@ class Speed:
         if key not in self._known_chunks:
             device, offered = self.machine.topology.device, self.engine.stack.attention
             self._known_chunks[key] = sum(
-                prefill_seconds(layer, *key, device, offered) for layer in self.layers
+                layer.prefill(*key, device, offered) for layer in self.layers
             )
         return self._known_chunks[key]
 
@@ -259,7 +259,17 @@ class Speed:
         stride = layout.etp if axis == "ep" else 1
         if ranks == 1:
             return 0.0
-        return call.times * self._call(call.kind, call.bytes, ranks, stride, call.routed)
+        library = call.times * self._call(call.kind, call.bytes, ranks, stride, call.routed)
+        direct = self._direct(call, ranks) if axis == "tp" else None
+        return library if direct is None else min(library, direct)
+
+    def _direct(self, call: Collective, ranks: int) -> float | None:
+        """Seconds of the engine's own kernels, where it would run them."""
+        topology = self.machine.topology
+        switched = topology.node is not None and topology.node.switched
+        if not switched or ranks > topology.gpus_per_node or call.bytes > self.engine.direct:
+            return None
+        return direct_seconds(call.kind, call.bytes, ranks, topology.device.generation)
 
     def _call(
         self, kind: str, size: float, ranks: int, stride: int, routed: Routed | None = None
