@@ -2,8 +2,8 @@
 
 In one shot each GPU reads the whole tensor from all others and adds it up; in two shots each adds
 up a share and reads the others' sums (vLLM, csrc/custom_all_reduce.cuh: cross_device_reduce_1stage
-and _2stage). One shot has less latency, two shots move less. Both need a node whose switch lets GPUs
-read one another.
+and _2stage). One shot has less latency, two shots move less. Both need a node whose switch lets
+GPUs read one another.
 """
 
 from collections.abc import Mapping
@@ -34,8 +34,8 @@ class DirectRates:
         return begun + min(one, two)
 
 
-# vLLM's and SGLang's rows in CUDA graphs up to 8 MiB of collectives/aiconfigurator_custom_allreduce,
-# every second of them; the median error on the others is 4, 3 and 8 %.
+# collectives/aiconfigurator_custom_allreduce.csv.gz, vLLM's and SGLang's rows in CUDA graphs up to
+# 8 MiB, every second of them; the median error on the others is 4, 3 and 8 %.
 DIRECT: Mapping[str, DirectRates] = {
     "ampere": DirectRates(latency=5.2e-6, each=0.11e-6, one=184e9, second=8.0e-6, two=233e9),
     "hopper": DirectRates(latency=4.4e-6, each=0.06e-6, one=265e9, second=3.7e-6, two=293e9),

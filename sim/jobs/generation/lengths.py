@@ -245,4 +245,5 @@ def _block(lengths: Lengths, seed: int, cause: str, block: int, answers: int) ->
     shared = sqrt(lengths.correlation) * normal[:, :1]
     own = sqrt(1.0 - lengths.correlation) * normal[:, 1:]
     cap = float(lengths.cap)
-    return np.clip(np.rint(lengths.of.values(shared + own, cap)), 1.0, cap)
+    tokens: Floats = np.clip(np.rint(lengths.of.values(shared + own, cap)), 1.0, cap)
+    return tokens
