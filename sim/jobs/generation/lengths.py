@@ -235,7 +235,8 @@ class Lengths:
         """Tokens of the answers to a prompt, whole numbers from 1 on; the same whenever they are
         asked for."""
         block, place = divmod(prompt, _BLOCK)
-        return _block(self, seed, cause, block, answers)[place]
+        drawn: Floats = _block(self, seed, cause, block, answers)[place]
+        return drawn
 
 
 @lru_cache(maxsize=8)

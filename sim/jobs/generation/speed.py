@@ -150,10 +150,8 @@ class Speed:
         pp, dp = self.layout.pp, self.layout.dp
         device = pp * (seconds + self._ends(emitted))
         if batch:
-            for attention, tokens in zip(self._attention, read, strict=True):
-                device += (
-                    attention.floor + (attention.sequence * batch + attention.token * tokens) / dp
-                )
+            for attention, seen in zip(self._attention, read, strict=True):
+                device += attention.seconds(batch / dp, seen / dp)
         device += sum(self._chunk(tokens, context) for tokens, context in chunks) / dp
         launches = pp * launches if rows > self.engine.graphs else 0.0
         floor, extra = self._waits(batch + len(chunks), launches)
