@@ -78,6 +78,7 @@ def plan(
     """
     from sim.analysis.search.plan import plan as planned
     from sim.interface.document.answers import line
+    from sim.interface.frameworks.jobs import foreign
     from sim.jobs.recorded.file import is_script
 
     if is_script(model):
@@ -107,6 +108,8 @@ def plan(
         form.write(outcome)
         for note in (line(outcome), *outcome.inputs.notes):
             click.echo(f"note: {note}", err=True)
+        if other := foreign(emit, outcome.space.stack):
+            click.echo(f"warning: {other}", err=True)
         text, unsaid = outcome.emitted(emit)
         for choice in unsaid:
             click.echo(f"warning: {emit} is not told {choice}", err=True)

@@ -8,7 +8,9 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.config.silent import is_silent
-from sim.interface.frameworks import deepspeed, nanotron, torchtitan
+from sim.hardware import stack as stacks
+from sim.hardware.stack import Stack
+from sim.interface.frameworks import accelerate, deepspeed, nanotron, torchtitan
 from sim.interface.frameworks.arguments import Entry, Flag, Given, read, told, write
 from sim.interface.frameworks.documents import tables
 from sim.interface.frameworks.framework import Base, Framework
@@ -26,6 +28,7 @@ FRAMEWORKS = {
     "torchtitan": torchtitan.FRAMEWORK,
     "nanotron": nanotron.FRAMEWORK,
     "deepspeed": deepspeed.FRAMEWORK,
+    "accelerate": accelerate.FRAMEWORK,
 }
 
 
@@ -198,6 +201,18 @@ def stack_of(name: str) -> str | None:
     """The stack by which jobs of a framework are predicted; None of no framework. Raises
     `InputError`."""
     return None if name in ("", "toml") else framework_of(name).stack
+
+
+def foreign(name: str, stack: Stack) -> str:
+    """What is to be said where a job was predicted with another software than the framework that
+    is told of it; empty where it was its own, or a release of it. Raises `InputError`."""
+    own = stack_of(name)
+    if own is None:
+        return ""
+    theirs = stacks.load(own)
+    if theirs.name == stack.name or (theirs.framework and theirs.framework == stack.framework):
+        return ""
+    return f"predicted with {stack.name}; {name} runs it as {theirs.name} (stack {own!r})"
 
 
 def plan_table(plan: Plan) -> str:

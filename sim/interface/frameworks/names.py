@@ -1,3 +1,5 @@
 """The training frameworks that are known, by the names that commands take."""
 
-NAMES = ("megatron", "megatron-bridge", "nemo", "torchtitan", "nanotron", "deepspeed")
+NAMES = (
+    *("megatron", "megatron-bridge", "nemo", "torchtitan", "nanotron", "deepspeed", "accelerate"),
+)

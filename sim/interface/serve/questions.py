@@ -16,9 +16,10 @@ from sim.analysis.reliability.goodput import goodput
 from sim.analysis.search.plan import plan as planned
 from sim.config import limit
 from sim.config.errors import InputError
+from sim.config.units import human_seconds
 from sim.interface.document import answers
 from sim.interface.document.nodes import Document, Figure, Figures, Picture, Section
-from sim.interface.frameworks.jobs import emitted, plan_of
+from sim.interface.frameworks.jobs import emitted, foreign, plan_of, stack_of
 from sim.interface.frameworks.names import NAMES
 from sim.interface.page import report
 from sim.interface.page.page import charts as charts_of
@@ -155,8 +156,12 @@ class Questions:
         setup = kind.planned(kind.set_up(state.scenario()))
         job = setup.job
         text, unsaid = emitted(form, job.model, job.plan, setup.model)
-        notes = "".join(f"# {form} is not told {one}\n" for one in unsaid)
-        return f"{form}.txt", notes + text + "\n"
+        notes = [f"{form} is not told {one}" for one in unsaid]
+        if (own := stack_of(form)) and (other := foreign(form, job.stack)):
+            theirs = self.played(state.with_settings({"stack": own}))
+            times = [human_seconds(each.get("step_time")) for each in (answer, theirs)]
+            notes.insert(0, f"{other}: {times[0]} a step here, {times[1]} there")
+        return f"{form}.txt", "".join(f"# {note}\n" for note in notes) + text + "\n"
 
 
 FORMS = ("toml", "py", "html", *NAMES)

@@ -270,8 +270,8 @@ def test_what_is_searched_for_a_framework_can_be_told(framework: str) -> None:
     for name, values in parsed_choices(searched(framework), "--emit").items():
         for word in values:
             value = int(word) if word.isdigit() else fields_of.get(word, word)
-            plan = Plan(global_batch=64, dp=4, pp=1 if framework == "deepspeed" else 2,
-                        **({} if framework == "deepspeed" else {"interleave": 2}))  # fmt: skip
+            sizes = {} if framework in ("deepspeed", "accelerate") else {"pp": 2, "interleave": 2}
+            plan = Plan(global_batch=64, dp=4, **sizes)
             if name in {one.name for one in fields(Plan)} - {"offload", "layers"}:
                 plan = replace(plan, **{name: value})
             if name == "sequence_parallel":

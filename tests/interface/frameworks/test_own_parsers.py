@@ -13,7 +13,10 @@ from typing import Any, get_type_hints
 import pytest
 
 import sim
-from sim.interface.frameworks.jobs import emitted, stack_of
+from sim.hardware import stack as stacks
+from sim.interface.document.answers import line
+from sim.interface.frameworks.jobs import emitted, foreign, stack_of
+from sim.interface.frameworks.names import NAMES
 from sim.model import reading
 from sim.parallel.plan import Plan
 
@@ -73,11 +76,37 @@ def test_deepspeed_s_own_config_takes_the_file(monkeypatch: pytest.MonkeyPatch) 
     assert (read.train_batch_size, read.zero_config.stage) == (64, 3)
 
 
-def test_a_framework_s_file_is_predicted_with_its_own_software() -> None:
-    only = {"tp": ["1"], "pp": ["1"], "microbatch": ["8"]}
-    words = {"gpus": 8, "global_batch": 64, "only": only, "jobs": 1, "best": 1}
-    own = sim.plan("gpt2-124m", "dgx-a100-hdr", framework="deepspeed", **words)
-    asked = sim.plan("gpt2-124m", "dgx-a100-hdr", stack="deepspeed", **words)
-    assert own.space.stack.name == "DeepSpeed"
-    assert own.recommended.step_time == pytest.approx(asked.recommended.step_time, rel=0.2)
-    assert stack_of("torchtitan") == "torchtitan-compile"
+def test_accelerate_s_own_loader_takes_the_file(tmp_path: Path) -> None:
+    config = pytest.importorskip("accelerate.commands.config.config_args")
+    file = tmp_path / "config.yaml"
+    plan = Plan(global_batch=64, dp=4, dp_replicate=2, zero=3, recompute="full", precision="bf16")
+    file.write_text(emitted("accelerate", reading.load("llama3-8b"), plan)[0])
+    read = config.load_config_from_file(str(file))
+    assert read.num_processes == 8
+    assert read.fsdp_config["fsdp_activation_checkpointing"] is True
+    assert read.parallelism_config["parallelism_config_dp_shard_size"] == 4
+
+
+WORDS: dict[str, Any] = {
+    "gpus": 64,
+    "global_batch": 64,
+    "only": {"tp": ["1", "4"], "pp": ["1"], "cp": ["1"], "recompute": ["none"]},
+    "jobs": 1,
+    "best": 1,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_framework_s_file_is_predicted_with_its_own_software(name: str) -> None:
+    own = sim.plan("llama3-8b", "dgx-h100-ndr", framework=name, **WORDS)
+    software = stacks.load(str(stack_of(name)))
+    assert own.space.stack.name == software.running("bf16", where="").name
+    assert f"software: {own.space.stack.name}" in line(own)
+    assert foreign(name, own.space.stack) == ""
+
+
+def test_another_software_than_the_framework_s_is_said() -> None:
+    megatron = stacks.load("megatron-core")
+    for name in ("torchtitan", "deepspeed", "nanotron", "accelerate"):
+        assert foreign(name, megatron).startswith(f"predicted with Megatron-Core; {name} runs it")
+    assert foreign("megatron", stacks.load("megatron-lm-2022")) == foreign("toml", megatron) == ""

@@ -142,6 +142,14 @@ def test_a_scenario_that_is_exported_runs_to_the_same_digits(
     assert names["result"].step_time == numbers["step_time"]
 
 
+def test_arguments_of_a_framework_say_which_software_the_page_has_shown(server: Server) -> None:
+    state = {"settings": {"plan.sequence_parallel": "true", "plan.recompute": "full"}}
+    text = asked(server, "export/torchtitan", state)[1]["text"]
+    assert text.startswith("# predicted with Megatron-LM 2022; torchtitan runs it as")
+    assert " a step here, " in text.splitlines()[0]
+    assert "predicted" not in asked(server, "export/megatron", state)[1]["text"]
+
+
 def test_a_model_that_is_pasted_is_the_model_of_its_file(tmp_path: Path) -> None:
     config = tmp_path / "Qwen" / "config.json"
     config.parent.mkdir()
