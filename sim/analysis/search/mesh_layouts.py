@@ -37,8 +37,8 @@ class MeshLayouts:
         model, attends = space.model, space.stack.attention
         self._model = model if attends else model.unfused()
         chosen = list(layouts.passes(space, sizes))
-        self._passes = [plan for plan in chosen if self._suits(plan)]
-        self.unsuited = len(chosen) - len(self._passes)
+        self.suited = [plan for plan in chosen if self._suits(plan)]
+        self.unsuited = len(chosen) - len(self.suited)
         self._activations: dict[tuple[object, ...], Floats | float] = {}
         self._stays: dict[tuple[object, ...], Floats] = {}
 
@@ -46,12 +46,12 @@ class MeshLayouts:
     def passes(self) -> list[tuple[float, Plan]]:
         """All plans whose passes are chosen, behind a lower bound of their step time (s), shortest
         first."""
-        if not self._passes:
+        if not self.suited:
             return []
-        job, kinds = self._job(self._passes[0]), dict.fromkeys(self._model.kinds)
+        job, kinds = self._job(self.suited[0]), dict.fromkeys(self._model.kinds)
         probe = Work(name="probe", items=tuple(job.work(kind, "F") for kind in kinds))
         bounds = PipelineBounds(self._folded.costs, probe)
-        bounded = [(bounds.seconds(self._job(plan)), plan) for plan in self._passes]
+        bounded = [(bounds.seconds(self._job(plan)), plan) for plan in self.suited]
         return sorted(bounded, key=lambda row: row[0])
 
     def _suits(self, plan: Plan) -> bool:
@@ -134,7 +134,7 @@ class MeshLayouts:
     @cached_property
     def _folded(self) -> FoldedMachine:
         """The machine as passes on this mesh see it."""
-        job = self._job(self._passes[0])
+        job = self._job(self.suited[0])
         return self.evaluator.machine(training_step(job, pipelining(job).schedule), self._machine)
 
     @cached_property

@@ -51,7 +51,7 @@ def plan(
     played in full. Raises `InputError`, `FitError`
     where no layout fits into memory.
     """
-    own = stack_of(framework)
+    own, told = stack_of(framework), parsed(searched(framework), "--emit")
     where = space(
         model,
         topology,
@@ -61,7 +61,8 @@ def plan(
         framework=own,
         precision=precision,
         seq=seq,
-        only=parsed(searched(framework), "--emit") | parsed(_texts(only), "--only"),
+        only=told | parsed(_texts(only), "--only"),
+        untold=told,
         without=parsed(_texts(without), "--without"),
         price=price,
     )

@@ -1,6 +1,6 @@
 """The space of a search: a job of given size on given hardware, and its free choices."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -20,7 +20,8 @@ from sim.model.model import Model
 class Space:
     """A job and a machine, `named` like the model; `only` and `without` are values of choices by
     the names of `sim.analysis.search.choices`, as they are written in a plan. Of other choices the
-    values are tried that the software has (`capabilities`, when it was `released`)."""
+    values are tried that the software has (`capabilities`, when it was `released`). Of the choices
+    `untold` a framework cannot be told other values."""
 
     model: Model
     topology: Topology
@@ -32,6 +33,7 @@ class Space:
     released: str = ""
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    untold: frozenset[str] = frozenset()
 
     @property
     def gpus(self) -> int:
@@ -55,9 +57,11 @@ def space(
     without: Mapping[str, tuple[str, ...]] | None = None,
     price: str | None = None,
     framework: str | None = None,
+    untold: Iterable[str] = (),
 ) -> Space:
     """The space that names, or what they stand for, make; a `framework` is the stack whose latest
-    release has to know the layouts, if not that of the job. Raises `InputError`.
+    release has to know the layouts, if not that of the job, and `untold` are choices of which it
+    can be told only the values of `only`. Raises `InputError`.
 
     >>> space("llama2-7b", "dgx-h100-ndr", gpus=16, global_batch=64).topology.nodes
     2
@@ -83,6 +87,7 @@ def space(
         named=model if isinstance(model, str) else model.name,
         only=only or {},
         without=without or {},
+        untold=frozenset(untold),
         capabilities=capabilities.load(able.framework, where=able.name),
         released=software.released if framework is None else "",
     )

@@ -1,7 +1,7 @@
 """Hugging Face Accelerate's config (accelerate/commands/config/config_args.py, 1.15), in and out.
 
-It says how a script is started: FSDP2 or plain data parallelism, precision, recomputation. The batch
-belongs to the script; it is written as comments, which are read again.
+It says how a script is started: FSDP2 or plain data parallelism, precision, recomputation. The
+batch belongs to the script; it is written as comments, which are read again.
 """
 
 import re
@@ -148,7 +148,7 @@ def _parse(text: str) -> Words:
 def _render(words: Mapping[str, tuple[str, ...]]) -> str:
     script = {name: words[name] for name in _SCRIPT if name in words}
     comments = "".join(f"# {name}: {value}\n" for name, (value,) in script.items())
-    comments += "# each machine: accelerate launch --config_file FILE --num_machines N --machine_rank R\n"
+    comments += "# on each machine: accelerate launch --config_file FILE --num_machines N ...\n"
     return comments + yaml_text.written(
         nested({name: value for name, value in words.items() if name not in script})
     )
@@ -162,7 +162,7 @@ FRAMEWORK = Framework(
     needs=_TYPE,
     search=(
         *("tp=1", "pp=1", "cp=1", "ep=1", "etp=1", "zero=0,3", "no_sync=no"),
-        *("recompute=none,full", "offload=none"),
+        "recompute=none,full",
     ),
     completed=_completed,
     assumed=("compute_environment", "fsdp_config.fsdp_auto_wrap_policy"),

@@ -189,6 +189,23 @@ def _write_precision(keys: Keys) -> Words:
     return {"model.converters": ("quantize.linear.float8",)} if precision == "fp8" else {}
 
 
+_OFFLOAD = "training.enable_cpu_offload"  # FSDP2's CPUOffloadPolicy: parameters, gradients, states
+
+
+def _offload(given: Given) -> dict[str, Any]:
+    if not chosen(given, _OFFLOAD, {"true": True, "false": False}, "false"):
+        return {}
+    return {"plan.offload.optimizer": 1.0, "plan.offload.parameters": 1.0}
+
+
+def _write_offload(keys: Keys) -> Words:
+    own = keys["plan.offload"]
+    if own and (not own.optimizer == own.parameters == 1.0 or own.activations or own.nvme):
+        raise InputError("plan.offload", "torchtitan offloads states as a whole or not at all",
+                         "search offload=none,states only")  # fmt: skip
+    return {_OFFLOAD: ("true",)} if own else {}
+
+
 _TABLE: tuple[Entry, ...] = (
     Together(("model.name", "model.flavor"), _model, _write_model),
     Value("training.seq_len", "model.seq", default=2048),
@@ -220,6 +237,7 @@ _TABLE: tuple[Entry, ...] = (
         _recompute,
         _write_recompute,
     ),
+    Together((_OFFLOAD,), _offload, _write_offload),
     Together(("model.converters",), _precision, _write_precision),
     Together(
         (),
@@ -267,7 +285,7 @@ FRAMEWORK = Framework(
         f"schedule={','.join(_SCHEDULES.values())}",
         *("zero=0,3", "sequence_parallel=yes", "layers=even", "order=tp-cp-dp-pp", "etp=1"),
         "interleave=2",
-        *("offload=none", f"recompute={','.join(MODES)}"),
+        f"recompute={','.join(MODES)}",
     ),
     completed=_completed,
     assumed=(
@@ -275,7 +293,6 @@ FRAMEWORK = Framework(
         *("optimizer.implementation", "training.dtype", "training.mixed_precision_param"),
         *("training.mixed_precision_reduce", "float8.enable_fsdp_float8_all_gather"),
         *("float8.precompute_float8_dynamic_scale_for_fsdp", "float8.filter_fqns"),
-        "training.enable_cpu_offload",
     ),
     silent={
         """job profiling metrics checkpoint comm lr_scheduler validation experimental debug

@@ -377,8 +377,20 @@ def test_bad_options_are_one_line(words: tuple[str, ...], said: str) -> None:
 def test_what_does_not_fit_is_said() -> None:
     few = {"pp": ("4",), "schedule": ("1f1b",)}
     huge = space("gpt3-175b", "dgx-a100-hdr", gpus=8, global_batch=8, only=few)
-    with pytest.raises(InputError, match="layouts fits in memory; use more GPUs"):
+    with pytest.raises(InputError, match=r"fits in memory; --gpus \d+ fits \(\d+"):
         search(huge, jobs=1)
+
+
+def test_options_that_would_make_a_job_fit_do() -> None:
+    """Each of those told, given to the same command."""
+    fixed = ("zero=0", "tp=1", "pp=1", "cp=1", "recompute=none")
+    words = ["plan", "llama3-8b", "dgx-h100-ndr", "--gpus", "8", "--global-batch", "8"]
+    words += ["--jobs", "1", *(f"--only={own}" for own in fixed)]
+    refused = CliRunner().invoke(main, words)
+    told = re.findall(r"(--only [\w=]+) fits", refused.stderr)
+    assert (refused.exit_code, len(told)) == (3, 2), refused.stderr
+    for option in told:
+        assert CliRunner().invoke(main, [*words, *option.split()]).exit_code == 0, option
 
 
 def test_plans_read_well() -> None:

@@ -18,7 +18,7 @@ from sim.interface.document.answers import line
 from sim.interface.frameworks.jobs import emitted, foreign, stack_of
 from sim.interface.frameworks.names import NAMES
 from sim.model import reading
-from sim.parallel.plan import Plan
+from sim.parallel.plan import Offload, Plan
 
 PLAN = Plan(global_batch=64, dp=8, zero=3, recompute="selective")
 
@@ -53,7 +53,8 @@ def test_torchtitan_s_own_classes_take_the_job(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "job_config", module)
     spec.loader.exec_module(module)
     config = module.JobConfig()
-    for table, keys in torchtitan(Plan(global_batch=64, pp=2, dp=4, zero=3)).items():
+    plan = Plan(global_batch=64, pp=2, dp=4, zero=3, offload=Offload(optimizer=1.0, parameters=1.0))
+    for table, keys in torchtitan(plan).items():
         own = getattr(config, table)
         dataclasses.replace(own, **keys)  # raises for a key that is not there
         hints = get_type_hints(type(own))

@@ -143,7 +143,8 @@ def test_a_scenario_that_is_exported_runs_to_the_same_digits(
 
 
 def test_arguments_of_a_framework_say_which_software_the_page_has_shown(server: Server) -> None:
-    state = {"settings": {"plan.sequence_parallel": "true", "plan.recompute": "full"}}
+    flat = {"plan.schedule": "1f1b", "plan.interleave": "1", "plan.precision": "bf16"}
+    state = {"settings": {"plan.sequence_parallel": "true", **flat}}
     text = asked(server, "export/torchtitan", state)[1]["text"]
     assert text.startswith("# predicted with Megatron-LM 2022; torchtitan runs it as")
     assert " a step here, " in text.splitlines()[0]

@@ -1,0 +1,111 @@
+"""What would make a job fit that no layout fits: choices that were not tried, or more GPUs."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+
+from sim.analysis.search.choices.named import choices, said
+from sim.analysis.search.evaluate import Candidate
+from sim.analysis.search.families import families
+from sim.analysis.search.layouts import Pruned, layouts, meshes
+from sim.analysis.search.space import Space
+from sim.config.errors import InputError
+from sim.config.units import human_bytes
+from sim.simulate import garbage_left
+
+_SAVING = ("recompute", "zero", "moments", "offload")  # those that save memory, cheapest first
+_MOST, _DOUBLINGS = 3, 8  # remedies that are told, times that GPUs are doubled
+
+
+def remedies(space: Space) -> list[str]:
+    """Options of the same command with which a layout fits, and the memory of a frugal one: other
+    values of a single choice, else of two, then more GPUs. Each was tried."""
+    with garbage_left():
+        found = list(_by_choices(space))
+        more = _by_gpus(space)
+    return [*found[: _MOST - 1], *more]
+
+
+def _by_choices(space: Space) -> Iterator[str]:
+    """Values of one choice, or of two where no single choice helps."""
+    wider = {name: words for name in _names(space) if (words := _words(space, name)) is not None}
+    for count in (1, 2):
+        some = False
+        for names in combinations(wider, count):
+            tried = _with(space, {name: wider[name] for name in names})
+            if found := _first(tried):
+                own, some = said(tried, found.job.plan), True
+                options = [f"--only {name}={own[name]}" for name in names if own.get(name)]
+                yield _told(options, tried, found)
+        if some:
+            return
+
+
+def _names(space: Space) -> list[str]:
+    """Choices that may save memory, and those that the user held fixed."""
+    names = dict.fromkeys((*_SAVING, *space.only, *space.without))
+    return [name for name in names if name not in space.untold]
+
+
+def _words(space: Space, name: str) -> tuple[str, ...] | None:
+    """All values of a choice that the software has, () for any number; None where the search has
+    tried them all."""
+    own = next(choice for choice in choices() if choice.name == name)
+    fixed = name in space.only or name in space.without
+    if own.words is None:
+        return () if fixed else None
+    return tuple(word for word in own.words() if not space.lacks(name, word))
+
+
+def _with(space: Space, wider: Mapping[str, tuple[str, ...]]) -> Space:
+    only = {name: words for name, words in space.only.items() if name not in wider}
+    only |= {name: words for name, words in wider.items() if words}
+    without = {name: words for name, words in space.without.items() if name not in wider}
+    return replace(space, only=only, without=without)
+
+
+def _by_gpus(space: Space) -> list[str]:
+    """The least power of two times as many GPUs."""
+    for doubling in range(1, _DOUBLINGS + 1):
+        gpus = space.gpus << doubling
+        try:
+            tried = replace(space, topology=space.topology.with_gpus(gpus))
+        except InputError:
+            return []
+        if found := _first(tried):
+            return [_told([f"--gpus {gpus}"], tried, found)]
+    return []
+
+
+def _told(options: list[str], space: Space, found: Candidate) -> str:
+    room = human_bytes(space.topology.device.usable_memory)
+    return f"{' '.join(options)} fits ({human_bytes(found.memory)} of {room})"
+
+
+def _first(space: Space) -> Candidate | None:
+    """A layout that fits, of the most frugal; None where none does."""
+    frugal = _frugal(space)
+    for family in families(frugal, meshes(frugal, Pruned()), time.perf_counter()):
+        for mesh in family.meshes():
+            for passes in mesh.suited:
+                if mesh.least_of_passes(passes) <= mesh.capacity:
+                    for plan in layouts(frugal, passes):
+                        small = mesh.least_memory(plan) <= mesh.capacity
+                        if small and (found := mesh.candidate(plan)) is not None:
+                            return found
+        family.forget()
+    return None
+
+
+_FRUGAL = {"microbatch": "1", "schedule": "1f1b", "interleave": "1", "recompute": "full"}
+
+
+def _frugal(space: Space) -> Space:
+    """Only the values that take least memory, of free choices that the software has."""
+    free = {
+        name: (word,)
+        for name, word in _FRUGAL.items()
+        if name not in space.only and name not in space.without and not space.lacks(name, word)
+    }
+    return replace(space, only={**space.only, **free})
