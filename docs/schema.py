@@ -33,6 +33,7 @@ ANSWERS = {
     "collective": "sim.analysis.collectives.times:CollectiveTimes",
     "replay": "sim.jobs.traces.replay:Replay",
     "run-jobs": "sim.jobs.multi_job.answer:MultiJobAnswer",
+    "run-reinforcement": "sim.jobs.reinforcement.answer:ReinforcementAnswer",
     "measure": "sim.analysis.calibration.training.comparison:JobComparison",
     "validate": "sim.analysis.validation.answer:Validation",
     "validate-parts": "sim.analysis.validation.parts:PartValidation",

@@ -32,7 +32,7 @@ RINGS = {
     ],
     "other jobs": [
         ["jobs.recorded", "jobs.sharing", "jobs.generation"],
-        ["jobs.traces", "jobs.capturing", "jobs.multi_job"],
+        ["jobs.traces", "jobs.capturing", "jobs.multi_job", "jobs.reinforcement"],
     ],
     "questions and doors": [
         ["analysis.collectives", "analysis.reliability", "analysis.samples"],

@@ -48,6 +48,7 @@ def answers(folder: Path) -> dict[str, Answer]:
         "plan-recording": sim.moves(RECORD, ON),
         "diff": sim.diff(RECORD.with_name("compiled-2.12.json.gz"), RECORD, ON),
         "run-jobs": sim.run("two-jobs-one-network"),  # type: ignore[dict-item]
+        "run-reinforcement": sim.run("grpo-8b"),  # type: ignore[dict-item]
         "plan": sim.plan("gpt2-1.5b", "dgx-a100-hdr", gpus=2, global_batch=4, **PLAN),  # type: ignore[arg-type]
         "sweep": sim.sweep(JOB, {"plan.microbatch": [1, 2]}, jobs=1),
         "explain": sim.explain(JOB),

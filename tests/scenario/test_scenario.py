@@ -73,7 +73,7 @@ WINOGRAD = ["vgg16-gist"]
 # Measured layers say nothing of FLOPs, look-ups have next to none.
 WITHOUT_FLOPS = ["pipedream-gnmt", "dlrm"]
 SEVERAL = [name for name in catalog.names("scenarios") if isinstance(load(name), MultiJobScenario)]
-SYNCHRONOUS = sorted(set(catalog.names("scenarios")) - {*SHARING, *SEVERAL})
+SYNCHRONOUS = [name for name in catalog.names("scenarios") if load(name).kind == Scenario.kind]
 
 
 @pytest.mark.parametrize("name", SHARING)

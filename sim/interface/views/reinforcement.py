@@ -1,0 +1,117 @@
+"""A loop of generation and training: seconds of a step, both pools, staleness of what is learnt."""
+
+from collections.abc import Iterator
+
+from sim.config.units import human_bytes, human_seconds
+from sim.interface.document.nodes import (
+    Document,
+    Figure,
+    Figures,
+    Sentence,
+    Table,
+    document,
+    section,
+    table,
+    warnings,
+)
+from sim.jobs.reinforcement.answer import Pool, ReinforcementAnswer, StepRow
+from sim.results.formatting import Cells, percent
+
+_SHOWN = 12  # steps and ages that are listed
+
+
+def view(answer: ReinforcementAnswer) -> Document:
+    """Key figures, the trainer's seconds, pools, staleness, steps."""
+    gpus, shown = answer.inputs.gpus, answer.steps[:_SHOWN]
+    return document(
+        f"{answer.scenario} on {gpus:,} GPUs of {answer.inputs.cluster}: {answer.mode}, "
+        f"{answer.placement}",
+        Figures(tuple(_figures(answer))),
+        section("Where the trainer's time goes",
+                Sentence("Seconds of a step, waiting for the other side included"),
+                _spent(answer)),
+        section("Pools", table(map(_pool, answer.pools), _POOL), *map(_memory, answer.pools)),
+        section("Staleness of the answers that are learnt from",
+                table(_ages(answer), ("versions", "answers")))
+        if len(answer.staleness) > 1
+        else None,
+        section("Steps", table(map(_step, shown), _STEP)),
+        Sentence(f"{answer.events:,} events, {answer.wall_seconds:.2f} s", "aside"),
+        *warnings(answer.warnings),
+        line=f"{human_seconds(answer.step_time)} a step, {answer.tokens_per_second:,.0f} tokens/s",
+    )  # fmt: skip
+
+
+def _figures(answer: ReinforcementAnswer) -> Iterator[Figure]:
+    note = f"{answer.samples:,} answers; from one step to the next"
+    if answer.spread > 0.005 * answer.step_time:
+        note += f", +- {human_seconds(answer.spread)}"
+    yield Figure(title="step time", shown=human_seconds(answer.step_time), note=note,
+                 key="step_time")  # fmt: skip
+    rate = f"{answer.samples_per_second:,.3g} answers/s"
+    note = f"learnt from, {answer.tokens_per_gpu:,.1f} per GPU; {rate}"
+    yield Figure(title="tokens/s", shown=f"{answer.tokens_per_second:,.0f}", note=note,
+                 key="tokens_per_second")  # fmt: skip
+    note = f"{human_seconds(answer.tail)} of it for the last tenth of the answers"
+    yield Figure(title="generation", shown=human_seconds(answer.generation), note=note,
+                 key="generation")  # fmt: skip
+    note = f"{percent(answer.cut)} of the answers are cut at the cap"
+    yield Figure(title="mean length", shown=f"{answer.mean_length:,.0f} tokens", note=note,
+                 key="mean_length")  # fmt: skip
+    note = f"in {human_seconds(answer.weights['seconds'])} of a step"
+    yield Figure(title="weights", shown=human_bytes(answer.weights["bytes"]), note=note,
+                 key="weights.bytes")  # fmt: skip
+    if answer.lost or answer.mixed:
+        several = f"several versions wrote {percent(answer.mixed)} of the answers"
+        note = f"of written tokens are not learnt from; {several}"
+        yield Figure(title="lost", shown=percent(answer.lost), note=note, key="lost")
+    if answer.dollars is not None:
+        yield Figure(title="cost", shown=f"{answer.dollars:,.2f} $ a step",
+                     note=f"at {answer.inputs.price}", key="dollars")  # fmt: skip
+
+
+def _spent(answer: ReinforcementAnswer) -> Table:
+    """Seconds by cause, as shares of the step."""
+    spent = {cause: seconds for cause, seconds in answer.spent.items() if seconds > 0.0}
+    shares = [seconds / answer.step_time for seconds in spent.values()]
+    rows = [
+        (cause, human_seconds(seconds), percent(share))
+        for (cause, seconds), share in zip(spent.items(), shares, strict=True)
+    ]
+    rows.append(("total", human_seconds(answer.step_time), percent(1.0)))
+    return Table(rows=rows, shares=shares, keys=[f"spent.{cause}" for cause in spent])
+
+
+_POOL = ("GPUs", "number", "idle", "tokens/s")
+_STEP = ("step", "seconds", "generation", "last tenth", "tokens", "longest answer", "staleness")
+
+
+def _pool(pool: Pool) -> Cells:
+    return pool.name, f"{pool.gpus:,}", percent(pool.idle), f"{pool.tokens_per_second:,.0f}"
+
+
+def _memory(pool: Pool) -> Sentence:
+    parts = ", ".join(
+        f"{name} {human_bytes(size)}"
+        for name, size in sorted(pool.held.items(), key=lambda item: -item[1])
+        if size > 0.01 * pool.room
+    )
+    total = human_bytes(sum(pool.held.values()))
+    return Sentence(f"Memory, {pool.name}: {total} of {human_bytes(pool.room)}: {parts}.")
+
+
+def _ages(answer: ReinforcementAnswer) -> Iterator[Cells]:
+    for age, share in list(answer.staleness.items())[:_SHOWN]:
+        yield age, percent(share)
+
+
+def _step(step: StepRow) -> Cells:
+    return (
+        f"{step.number}",
+        human_seconds(step.seconds),
+        human_seconds(step.generation),
+        human_seconds(step.tail),
+        f"{step.tokens:,}",
+        f"{step.longest:,}",
+        f"{step.staleness:.2f}",
+    )

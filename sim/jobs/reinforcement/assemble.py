@@ -1,0 +1,165 @@
+"""From a loop that was played to its answer."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import fmean, pstdev
+
+from sim.config.units import HOUR
+from sim.engine.timeline import Role
+from sim.jobs.reinforcement.answer import Pool, ReinforcementAnswer, StepRow
+from sim.jobs.reinforcement.loop import PHASES, UPDATE, Loop, Step
+from sim.jobs.reinforcement.samples import Sample
+from sim.jobs.reinforcement.setup import ReinforcementSetup
+from sim.results.answer import Inputs, said_of
+
+_TAIL = 0.9  # of the answers of a step: the others are its tail
+
+
+def outcome(setup: ReinforcementSetup, loop: Loop, wall_seconds: float) -> ReinforcementAnswer:
+    """Read a loop that has been played."""
+    plan, counted = setup.plan, loop.steps[setup.plan.warmup :]
+    seconds = [step.end - step.begin for step in counted]
+    rows = tuple(_row(step) for step in loop.steps)
+    shown = rows[plan.warmup :]
+    samples = [s for step in counted for group in step.groups for s in group.samples]
+    step_time = fmean(seconds)
+    tokens = sum(sample.tokens for sample in samples)
+    counts = loop.rollouts.counts
+    written = counts.used + counts.lost
+    ages = Counter(
+        step.number - sample.oldest
+        for step in counted for group in step.groups for sample in group.samples
+    )  # fmt: skip
+    topology = setup.machine.topology
+    price = topology.price
+    misfit = setup.misfit()
+    return ReinforcementAnswer(
+        scenario=setup.name,
+        inputs=inputs_of(setup),
+        fits=not misfit,
+        events=loop.cluster.events,
+        wall_seconds=wall_seconds,
+        warnings=tuple(_warnings(setup, loop, misfit)),
+        timeline=loop.cluster.timeline(_roles(setup), loop.cluster.now),
+        mode=plan.mode,
+        placement=plan.placement,
+        step_time=step_time,
+        spread=pstdev(seconds),
+        spent={
+            str(cause): fmean(step.spent.get(cause, 0.0) for step in counted) for cause in PHASES
+        },
+        generation=fmean(row.generation for row in shown),
+        tail=fmean(row.tail for row in shown),
+        samples=plan.prompts * plan.answers,
+        samples_per_second=plan.prompts * plan.answers / step_time,
+        tokens_per_second=tokens / sum(seconds),
+        staleness={str(age): ages[age] / len(samples) for age in sorted(ages)},
+        mixed=sum(len(sample.versions) > 1 for sample in samples) / len(samples),
+        lost=counts.lost / written if written else 0.0,
+        cut=sum(sample.length >= plan.answer.cap for sample in samples) / len(samples),
+        mean_length=tokens / len(samples),
+        dollars=price.hour / HOUR * topology.gpus * step_time if price else None,
+        weights={"bytes": setup.weights, "seconds": _mean(counted, "weights to servers")},
+        pools=tuple(_pools(setup, loop, counted, samples)),
+        steps=rows,
+        running=tuple(loop.rollouts.levels),
+    )
+
+
+def inputs_of(setup: ReinforcementSetup) -> Inputs:
+    """The inputs that its answer names."""
+    topology, training = setup.machine.topology, setup.training
+    return Inputs(
+        model=setup.model,
+        cluster=topology.name,
+        device=topology.device.name,
+        gpus=topology.gpus,
+        stack=f"{training.stack.name}, {setup.engine.name}",
+        precision=training.plan.precision,
+        optimizer=training.plan.optimizer,
+        batch=training.plan.global_batch,
+        plan=said_of(training.plan),
+        change=dict(setup.change),
+        price=str(topology.price or ""),
+        notes=tuple(_notes(setup)),
+    )
+
+
+def _notes(setup: ReinforcementSetup) -> Iterator[str]:
+    """What was taken unasked."""
+    yield from setup.training.model.notes
+    yield f"rows of {setup.training.row:,} tokens are packed without gaps and dealt evenly"
+    if setup.plan.reference:
+        yield "the reference's weights are taken to be on the trainer's GPUs when they are needed"
+
+
+def _row(step: Step) -> StepRow:
+    samples = [sample for group in step.groups for sample in group.samples]
+    ends = sorted(sample.written for sample in samples)
+    begun = min(group.begun for group in step.groups)
+    most = ends[min(int(_TAIL * len(ends)), len(ends) - 1)]
+    return StepRow(
+        number=step.number,
+        begin=step.begin,
+        seconds=step.end - step.begin,
+        spent={str(cause): seconds for cause, seconds in step.spent.items()},
+        generation=ends[-1] - begun,
+        tail=ends[-1] - most,
+        tokens=sum(sample.tokens for sample in samples),
+        longest=max(sample.length for sample in samples),
+        staleness=fmean(step.number - sample.oldest for sample in samples),
+    )
+
+
+def _mean(steps: Sequence[Step], cause: str) -> float:
+    return fmean(step.spent.get(cause, 0.0) for step in steps)  # type: ignore[call-overload]
+
+
+def _pools(
+    setup: ReinforcementSetup, loop: Loop, steps: Sequence[Step], samples: Sequence[Sample]
+) -> Iterator[Pool]:
+    """Both sides; one pool with two states of its memory where they share GPUs."""
+    span = steps[-1].end - steps[0].begin
+    everything = loop.cluster.now
+    working = sum(
+        seconds
+        for step in steps
+        for cause, seconds in step.spent.items()
+        if cause.kind == "compute"
+    )
+    updating = sum(step.spent.get(UPDATE, 0.0) for step in steps)
+    learnt = sum(sample.tokens for sample in samples)
+    written = sum(server.tokens for server in loop.rollouts.servers)
+    busy = sum(server.busy for server in loop.rollouts.servers)
+    held = list(setup.held.items())
+    for (name, parts), (gpus, idle, rate) in zip(
+        held,
+        (
+            (len(setup.trainer), 1.0 - working / span, learnt / updating if updating else 0.0),
+            (
+                setup.servers * setup.speed.layout.gpus,
+                1.0 - busy / (everything * setup.servers),
+                written / everything,
+            ),
+        ),
+        strict=True,
+    ):
+        yield Pool(
+            name=name, gpus=gpus, idle=idle, tokens_per_second=rate, held=parts,
+            room=setup.training.room,
+        )  # fmt: skip
+
+
+def _roles(setup: ReinforcementSetup) -> list[Role]:
+    trainer = Role(index=0, name="trainer", stage=0, ranks=len(setup.trainer), first_rank=0)
+    return [trainer]
+
+
+def _warnings(setup: ReinforcementSetup, loop: Loop, misfit: str) -> Iterator[str]:
+    if misfit:
+        yield f"does not fit: {misfit}"
+    preempted = sum(server.preemptions for server in loop.rollouts.servers)
+    if preempted:
+        yield f"{preempted:,} answers lost their cache, which was full, and were computed again"
+    if loop.cluster.leaves_out_spans:
+        yield "the timeline is cut: it has room for a part of the run"

@@ -1,0 +1,75 @@
+"""The kind of scenarios with a `[reinforcement]` table: the first file to read of such jobs.
+
+What the scenario names becomes a trainer and servers on a machine (`setup`). They take turns, or
+work at the same time (`loop`); answers go to servers (`rollouts`), the trainer's seconds come from
+the ordinary simulation of its plan (`training`), weights cross the links (`transfer`). The loop is
+read for its answer (`assemble`).
+"""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.config.progress import waited
+from sim.engine.play import Engine
+from sim.jobs.reinforcement.answer import ReinforcementAnswer
+from sim.jobs.reinforcement.assemble import inputs_of, outcome
+from sim.jobs.reinforcement.scenario import ReinforcementScenario
+from sim.jobs.reinforcement.setup import KEEP_SPANS, LACKS, ReinforcementSetup, from_scenario
+from sim.results.likely import Pace, checkpoint_bytes
+from sim.simulate import garbage_left, refuse_task
+
+__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "pace", "seeded", "set_up"]
+
+SCENARIO, ANSWER = ReinforcementScenario, ReinforcementAnswer
+
+
+def set_up(
+    scenario: ReinforcementScenario, *, task: Any = None, brief: bool = False
+) -> ReinforcementSetup:
+    """The trainer and the servers. Raises `InputError`."""
+    refuse_task(scenario.name, task)
+    return from_scenario(scenario, keep_spans=0 if brief else KEEP_SPANS)
+
+
+@waited("the loop")
+def answer(
+    setup: ReinforcementSetup, *, engine: Engine = "auto", unfold: bool = False
+) -> ReinforcementAnswer:
+    """The loop, played. Raises `InputError`, also for choices that only a single step has."""
+    for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
+        if chosen:
+            fault = "a loop of generation and training is played on the clock"
+            raise InputError(setup.name, fault, f"leave --{name} out")
+    began = time.perf_counter()
+    with garbage_left():
+        loop = setup.loop()
+        loop.cluster.run(until=loop.cluster.start(loop.train()))
+        return outcome(setup, loop, time.perf_counter() - began)
+
+
+def pace(setup: ReinforcementSetup) -> Pace:
+    """A mean step; its tokens are those that are learnt from."""
+    played = answer(setup)
+    training = setup.training
+    return Pace(
+        topology=setup.machine.topology,
+        seconds=played.step_time,
+        tokens=played.tokens_per_second * played.step_time,
+        size=checkpoint_bytes(training.setup(training.unit).job),
+        replicas=training.replicas,
+        inputs=inputs_of(setup),
+        fits=played.fits,
+    )
+
+
+def seeded(scenario: ReinforcementScenario, number: int) -> ReinforcementScenario:
+    """The scenario with the seed that comes so many behind its own."""
+    plan = scenario.reinforcement
+    return replace(scenario, reinforcement=replace(plan, seed=plan.seed + number))
+
+
+def effort(setup: ReinforcementSetup) -> float:
+    """How long a play takes (s of one core), by its order of magnitude."""
+    return setup.effort

@@ -1,0 +1,208 @@
+"""The loop of a trainer and its servers, as processes on the engine's clock.
+
+Three mechanisms make all modes.
+
+- *Admission.* At version v at most (v + 1 + staleness + oversample) x prompts groups have been
+  begun, dropped ones not counted. So a group of a step is never begun more than `staleness` steps
+  ahead. 0 gives turns, 1 a step of generation beside a step of training, more a stream.
+- *A batch.* The trainer takes `chunk` prompts as soon as so many groups are ready, the first ready
+  first. Groups that were begun beyond the bound of staleness are dropped or kept then.
+- *A swap.* New weights wait for running answers, or these go on with them, or begin anew.
+
+Servers on the trainer's GPUs stand while it trains. A step of the trainer is divided into seconds
+by cause that add up to it.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from math import floor
+
+from sim.engine.live_cluster import Event, LiveCluster, Process
+from sim.jobs.generation.server import Server
+from sim.jobs.reinforcement.rollouts import Rollouts
+from sim.jobs.reinforcement.samples import Group
+from sim.jobs.reinforcement.scenario import Reinforcement
+from sim.program.causes import Cause
+
+GENERATION = Cause("generation", "waiting", "#e69f00")
+REWARD = Cause("reward", "waiting", "#8c3373")
+OLD = Cause("old log-probabilities", "compute", "#56b4e9")
+REFERENCE = Cause("reference log-probabilities", "compute", "#b8a81a")
+UPDATE = Cause("update", "compute", "#009e73")
+WEIGHTS = Cause("weights to servers", "communication", "#cc79a7")
+WAKING = Cause("sleep and wake", "communication", "#404040")
+PHASES = (GENERATION, REWARD, OLD, REFERENCE, UPDATE, WEIGHTS, WAKING)
+
+_ROUNDING = 1e-9
+TRAINER = 0  # its role in the timeline
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """A step of the trainer: from `begin` to `end` (s), its seconds by cause, the groups that it
+    has learnt from, and the version that it has trained."""
+
+    number: int
+    begin: float
+    end: float = 0.0
+    spent: dict[Cause, float] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+
+
+@dataclass(kw_only=True, eq=False)
+class Loop:
+    """The state of the loop. `forward` and `update` give the trainer's seconds for so many tokens;
+    `hand_over`, `sleep` and `wake` are processes: weights to the servers, the trainer's tensors to
+    the host and back."""
+
+    cluster: LiveCluster
+    plan: Reinforcement
+    batch: int
+    forward: Callable[[float], float]
+    update: Callable[[float], float]
+    hand_over: Callable[[], Process]
+    sleep: Callable[[], Process]
+    wake: Callable[[], Process]
+    rollouts: Rollouts = field(init=False)
+    version: int = 0
+    consumed: int = 0
+    filtered: int = 0
+    ready: list[Group] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    _wanted: int = 0
+    _enough: Event | None = None
+
+    # --- Admission --------------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Begin as many groups as the bound on staleness allows."""
+        plan = self.plan
+        ahead = self.version + 1 + plan.staleness + plan.oversample
+        most = floor(ahead * plan.prompts + _ROUNDING)
+        for _ in range(most - self.consumed - len(self.ready) - len(self.rollouts.running)):
+            self.rollouts.begin()
+
+    def on_ready(self, group: Group) -> None:
+        """A group has its rewards."""
+        if group.filtered:
+            self.filtered += 1
+            self.rollouts.counts.lost += group.written_tokens
+            self.admit()
+            return
+        self.ready.append(group)
+        if self._enough is not None and len(self.ready) >= self._wanted:
+            enough, self._enough = self._enough, None
+            enough.succeed()
+
+    # --- The trainer ------------------------------------------------------------------------------
+
+    def train(self) -> Process:
+        """All steps, the ones left out of figures before those that count."""
+        for number in range(self.plan.warmup + self.plan.steps):
+            step = Step(number, self.cluster.now)
+            yield from self._step(step)
+            step.end = self.cluster.now
+            self.steps.append(step)
+
+    def _step(self, step: Step) -> Process:
+        plan, shared = self.plan, self.plan.servers.shared
+        self.admit()
+        for chunk in range(plan.prompts // plan.taken):
+            groups = yield from self._taken(step, plan.taken)
+            step.groups += groups
+            if self.consumed == (self.version + 1) * plan.prompts:
+                self._drop_surplus()
+            if shared and not chunk:
+                yield from self._stand(step)
+                yield from self._timed(step, WAKING, self.wake())
+            yield from self._learn(step, groups)
+        yield from self._swap(step)
+
+    def _taken(self, step: Step, count: int) -> Generator[Event, object, list[Group]]:
+        """So many groups, the first ready first; waiting is booked to what was waited for."""
+        begin = self.cluster.now
+        if len(self.ready) < count:
+            self._wanted, self._enough = count, self.cluster.event()
+            yield self._enough
+        groups, self.ready = self.ready[:count], self.ready[count:]
+        self.consumed += count
+        written = min(max(max(group.written for group in groups), begin), self.cluster.now)
+        self._book(step, GENERATION, begin, written)
+        self._book(step, REWARD, written, self.cluster.now)
+        return groups
+
+    def _drop_surplus(self) -> None:
+        """Drop groups that were begun beyond the bound on staleness, the youngest first."""
+        plan, rollouts = self.plan, self.rollouts
+        if plan.surplus == "keep" or not plan.oversample:
+            return
+        ahead = floor(plan.staleness * plan.prompts + _ROUNDING)
+        for group in self.ready[ahead:]:
+            rollouts.counts.lost += group.written_tokens
+        self.ready = self.ready[:ahead]
+        for group in list(rollouts.running.values())[ahead - len(self.ready) :]:
+            rollouts.drop(group)
+
+    def _learn(self, step: Step, groups: list[Group]) -> Process:
+        """Log-probabilities, then updates of so many answers each."""
+        samples = [sample for group in groups for sample in group.samples]
+        tokens = sum(sample.tokens for sample in samples)
+        for asked, cause in ((self.plan.old, OLD), (self.plan.reference, REFERENCE)):
+            if asked:
+                yield from self._sleep(step, cause, self.forward(tokens))
+        for first in range(0, len(samples), self.batch):
+            own = samples[first : first + self.batch]
+            yield from self._sleep(step, UPDATE, self.update(sum(s.tokens for s in own)))
+        self.rollouts.counts.used += sum(sample.done for sample in samples)
+
+    def _stand(self, step: Step) -> Process:
+        """Servers on the trainer's GPUs give their memory back."""
+        begin = self.cluster.now
+        yield self.cluster.all_of([server.pause() for server in self._shared()])
+        for server in self._shared():
+            server.release_cache()
+        self._book(step, GENERATION, begin, self.cluster.now)
+
+    # --- Weights ----------------------------------------------------------------------------------
+
+    def _swap(self, step: Step) -> Process:
+        """The servers get new weights."""
+        rollouts, plan, begin = self.rollouts, self.plan, self.cluster.now
+        self.version += 1
+        if plan.swap == "drain" and not plan.servers.shared:
+            yield rollouts.still()
+            self._book(step, GENERATION, begin, self.cluster.now)
+        begin = self.cluster.now
+        yield self.cluster.all_of([server.pause() for server in rollouts.servers])
+        yield from self.hand_over()
+        self._book(step, WEIGHTS, begin, self.cluster.now)
+        if plan.servers.shared:
+            yield from self._timed(step, WAKING, self.sleep())
+        for server in rollouts.servers:
+            if plan.swap == "continue" and plan.recompute:
+                server.release_cache()
+            server.swap_weights(self.version)
+        if plan.swap == "restart":
+            rollouts.restart()
+        for server in rollouts.servers:
+            server.resume()
+
+    def _shared(self) -> Sequence[Server]:
+        return self.rollouts.servers[: self.rollouts.shared]
+
+    # --- Accounts ---------------------------------------------------------------------------------
+
+    def _sleep(self, step: Step, cause: Cause, seconds: float) -> Process:
+        begin = self.cluster.now
+        yield self.cluster.sleep(seconds)
+        self._book(step, cause, begin, self.cluster.now)
+
+    def _timed(self, step: Step, cause: Cause, process: Process) -> Process:
+        begin = self.cluster.now
+        yield from process
+        self._book(step, cause, begin, self.cluster.now)
+
+    def _book(self, step: Step, cause: Cause, begin: float, end: float) -> None:
+        if end > begin:
+            step.spent[cause] = step.spent.get(cause, 0.0) + end - begin
+            self.cluster.span(TRAINER, "compute", cause, cause, begin, end, step=step.number)

@@ -1,0 +1,200 @@
+"""A scenario with a `[reinforcement]` table: prompts, answers, and how both sides take turns."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Lt
+
+from sim.config.checked import Checked
+from sim.config.schema import Tagged
+from sim.config.units import BytesPerSecond
+from sim.hardware.stack import Stack
+from sim.jobs.generation.layout import Layout
+from sim.jobs.reinforcement.laws import LAWS, Constant, Law, Lengths
+from sim.parallel.plan import Plan
+from sim.scenario.scenario import BaseScenario, named_columns
+
+Count = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
+NonNegative = Annotated[float, Ge(0)]
+Way = Literal["broadcast", "sharded", "host", "storage"]
+ALoad = Literal["optimizer", "gradients", "weights"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Something that answers wait for: `seconds` by a law, of `workers` at once (None: of as many
+    as ask)."""
+
+    of: Annotated[Law, Tagged("law", lambda: LAWS, inline=True, default="constant")]
+    workers: Count | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward(Checked):
+    """What gives an answer its reward: a rule or a sandbox (`service`), or a `model` that reads the
+    answer on `gpus` of its own, one pass forward in a `layout`."""
+
+    service: Service | None = None
+    model: str = ""
+    gpus: Natural = 0
+    layout: Layout = field(default_factory=Layout)
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        if bool(self.model) == bool(self.service):
+            raise ValueError("give the service of a rule or a sandbox, or a model, not both")
+        if bool(self.model) != bool(self.gpus):
+            raise ValueError("a reward model has gpus of its own: give both")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools(Checked):
+    """Calls of tools or steps of an environment: `calls` of an answer and `tokens` of each result
+    by laws, and the `service` that an answer waits for. The answer's own tokens are divided evenly
+    between the calls."""
+
+    calls: Annotated[Law, Tagged("law", lambda: LAWS, default="constant")]
+    tokens: Annotated[Law, Tagged("law", lambda: LAWS, default="constant")]
+    service: Service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers(Checked):
+    """Where answers are written: on `gpus` of their own, and with `shared` on the trainer's GPUs,
+    too, while it does not train. A server has the GPUs of its `layout`."""
+
+    engine: str = "vllm"
+    gpus: Natural = 0
+    shared: bool = False
+    layout: Layout = field(default_factory=Layout)
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        if not (self.gpus or self.shared):
+            raise ValueError("no server has GPUs: give gpus of their own, or shared = true")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightTransfer(Checked):
+    """How weights reach the servers, after each step of the trainer.
+
+    "broadcast": they are gathered on every trainer, one of which sends them to all servers;
+    "sharded": each trainer sends its shard to the servers that need it; "host": the same by way of
+    the memory of both hosts; "storage": they are written and read at the topology's rates, or at
+    `storage` B/s. `tensors` is the software's cost of each tensor (s).
+    """
+
+    way: Way = "broadcast"
+    storage: BytesPerSecond | None = None
+    tensor: NonNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reinforcement(Checked):
+    """The loop of a trainer and its servers.
+
+    A step is trained on `prompts` with `answers` each (a group), in updates of the plan's
+    `global_batch` answers; then servers get the weights (a version). The trainer takes `chunk`
+    prompts at once (0: all of a step), the groups that are ready first.
+
+    `staleness` (eta) bounds what is begun: at version v, at most (v + 1 + eta + oversample) x
+    prompts groups. 0 is on-policy, 1 one step off, anything else asynchronous. Of `oversample`,
+    groups that are not needed are dropped when the step is full, or they `keep` running.
+    A share `filtered` of groups teaches nothing and is replaced (dynamic sampling).
+
+    `swap` says what happens to answers that run when new weights arrive: they are waited for
+    ("drain"), they go on ("continue") with their cache kept or `recompute`d, or they begin anew
+    ("restart").
+
+    `old` and `reference` are passes forward of a step's answers, for their log-probabilities under
+    the trainer's weights and under a reference's. Rows of the trainer have `row` tokens (0: the
+    longest prompt and answer). `offload` names what the trainer leaves on the host while servers
+    use its GPUs. Figures are means of `steps` steps behind the first `warmup`.
+    """
+
+    prompts: Count
+    answers: Count
+    steps: Count = 4
+    warmup: Natural = 1
+    seed: Natural = 0
+    chunk: Natural = 0
+    staleness: NonNegative = 0.0
+    oversample: NonNegative = 0.0
+    surplus: Literal["drop", "keep"] = "drop"
+    filtered: Annotated[NonNegative, Lt(1)] = 0.0
+    swap: Literal["drain", "continue", "restart"] = "drain"
+    recompute: bool = True
+    old: bool = True
+    reference: bool = False
+    row: Natural = 0
+    offload: tuple[ALoad, ...] = ("optimizer", "gradients")
+    prompt: Lengths
+    answer: Lengths
+    servers: Servers
+    weights: WeightTransfer = field(default_factory=WeightTransfer)
+    reward: Reward = field(default_factory=lambda: Reward(service=Service(of=Constant(value=0.0))))
+    tools: Tools | None = None
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        if self.chunk and self.prompts % self.chunk:
+            raise ValueError(f"chunk = {self.chunk} does not divide the {self.prompts} prompts")
+
+    @property
+    def taken(self) -> int:
+        """Prompts that the trainer takes at once."""
+        return self.chunk or self.prompts
+
+    @property
+    def mode(self) -> str:
+        """What the way of taking turns is called."""
+        if not self.staleness:
+            return "on-policy"
+        return "one step off" if self.staleness == 1.0 and self.swap == "drain" else "asynchronous"
+
+    @property
+    def placement(self) -> str:
+        """Where the servers are."""
+        if not self.servers.shared:
+            return "separate"
+        return "hybrid" if self.servers.gpus else "colocated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReinforcementScenario(BaseScenario):
+    """A model that servers run and a `[plan]` trains, by turns or at the same time.
+
+    `gpus` are all that are used: those of servers and of a reward model lie behind the trainer's.
+    """
+
+    kind: ClassVar[str] = "sim.jobs.reinforcement.kind"
+
+    stack: str | Stack = "megatron-core"
+    plan: Plan
+    reinforcement: Reinforcement
+
+    def __post_init__(self) -> None:
+        BaseScenario.__post_init__(self)
+        if not self.model:
+            raise ValueError("no model is trained: name it")
+        for key in ("checkpoints", "jitter"):
+            if getattr(self, key) is not None:
+                raise ValueError(f"{key} beside [reinforcement] is not known; leave {key} out")
+        answers = self.reinforcement.taken * self.reinforcement.answers
+        if answers % self.plan.global_batch:
+            fault = f"{answers:,} answers at once are no multiple of the update's"
+            raise ValueError(f"{fault} plan.global_batch = {self.plan.global_batch:,}")
+
+    @property
+    def layout(self) -> Reinforcement:
+        return self.reinforcement
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        loop = self.reinforcement
+        return named_columns(self) | {
+            "mode": loop.mode,
+            "placement": loop.placement,
+            "staleness": loop.staleness,
+        }

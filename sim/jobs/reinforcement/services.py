@@ -1,0 +1,40 @@
+"""What answers wait for beside a server: tools, sandboxes, reward models."""
+
+from heapq import heapify, heapreplace
+
+import numpy as np
+
+from sim.engine.live_cluster import Event, LiveCluster
+from sim.jobs.reinforcement.laws import Law
+
+
+class Waiting:
+    """Workers that serve in the order of arrival; without a number, as many as are asked."""
+
+    def __init__(self, cluster: LiveCluster, workers: int | None) -> None:
+        self._cluster = cluster
+        self._free = [0.0] * workers if workers else []
+        heapify(self._free)
+
+    def serve(self, seconds: float) -> Event:
+        """Fires when so many seconds of a worker have passed."""
+        now = self._cluster.now
+        if not self._free:
+            return self._cluster.sleep(seconds)
+        end = max(now, self._free[0]) + seconds
+        heapreplace(self._free, end)
+        return self._cluster.sleep(end - now)
+
+
+class Drawn:
+    """Values of a law one after the other, drawn in blocks."""
+
+    def __init__(self, law: Law, rng: np.random.Generator, size: int = 4096) -> None:
+        self._law, self._rng, self._size = law, rng, size
+        self._block: list[float] = []
+
+    def next(self) -> float:
+        if not self._block:
+            normal = self._rng.standard_normal(self._size)
+            self._block = self._law.values(normal)[::-1].tolist()
+        return self._block.pop()

@@ -1,0 +1,313 @@
+"""From a scenario with a `[reinforcement]` table to a trainer and servers on a machine."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sim.config import limit
+from sim.config.errors import InputError
+from sim.engine.live_cluster import Event, LiveCluster
+from sim.engine.machine import Machine
+from sim.jobs.generation import engine as engines
+from sim.jobs.generation.engine import Engine
+from sim.jobs.generation.server import Server
+from sim.jobs.generation.speed import Speed
+from sim.jobs.reinforcement import transfer
+from sim.jobs.reinforcement.loop import Loop
+from sim.jobs.reinforcement.rollouts import Rollouts
+from sim.jobs.reinforcement.samples import Sample
+from sim.jobs.reinforcement.scenario import Reinforcement, ReinforcementScenario
+from sim.jobs.reinforcement.services import Drawn, Waiting
+from sim.jobs.reinforcement.training import Training, even
+from sim.model.block import block
+from sim.model.counts import parameters, whole
+from sim.model.kernels import BYTES
+from sim.model.model import Model
+from sim.model.reading import load as load_named
+from sim.parallel.mesh import axes
+from sim.program.program import Program
+from sim.scenario.machine import load_model, load_stack, load_topology, machine
+from sim.scenario.scenario import name_of
+from sim.scenario.settings import flat
+from sim.variability.laws import generator
+
+KEEP_SPANS = 50_000
+LACKS = (
+    "is a loop of generation and training ([reinforcement]): it has no step of one program",
+    "use `sim run`, or ask it of the training alone: a scenario without [reinforcement]",
+)
+_OF_ANSWER = 1.2e-4  # s of one core: its events on a server and in the loop
+_SAMPLED = 4096  # prompts by which lengths are averaged
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReinforcementSetup:
+    """A trainer and servers on the GPUs of a cluster, checked. The trainer has the first GPUs,
+    servers of their own the next, a reward model the last."""
+
+    kind: ClassVar[str] = "sim.jobs.reinforcement.kind"
+    job: ClassVar[None] = None
+
+    name: str
+    plan: Reinforcement
+    machine: Machine
+    training: Training
+    engine: Engine
+    speed: Speed
+    reward: Speed | None = None
+    model: str = ""
+    stack: str = ""
+    change: Mapping[str, Any] = field(default_factory=dict)
+    keep_spans: int = KEEP_SPANS
+
+    @property
+    def program(self) -> Program:
+        """Raises `InputError`: what answers come next is not known beforehand."""
+        raise InputError(self.name, *LACKS)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """GPUs of both sides."""
+        return {
+            "gpus": self.machine.topology.gpus,
+            "gpus.training": len(self.trainer),
+            "gpus.servers": self.servers * self.speed.layout.gpus,
+        }
+
+    @property
+    def trainer(self) -> range:
+        """The GPUs of the trainer."""
+        return range(self.training.topology.gpus)
+
+    @property
+    def shared(self) -> int:
+        """Servers on the trainer's GPUs."""
+        return len(self.trainer) // self.speed.layout.gpus if self.plan.servers.shared else 0
+
+    @property
+    def servers(self) -> int:
+        """All servers."""
+        return self.shared + self.plan.servers.gpus // self.speed.layout.gpus
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """The GPUs of each server."""
+        each, own = self.speed.layout.gpus, len(self.trainer)
+        first = [*range(0, self.shared * each, each)]
+        first += [own + place for place in range(0, self.plan.servers.gpus, each)]
+        return tuple(tuple(range(gpu, gpu + each)) for gpu in first)
+
+    @cached_property
+    def weights(self) -> float:
+        """Bytes of all weights as servers hold them."""
+        return parameters(self.training.model) * float(BYTES[self.speed.layout.precision])
+
+    @property
+    def effort(self) -> float:
+        """How long a play takes (s of one core)."""
+        steps = self.plan.steps + self.plan.warmup
+        return steps * self.plan.prompts * self.plan.answers * _OF_ANSWER
+
+    @cached_property
+    def held(self) -> dict[str, dict[str, float]]:
+        """Bytes by part of the fullest GPU of each pool at its worst moment."""
+        speed, training = self.speed, self.training
+        served = {
+            "weights": speed.weights,
+            "workspace": self.engine.workspace,
+            "cache": speed.cache_bytes,
+        }
+        memory = training.memory
+        trained = dict(memory.parts) | {"fragmentation": memory.fragmented}
+        if not self.plan.servers.shared:
+            return {"a trainer's fullest GPU": trained, "a server's GPU": served}
+        left = memory.rest - self.offloaded
+        beside = served | {"trainer's tensors": max(left, 0.0)}
+        return {"while training": trained, "while generating": beside}
+
+    @property
+    def offloaded(self) -> float:
+        """Bytes of each of the trainer's GPUs that the host holds while servers use it."""
+        parts = self.training.memory.parts
+        return sum(parts.get(name, 0.0) for name in self.plan.offload)
+
+    def misfit(self) -> str:
+        """What does not fit into memory; empty if all does."""
+        room = self.training.room
+        for name, parts in self.held.items():
+            if (total := sum(parts.values())) > room:
+                gib = 2.0**30
+                return f"{name}: {total / gib:.1f} GiB of {room / gib:.1f} GiB"
+        return ""
+
+    def loop(self) -> Loop:
+        """The loop, ready to be played."""
+        cluster = LiveCluster(self.machine, keep_spans=self.keep_spans)
+        servers = [
+            Server(cluster, self.speed, name=f"{self.name}, server {number}")
+            for number in range(self.servers)
+        ]
+        moves = transfer.Transfer(
+            cluster=cluster,
+            table=self.plan.weights,
+            sides=self._sides,
+            size=self.weights,
+            tensors=tensors(self.training.model),
+        )
+        loop = Loop(
+            cluster=cluster,
+            plan=self.plan,
+            batch=self.training.plan.global_batch,
+            forward=self.training.forward,
+            update=self.training.update,
+            hand_over=moves.run,
+            sleep=lambda: transfer.moved(cluster, self.trainer, self.offloaded, "down"),
+            wake=lambda: transfer.moved(cluster, self.trainer, self.offloaded, "up"),
+        )
+        loop.rollouts = Rollouts(
+            cluster, self.plan, servers, self.shared, self._rewards(cluster), loop.on_ready
+        )
+        return loop
+
+    @property
+    def _sides(self) -> transfer.Sides:
+        job = self.training.setup(self.training.unit).job
+        return transfer.Sides(
+            trainer=tuple(self.trainer), copies=transfer.copies(job), servers=self.places
+        )
+
+    def _rewards(self, cluster: LiveCluster) -> Callable[[Sample], Event]:
+        table = self.plan.reward
+        if self.reward is not None:
+            speed = self.reward
+            readers = Waiting(cluster, table.gpus // table.layout.gpus)
+            return lambda sample: readers.serve(speed.prefill(sample.tokens))
+        assert table.service is not None, "checked by its class"
+        waiting = Waiting(cluster, table.service.workers)
+        seconds = Drawn(table.service.of, generator(self.plan.seed, "rewards"))
+        return lambda sample: waiting.serve(seconds.next())
+
+
+def tensors(model: Model) -> int:
+    """Tensors of a checkpoint: matrices of each block, each expert by itself."""
+    run = whole(model, 1)
+    return sum(
+        often * sum(1 for group in one.parameters for _ in one.shapes(group))
+        for kind, often in Counter(model.row).items()
+        for one in (block(kind, run),)
+    )
+
+
+def from_scenario(
+    scenario: ReinforcementScenario, *, keep_spans: int = KEEP_SPANS
+) -> ReinforcementSetup:
+    """Load what a scenario names and put it on its GPUs. Raises `InputError`."""
+    plan, where = scenario.reinforcement, f"{scenario.name}, reinforcement"
+    _check(plan, where)
+    others = plan.servers.gpus + plan.reward.gpus
+    topology = load_topology(scenario)
+    trainers = _trainers(scenario, topology.gpus, others, where)
+    topology = topology.with_gpus(trainers + others)
+    on = machine(topology, None, (), scenario.name)
+    model, engine = load_model(scenario), engines.load(plan.servers.engine, where=where)
+    training = Training(
+        name=scenario.name,
+        model=model,
+        stack=load_stack(scenario, scenario.stack),
+        topology=topology.with_gpus(trainers),
+        plan=scenario.plan,
+        row=plan.row or plan.prompt.cap + plan.answer.cap,
+        answer=_even_answer(plan),
+        stragglers=scenario.straggler,
+    )
+    setup = ReinforcementSetup(
+        name=scenario.name,
+        plan=plan,
+        machine=on,
+        training=training,
+        engine=engine,
+        speed=Speed(model, on, engine, plan.servers.layout, where=f"{where}.servers"),
+        reward=_reward(plan, on, engine, where),
+        model=name_of(scenario.model),
+        stack=name_of(scenario.stack),
+        change=dict(flat(scenario.change)),
+        keep_spans=keep_spans,
+    )
+    _check_places(setup, where)
+    training.setup(training.unit)  # refuses a plan that does not fit
+    answers = (plan.steps + plan.warmup) * plan.prompts * plan.answers
+    limit.refuse_long(where, f"{answers:,} answers", setup.effort)
+    return setup
+
+
+def _trainers(scenario: ReinforcementScenario, gpus: int, others: int, where: str) -> int:
+    """GPUs of the trainer: those that the plan lays out, or else what is left of `gpus`."""
+    plan = scenario.plan
+    if scenario.gpus is None and plan.dp is not None:
+        return plan.degree(axes())
+    left = (scenario.gpus or gpus) - others
+    if left < 1:
+        fault = f"servers and reward take {others} GPUs, which leaves none to the trainer"
+        raise InputError(where, fault, "set more gpus, or fewer servers.gpus")
+    return left
+
+
+def _even_answer(plan: Reinforcement) -> int:
+    """Tokens of equal answers (with their prompts) that cost the trainer what the law's do."""
+    drawn = min(_SAMPLED, plan.prompts * (plan.steps + plan.warmup))
+    rows = [
+        plan.answer.drawn(plan.seed, "answers", number, plan.answers)
+        + plan.prompt.drawn(plan.seed, "prompts", number, 1)
+        for number in range(drawn)
+    ]
+    return max(1, round(even(np.concatenate(rows))))
+
+
+def _reward(plan: Reinforcement, on: Machine, engine: Engine, where: str) -> Speed | None:
+    table = plan.reward
+    if not table.model:
+        return None
+    model = load_named(table.model)
+    return Speed(model, on, engine, table.layout, where=f"{where}.reward")
+
+
+def _check(plan: Reinforcement, where: str) -> None:
+    """Refuse what does not go together. Raises `InputError`."""
+    shared = plan.servers.shared
+    if shared and plan.chunk:
+        fault = "chunk, but servers on the trainer's GPUs stand from the first one on"
+        raise InputError(where, fault, "leave chunk out, or servers.shared")
+    ahead = plan.staleness or (plan.oversample and plan.surplus == "keep")
+    if shared and ahead and plan.swap == "drain":
+        fault = 'swap = "drain", but answers on the trainer\'s GPUs stand while it trains'
+        raise InputError(where, fault, 'set swap = "continue"')
+    if plan.weights.way == "storage" and plan.weights.storage is None:
+        raise InputError(f"{where}.weights", "no rate of the storage", 'storage = "20 GB/s"')
+    if plan.row and plan.row < plan.prompt.cap + plan.answer.cap:
+        longest = plan.prompt.cap + plan.answer.cap
+        fault = f"rows of {plan.row:,} tokens, but answers may have {longest:,} with their prompts"
+        raise InputError(where, fault, f"set row >= {longest}")
+
+
+def _check_places(setup: ReinforcementSetup, where: str) -> None:
+    """Refuse servers that do not fill their GPUs. Raises `InputError`."""
+    each, plan = setup.speed.layout.gpus, setup.plan
+    pools = {"servers.gpus": plan.servers.gpus}
+    pools |= {"gpus of the trainer": len(setup.trainer)} if plan.servers.shared else {}
+    for name, gpus in pools.items():
+        if gpus % each:
+            fault = f"{gpus} {name} are no multiple of a server's {each}"
+            raise InputError(f"{where}.servers", fault, "change its layout, or the GPUs")
+    if plan.reward.gpus % plan.reward.layout.gpus:
+        fault = f"{plan.reward.gpus} GPUs are no multiple of its layout's {plan.reward.layout.gpus}"
+        raise InputError(f"{where}.reward", fault, "change gpus")
+    if setup.shared and setup.offloaded and setup.machine.topology.host is None:
+        fault = f"offload, but {setup.machine.topology.name} does not say what its hosts carry"
+        raise InputError(where, fault, "set offload = [], or describe [host]")
+    if plan.weights.way == "host" and setup.machine.topology.host is None:
+        fault = f"{setup.machine.topology.name} does not say what its hosts carry"
+        raise InputError(f"{where}.weights", fault, "take another way, or describe [host]")

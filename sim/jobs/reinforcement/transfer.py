@@ -1,0 +1,143 @@
+"""Weights on their way to the servers, and the trainer's tensors to the host and back.
+
+All are flows on the links of the cluster; each way says which bytes cross which links.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
+from sim.jobs.reinforcement.scenario import WeightTransfer
+from sim.parallel.job import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Who sends and who receives: GPUs of the trainer, of which `copies` groups hold the weights
+    once each, and GPUs of each server."""
+
+    trainer: tuple[int, ...]
+    copies: int
+    servers: tuple[tuple[int, ...], ...]
+
+    def holders(self, server: int) -> tuple[int, ...]:
+        """The trainer's GPUs that send to a server: a group that holds all weights, in turns."""
+        size = len(self.trainer) // self.copies
+        first = server % self.copies * size
+        return self.trainer[first : first + size]
+
+
+def copies(job: Job) -> int:
+    """Groups of the trainer's ranks of which each holds all weights between steps: what neither
+    layers, tensors, experts nor ZeRO-3 divide."""
+    plan = job.plan
+    ranks = plan.degree(("tp", "cp", "dp", "dp_replicate"))
+    divided = max(plan.tp, plan.ep * plan.etp)
+    divided = max(divided, plan.degree(("tp", "dp"))) if plan.zero == 3 else divided
+    return max(1, ranks // divided)
+
+
+def endpoints(gpus: Iterable[int], cluster: LiveCluster) -> list[Endpoint]:
+    """GPUs as endpoints, one a node."""
+    nodes = groupby(sorted(gpus), key=cluster.topology.node_of)
+    return [Endpoint(tuple(own)) for _, own in nodes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """The weights of a model, `size` bytes in `tensors` tensors, from a trainer to its servers."""
+
+    cluster: LiveCluster
+    table: WeightTransfer
+    sides: Sides
+    size: float
+    tensors: int
+
+    def run(self) -> Process:
+        """Send the weights; ends when all servers have them."""
+        yield from _WAYS[self.table.way](self)
+        if self.table.tensor:
+            yield self.cluster.sleep(self.table.tensor * self.tensors)
+
+    def _gathered(self) -> Process:
+        """Every trainer of a group has all weights (all-gather within each group)."""
+        if len(group := self.sides.holders(0)) > 1:
+            parts = endpoints(group, self.cluster)
+            yield self.cluster.collective("all_gather", self.size, parts)
+
+    def broadcast(self) -> Process:
+        """Gathered on every trainer, then from one of them to all GPUs of servers that have none:
+        each GPU receives all tensors and keeps its part."""
+        yield from self._gathered()
+        others = [gpu for own in self.sides.servers for gpu in own if gpu not in self._own]
+        if not others:
+            return
+        one, *_ = endpoints(self.sides.trainer[:1], self.cluster)
+        first, *_ = endpoints(others[:1], self.cluster)
+        sent = [self.cluster.send(self.size, one, {first: 1.0})]
+        if len(others) > 1:
+            parts = endpoints(others, self.cluster)
+            sent.append(self.cluster.collective("broadcast", self.size, parts))
+        yield self.cluster.all_of(sent)
+
+    def sharded(self) -> Process:
+        """Each server receives from a group of trainers, each of which sends its shard."""
+        yield self.cluster.all_of(
+            [
+                self._gather(self.sides.holders(number), gpus)
+                for number, gpus in enumerate(self.sides.servers)
+            ]
+        )
+
+    def _gather(self, sources: Sequence[int], gpus: Sequence[int]) -> Event:
+        """All weights from some GPUs to the GPUs of a server, each of which keeps its part."""
+        share = 1.0 / len(gpus)
+        parts = endpoints(sources, self.cluster)
+        shares = {part: share * len(part.gpus) / len(sources) for part in parts}
+        targets = [Endpoint((gpu,)) for gpu in gpus]
+        return self.cluster.all_of(
+            [self.cluster.gather(self.size, shares, target) for target in targets]
+        )
+
+    def host(self) -> Process:
+        """By way of the hosts' memory: down from the trainers, over the network, up to servers."""
+        yield self._copies(self.sides.holders(0), "down")
+        yield from self.sharded()
+        gpus = [gpu for own in self.sides.servers for gpu in own]
+        yield self._copies(gpus, "up", len(self.sides.servers))
+
+    def _copies(self, gpus: Sequence[int], way: str, times: int = 1) -> Event:
+        each = times * self.size / len(gpus)
+        return self.cluster.all_of(
+            [
+                self.cluster.host_copy(each * len(part.gpus), part, way)
+                for part in endpoints(gpus, self.cluster)
+            ]
+        )
+
+    def storage(self) -> Process:
+        """Written once, then read once by every server, at the rate of the storage."""
+        assert self.table.storage is not None, "checked with the scenario"
+        yield self.cluster.sleep((1 + len(self.sides.servers)) * self.size / self.table.storage)
+
+    @property
+    def _own(self) -> frozenset[int]:
+        return frozenset(self.sides.trainer)
+
+
+_WAYS: Mapping[str, Callable[[Transfer], Process]] = {
+    "broadcast": Transfer.broadcast,
+    "sharded": Transfer.sharded,
+    "host": Transfer.host,
+    "storage": Transfer.storage,
+}
+
+
+def moved(cluster: LiveCluster, gpus: Sequence[int], each: float, way: str) -> Process:
+    """So many bytes of each GPU "down" to its host, or "up"."""
+    if each:
+        parts = endpoints(gpus, cluster)
+        yield cluster.all_of(
+            [cluster.host_copy(each * len(part.gpus), part, way) for part in parts]
+        )

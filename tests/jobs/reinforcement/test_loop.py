@@ -1,0 +1,212 @@
+"""The loop of generation and training keeps the laws of its modes, whatever the seconds."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.engine.live_cluster import Event
+from sim.jobs.reinforcement.answer import ReinforcementAnswer
+from sim.jobs.reinforcement.assemble import outcome
+from sim.jobs.reinforcement.loop import GENERATION, Loop
+from sim.jobs.reinforcement.setup import ReinforcementSetup
+
+SCENARIO: dict[str, Any] = {
+    "name": "small",
+    "model": "llama3.2-1b",
+    "topology": "dgx-h100-ndr",
+    "gpus": 8,
+    "plan": {"global_batch": 16, "microbatch": 1},
+    "reinforcement": {
+        "prompts": 8,
+        "answers": 4,
+        "steps": 4,
+        "prompt": {"law": "constant", "value": 50, "cap": 64},
+        "answer": {"law": "constant", "value": 200, "cap": 512},
+        "servers": {"gpus": 4, "layout": {"tp": 1}},
+    },
+}
+SPREAD = {"law": "lognormal", "mean": 200, "sigma": 0.8, "cap": 512}
+
+
+def set_up(**changes: Any) -> ReinforcementSetup:
+    document = deepcopy(SCENARIO)
+    document["reinforcement"] |= changes
+    setup = kind.set_up(kind.described(document))
+    assert isinstance(setup, ReinforcementSetup)
+    return setup
+
+
+def nothing() -> Iterator[Event]:
+    return iter(())
+
+
+def played(setup: ReinforcementSetup, *, training: float | None = None) -> Loop:
+    """The loop played; with seconds of `training`, a step takes these, and weights take none."""
+    loop = setup.loop()
+    if training is not None:
+        updates = setup.plan.prompts * setup.plan.answers // loop.batch
+        loop.update = lambda tokens: training / updates
+        loop.forward = lambda tokens: 0.0
+        loop.hand_over = nothing  # type: ignore[assignment]
+    loop.cluster.run(until=loop.cluster.start(loop.train()))
+    return loop
+
+
+def answered(**changes: Any) -> ReinforcementAnswer:
+    answer = kind.answer(set_up(**changes))
+    assert isinstance(answer, ReinforcementAnswer)
+    return answer
+
+
+def step_of(loop: Loop) -> float:
+    """Seconds of the last step."""
+    return loop.steps[-1].end - loop.steps[-1].begin
+
+
+def generation() -> float:
+    return played(set_up(), training=0.0).steps[-1].spent[GENERATION]
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0, 3.0])
+def test_turns_take_the_sum_and_one_step_off_the_longer_of_both(share: float) -> None:
+    alone = generation()
+    training = share * alone
+    turns = played(set_up(), training=training)
+    assert step_of(turns) == pytest.approx(alone + training, rel=1e-6)
+    beside = played(set_up(staleness=1.0), training=training)
+    assert step_of(beside) == pytest.approx(max(alone, training), rel=0.02)
+
+
+@pytest.mark.parametrize("swap", ["drain", "continue", "restart"])
+def test_without_staleness_a_swap_meets_no_running_answer(swap: str) -> None:
+    steps = [played(set_up(swap=swap, answer=SPREAD), training=1.0).steps]
+    steps.append(played(set_up(answer=SPREAD), training=1.0).steps)
+    ends = [[step.end for step in own] for own in steps]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-12)
+    assert all(s.oldest == step.number for step in steps[0] for g in step.groups for s in g.samples)
+
+
+@pytest.mark.parametrize("swap", ["drain", "continue"])
+@pytest.mark.parametrize("staleness", [0.0, 0.5, 1.0, 2.0])
+def test_no_answer_to_equal_lengths_is_older_than_the_bound(swap: str, staleness: float) -> None:
+    loop = played(set_up(staleness=staleness, swap=swap), training=0.5)
+    ages = [step.number - s.oldest for step in loop.steps for g in step.groups for s in g.samples]
+    assert max(ages) <= -(-staleness // 1)
+
+
+def test_more_servers_never_slow_generation() -> None:
+    times = []
+    for gpus in (1, 2, 4, 6):
+        answer = answered(servers={"gpus": gpus, "layout": {"tp": 1}}, answer=SPREAD)
+        times.append(answer.generation)
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"staleness": 1.0},
+        {"staleness": 1.5, "swap": "continue"},
+        {"staleness": 1.5, "swap": "restart"},
+        {"oversample": 0.5},
+        {"oversample": 0.5, "surplus": "keep", "swap": "continue"},
+        {"filtered": 0.3},
+        {"chunk": 4, "staleness": 0.5, "swap": "continue"},
+        {"servers": {"shared": True, "layout": {"tp": 1}}},
+        {"servers": {"shared": True, "gpus": 2}, "staleness": 1.0, "swap": "continue"},
+    ],
+)
+def test_every_token_is_learnt_from_or_lost_or_still_there(changes: dict[str, Any]) -> None:
+    setup = set_up(answer=SPREAD, **changes)
+    loop = played(setup)
+    rollouts, counts = loop.rollouts, loop.rollouts.counts
+    waiting = sum(group.written_tokens for group in loop.ready)
+    for group in list(rollouts.running.values()):
+        rollouts.drop(group)
+    loop.cluster.run()
+    written = sum(server.tokens for server in rollouts.servers)
+    assert written == counts.used + counts.lost + waiting
+    learnt = [s for step in loop.steps for g in step.groups for s in g.samples]
+    assert all(sample.done == sample.length == sum(sample.versions.values()) for sample in learnt)
+    assert len(learnt) == len(set(map(id, learnt))) == 32 * len(loop.steps)
+    answer = outcome(setup, loop, 0.0)
+    assert sum(answer.spent.values()) == pytest.approx(answer.step_time, rel=1e-9)
+    assert sum(answer.staleness.values()) == pytest.approx(1.0)
+
+
+def test_partial_rollouts_lose_nothing() -> None:
+    loop = played(set_up(staleness=1.0, swap="continue", answer=SPREAD), training=0.2)
+    assert loop.rollouts.counts.lost == 0
+    learnt = [s for step in loop.steps for g in step.groups for s in g.samples]
+    assert any(len(sample.versions) > 1 for sample in learnt)
+
+
+def test_a_cut_off_drops_what_is_slowest_and_shortens_generation() -> None:
+    whole, cut = answered(answer=SPREAD), answered(answer=SPREAD, oversample=0.5)
+    assert cut.generation < whole.generation
+    assert cut.lost > whole.lost == 0.0
+    assert cut.staleness == {"0": 1.0}
+
+
+def test_groups_that_teach_nothing_are_replaced() -> None:
+    loop = played(set_up(filtered=0.4))
+    assert loop.filtered > 0
+    assert not any(group.filtered for step in loop.steps for group in step.groups)
+
+
+def test_streaming_hides_training_behind_generation() -> None:
+    whole = played(set_up(answer=SPREAD), training=1.0)
+    parts = played(set_up(answer=SPREAD, chunk=4), training=1.0)
+    assert step_of(parts) < step_of(whole)
+
+
+def test_a_seed_repeats_a_run_and_another_does_not() -> None:
+    first, again = answered(answer=SPREAD), answered(answer=SPREAD)
+    other = answered(answer=SPREAD, seed=1)
+    assert first.step_time == again.step_time != other.step_time
+
+
+def test_tools_that_wait_keep_answers_from_being_learnt_from() -> None:
+    tools = {
+        "calls": {"value": 3},
+        "tokens": {"value": 20},
+        "service": {"law": "constant", "value": 5.0, "workers": 16},
+    }
+    plain, waiting = answered(), answered(tools=tools)
+    # 32 answers of 3 calls of 5 s by 16 workers
+    assert waiting.generation >= 32 * 3 * 5.0 / 16
+    assert waiting.mean_length == plain.mean_length + 3 * 20
+
+
+def test_a_reward_is_waited_for_behind_the_last_answer() -> None:
+    service = {"law": "constant", "value": 4.0}
+    answer = answered(reward={"service": service})
+    assert answer.spent["reward"] == pytest.approx(4.0, rel=1e-6)
+    read = answered(reward={"model": "llama3.2-1b", "gpus": 1}, servers={"gpus": 3})
+    assert 0.0 < read.spent["reward"] < 4.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"servers": {"shared": True}, "chunk": 4}, "stand from the first"),
+        ({"servers": {"shared": True}, "staleness": 1.0}, 'swap = "continue"'),
+        ({"servers": {"gpus": 3, "layout": {"tp": 2}}}, "no multiple"),
+        ({"servers": {"gpus": 8}}, "leaves none"),
+        ({"servers": {}}, "no server has GPUs"),
+        ({"chunk": 3}, "does not divide"),
+        ({"answers": 3}, "no multiple"),
+        ({"weights": {"way": "storage"}}, "rate of the storage"),
+        ({"row": 100}, "row >="),
+        ({"answer": {"mean": 600, "sigma": 0.5, "cap": 512}}, "above the cap"),
+        ({"reward": {"model": "llama3.2-1b"}}, "gpus of its own"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        set_up(**changes)
