@@ -4,6 +4,10 @@ Each tensor-parallel group is as slow as its slowest member; each replica's pipe
 a replay with a slowdown of its own at every stage; replicas meet wherever a gradient is reduced.
 So a sample of 16,384 ranks is 128 columns, and a thousand of them take seconds. A recording has no
 such columns (`clocked`).
+
+Replicas that are out of step share the links of a node less than replicas in step do. A column
+knows its own replica alone: it is drawn as if its neighbours were as slow. So a step with one slow
+replica is drawn between that step and the step in which all replicas are as slow.
 """
 
 import time
@@ -216,9 +220,10 @@ def _notes(jitter: Jitter, columns: ReplicaColumns, mean: float, worst: float) -
             f"{SAMPLES} samples replay is {mean:+.2%} off it in the mean and {worst:.2%} at worst"
         )
     offload = columns.setup.job.plan.offload
-    if (offload.activations or offload.parameters) and columns.replicas > 1:
+    shares = columns.contended or offload.activations or offload.parameters
+    if shares and columns.replicas > 1:
         notes.append(
-            "replicas share links of their hosts: a slow one is drawn as if its neighbours were as "
-            "slow, so that the lost time is at most this"
+            "replicas share links: a slow one is drawn as if its neighbours were as slow, so that "
+            "the lost time is at most this"
         )
     return tuple(notes)
