@@ -67,3 +67,7 @@ def _pairs(plan: Plan) -> Iterator[Fault]:
         what = f"overlap_experts: passes of schedule {plan.pipeline!r} do not take turns"
         remedy = "take one that alternates, such as 1f1b, interleaved or dualpipe, or leave it out"
         yield most < min(2, plan.microbatches - 1), what, remedy
+    moves = "ZeRO-2 and 3" if plan.zero >= 2 else "offloaded activations"
+    what = f"overlap_experts: passes take no turns where {moves} move tensors layer by layer"
+    layered = plan.zero >= 2 or plan.offload.activations > 0.0
+    yield bool(plan.overlap_experts) and layered, what, "leave it out"

@@ -119,7 +119,8 @@ class _Pass:
         self.names = [f"layer {number}" for number in range(len(pieces) - 1)] + [""]
         self.units = _units(job, [piece.block for piece in pieces], forward=variant.kind == "F")
         self.fetched = [unit for unit in self.units if self._fetches(unit)]
-        ended = sorted(self.units, key=lambda unit: unit.numbers[-1])
+        learning = (unit for unit in self.units if any(g.trained for g in _parameters(unit)))
+        ended = sorted(learning, key=lambda unit: unit.numbers[-1])
         self.activations = Activations(job, pieces, variant, self.names)
         self._works: dict[object, Work] = {}
         leaves = reduces(job, variant) or gradients_leave_early(job, variant)

@@ -267,7 +267,10 @@ def _likely(job: Job, chance: random.Random) -> str:
 
 def _faster(key: str, unit: str, factor: float) -> Found:
     def found(job: Job, chance: random.Random) -> str:
-        if not job.in_step:
+        """With all links sound: NCCL weighs its protocols by the rates of sound links, and the
+        fewer hops of LL128 that a faster node favours cost bytes (of 128 sent 120 are payload, and
+        less of the rate is reached), which a slow NIC then carries."""
+        if not job.in_step or not job.sampled:
             return ""
         value = _quantity(job, key)
         if not value:

@@ -164,6 +164,13 @@ def test_backward_passes_gather_near_shares_where_there_are_any():
     assert axes == {"F": ("dp", "dp_hpz"), "B": ("dp",)}
 
 
+def test_gradients_of_adapters_are_gone_behind_the_last_unit_that_has_any():
+    """The embedding, the last unit of a backward pass, trains nothing and reduces nothing."""
+    sharded = scenario(3, lora={"rank": 16}, offload={"parameters": 1.0})
+    for curve in run(replace(sharded, change={"model.layers": 2})).memory_curves:
+        assert curve.bytes[-1] == pytest.approx(curve.bytes[0], abs=64.0)
+
+
 def test_the_root_unit_is_gathered_once_a_micro_step_and_reduced_last():
     own = replace(scenario(3), change={"stack.root_unit": True})
     job = from_scenario(own).job
