@@ -29,18 +29,20 @@ NOBODY = -1
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The scope that a call names instead of ranks: mesh axes (among some stages), a pair of
-    stages, or the links to its own host."""
+    stages, or the links to its own host with their loads, for the first ranks along some axes."""
 
     axes: tuple[str, ...] = ()
     stages: tuple[int, ...] | None = None
     pair: tuple[int, int] | None = None
     path: tuple[HostLink, ...] = ()
+    loads: tuple[float, ...] = ()
+    first: tuple[str, ...] = ()
 
 
 def scope_of(call: Call, stage: int) -> Scope:
     """The scope of a call that ranks of `stage` make."""
     if isinstance(call, Copy):
-        return _over(call.path)
+        return _over(call.path, call.loads, call.first)
     if isinstance(call, Collective):
         return _among(call.axes, call.stages)
     return _between(stage, call.to) if isinstance(call, Send) else _between(call.source, stage)
@@ -52,8 +54,8 @@ def _among(axes: tuple[str, ...], stages: tuple[int, ...] | None) -> Scope:
 
 
 @cache
-def _over(path: tuple[HostLink, ...]) -> Scope:
-    return Scope(path=path)
+def _over(path: tuple[HostLink, ...], loads: tuple[float, ...], first: tuple[str, ...]) -> Scope:
+    return Scope(path=path, loads=loads or (1.0,) * len(path), first=first)
 
 
 @cache
@@ -94,7 +96,7 @@ class Communicators:
     `group` is the number of the group of each scope that each rank is in [scopes, ranks], or
     `NOBODY`; `scope` is each group's scope, `shape` how it lies on the nodes, `copies` how many
     equal groups it stands for; groups of one `kin` have a scope and a stage in common, and so they
-    call at once. `links` are the links that are loaded.
+    call at once. `links` are the links that are loaded; nodes have some of them in `common`.
     """
 
     scopes: Sequence[Scope]
@@ -104,14 +106,14 @@ class Communicators:
     copies: Indices
     kin: Indices
     links: Sequence[Link]
+    common: Flags
     loads: Loads
 
     @cached_property
     def times(self) -> Indices:
-        """How often each row of the loads is on its link: above the nodes all copies of a
-        communicator meet on the same ones."""
-        pods = np.array([link[0].startswith("pod") for link in self.links], dtype=bool)
-        meeting = pods[self.loads.link]
+        """How often each row of the loads is on its link: on those that nodes have in common all
+        copies of a communicator meet."""
+        meeting = self.common[self.loads.link]
         return np.where(meeting, self.copies[self.loads.group], 1)
 
     @cached_property
@@ -166,7 +168,8 @@ class _Grouping:
         self.kinds, self.scopes, self.ranks, self.topology = kinds, scopes, ranks, topology
         self.stage = ranks.at("pp")
         self.node = ranks.rank // topology.gpus_per_node
-        self.links = GroupLinks(topology)
+        copies = any(link.startswith("pcie") for scope in scopes for link in scope.path)
+        self.links = GroupLinks(topology, copies=copies)
         self.group = np.full((len(scopes), len(ranks.rank)), NOBODY, dtype=np.int64)
         self.scope: list[int] = []
         self.shapes: list[GroupShape] = []
@@ -194,7 +197,8 @@ class _Grouping:
         representative, scope = np.zeros((2, len(kept)), dtype=np.int64)
         representative[members.group], scope[members.group] = members.rank, members.scope
         self.scope += scope.tolist()
-        copies = np.ones_like(representative) if inside else self.ranks.count[representative]
+        single = inside or self.ranks.axis in self.scopes[numbers[0]].first
+        copies = np.ones_like(representative) if single else self.ranks.count[representative]
         self.copies += copies.tolist()
         stages = int(self.stage.max(initial=0)) + 1
         self.kin += (scope * stages + self.stage[representative]).tolist()
@@ -219,6 +223,8 @@ class _Grouping:
     def _taking_part(self, scope: Scope) -> Indices:
         """The ranks of a scope's stages."""
         stages = scope.pair or scope.stages
+        if scope.first:
+            return np.flatnonzero(~np.any([self.ranks.at(axis) for axis in scope.first], axis=0))
         if stages is None:
             return np.arange(len(self.stage))
         return np.flatnonzero(np.logical_or.reduce([self.stage == stage for stage in stages]))
@@ -238,8 +244,10 @@ class _Grouping:
 
     def _loaded(self, members: _Members, first: int) -> Loads:
         gpus, own = self.ranks.rank[members.rank], first + members.group
-        if path := self.scopes[int(members.scope[0])].path:
-            return self.links.of_hosts(own, gpus, path)
+        scope = self.scopes[int(members.scope[0])]
+        if scope.path:
+            pods = self.ranks.pods[members.rank]
+            return self.links.of_hosts(own, gpus, scope.path, scope.loads, pods)
         pairs = np.array([scope.pair or (NOBODY, NOBODY) for scope in self.scopes])
         messages = pairs[members.scope[0], 0] != NOBODY
         stage = self.stage[members.rank]
@@ -278,6 +286,7 @@ class _Grouping:
         parts = self.loads or [self.links.nothing]
         group, link, port, nic = (np.concatenate(column) for column in zip(*parts, strict=True))
         names, link = np.unique(link, return_inverse=True)
+        named = [self.links.name(number) for number in names.tolist()]
         return Communicators(
             scopes=self.scopes,
             group=self.group,
@@ -285,7 +294,8 @@ class _Grouping:
             shape=self.shapes,
             copies=np.array(self.copies, dtype=np.int64),
             kin=np.array(self.kin, dtype=np.int64),
-            links=[self.links.name(number) for number in names.tolist()],
+            links=named,
+            common=np.array([self.links.common(link[0]) for link in named], dtype=bool),
             loads=Loads(group, link.astype(np.int64), port, nic),
         )
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sim.collectives.group import GroupShape
 from sim.engine.cable_routes import EVERY, PAIRS, Hop, hops, number_of, ways
 from sim.hardware.cluster.host import HOST_LINKS
+from sim.hardware.cluster.storage import STORAGE_LINKS
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import HostLink
 
@@ -39,15 +40,20 @@ class Spread(NamedTuple):
     pods: Indices
 
 
-_KINDS = ("port-up", "port-down", "nic-up", "nic-down", "pod-up", "pod-down", *HOST_LINKS)
+_KINDS = (
+    "port-up", "port-down", "nic-up", "nic-down", "pod-up", "pod-down", "workers",
+    *HOST_LINKS, *STORAGE_LINKS,
+)  # fmt: skip
 _ROOM = 1 << 40  # more places than any kind of link has
 
 
 class GroupLinks:
     """Links as numbers: kind x room + place for those of switches, running numbers for others."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, *, copies: bool = False) -> None:
+        """With `copies` something else uses the PCIe links that messages pass, too."""
         self.topology = topology
+        self.behind_pcie = copies and topology.host is not None and topology.host.gpudirect
         self.slots = topology.gpus_per_node
         self.behind_port = topology.node is not None and topology.node.network_through_ports
         self.nics = topology.network.nics if topology.network is not None else 0
@@ -94,21 +100,57 @@ class GroupLinks:
             parts.append(self._part(f"nic-{way}", own[some], nic[some], 0.0, share[some]))
             if self.behind_port:
                 parts.append(self._part(f"port-{way}", own[some], gpus[some], 0.0, share[some]))
+            if self.behind_pcie:
+                links = self._places("pcie", gpus[some])
+                parts.append(self._part(f"pcie-{way}", own[some], links, 0.0, share[some]))
             if self.topology.pods > 1:
                 parts.append(self._uplinks(f"pod-{way}", own, node, spread, taking_part))
         return _summed(parts)
 
-    def of_hosts(self, own: Indices, gpus: Indices, path: Iterable[HostLink]) -> Loads:
-        """A copy loads each link of its path once."""
-        links = map(self.topology.host_link_of, gpus.tolist())
-        places = {"pcie": np.array([node * self.slots + j for node, j in links])}
+    def common(self, kind: str) -> bool:
+        """Whether links of a kind are above the nodes, so that all nodes load the same ones."""
+        storage = self.topology.storage
+        of_storage = kind.startswith(("storage", "operations")) and storage and storage.shared
+        return bool(of_storage) or kind.startswith("pod")
+
+    def of_hosts(
+        self,
+        own: Indices,
+        gpus: Indices,
+        path: Sequence[HostLink],
+        loads: Sequence[float],
+        pods: Indices,
+    ) -> Loads:
+        """A copy loads the links of its path, each with so much for a byte. A device that reaches
+        its host through a port of its node's fabric loads the port, too. Each rank stands for equal
+        ranks in so many `pods`."""
+        parts = []
+        for kind, load in zip(path, loads, strict=True):
+            size = load / pods if kind.startswith("pod") else load
+            parts.append(self._part(kind, own, self._places(kind, gpus), size, 0.0))
+            if kind.startswith("pcie") and self.behind_port:
+                parts.append(self._part(f"port-{kind[5:]}", own, gpus, load, 0.0))
+        return _summed(parts)
+
+    def _places(self, kind: str, gpus: Indices) -> Indices:
+        """The number of each GPU's link of a kind."""
         node = gpus // self.slots
-        return _summed(
-            [self._part(kind, own, places.get(kind[:4], node), 1.0, 0.0) for kind in path]
-        )
+        match kind.partition("-")[0]:
+            case "workers":
+                return gpus
+            case "pcie":
+                links = map(self.topology.host_link_of, gpus.tolist())
+                return np.array([node * self.slots + j for node, j in links], dtype=np.int64)
+            case "nic":
+                return node * max(self.nics, 1) + self.nic_of_slot[gpus % self.slots]
+            case "pod":
+                return np.array([self.topology.pod_of(n) for n in node.tolist()], dtype=np.int64)
+            case "storage" | "operations" if storage := self.topology.storage:
+                return np.array([storage.place_of(n) for n in node.tolist()], dtype=np.int64)
+        return node
 
     def _part(
-        self, kind: str, own: Indices, place: Indices, port: float, nic: float | Floats
+        self, kind: str, own: Indices, place: Indices, port: float | Floats, nic: float | Floats
     ) -> Loads:
         link = _KINDS.index(kind) * _ROOM + place
         size = np.ones(len(own))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from sim.engine.record import Record, amounts
+from sim.program.causes import Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +38,32 @@ def link_loads(record: Record) -> list[LinkLoad]:
         if size > 0.0
     ]
     return sorted(loads, key=lambda load: (-load.busy, load.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowest:
+    """The kind of link that limits traffic of a cause: it takes `seconds` of the step there, and
+    all traffic on the link takes `busy` seconds."""
+
+    kind: str
+    seconds: float
+    busy: float
+
+
+def narrowest(record: Record, cause: Cause) -> Narrowest | None:
+    """Of the links that traffic of a cause loads, the busiest, counting whatever is on it; None
+    where there is no such traffic."""
+    if cause not in {kind for kind, _ in record.kinds}:
+        return None
+    program = record.program()
+    own: dict[int, float] = {}
+    for transfer in program.transfers:
+        for link, load in transfer.traffic.loads if transfer.cause == cause else ():
+            own[link] = own.get(link, 0.0) + transfer.traffic.size * load
+    if not own:
+        return None
+    links, (_, traffic) = program.links, amounts(record.tracks, program)
+    busy = {link: sum(size for *_, size in traffic[link]) / links[link].capacity for link in own}
+    link = max(own, key=lambda link: busy[link])
+    kind = links[link].name.partition(" ")[0].partition("-")[0]
+    return Narrowest(kind=kind, seconds=own[link] / links[link].capacity, busy=busy[link])

@@ -52,8 +52,8 @@ class Machine:
         Backends are fitted to line rates, of which a link's own efficiency is a part; it must
         not be taken off twice.
         """
-        if kind == "copy":
-            host = self.topology.host
+        if kind in ("copy", "stream"):
+            host = self.topology.host if kind == "copy" else None
             return CallCost(latency=host.latency if host else 0.0, port=bytes)
         return self._on_links(self.backend.call_cost(self.call(kind, bytes, shape, routed, among)))
 
@@ -157,11 +157,18 @@ class Machine:
         """Nodes of which a link is degraded or shared."""
         nodes = set()
         for kind, place, *_ in self._odd_links:
-            if kind.startswith(("nic", "pcie", "memory", "nvme")):
+            if kind.startswith(("nic", "pcie", "memory", "nvme", "cores", "client")):
                 nodes.add(place)
+            elif kind.startswith(("storage", "operations")):
+                nodes |= self._own_store(place)
             elif not kind.startswith("pod"):
                 nodes.add(self.topology.node_of(place))
         return frozenset(nodes)
+
+    def _own_store(self, place: int) -> set[int]:
+        """The node that alone uses a store; nodes that share it are alike, or told apart by it."""
+        storage = self.topology.storage
+        return {place} if storage and not storage.shared else set()
 
     @property
     def _odd_links(self) -> Iterator[Link]:

@@ -18,6 +18,7 @@ from sim.engine.costs import Parts
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram, LinkClass, Step, Transfer
 from sim.engine.timeline import Deferred, Rate, Role, Span, Timeline
 from sim.engine.tracks import COMMUNICATION, Track
+from sim.hardware.cluster.storage import UNITS
 from sim.program.causes import COMPUTE, WAITING, Cause
 from sim.program.operations import COMPUTE_STREAM
 
@@ -39,7 +40,7 @@ def rates(tracks: Iterable[Track], program: FoldedProgram) -> Iterator[Rate]:
         kind = links[link].name.split()[0]
         shown[kind] += 1
         if shown[kind] <= MOST_LINKS:
-            yield _rate(None, _name(links[link]), "B/s", traffic[link])
+            yield _rate(None, _name(links[link]), UNITS.get(kind, "B/s"), traffic[link])
 
 
 def amounts(

@@ -5,8 +5,8 @@ hangs on a slow link; and so can pods that hold equally many of them. One block 
 for all exchangeable ones, so what is simulated never depends on how many there are.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -85,10 +85,14 @@ def _replicas(axis: str, mesh: Mapping[str, int], machine: Machine, unfold: bool
     blocks = size // width
     limit.refuse_long("gpus", f"{blocks:,} nodes of replicas", blocks * _OF_BLOCK)
     limit.refuse_large("gpus", f"{blocks:,} nodes of replicas", blocks * _HELD)
-    where = _pods(axis, mesh, machine.topology, width)
-    alike: dict[object, list[int]] = {}
-    for block, kind in enumerate(_kinds(where, _odd_blocks(axis, mesh, machine, width), machine)):
-        alike.setdefault(kind, []).append(block)
+    topology = machine.topology
+    where = _places(axis, mesh, topology, width, topology.pod_of, topology.pods > 1)
+    kinds = _kinds(where, _odd_blocks(axis, mesh, machine, width), machine)
+    storage, alike = topology.storage, defaultdict[object, list[int]](list)
+    several = storage is not None and storage.shared and storage.place_of(topology.nodes - 1) > 0
+    stores = _places(axis, mesh, topology, width, storage.place_of if storage else int, several)
+    for block, kind in enumerate(zip(kinds, stores, strict=True)):
+        alike[kind].append(block)
     return [
         _Replica(blocks[0] * width + index, len(blocks), len({where[block] for block in blocks}))
         for blocks in alike.values()
@@ -134,17 +138,23 @@ def _odd_blocks(axis: str, mesh: Mapping[str, int], machine: Machine, width: int
     return {grid.coordinate(rank, axis) // width for rank in ranks}
 
 
-def _pods(
-    axis: str, mesh: Mapping[str, int], topology: Topology, width: int
+def _places(
+    axis: str,
+    mesh: Mapping[str, int],
+    topology: Topology,
+    width: int,
+    place_of: Callable[[int], int],
+    several: bool,
 ) -> list[tuple[int, ...]]:
-    """The pods of each block's nodes, in order; the same for all blocks where there is one pod."""
+    """The places (pods, stores) of each block's nodes, in order; the same for all blocks unless
+    there are `several`."""
     blocks = mesh[axis] // width
-    if topology.pods == 1:
+    if not several:
         return [()] * blocks
     grid, node = Mesh(axes=mesh), topology.gpus_per_node
     stride = grid.stride(axis)
-    pod_of = np.array([topology.pod_of(number) for number in range(topology.nodes)])
+    place = np.array([place_of(number) for number in range(topology.nodes)])
     starts = np.arange(0, grid.size, stride * mesh[axis])
     inside = starts[:, None] + np.arange(0, width * stride, node)
     gpus = inside.ravel() + np.arange(blocks)[:, None] * width * stride
-    return [tuple(pods) for pods in pod_of[gpus // node].tolist()]
+    return [tuple(places) for places in place[gpus // node].tolist()]

@@ -19,6 +19,7 @@ from sim.model.kinds import is_layer
 from sim.model.operators import Matrix, kernels_of
 from sim.model.precision import Recipe
 from sim.parallel.effective_plan import EffectivePlan
+from sim.parallel.loader import Loading
 from sim.parallel.mesh import dividing
 from sim.parallel.segments import Items, blocked, segments
 from sim.program.actions import Kind
@@ -93,12 +94,13 @@ class Chunk:
 class Job(EffectivePlan):
     """`chunks` holds the pieces of the model on each stage, `order` the order of passes if it was
     searched for (`sim.engine.ordering`). Hosts do `checks` before collectives; a node has `node`
-    ranks."""
+    ranks; `loading` brings the samples, if anything is known of it."""
 
     chunks: tuple[tuple[Chunk, ...], ...]
     order: Schedule | None = None
     checks: Checks | None = None
     node: int = 1
+    loading: Loading | None = None
     known: Known = field(default_factory=Known, compare=False, repr=False)
 
     def blocks(self, chunk: Chunk) -> Iterator[Block]:

@@ -6,7 +6,9 @@ from functools import partial
 from sim.parallel import data
 from sim.parallel.deferred import finished
 from sim.parallel.job import Job, host_time
+from sim.parallel.loader import Loading
 from sim.parallel.memory import optimizer_use, resident
+from sim.parallel.mesh import axes
 from sim.parallel.offload import FROM_HOST, host_update, shares_out
 from sim.parallel.pass_ops import Ends, ends_of, held_up, pass_ops
 from sim.parallel.pipeline_p2p import sent_bytes
@@ -14,6 +16,7 @@ from sim.parallel.replicas import shards, state_axes
 from sim.parallel.schedule import is_file, listed
 from sim.parallel.weight_update import gathered_copies, optimizer
 from sim.program.actions import PassVariant
+from sim.program.beside import beside
 from sim.program.causes import DATA, EMBEDDING
 from sim.program.operations import (
     Collective,
@@ -32,13 +35,21 @@ from sim.program.stage import Stage
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:
     """The program of one optimizer step, by the plan's schedule unless another is given."""
     schedule = schedule or job.order or job.plan.passes()
-    return Program(
+    program = Program(
         mesh=job.plan.mesh,
         schedule=schedule,
         stages=tuple(_stages(job, schedule)),
         exchange=_exchange(job, schedule),
         apart=_apart(job, schedule.splits_backward),
     )
+    return program if job.loading is None else beside(program, {0: _loading(job, job.loading)})
+
+
+def _loading(job: Job, loading: Loading) -> tuple[Operation, ...]:
+    """The ranks of the first stage read the samples of the next step."""
+    plan = job.plan
+    ranks = plan.degree(axes()) // (plan.pp * plan.data_parallel)
+    return loading.work(plan.global_batch / plan.data_parallel, ranks)
 
 
 def _alone(job: Job, schedule: Schedule) -> bool:

@@ -39,6 +39,7 @@ class Cause(str):
 COMPUTE = Cause("compute")
 RECOMPUTE = Cause("recompute")
 COMPRESSION = Cause("compression")
+DECODING = Cause("decoding", "compute", "#44aa99", outside_pipeline=True)
 OPTIMIZER = Cause("optimizer", "compute", "#009e73", outside_pipeline=True)
 
 TENSOR = Cause("tensor communication", "communication", "#f0e442")
@@ -47,6 +48,8 @@ EXPERT = Cause("expert communication", "communication", "#d55e00")
 PIPELINE = Cause("pipeline communication", "communication", "#404040")
 DATA = Cause("data communication", "communication", "#cc79a7", outside_pipeline=True)
 OFFLOAD = Cause("offload", "communication", "#56b4e9")
+LOADING = Cause("data loading", "communication", "#0072b2", outside_pipeline=True)
+CHECKPOINT = Cause("checkpoints", "communication", "#999933", outside_pipeline=True)
 EMBEDDING = Cause("embedding communication", "communication", "#8c3373", outside_pipeline=True)
 
 BUBBLE = Cause("bubble", "waiting")

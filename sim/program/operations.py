@@ -19,9 +19,14 @@ from sim.program.memory import NOTHING, MemoryUse, in_a_row
 from sim.program.routed import Routed
 
 Kind = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "copy"
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "copy",
+    "stream",
 ]  # fmt: skip
-HostLink = Literal["pcie-up", "pcie-down", "memory", "nvme-up", "nvme-down"]
+HostLink = Literal[
+    "pcie-up", "pcie-down", "memory", "nvme-up", "nvme-down", "cores", "workers", "operations",
+    "storage-up", "storage-down", "client-up", "client-down", "nic-up", "nic-down", "pod-up",
+    "pod-down",
+]  # fmt: skip
 
 COMPUTE_STREAM = "compute"
 INPUT = "input"  # in `after`: whatever brings a pass its input
@@ -57,11 +62,16 @@ class Copy(Collective):
     (`sim.hardware.cluster.host`), which it shares with the other ranks of the node.
 
     Over the memory alone it is work of the host's processors, as fast as their memory lets them.
+    A byte of it puts as much as `loads` says on each link of its path (default: 1). A "stream" is
+    many copies, one behind the other, so their latencies do not add up. Only the first rank along
+    the axes of `first` copies.
     """
 
     kind: Kind = "copy"
     axes: tuple[str, ...] = ()
     path: tuple[HostLink, ...]
+    loads: tuple[float, ...] = ()
+    first: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from sim.program.operations import (
     PassOps,
 )
 
-# Axes, and stages where they are restricted; or the links of a copy.
-Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[str, ...]]
+# Axes, and stages where they are restricted; or the links of a copy, their loads, who copies.
+Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[object, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,21 +28,25 @@ class Stage:
     """The work of ranks before the passes (on the host alone, which launches whatever any stream
     runs in them), in each of them, and after the last one.
 
-    `ops_by_variant` has an entry for each variant in the stage's order. `resident` are the bytes by
-    part that are allocated from one step to the next. `pieces` are the pieces of the model that
-    the stage holds, unless its schedule says so.
+    `ops_by_variant` has an entry for each variant in the stage's order. What is `beside` begins
+    with the step on streams of its own, waits for nothing in it, and the step ends when it has: a
+    loader reads the next samples, a checkpoint is written. `resident` are the bytes by part that
+    are allocated from one step to the next. `pieces` are the pieces of the model that the stage
+    holds, unless its schedule says so.
     """
 
     opening: Compute | None = None
     ops_by_variant: Mapping[PassVariant, PassOps] = field(default_factory=dict)
     closing: PassOps = field(default_factory=PassOps)
+    beside: PassOps = field(default_factory=PassOps)
     resident: Mapping[str, float] = field(default_factory=dict)
     pieces: tuple[int, ...] = ()
 
     @property
     def all_ops(self) -> tuple[PassOps, ...]:
-        """The operations of each variant once, then those that close the step."""
-        return *self.ops_by_variant.values(), self.closing
+        """The operations of each variant once, then those that close the step, then those beside
+        it."""
+        return *self.ops_by_variant.values(), self.closing, self.beside
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -74,7 +78,11 @@ class Stage:
         """The axes and stages that its collectives name."""
         collectives = (call for call in self.calls if isinstance(call, Collective))
         return frozenset(
-            (call.axes, call.stages, call.path if isinstance(call, Copy) else ())
+            (
+                call.axes,
+                call.stages,
+                (call.path, call.loads, call.first) if isinstance(call, Copy) else (),
+            )
             for call in collectives
         )
 

@@ -56,6 +56,7 @@ class _Writer:
             yield from ((operation, action) for operation in self._behind(place, action))
         for operation in self.own.closing:
             yield self._settled(operation), None
+        yield from ((operation, None) for operation in self.own.beside)
 
     def _settled(self, operation: Operation) -> Operation:
         """An operation with a name of its own in the step, and the names of what it waits for."""

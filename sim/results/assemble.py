@@ -7,7 +7,7 @@ from typing import Any
 from sim.collectives.libraries import profile as fabrics
 from sim.config.units import human_bytes
 from sim.engine.accounts import Account, bubble_fraction, critical_role, hidden
-from sim.engine.link_loads import link_loads
+from sim.engine.link_loads import link_loads, narrowest
 from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
@@ -21,7 +21,7 @@ from sim.parallel.lacking import lacking
 from sim.parallel.memory import Memory, fullest, memories
 from sim.parallel.mesh import dividing
 from sim.parallel.offload import host_memory
-from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE, STRAGGLERS
+from sim.program.causes import BUBBLE, COMPUTE, LOADING, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.answer import Inputs, said_of
 from sim.results.result import Result
@@ -136,12 +136,26 @@ def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
         "critical_path": Deferred(partial(critical_rows, record)),
         "hidden": dict(hidden(record, critical, spent[critical]).items()),
         "bubble_fraction": bubble_fraction(record, spent),
+        "loading": loading_of(record, spent[critical]),
         "roles": len(record.roles),
         "operations": record.steps,
         "events": record.events,
         "engine": record.engine,
         "timeline": record.timeline,
         "links": Deferred(partial(link_loads, record)),
+    }
+
+
+def loading_of(record: Record, account: Account) -> dict[str, Any] | None:
+    """How long a step waits for samples, and on which links; None without a loader."""
+    limit = narrowest(record, LOADING)
+    if limit is None:
+        return None
+    return {
+        "waits": account.get(LOADING, 0.0),
+        "limit": limit.kind,
+        "seconds": limit.seconds,
+        "busy": limit.busy,
     }
 
 
@@ -161,7 +175,11 @@ def inputs_of(setup: PlanSetup) -> Inputs:
         plan=said_of(job.plan),
         change=dict(setup.change),
         price=str(topology.price or ""),
-        notes=(*job.model.notes, *lacking(job.plan, job.stack)),
+        notes=(
+            *job.model.notes,
+            *lacking(job.plan, job.stack),
+            *(job.loading.notes if job.loading else ()),
+        ),
     )
 
 

@@ -48,7 +48,9 @@ class Result(JobAnswer):
     `dropped` is the share of the tokens that their experts have no room for.
     `critical_path` has a row for each stage and cause on the chain of work that the step consists
     of (`sim.engine.critical_path`); their `seconds` add up to it. `hidden` are seconds of the
-    critical rank's transfers, by cause, that it did not wait for.
+    critical rank's transfers, by cause, that it did not wait for. With a loader, `loading` says how
+    many seconds the step `waits` for samples, which kind of link is their `limit`, and how many
+    seconds they (`seconds`) and all traffic (`busy`) take there.
     `device_time` says what share of the kernels' seconds comes from a "profile" and from the
     "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
     `engine` is what played the step, "clock" or "replay", and `wall_seconds` what the simulation
@@ -94,6 +96,7 @@ class Result(JobAnswer):
     critical_path: Sequence[dict[str, Any]] = field(default=(), compare=False)
     hidden: dict[str, float] = field(default_factory=dict)
     device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})
+    loading: dict[str, Any] | None = None
     host_memory: float = 0.0
     dropped: float = 0.0
     gains: dict[str, float] = field(default_factory=dict)

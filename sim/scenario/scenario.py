@@ -11,6 +11,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.model import Model
 from sim.model.transformer import Transformer
+from sim.parallel.loader import Loader
 from sim.parallel.plan import Plan
 from sim.scenario.settings import changes_of
 from sim.variability.laws import Jitter
@@ -62,7 +63,7 @@ class BaseScenario(Checked):
     `kind` is the module of the kind (`sim.kind`). `change` alters single values of the named files
     for this scenario only, by dotted key: `network.bandwidth`, `device.memory`, `model.seq`,
     `stack.overlap_gradients`. `tokens` is how many the whole training takes, `checkpoints` what it
-    stops for, both for its cost.
+    stops for, both for its cost. The `loader` brings the samples of a step.
     """
 
     kind: ClassVar[str]
@@ -75,6 +76,7 @@ class BaseScenario(Checked):
     gpus: Annotated[int, Gt(0)] | None = None
     tokens: Annotated[float, Spoken()] | None = None
     checkpoints: Checkpoints | None = None
+    loader: Loader | None = None
     straggler: tuple[Straggler, ...] = ()
     jitter: Jitter | None = None
     change: dict[str, Any] = field(default_factory=dict)

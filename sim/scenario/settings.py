@@ -20,6 +20,7 @@ FILES = {
     "network": ("topology", "network."),
     "node": ("topology", "node."),
     "host": ("topology", "host."),
+    "storage": ("topology", "storage."),
 }
 
 

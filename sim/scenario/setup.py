@@ -14,6 +14,7 @@ from sim.model.kinds import check_layers
 from sim.model.model import Model
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job, known_of
+from sim.parallel.loader import Loader, loading
 from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan, with_checkpoints
 from sim.parallel.resolved import resolved
@@ -60,6 +61,7 @@ class PlanSetup:
             stack=stack or job.stack,
             topology=self.machine.topology,
             plan=plan,
+            loader=job.loading.loader if job.loading else None,
         )
         return replace(other, machine=self.machine)
 
@@ -82,6 +84,7 @@ def from_scenario(scenario: Scenario) -> PlanSetup:
         topology=topology.with_gpus(gpus),
         plan=plan,
         stragglers=scenario.straggler,
+        loader=scenario.loader,
     )
     return replace(setup, model=name_of(scenario.model), change=dict(flat(scenario.change)))
 
@@ -94,6 +97,7 @@ def assemble(
     topology: Topology,
     plan: Plan,
     stragglers: Iterable[Straggler] = (),
+    loader: Loader | None = None,
 ) -> PlanSetup:
     """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
     where = f"{name}, plan"
@@ -118,6 +122,7 @@ def assemble(
         chunks=chunks_of(model, stack, plan, topology.device),
         checks=topology.checks,
         node=topology.gpus_per_node,
+        loading=loading(loader, topology, name) if loader else None,
         known=known_of(model, stack, topology.device, topology.device.measured),
     )
     check_job(job, topology, where)

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -102,7 +103,7 @@ class FoldedMachine:
         # Keys hold what they name by its identity, so that this is not given to something else.
         self._maps: dict[tuple[object, ...], tuple[PassOps, PassMap]] = {}
         self._stages: dict[tuple[object, ...], tuple[Stage, StageMaps]] = {}
-        self._closing: dict[tuple[int, int], tuple[object, StepTail]] = {}
+        self._closing: dict[tuple[int, ...], tuple[object, StepTail]] = {}
         self._messages: dict[tuple[object, ...], tuple[Traffic, ...]] = {}
 
     def estimate(self, program: Program) -> Estimate:
@@ -145,11 +146,12 @@ class FoldedMachine:
         return self._maps[key][1]
 
     def _closing_of(self, stage: int, stage_program: Stage) -> StepTail:
-        key = stage, id(stage_program.closing)
+        last = stage_program.closing, stage_program.beside
+        key = stage, *map(id, last)
         if key not in self._closing:
             desk, costs = self.desks[stage], self.costs[stage]
-            steps = stage_closing(stage_program.closing, stage, desk, costs, self._stage_of)
-            self._closing[key] = stage_program.closing, steps
+            steps = stage_closing(chain(*last), stage, desk, costs, self._stage_of)
+            self._closing[key] = last, steps
         return self._closing[key][1]
 
     def _between(self, pairs: Sequence[tuple[int, int]], program: Program) -> tuple[Traffic, ...]:

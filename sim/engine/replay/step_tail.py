@@ -4,7 +4,7 @@ What follows the passes is a few operations a stage, some of which stages take p
 They are played in order, for many layouts at once: every moment is an array [layouts].
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,7 +20,6 @@ from sim.program.operations import (
     Communicate,
     Drained,
     Operation,
-    PassOps,
 )
 
 
@@ -69,9 +68,13 @@ class StepTail:
 
 
 def stage_closing(
-    closing: PassOps, stage: int, desk: RankTransfers, costs: Costs, stage_of: Sequence[int]
+    closing: Iterable[Operation],
+    stage: int,
+    desk: RankTransfers,
+    costs: Costs,
+    stage_of: Sequence[int],
 ) -> StepTail:
-    """The closing operations of a stage; `stage_of` tells the stages of roles."""
+    """The operations that end a stage's step; `stage_of` tells the stages of roles."""
     steps = []
     for operation in closing:
         if isinstance(operation, Communicate):

@@ -49,7 +49,8 @@ class Writer:
         self.played, self.estimate = played, estimate
         self.grid: Grid = estimate.grid
         self.moments = played.moments[:, :, 0]
-        longest = max(len(ops) for stage in estimate.program.stages for ops in stage.all_ops)
+        stages = estimate.program.stages
+        longest = max(len(ops) + len(stage.beside) for stage in stages for ops in stage.all_ops)
         self.room = 2 * (longest + 4)  # steps of one node: exchanges, a pass, messages behind it
         self.parts: list[Parts] = []
         self.kinds: dict[tuple[Cause, str], int] = {}

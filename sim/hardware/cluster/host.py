@@ -1,6 +1,9 @@
 """The host of a node: what its devices reach over PCIe, and what it can do itself."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
 
 from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
 
@@ -8,7 +11,7 @@ from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
 # 8b/10b up to generation 2, 128b/130b to 5, 1b/1b flits with 236 of 256 bytes in 6).
 _LANES = {3: (8e9, 128 / 130), 4: (16e9, 128 / 130), 5: (32e9, 128 / 130), 6: (64e9, 236 / 256)}
 
-HOST_LINKS = ("pcie-up", "pcie-down", "memory", "nvme-up", "nvme-down")
+HOST_LINKS = ("pcie-up", "pcie-down", "memory", "nvme-up", "nvme-down", "cores")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,8 @@ class Host:
     base specification, chapter 2 and 3), less flow control. `memory` and `memory_bandwidth` (reads
     and writes together, as STREAM measures them) are the node's, as are `read` and `write`, the
     bandwidths of its NVMe drives. `latency` is that of one copy (cudaMemcpyAsync, pinned memory).
+    Of the `cores` (0: unknown) each device's own process keeps one busy. With `gpudirect` messages
+    to other nodes pass a device's own PCIe link on their way to the NIC at the same switch.
     """
 
     generation: int = 0
@@ -34,12 +39,16 @@ class Host:
     write: BytesPerSecond = 0.0
     efficiency: Share = 0.85
     latency: Seconds = 10e-6
+    cores: Annotated[int, Ge(0)] = 0
+    gpudirect: bool = False
 
     def __post_init__(self) -> None:
         if (self.bandwidth > 0) == (self.generation > 0):
             raise ValueError("a host has one kind of link; give generation (of PCIe) or bandwidth")
         if self.generation and self.generation not in _LANES:
             raise ValueError(f"generation = {self.generation} of PCIe; known are 3 to 6")
+        if self.gpudirect and self.devices_per_link > 1:
+            raise ValueError("gpudirect is of devices with a link each: set devices_per_link = 1")
 
     def bandwidth_of(self, kind: str) -> float:
         """B/s of a link of this kind, headers counted.
@@ -56,6 +65,7 @@ class Host:
             "memory": self.memory_bandwidth,
             "nvme-up": self.write,
             "nvme-down": self.read,
+            "cores": float(self.cores),
         }[kind]
 
     def efficiency_of(self, kind: str) -> float:

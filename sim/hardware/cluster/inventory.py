@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from sim.hardware.cluster.host import HOST_LINKS
 from sim.hardware.cluster.network import Link
 from sim.hardware.cluster.placement import Placement
+from sim.hardware.cluster.storage import STORAGE_LINKS
 
 
 def links(cluster: Placement) -> Iterator[Link]:
     """All links; take care not to ask a large cluster."""
     yield from _links_inside(cluster)
     yield from _links_to_hosts(cluster)
+    yield from _links_of_storage(cluster)
     if cluster.network is not None:
         yield from cluster.network.links(cluster.nodes)
 
@@ -30,13 +32,24 @@ def _links_inside(cluster: Placement) -> Iterator[Link]:
 def _links_to_hosts(cluster: Placement) -> Iterator[Link]:
     if cluster.host is None:
         return
-    kinds = [kind for kind in ("memory", "nvme-up", "nvme-down") if cluster.host.bandwidth_of(kind)]
+    kinds = [kind for kind in HOST_LINKS[2:] if cluster.host.bandwidth_of(kind)]
     for node in range(cluster.nodes):
         end = min((node + 1) * cluster.gpus_per_node, cluster.gpus)
         used = range(node * cluster.gpus_per_node, end)
         for number in dict.fromkeys(cluster.host_link_of(gpu)[1] for gpu in used):
             yield from (("pcie-up", node, number), ("pcie-down", node, number))
         yield from ((kind, node) for kind in kinds)
+
+
+def _links_of_storage(cluster: Placement) -> Iterator[Link]:
+    storage = cluster.storage
+    if storage is None:
+        return
+    used = [kind for kind in STORAGE_LINKS if storage.bandwidth_of(kind)]
+    for kind in used:
+        of_nodes = map(storage.place_of, range(cluster.nodes))
+        places = range(cluster.nodes) if kind.startswith("client") else dict.fromkeys(of_nodes)
+        yield from ((kind, place) for place in places)
 
 
 def has_link(cluster: Placement, link: Link) -> bool:
@@ -53,6 +66,8 @@ def has_link(cluster: Placement, link: Link) -> bool:
             return together and cluster.slot_of(b) in peers
     if link[0] in HOST_LINKS:
         return link in _links_to_hosts(cluster)
+    if link[0] in STORAGE_LINKS:
+        return link in _links_of_storage(cluster)
     return network is not None and network.has_link(link, cluster.nodes)
 
 

@@ -23,19 +23,40 @@ Link = tuple[str, int] | tuple[str, int, int]
 ("pcie-up" | "pcie-down", node, j): PCIe link j of the node, from its devices to the host, and back.
 ("memory", node): the host's memory, reads and writes together.
 ("nvme-up" | "nvme-down", node): the node's drives, written and read.
+("cores", node): the host's processors, in cores; ("workers", gpu): those of the GPU's loader.
+("storage-up" | "storage-down", store): a store, written and read; ("operations", store): a second.
+("client-up" | "client-down", node): the node on the network of its storage.
 ("pod-up" | "pod-down", pod): a pod's uplinks together, where they are oversubscribed.
 ("edge", a, b): a cable of a torus, dragonfly, mesh or ring, from vertex a to vertex b.
 """
 
 Route = tuple[Link, ...]
 
+# What links are called; those of one word carry both ways together.
+_NAMES = {
+    "port": "gpu{}.port",
+    "nic": "node{}.nic{}",
+    "pcie": "node{}.pcie{}",
+    "nvme": "node{}.nvme",
+    "client": "node{}.storage",
+    "storage": "storage{}",
+    "pod": "pod{}",
+}
+_BOTH_WAYS = {
+    "memory": "node{}.memory",
+    "cores": "node{}.cores",
+    "workers": "gpu{}.workers",
+    "operations": "storage{}.operations",
+}
+
+
+def _pattern(name: str, ways: str) -> re.Pattern[str]:
+    return re.compile(re.escape(name).replace(r"\{\}", r"(\d+)") + ways)
+
+
 _PATTERNS = {
-    "port": re.compile(r"gpu(\d+)\.port(?:\.(up|down))?"),
-    "nic": re.compile(r"node(\d+)\.nic(\d+)(?:\.(up|down))?"),
-    "pcie": re.compile(r"node(\d+)\.pcie(\d+)(?:\.(up|down))?"),
-    "memory": re.compile(r"node(\d+)\.memory"),
-    "nvme": re.compile(r"node(\d+)\.nvme(?:\.(up|down))?"),
-    "pod": re.compile(r"pod(\d+)(?:\.(up|down))?"),
+    **{kind: _pattern(name, r"(?:\.(up|down))?") for kind, name in _NAMES.items()},
+    **{kind: _pattern(name, "") for kind, name in _BOTH_WAYS.items()},
     "edge": re.compile(r"edge (\d+)(-|>)(\d+)"),
     "nvlink": re.compile(r"nvlink (\d+)(-|>)(\d+)"),
 }
@@ -48,21 +69,15 @@ def link_name(link: Link) -> str:
     >>> link_name(("nic-up", 3, 0)), link_name(("edge", 0, 1))
     ('node3.nic0.up', 'edge 0>1')
     """
-    match link:
-        case ("edge" | "nvlink" as kind, a, b):
-            return f"{kind} {a}>{b}"
-        case (kind, node, j):
-            name, way = str(kind).split("-")
-            return f"node{node}.{name}{j}.{way}"
-        case ("memory", node):
-            return f"node{node}.memory"
-        case ("nvme-up" | "nvme-down" as kind, node):
-            return f"node{node}.nvme.{kind[5:]}"
-        case ("port-up" | "port-down" as kind, gpu):
-            return f"gpu{gpu}.port.{kind[5:]}"
-        case (kind, pod):
-            return f"pod{pod}.{kind[4:]}"
-    raise ValueError(f"{link!r} is not a link")
+    kind, *places = link
+    if kind in ("edge", "nvlink"):
+        return f"{kind} {places[0]}>{places[1]}"
+    if kind in _BOTH_WAYS:
+        return _BOTH_WAYS[kind].format(*places)
+    name, _, way = kind.partition("-")
+    if name not in _NAMES:
+        raise ValueError(f"{link!r} is not a link")
+    return f"{_NAMES[name].format(*places)}.{way}"
 
 
 def path_links(kind: str, places: Sequence[int]) -> Route:
@@ -95,7 +110,7 @@ def _directions(kind: str, parts: Sequence[str | None]) -> Iterator[Link]:
         if arrow == "-":
             yield (kind, b, a)
         return
-    if kind == "memory":
+    if kind in _BOTH_WAYS:
         yield (kind, int(parts[0] or 0))
         return
     numbers = [int(part) for part in parts[:-1] if part is not None]

@@ -8,6 +8,7 @@ from sim.hardware.cluster.network import AnyNetwork, ClusterNetwork
 from sim.hardware.cluster.node_fabric import AnyNodeFabric
 from sim.hardware.cluster.pods import SwitchedNetwork
 from sim.hardware.cluster.price import Price
+from sim.hardware.cluster.storage import Storage
 from sim.hardware.device import Device
 from sim.program.checks import Checks
 
@@ -17,11 +18,10 @@ class Placement(metaclass=Named):
     """`gpus` devices, `gpus_per_node` to a node, joined by `node` inside and `network` outside.
 
     GPUs are numbered node after node; only a single node may be partly used. `network` is None
-    for a cluster of one node, `node` None where a node is one device, `price` and `host` None where
-    unknown.
-    `backend` is the collective library, or a profile of it. Hosts may do `checks` before
-    collectives. `states` are clusters that are this one with such checks, or on a bad day, each
-    with what was measured then.
+    for a cluster of one node, `node` None where a node is one device, `price`, `host` and `storage`
+    None where unknown. `backend` is the collective library, or a profile of it. Hosts may do
+    `checks` before collectives. `states` are clusters that are this one with such checks, or on a
+    bad day, each with what was measured then.
 
     A job takes whole nodes, or where a node consists of trays of `tray` GPUs equally many trays of
     each of the fewest nodes: 256 GPUs are 64 of the 72 of four racks. `gpus_per_node` then
@@ -36,6 +36,7 @@ class Placement(metaclass=Named):
     network: AnyNetwork | None = None
     price: Price | None = None
     host: Host | None = None
+    storage: Storage | None = None
     backend: str = "nccl"
     checks: Checks | None = None
     states: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from sim.hardware.cluster.network import FORMS, ClusterNetwork, Link, Route, lin
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.placement import Placement
 from sim.hardware.cluster.route import route
+from sim.hardware.cluster.storage import STORAGE_LINKS, Storage
 from sim.hardware.device import Device, interned
 
 __all__ = ["Degraded", "Link", "Topology", "link_name", "load"]
@@ -135,10 +136,18 @@ class Topology(Placement):
         return route(self, source, target)
 
     def capacity(self, link: Link) -> float:
-        """B/s of payload that a link carries: bandwidth x efficiency, less where degraded."""
+        """B/s of payload that a link carries: bandwidth x efficiency, less where degraded. Links of
+        `storage.UNITS` carry what these say."""
         factor = _factors(self.degraded).get(link, 1.0) if self.degraded else 1.0
+        if link[0] == "workers":  # no part of the machine: all that a loader's processes do
+            return 1.0
+        if link[0] == "cores" and self.host:  # each device's process has one of its own
+            return max(self.host.cores - self.gpus_per_node, 0) / factor
         part = self._part(link)
-        share = part.efficiency_of(str(link[0])) if isinstance(part, Host) else part.efficiency
+        if isinstance(part, Host | Storage):
+            share = part.efficiency_of(str(link[0]))
+        else:
+            share = part.efficiency
         return self.bandwidth(link) * share / factor
 
     def bandwidth(self, link: Link) -> float:
@@ -147,8 +156,8 @@ class Topology(Placement):
         match link, self._part(link):
             case ("nvlink", a, b), NodeFabric() as node:
                 return node.cable_bandwidth(self.slot_of(a), self.slot_of(b), slots)
-            case (kind, *_), Host() as host:
-                return host.bandwidth_of(str(kind))
+            case (kind, *_), (Host() | Storage()) as part:
+                return part.bandwidth_of(str(kind))
             case _, NodeFabric() as node:
                 return node.port_bandwidth(slots, min(self.gpus, slots))
             case _, ClusterNetwork() as network:
@@ -159,15 +168,16 @@ class Topology(Placement):
         part = self._part(link)
         if isinstance(part, ClusterNetwork):
             return part.latency_of(link)
-        if isinstance(part, Host):
+        if isinstance(part, Host | Storage):
             return part.latency
         return part.latency if link[0] == "nvlink" else part.latency / 2  # of two ports
 
-    def _part(self, link: Link) -> NodeFabric | ClusterNetwork | Host:
+    def _part(self, link: Link) -> NodeFabric | ClusterNetwork | Host | Storage:
         """The part of the cluster that a link belongs to."""
         kind = link[0]
         in_node = self.node if kind in ("port-up", "port-down", "nvlink") else self.network
-        part = self.host if kind in HOST_LINKS else in_node
+        out = self.storage if kind in STORAGE_LINKS else in_node
+        part = self.host if kind in HOST_LINKS else out
         if part is None:
             raise ValueError(f"{self.name} has no link {link!r}")
         return part

@@ -108,7 +108,7 @@ def _memory(curve: MemoryCurve, pid: int) -> Iterator[Event]:
 
 
 def _rate(rate: Rate, pid: int) -> Iterator[Event]:
-    unit, much = _UNITS[rate.unit]
+    unit, much = _UNITS.get(rate.unit, (rate.unit, 1.0))
     name = f"{rate.of} ({unit})"
     values = dict(zip(map(microseconds, rate.times.tolist()), rate.values.tolist(), strict=True))
     for time, value in values.items():

@@ -8,13 +8,14 @@ from matplotlib.figure import Figure
 from sim.config.units import human_bytes
 from sim.engine.link_loads import LinkLoad
 from sim.engine.routes import Regions
+from sim.hardware.cluster.storage import UNITS
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Section, Sentence, Table
 from sim.interface.page.page import Drawing, paged
 from sim.interface.plots import topology as drawing
 from sim.interface.plots.picture import rendered
 from sim.interface.views.topology import rate
-from sim.results.formatting import Cells, percent
+from sim.results.formatting import Cells, count, percent
 
 KINDS = {
     "port": "ports of GPUs into their node's fabric",
@@ -25,6 +26,11 @@ KINDS = {
     "pcie": "PCIe links of hosts",
     "memory": "memory of hosts",
     "nvme": "drives of hosts",
+    "cores": "cores of hosts",
+    "workers": "workers of loaders",
+    "client": "nodes on the network of storage",
+    "storage": "storage",
+    "operations": "operations of storage",
 }
 
 
@@ -63,12 +69,21 @@ def table(loads: Sequence[LinkLoad]) -> Table:
             (
                 KINDS.get(high.kind, high.kind),
                 way,
-                _range(human_bytes(low.bytes), human_bytes(high.bytes)),
-                rate(high.capacity),
+                _range(_carried(low), _carried(high)),
+                _capacity(high),
                 _range(percent(low.busy), percent(high.busy)),
             )
         )
     return Table(caption="What links carry in the step", rows=rows, headed=True)
+
+
+def _carried(load: LinkLoad) -> str:
+    return f"{count(load.bytes)}" if load.kind in UNITS else human_bytes(load.bytes)
+
+
+def _capacity(load: LinkLoad) -> str:
+    unit = UNITS.get(load.kind)
+    return f"{count(load.capacity)} {unit}" if unit else rate(load.capacity)
 
 
 def _way(load: LinkLoad) -> str:

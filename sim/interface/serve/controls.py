@@ -89,7 +89,7 @@ class _Parts:
 
     def of(self, head: str) -> Any:
         """The thing in which keys of `head` are found."""
-        if head in ("network", "node", "host", "device"):
+        if head in ("network", "node", "host", "storage", "device"):
             return getattr(self.of("topology"), head, None)
         if head in _LOADERS:
             if head not in self.loaded:

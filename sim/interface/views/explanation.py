@@ -1,6 +1,7 @@
 """Limits of a step: resources, kernels, changes of the plan, lines of the script."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sim.analysis.explanation.advice import Advice
 from sim.analysis.explanation.changes import Change
@@ -8,6 +9,7 @@ from sim.analysis.explanation.explain import Explanation
 from sim.analysis.explanation.limits import Limits, Roof
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.document.nodes import Document, Section, Sentence, document, section, table
+from sim.interface.views.step import waits_for_data
 from sim.results.by_line import PARTS, Line, Moment
 from sim.results.formatting import Cells, percent, several
 from sim.results.result import Result
@@ -25,6 +27,7 @@ def view(answer: Explanation) -> Document:
         f"{human_seconds(result.step_time)}",
         None if answer.advice is None else _advice(result, answer.advice),
         limited(answer.limits),
+        _loading(result.loading) if result.loading else None,
         _kernels(result, answer.kernels),
         _lines(result, answer.lines) if answer.lines else _changes(result, answer.changes),
         _fullest(moment) if moment else None,
@@ -62,6 +65,11 @@ def limited(limits: Limits) -> Section:
         table(rows, ("resource", "twice as fast", "at no cost")),
         Sentence(_next(limits)) if limits.then else None,
     )
+
+
+def _loading(loading: Mapping[str, Any]) -> Section:
+    figure = waits_for_data(loading)
+    return section("", Sentence(f"A step {figure.title} {figure.shown}: {figure.note}."))
 
 
 def _next(limits: Limits) -> str:

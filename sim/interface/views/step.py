@@ -91,6 +91,8 @@ def _figures(result: Result) -> Iterator[Figure]:
     if result.dropped:
         note = "of what tokens send to experts"
         yield Figure(title="dropped", key="dropped", shown=percent(result.dropped), note=note)
+    if result.loading:
+        yield waits_for_data(result.loading)
     gains = [f"{percent(gain)} over {name}" for name, gain in result.gains.items()]
     if gains:
         yield Figure(title="schedule", shown=gains[0], note=", ".join(gains[1:]))
@@ -99,6 +101,33 @@ def _figures(result: Result) -> Iterator[Figure]:
         span = str(first) if first == last else f"{first} to {last}"
         note = "updates that gradients are late, first to last stage"
         yield Figure(title="staleness", shown=span, note=note)
+
+
+# Where samples queue, and what helps.
+_LIMITS = {
+    "workers": ("the loader's workers", "more workers, faster decoding, or shorter waits"),
+    "cores": ("the hosts' cores", "cheaper decoding, or decoding on the device"),
+    "storage": ("the storage's bandwidth", "smaller samples, or more of the storage"),
+    "operations": ("the storage's operations a second", "samples packed into larger files"),
+    "client": ("the nodes' links to the storage", "smaller samples, or wider links"),
+    "nvme": ("the drives", "smaller samples, or more drives"),
+    "nic": ("the NICs", "smaller samples, or a network of its own for the storage"),
+    "pod": ("the pods' uplinks", "smaller samples, or a network of its own for the storage"),
+    "pcie": ("PCIe", "smaller samples on the device"),
+    "port": ("PCIe", "smaller samples on the device"),
+    "memory": ("the hosts' memory", "smaller samples on the device"),
+}
+
+
+def waits_for_data(loading: Mapping[str, Any]) -> Figure:
+    """How long a step waits for samples, and why."""
+    place, cure = _LIMITS[loading["limit"]]
+    own, busy = human_seconds(loading["seconds"]), human_seconds(loading["busy"])
+    most = f"a step's samples need {own} of {place}"
+    if loading["busy"] > loading["seconds"] * (1.0 + 1e-9):
+        most += f", which all traffic takes for {busy}"
+    note = f"{most}; {cure} would help" if loading["waits"] else f"hidden: {most}"
+    return Figure(title="waits for data", shown=human_seconds(loading["waits"]), note=note)
 
 
 def _rate(result: Result) -> Figure:

@@ -30,7 +30,13 @@ from sim.hardware.cluster.network import Link, link_name
 from sim.jobs.multi_job.placed import Place
 from sim.program.program import Program
 
-_ABOVE = ("pod-up", "pod-down", "edge")  # links above the nodes, which all jobs call alike
+_STORES = ("storage-up", "storage-down", "operations")
+_ABOVE = (
+    "pod-up",
+    "pod-down",
+    "edge",
+    *_STORES,
+)  # links above the nodes, which all jobs call alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +67,20 @@ class Guest:
             uplinks = ("pod-up", "pod-down") if network and len(nodes) > 1 else ()
             nics = network.nics * network.bandwidth * network.efficiency if network else 0.0
             most = {(kind, pod): count * nics for kind in uplinks for pod, count in nodes.items()}
-            return most | dict.fromkeys(self._of_nodes(), inf)
+            return most | dict.fromkeys([*self._of_nodes(), *self._of_storage()], inf)
         ranks = representatives(self.repeated.mesh, self.machine, unfold=True)
         groups = communicators(scopes_of(self.repeated), ranks, topology)
         return {self.place.link(link): inf for link in groups.links}
+
+    def _of_storage(self) -> Iterator[Link]:
+        """The stores that its nodes read and write, if the job does."""
+        storage, nodes = self.machine.topology.storage, range(self.machine.topology.nodes)
+        if self.program is None or storage is None or not storage.remote:
+            return
+        used = {kind for scope in scopes_of(self.program) for kind in scope.path}
+        yield from (
+            (kind, storage.place_of(n)) for kind in used.intersection(_STORES) for n in nodes
+        )
 
     def own(self, link: Link) -> Link:
         """The job's own name of a link of the cluster that it loads."""
@@ -80,7 +96,7 @@ class Guest:
         return {
             self.place.link(link)
             for link in topology.links
-            if not link[0].startswith(("port", "pod", "edge"))
+            if not link[0].startswith(("port", "pod", "edge", "storage", "operations"))
         }
 
 

@@ -1,8 +1,8 @@
 """A job's own view of the cluster: its GPUs are numbered from 0, its links lead to real switches.
 
 A placed network answers for the nodes that the job has. Links above the nodes (uplinks of pods,
-cables) keep their names in the cluster; links of a node or a GPU have the job's own numbers, which
-`Place.link` translates.
+stores, cables) keep their names in the cluster; links of a node or a GPU have the job's own
+numbers, which `Place.link` translates.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -12,7 +12,10 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route, link_name
+from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Degraded, Topology
+
+_OF_NODE = ("memory", "nvme", "cores", "client")  # links of which a node has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,9 @@ class Place:
                 return kind, self.nodes[node], nic
             case ("pcie-up" | "pcie-down" as kind, node, number):
                 return kind, self.nodes[node], number + self._pcie
-            case ("memory" | "nvme-up" | "nvme-down" as kind, node):
+            case ("workers", gpu):
+                return "workers", self._gpu(gpu)
+            case (kind, node) if str(kind).startswith(_OF_NODE):
                 return kind, self.nodes[node]
         return link
 
@@ -49,6 +54,9 @@ class Place:
         own = replace(self.cluster, degraded=()).with_gpus(len(self.nodes) * len(self.slots))
         if own.network is not None and len(self.nodes) > 1:
             own = replace(own, network=_placed(own.network, self.nodes))
+        if own.storage is not None:
+            given = {f.name: getattr(own.storage, f.name) for f in fields(own.storage)}
+            own = replace(own, storage=_PlacedStorage(**given, of_nodes=self.nodes))
         degraded = tuple(self._degraded(own))
         return replace(own, degraded=degraded) if degraded else own
 
@@ -80,6 +88,16 @@ class Place:
             for link in own.links
             if self.link(link) in sick
         ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlacedStorage(Storage):
+    """The stores of a cluster, as a job on some of its nodes sees them."""
+
+    of_nodes: tuple[int, ...] = ()
+
+    def place_of(self, node: int) -> int:
+        return Storage.place_of(self, self.of_nodes[node]) if self.remote else node
 
 
 def _placed(network: ClusterNetwork, nodes: tuple[int, ...]) -> ClusterNetwork:

@@ -82,7 +82,7 @@ class MultiJobScenario(BaseScenario):
         BaseScenario.__post_init__(self)
         if not self.job:
             raise ValueError("no [[job]] runs on the cluster; name at least one")
-        for key in ("model", "stack", "tokens", "checkpoints", "jitter"):
+        for key in ("model", "stack", "tokens", "checkpoints", "loader", "jitter"):
             if getattr(self, key):
                 raise ValueError(f"{key} is each job's own: write it under [[job]], set")
 

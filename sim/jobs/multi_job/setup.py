@@ -21,7 +21,7 @@ from sim.scenario.scenario import BaseScenario
 
 LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
 _OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core: of each job, and for each other that may wait
-_OF_CLUSTER = ("topology", "network", "node", "host", "device")
+_OF_CLUSTER = ("topology", "network", "node", "host", "storage", "device")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def _template(
         raise InputError(where, "a straggler is a link, which all jobs share", remedy)
     if hasattr(read, "job"):
         raise InputError(where, "is a scenario with jobs itself", "name the jobs one by one")
-    own = kind.set_up(read)
+    own = kind.set_up(replace(read, loader=None))  # its storage is the cluster's
     gpus = own.machine.topology.gpus
     return Template(number, table, read, gpus, table.name or read.name)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.engine.record import Record
 from sim.hardware.device import Device
@@ -19,8 +20,12 @@ from sim.jobs.recorded.memory import EventTimes, Memory
 from sim.jobs.recorded.program import EventPlaces, program
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.scaled import scaled
+from sim.jobs.recorded.work import work_of
 from sim.model.kernels import Kernel
+from sim.parallel.loader import loading
+from sim.program.beside import beside
 from sim.program.causes import HOST
+from sim.program.operations import Operation
 from sim.program.program import Program
 from sim.scenario.machine import load_stack, load_topology, machine
 from sim.scenario.scenario import BaseScenario
@@ -77,7 +82,7 @@ class Recorded:
 
     def placed(self, factors: Mapping[str, float]) -> tuple[Program, list[EventPlaces]]:
         """The slower program, with notes on the events of each stage."""
-        return program(
+        step, places = program(
             self.stages,
             self._kernels(),
             memories=self.memories,
@@ -85,6 +90,21 @@ class Recorded:
             host=self._host().taking(factors.get(HOST, 1.0)),
             factors=factors,
         )
+        return beside(step, {0: self._loading()}), places
+
+    def _loading(self) -> tuple[Operation, ...]:
+        """The work of the scenario's loader. Raises `InputError` where nobody knows the samples of
+        a step."""
+        topology, (recording, axes) = self.machine.topology, self.stages[0]
+        if self.scenario.loader is None:
+            return ()
+        samples = work_of(recording).samples
+        if not samples:
+            fault = "has a loader, but its recording does not say how many samples a step has"
+            raise InputError(self.name, fault, "capture a script that reads its samples in batches")
+        replicas = axes.data_ranks // axes.sequence_ranks
+        ranks = topology.gpus // (len(self.stages) * replicas)
+        return loading(self.scenario.loader, topology, self.name).work(samples, ranks)
 
     def _host(self) -> HostTimes:
         return host_of(self.stack, self.machine.topology.device)

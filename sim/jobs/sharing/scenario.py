@@ -28,6 +28,7 @@ class SharingScenario(BaseScenario):
     def __post_init__(self) -> None:
         BaseScenario.__post_init__(self)
         for key, instead in (("checkpoints", "leave checkpoints out"),
+                             ("loader", "count its seconds in [sharing.times]"),
                              ("jitter", "write [[sharing.straggler]]")):  # fmt: skip
             if getattr(self, key) is not None:
                 fault = f"{key} beside [sharing]: workers that share updates take no notice of it"

@@ -1,0 +1,162 @@
+"""A loader: processes of the host that read samples, decode them and copy them to the device.
+
+It reads the samples of the next step beside this one. Samples pass its links one behind the other,
+so the slowest link sets its pace: with W workers of a time t = 1 / rate + operations x latency +
+read / stream for each sample, W / t samples a second; storage, NICs, PCIe and memory carry the
+bytes, the host's cores 1 / rate core seconds a sample. They share all of these with whatever else
+uses them. A step that is done before its next samples are there waits for them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
+
+from sim.config.checked import Checked
+from sim.config.errors import InputError
+from sim.config.units import Bytes, Unit
+from sim.hardware.cluster.topology import Topology
+from sim.program.causes import DECODING, LOADING
+from sim.program.operations import (
+    COMPUTE_STREAM,
+    Communicate,
+    Compute,
+    Copy,
+    HostLink,
+    Operation,
+    Segment,
+    Work,
+)
+
+Positive = Annotated[float, Gt(0)]
+Amounts = tuple[tuple[HostLink, float], ...]  # what a sample puts on each link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader(Checked):
+    """The `[loader]` table of a scenario.
+
+    A sample has `read` bytes in the storage, for which it takes so many `operations` of it, and
+    `copied` bytes on the device (by default as many). A replica has `workers`, each of which makes
+    `rate` samples a second where it never waits for storage (None: no limit). So many samples of
+    `prefetch` steps may be ready or in the making; with 0 a step waits until its own are read.
+    Where `decoding` is on the device, each device decodes `device_rate` samples a second between
+    two steps. The ranks of a replica's first stage share its samples, or with `every_rank` each
+    reads all of them.
+    """
+
+    read: Annotated[float, Unit("B")]
+    copied: Bytes | None = None
+    rate: Positive | None = None
+    workers: Annotated[int, Ge(1)] = 1
+    prefetch: Annotated[int, Ge(0)] = 2
+    operations: Annotated[float, Ge(0)] = 1.0
+    decoding: Literal["host", "device"] = "host"
+    device_rate: Positive | None = None
+    every_rank: bool = False
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        if (self.decoding == "device") != (self.device_rate is not None):
+            raise ValueError('decoding = "device" and device_rate belong together')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """A loader on a cluster: what each sample puts on each link, and what is not known of them."""
+
+    loader: Loader
+    amounts: Amounts
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def work(self, samples: float, ranks: int = 1) -> tuple[Operation, ...]:
+        """The work of each of `ranks` ranks that share the `samples` of a replica's step."""
+        loader, share = self.loader, samples / (1 if self.loader.every_rank else ranks)
+        size = max(loader.read, loader.copied or 0.0)
+        ahead = max(loader.prefetch, 1) * share
+        busy = min(loader.workers / (1 if loader.every_rank else ranks), ahead)
+        amounts = (*self.amounts, ("workers", self.seconds / busy))
+        used = [(link, amount / size) for link, amount in amounts if amount]
+        call = Copy(
+            kind="stream",
+            bytes=share * size,
+            name="samples",
+            cause=LOADING,
+            path=tuple(link for link, _ in used),
+            loads=tuple(load for _, load in used),
+        )
+        stream = "loader" if loader.prefetch else COMPUTE_STREAM
+        done: list[Operation] = [Communicate(name="load samples", calls=(call,), stream=stream)]
+        if loader.device_rate:
+            segment = Segment(name="decode", cause=DECODING, device=share / loader.device_rate)
+            done.append(Compute(name="decode", work=Work(name="decode", items=(segment,))))
+        return tuple(done)
+
+
+def loading(loader: Loader, topology: Topology, where: str) -> Loading:
+    """A loader on a cluster. Raises `InputError` for one whose storage is unknown."""
+    storage, host = topology.storage, topology.host
+    if storage is None:
+        fault = f"has a loader, but {topology.name} does not say what its storage is"
+        raise InputError(where, fault, "add a [storage] table to the topology")
+    copied = loader.read if loader.copied is None else loader.copied
+    each = 1.0 / loader.rate if loader.rate else 0.0
+    waits = loader.operations * storage.latency
+    waits += loader.read / storage.stream if storage.stream else 0.0
+    amounts: dict[HostLink, float] = dict(path(topology, "down", loader.read, where))
+    if storage.operations:
+        amounts["operations"] = loader.operations
+    if host:
+        amounts["memory"] = amounts.get("memory", 0.0) + copied
+        if topology.device.generation != "cpu":
+            amounts["pcie-down"] = amounts.get("pcie-down", 0.0) + copied
+        if host.cores:
+            amounts["cores"] = each
+            if host.cores <= topology.gpus_per_node:
+                fault = f"has a loader, but the host's {host.cores} cores are all its devices' own"
+                raise InputError(where, fault, "set host.cores")
+    return Loading(
+        loader=loader,
+        amounts=tuple(amounts.items()),
+        seconds=each + waits,
+        notes=tuple(_unknown(topology)),
+    )
+
+
+def path(topology: Topology, way: Literal["up", "down"], size: float, where: str) -> Amounts:
+    """The links between a host's memory and its storage, each with `size` bytes; "up" writes.
+    Raises `InputError` where there are none."""
+    storage, host, links = topology.storage, topology.host, list[str]()
+    assert storage is not None, "asked for a cluster with storage"
+    if not storage.remote:
+        if host is None or not (host.read and host.write):
+            fault = f"storage of {topology.name} is its drives, but its hosts have none"
+            raise InputError(where, fault, "set host.read and host.write")
+        links += [f"nvme-{way}", "memory"]
+    else:
+        links += [f"storage-{way}"]
+        if storage.bandwidth:
+            links += [f"client-{way}"]
+        elif topology.network is None or not topology.network.nics:
+            fault = f"storage of {topology.name} is reached over NICs, and its nodes have none"
+            raise InputError(where, fault, "give storage.bandwidth of each node")
+        else:
+            links += [f"pod-{way}"] if topology.pods > 1 else []
+            links += [f"nic-{way}"]
+            if host and topology.device.generation != "cpu":  # NICs hang on the devices' switches
+                links += ["pcie-up" if way == "down" else "pcie-down"]
+        links += ["memory"] if host else []
+    return tuple((link, size) for link in links)  # type: ignore[misc]
+
+
+def _unknown(topology: Topology) -> Iterator[str]:
+    """What is not known of the way of a sample, and therefore limits nothing."""
+    host, storage = topology.host, topology.storage
+    if host is None:
+        yield "PCIe, memory and cores of the hosts are unknown: they do not limit the loader"
+    elif not host.cores:
+        yield "host.cores is unknown: each worker of the loader is taken to have a core"
+    if storage and not storage.operations:
+        yield "storage.operations is unknown: it does not limit the loader"
