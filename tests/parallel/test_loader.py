@@ -62,8 +62,8 @@ LIMITS: dict[str, tuple[dict[str, Any], float]] = {
     "storage": (FREE | {"storage.read": "1 GB/s", "loader.read": "1 GB"}, BATCH),
     "operations": (FREE | {"storage.operations": 4, "loader.operations": 3}, BATCH * 3 / 4),
     "client": (FREE | {"storage.bandwidth": "1 GB/s", "loader.read": "1 GB"}, BATCH / 2),
-    "pcie": (FREE | {"host.bandwidth": "1 GB/s", "host.generation": 0, "host.efficiency": 1.0, "host.gpudirect": False,
-                     "loader.copied": "2 GB"}, PER_REPLICA / 4 * 2),
+    "pcie": (FREE | {"host.bandwidth": "1 GB/s", "host.generation": 0, "host.efficiency": 1.0,
+                     "host.gpudirect": False, "loader.copied": "2 GB"}, PER_REPLICA / 4 * 2),
 }  # fmt: skip
 
 
