@@ -29,7 +29,7 @@ _SPANS = {
 _ACCEPTED: dict[str, dict[str, float]] = {
     "B": {"B": 1.0, "b": 0.125},
     "B/s": {"B/s": 1.0, "b/s": 0.125, "bit/s": 0.125, "bps": 0.125},
-    "s": {"s": 1.0, "min": MINUTE, "h": HOUR, "d": DAY, **_SPANS},
+    "s": {"s": 1.0, "min": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY, **_SPANS},
     "FLOP/s": {"FLOP/s": 1.0},
     "Hz": {"Hz": 1.0},
     "W": {"W": 1.0},

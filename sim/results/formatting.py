@@ -124,11 +124,11 @@ Unit = tuple[float, str]
 def long_unit(seconds: float) -> Unit:
     """The unit in which a reader would give the time of a training.
 
-    >>> long_unit(5e6), long_unit(1e4), long_unit(1e3)
-    ((86400.0, 'days'), (3600.0, 'hours'), (60.0, 'minutes'))
+    >>> long_unit(5e6), long_unit(1e4), long_unit(1e3), long_unit(46.0)
+    ((86400.0, 'days'), (3600.0, 'hours'), (60.0, 'minutes'), (1.0, 'seconds'))
     """
-    units = ((DAY, "days"), (HOUR, "hours"))
-    return next((unit for unit in units if seconds >= 2 * unit[0]), (MINUTE, "minutes"))
+    units = ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"))
+    return next((unit for unit in units if seconds >= 2 * unit[0]), (1.0, "seconds"))
 
 
 def energy_unit(joules: float) -> Unit:

@@ -16,7 +16,7 @@ import numpy as np
 
 from sim import kind
 from sim.analysis.reliability.cost import TrainingCost, cost_of, tokens_of
-from sim.analysis.reliability.failures import Failures
+from sim.analysis.reliability.failures import Failures, of_table
 from sim.analysis.reliability.failures import load as load_failures
 from sim.analysis.reliability.goodput import conduct_of, of_pace
 from sim.config.errors import InputError
@@ -121,14 +121,14 @@ def budget(
     if deadline is not None and not 0.0 < deadline < inf:
         raise InputError("--deadline", f"{deadline:g} s is not positive", "write it like '3 weeks'")
     pairs = settings_of(settings, price)
-    of_table = {k: v for k, v in pairs.items() if k.startswith("recovery.") or k == "gpus_per_node"}
-    if of_table and failures is None:
-        raise InputError(next(iter(of_table)), "changes failures, but there are none",
+    settled = of_table(pairs)
+    if settled and failures is None:
+        raise InputError(next(iter(settled)), "changes failures, but there are none",
                          "add --failures")  # fmt: skip
-    table = load_failures(failures, list(of_table.items())) if failures is not None else None
-    job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in of_table})
+    table = load_failures(failures, list(settled.items())) if failures is not None else None
+    job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in settled})
     tokens = tokens_of(job, tokens)
-    outlook = _Outlook(tokens, table, of_table, chance)
+    outlook = _Outlook(tokens, table, settled, chance)
     setup = kind.set_up(job, brief=True)
     if deadline is not None and setup.job is None:
         fault = "how many GPUs meet a deadline is found with replicas of a plan, which it has not"
@@ -148,7 +148,7 @@ def budget(
         needed=outlook.needed(job, deadline) if deadline is not None else {},
         interruptions=table.per_device_year if table else 0.0,
         between=table.between(topology.gpus) if table else None,
-        assumed=table.assumed(topology.gpus, job.checkpoints, of_table) if table else (),
+        assumed=table.assumed(topology.gpus, job.checkpoints, settled) if table else (),
         fits=pace.fits, inputs=pace.inputs,
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """How often things break: a table of causes with counts, in TOML or as a CSV of interruptions."""
 
 import csv
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from math import inf
@@ -71,12 +71,14 @@ class Recovery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
     """Faults that `source` has seen on `gpus` devices within `window` (s), and how they are dealt
-    with; `recovery.storage` is that of all of these devices."""
+    with; `recovery.storage` is that of all of these devices. With `interruptions` a device and year
+    the causes keep their shares, and there are as many unplanned ones of them."""
 
     source: str = ""
     gpus: Annotated[int, Gt(0)]
     window: PositiveSeconds
     gpus_per_node: Annotated[int, Gt(0)] = 8
+    interruptions: Annotated[float, Ge(0)] | None = None
     cause: tuple[FailureCause, ...]
     recovery: Recovery = field(default_factory=Recovery)
 
@@ -98,6 +100,8 @@ class Failures:
         """The assumptions behind an answer for this many devices, in words; `self` is the table as
         loaded."""
         scale = "" if gpus == self.gpus else f", in proportion to {several(gpus, 'GPU')}"
+        if self.interruptions is not None:
+            scale += f", {self.interruptions:g} interruptions a device and year as set"
         whole = [cause.name for cause in self.cause if cause.component == "job"]
         if scale and whole:
             scale += f", but for those of a whole job ({', '.join(whole)}), which are as frequent"
@@ -125,6 +129,10 @@ class Failures:
     @property
     def per_device_year(self) -> float:
         """Unplanned interruptions of a device in a year, in the job that they are from."""
+        return self._seen if self.interruptions is None else self.interruptions
+
+    @property
+    def _seen(self) -> float:
         seen = sum(cause.count for cause in self.cause if not cause.planned)
         return seen / self.gpus / (self.window / _YEAR)
 
@@ -144,6 +152,8 @@ class Failures:
 
     def _fault(self, cause: FailureCause, gpus: int) -> Fault:
         share = 1.0 if cause.component == "job" else gpus / self.gpus
+        if self.interruptions is not None and not cause.planned:
+            share *= self.interruptions / self._seen
         each = {"gpu": 1, "node": self.gpus_per_node, "job": gpus}[cause.component]
         return Fault(
             name=cause.name,
@@ -154,6 +164,15 @@ class Failures:
             slows=cause.slows,
             planned=cause.planned,
         )
+
+
+def of_table(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a question's settings that change its table of failures."""
+    return {
+        key: value
+        for key, value in settings.items()
+        if key.startswith("recovery.") or key in ("gpus_per_node", "interruptions")
+    }
 
 
 def load(name: str, settings: Sequence[tuple[str, Any]] = ()) -> Failures:
@@ -170,7 +189,10 @@ def load(name: str, settings: Sequence[tuple[str, Any]] = ()) -> Failures:
     else:
         path = catalog.find("topologies/failures", name, where="--failures")
         data = catalog.read(path)
-    return catalog.validate(changed(data, dict(settings), str(path)), Failures, str(path))
+    table = catalog.validate(changed(data, dict(settings), str(path)), Failures, str(path))
+    if table.interruptions is not None and not any(own.count for own in table.cause):
+        raise InputError(str(path), "counts no interruption that could be scaled", "add a cause")
+    return table
 
 
 def _from_csv(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from sim import kind
 from sim.analysis.reliability.cost import TrainingCost, cost_of
-from sim.analysis.reliability.failures import Failures, Recovery
+from sim.analysis.reliability.failures import Failures, Recovery, of_table
 from sim.analysis.reliability.failures import load as load_failures
 from sim.config import limit
 from sim.config.errors import InputError
@@ -154,17 +154,17 @@ def goodput(
     GPU's rent such as "2 USD/h" instead of the topology's. Raises `InputError`.
     """
     pairs = settings_of(settings, price)
-    of_table = {k: v for k, v in pairs.items() if k.startswith("recovery.") or k == "gpus_per_node"}
+    settled = of_table(pairs)
     if not 0.0 < days < inf:
         raise InputError("--days", f"{days:g} is not positive", "write a positive number")
-    table = load_failures(failures, list(of_table.items()))
-    job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in of_table})
+    table = load_failures(failures, list(settled.items()))
+    job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in settled})
     pace, checkpoints = kind.pace(kind.set_up(job, brief=True)), job.checkpoints
     gpus = pace.topology.gpus
     found = of_pace(
-        pace, table.of_job(gpus, checkpoints, pace.seconds, of_table), days=days, seed=seed
+        pace, table.of_job(gpus, checkpoints, pace.seconds, settled), days=days, seed=seed
     )
-    return replace(found, assumed=table.assumed(gpus, checkpoints, of_table))
+    return replace(found, assumed=table.assumed(gpus, checkpoints, settled))
 
 
 @waited("failures and repairs")

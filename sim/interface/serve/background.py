@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,11 @@ class Background:
     def __init__(self) -> None:
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
-    async def ask(self, name: str, document: Any, places: Iterable[Path]) -> dict[str, Any]:
-        """The answer to a question of `SLOW`; that a newer one took its place, if so."""
+    async def ask(
+        self, name: str, document: Any, own: Sequence[str], places: Iterable[Path]
+    ) -> dict[str, Any]:
+        """The answer to a question of `SLOW` with settings of its `own`; that a newer one took its
+        place, if so."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", _WORKER, name,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -32,7 +35,7 @@ class Background:
         )  # fmt: skip
         self.end(name)  # only now: another may have begun while this process was made
         self._running[name] = process
-        asked = json.dumps({"document": document, "places": [*map(str, places)]})
+        asked = json.dumps({"document": document, "own": own, "places": [*map(str, places)]})
         written, _ = await process.communicate(asked.encode())
         newest = self._running.get(name) is process
         if newest:

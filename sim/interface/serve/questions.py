@@ -32,6 +32,7 @@ from sim.parallel.plan import Plan
 from sim.results.answer import JobAnswer
 from sim.scenario.machine import load_model, load_stack, load_topology
 from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import Settings
 
 PATIENCE = 60.0  # s, above which a page does not ask; `sim run` does
 LONGEST = 10 * PATIENCE  # s that a question in the background may take
@@ -201,25 +202,25 @@ def _figures(nodes: Iterable[Any]) -> Figures:
 # --- Questions that take longer, each in a process of its own -------------------------------------
 
 
-def limiting(document: Data) -> Data:
+def limiting(document: Data, own: Settings) -> Data:
     """What limits a step, and the cluster with its loads."""
     setup = kind.set_up(kind.described(document))
     return {"html": fragment([limited(limits_of(setup))])}
 
 
-def failing(document: Data) -> Data:
-    """A month with failures and checkpoints."""
-    answer = goodput(kind.described(document))
+def failing(document: Data, own: Settings) -> Data:
+    """A month with checkpoints, and with failures as its `own` settings have them."""
+    answer = goodput(kind.described(document), settings=own)
     seen = answers.document(answer)
     nodes = [node for node in seen.nodes if not isinstance(node, Picture)]
     return {"html": fragment([Section(seen.title, tuple(nodes), "failures")])}
 
 
-def searching(document: Data) -> Data:
+def searching(document: Data, own: Settings) -> Data:
     """The best layouts of a state's job, each with the settings that make it of this one."""
     scenario = kind.described(document)
     setup = kind.planned(kind.set_up(scenario))
-    own: Any = scenario
+    given: Any = scenario
     found = planned(
         load_model(scenario),
         load_topology(scenario),
@@ -233,7 +234,7 @@ def searching(document: Data) -> Data:
             "layout": str(found.scenario(layout).name),
             "step": layout.step_time,
             "memory": layout.memory,
-            "settings": changes(own.plan, layout.plan),
+            "settings": changes(given.plan, layout.plan),
         }
         for layout in found.best
     ]
@@ -255,7 +256,7 @@ def changes(own: Plan, other: Plan) -> dict[str, str]:
     return {f"plan.{key}": toml(value) for key, value in given.items()}
 
 
-SLOW: Mapping[str, Callable[[Data], Data]] = {
+SLOW: Mapping[str, Callable[[Data, Settings], Data]] = {
     "limits": limiting,
     "failures": failing,
     "layouts": searching,

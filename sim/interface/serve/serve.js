@@ -163,25 +163,27 @@
     clearTimeout(draw.later);
     draw.later = setTimeout(() => slow("limits", of), 500);
   };
-  const slow = async (name, of = state) => {
-    const box = by(name), known = keyOf(of);
+  const slow = async (name, of = state, own = {}) => {
+    const box = by(name), known = keyOf(of) + JSON.stringify(own);
     if (box.dataset.of === known) return;
     box.dataset.of = known;
     box.classList.add("stale");
-    const found = await post(`slow/${name}`, of);
+    const found = await post(`slow/${name}`, { ...of, own });
     if (found.ended || box.dataset.of !== known) return;
     box.classList.remove("stale");
     const body = box.querySelector(".body") ?? box;
     if (found.fault && name === "limits") body.replaceChildren();
-    else if (found.fault) body.replaceChildren(made("p", { textContent: found.fault }), button("Ask again", () => slow(name)));
+    else if (found.fault) body.replaceChildren(made("p", { textContent: found.fault }), button("Ask again", () => { box.dataset.of = ""; slow(name, state, own); }));
     else body.innerHTML = found.html;
-    if (name === "limits") limited = { of: known, says: [...body.querySelectorAll("p")].at(-1)?.textContent ?? "" };
+    if (name === "limits") limited = { of: keyOf(of), says: [...body.querySelectorAll("p")].at(-1)?.textContent ?? "" };
     if (name === "limits") headline();
   };
   let limited = { of: "", says: "" };
-  by("failures-ask").addEventListener("click", (event) => {
-    event.target.textContent = "Simulating ...";
-    slow("failures");
+  by("rates").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    by("failures-ask").textContent = "Simulating ...";
+    await slow("failures", state, Object.fromEntries([...new FormData(by("rates"))].filter(([, value]) => value.trim())));
+    by("failures-ask").textContent = "Simulate a month";
   });
 
   // --- Better layouts: a search that can be stopped.

@@ -209,7 +209,12 @@ class _Slow(_Asked):
         asked, server = self.json(), self.server
         found = await self.quick(lambda: {"document": server.bases.state(asked).document})
         if "document" in found:
-            found = await server.background.ask(name, found["document"], server.bases.places)
+            given = asked.get("own")
+            own = (
+                [f"{key}={text}" for key, text in given.items()] if isinstance(given, dict) else []
+            )
+            document, places = found["document"], server.bases.places
+            found = await server.background.ask(name, document, own, places)
         self.answer(found)
 
 

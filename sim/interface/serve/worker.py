@@ -25,7 +25,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with reads.only(map(Path, asked["places"])), kept():
-            answer = SLOW[sys.argv[1]](asked["document"])
+            answer = SLOW[sys.argv[1]](asked["document"], asked["own"])
     except InputError as error:
         answer = {"fault": str(error)}
     except KeyboardInterrupt:

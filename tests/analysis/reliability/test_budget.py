@@ -37,6 +37,18 @@ def test_more_certainty_takes_longer_and_failures_do_too() -> None:
     assert broken.dollars["0.5"] == pytest.approx(broken.done["0.5"] * 24 * broken.rent)
 
 
+def test_times_are_said_in_units_of_their_size() -> None:
+    def said(tokens: str, *words: str) -> str:
+        return CliRunner().invoke(main, ["cost", JOB, "--tokens", tokens, *words]).output
+
+    assert "Done within 10 minutes" in (short := said("1e7", "--deadline", "10 min"))
+    assert short.startswith("10 million tokens on 512 GPUs: done in 46.3 seconds with 50 %")
+    assert "chance  seconds  dollars" in short
+    long = said("500B", "--deadline", "3 weeks")
+    assert "Done within 3 weeks: less than 1% likely." in long
+    assert " days with 50 %" in long
+
+
 @pytest.mark.parametrize("hours", [0.5, 50.0])
 def test_a_duration_has_just_the_productive_time_that_is_asked_for(hours: float) -> None:
     faults = [Fault(name="fault", rate=1 / 7200)]

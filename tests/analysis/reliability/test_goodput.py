@@ -169,6 +169,17 @@ def test_rates_grow_with_the_devices_but_not_those_of_the_job() -> None:
     assert large["Software bug"] == small["Software bug"]
 
 
+def test_interruptions_that_are_set_keep_the_shares_of_their_causes() -> None:
+    seen, twice = failures.load("llama3"), failures.load("llama3", [("interruptions", 0.4)])
+    assert twice.per_device_year == 0.4
+    before, after = (own.faults(16384) for own in (seen, twice))
+    for old, new in zip(before, after, strict=True):
+        grown = 1.0 if old.planned else 0.4 / seen.per_device_year
+        assert new.rate == pytest.approx(grown * old.rate)
+    none = failures.load("llama3", [("interruptions", 0.0)])
+    assert none.between(16384) > seen.between(16384)
+
+
 TABLE = """component,category,count,window_days,gpus
 Faulty GPU,GPU,148,54,16384
 Network Switch/Cable,Network,35,54,16384

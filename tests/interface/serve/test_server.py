@@ -151,6 +151,17 @@ def test_arguments_of_a_framework_say_which_software_the_page_has_shown(server: 
     assert "predicted" not in asked(server, "export/megatron", state)[1]["text"]
 
 
+def test_rates_of_failures_are_asked_of_the_page(server: Server) -> None:
+    few, many = (
+        asked(server, "slow/failures", {"settings": {}, "own": {"interruptions": rate}})[1]
+        for rate in ("0", "20")
+    )
+    assert "(0 interruptions" in few["html"]
+    assert "20 interruptions a device and year as set" in many["html"]
+    faulty = {"settings": {}, "own": {"recovery.restart": "6"}}
+    assert "has no unit" in asked(server, "slow/failures", faulty)[1]["fault"]
+
+
 def test_a_model_that_is_pasted_is_the_model_of_its_file(tmp_path: Path) -> None:
     config = tmp_path / "Qwen" / "config.json"
     config.parent.mkdir()
@@ -262,7 +273,7 @@ def test_of_two_questions_at_once_the_newer_one_is_answered() -> None:
     document = bases.state({}).document
 
     async def both() -> list[dict[str, Any]]:
-        asked = (background.ask("limits", document, bases.places) for _ in range(2))
+        asked = (background.ask("limits", document, (), bases.places) for _ in range(2))
         return list(await asyncio.gather(*asked))
 
     older, newer = asyncio.run(both())
