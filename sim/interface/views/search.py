@@ -163,6 +163,6 @@ def _line(search: SearchResult) -> str:
     expected = first.result.step_time_expected if first.result else first.step_time
     return (
         f"{plan_text(first.plan)}: {human_seconds(expected)} a step, "
-        f"{search.mfu(first):.1%} MFU, {human_bytes(first.memory)} of a GPU's {offered}; "
-        f"software: {search.space.stack.name}"
+        f"{search.mfu(first):.1%} MFU, {human_bytes(first.memory)} of {offered}; "
+        f"{search.space.stack.name}"
     )

@@ -102,7 +102,7 @@ def test_a_framework_s_file_is_predicted_with_its_own_software(name: str) -> Non
     own = sim.plan("llama3-8b", "dgx-h100-ndr", framework=name, **WORDS)
     software = stacks.load(str(stack_of(name)))
     assert own.space.stack.name == software.running("bf16", where="").name
-    assert f"software: {own.space.stack.name}" in line(own)
+    assert line(own).endswith(f"GiB; {own.space.stack.name}")
     assert foreign(name, own.space.stack) == ""
 
 
