@@ -50,11 +50,8 @@ def load_stack(scenario: BaseScenario, stack: str | stacks.Stack) -> stacks.Stac
 
 
 def load_topology(scenario: BaseScenario) -> Topology:
-    """The cluster of a scenario, with as many GPUs as its own file says."""
+    """The cluster of a scenario, with as many GPUs as its own file or `topology.gpus` says."""
     overrides, where = scenario.changes("topology"), f"{scenario.name}, topology"
-    if scenario.gpus and "gpus" in overrides:
-        fault = f"topology.gpus, but gpus = {scenario.gpus} says how many are used"
-        raise InputError(f"{scenario.name}, change", fault, "set gpus")
     overrides |= {f"device.{key}": value for key, value in scenario.changes("device").items()}
     if not isinstance(scenario.topology, str):
         return altered(scenario.topology, overrides, where)

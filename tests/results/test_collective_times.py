@@ -267,7 +267,10 @@ def test_mistakes_are_one_line(words: list[str], told: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
-        ({"gpus": 10**9}, "1,000,000,000 GPUs would take about"),
+        (
+            {"gpus": 10**9, "settings": ["topology.gpus=1000000000"]},
+            "1,000,000,000 GPUs would take about",
+        ),
         (
             {"gpus": 8, "placement": "random", "settings": ["topology.gpus=8000000000000"]},
             "in any order",

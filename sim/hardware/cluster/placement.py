@@ -15,7 +15,8 @@ from sim.program.checks import Checks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement(metaclass=Named):
-    """`gpus` devices, `gpus_per_node` to a node, joined by `node` inside and `network` outside.
+    """`gpus` devices, `gpus_per_node` to a node, joined by `node` inside and `network` outside;
+    the cluster has `built` of them (0: as many).
 
     GPUs are numbered node after node; only a single node may be partly used. `network` is None
     for a cluster of one node, `node` None where a node is one device, `price`, `host` and `storage`
@@ -42,6 +43,7 @@ class Placement(metaclass=Named):
     states: tuple[str, ...] = ()
     tray: int = 0
     slots: int = 0
+    built: int = 0
 
     def __post_init__(self) -> None:
         if self.gpus < 1 or self.gpus_per_node < 1:
@@ -89,6 +91,11 @@ class Placement(metaclass=Named):
             return whole
         nodes = range(-(-gpus // whole), gpus // self.tray + 1)
         return next((gpus // n for n in nodes if gpus % (n * self.tray) == 0), whole)
+
+    @property
+    def size(self) -> int:
+        """The devices that the cluster has, in use or not."""
+        return max(self.built, self.gpus)
 
     @property
     def nodes(self) -> int:

@@ -55,19 +55,28 @@ class Topology(Placement):
             self.parse_link(sick.link)
 
     def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":
-        """The same cluster with `gpus` of its devices in use, or enlarged to `gpus` devices. A job
-        uses `each` devices of a node, by default `taken(gpus)`.
+        """The same cluster with `gpus` of its devices in use. A job uses `each` devices of a node,
+        by default `taken(gpus)`.
 
-        Raises `InputError` if the devices do not fill whole nodes or exceed the network.
+        Raises `InputError` if it has fewer devices or they do not fill whole nodes.
         """
+        if gpus > self.size:
+            self._changed(gpus=gpus)  # refuses what its network cannot join
+            fault = f"{gpus:,} GPUs of a cluster that has {self.size:,}"
+            like = f'a topology with like = "{self.name}" and gpus = {gpus}'
+            remedy = f"use at most {self.size}, set topology.gpus = {gpus}, or write {like}"
+            raise InputError(f"topology {self.name}", fault, remedy)
         each, device = each or self.taken(gpus), self.device.among(gpus)
+        used: dict[str, Any] = {"gpus": gpus, "device": device, "built": self.size}
         if each == self.gpus_per_node:
-            return self._changed(gpus=gpus, device=device)
+            return self._changed(**used)
         network = self.network and self.network.with_slots(each, self.gpus_per_node)
         whole = self.slots or self.gpus_per_node
-        return self._changed(
-            gpus=gpus, device=device, gpus_per_node=each, slots=whole, network=network
-        )
+        return self._changed(**used, gpus_per_node=each, slots=whole, network=network)
+
+    def with_hosts(self, gpus: int) -> "Topology":
+        """The same cluster with hosts beside its own up to the node of so many devices."""
+        return replace(self, built=max(self.size, gpus))
 
     def slowed(self, link: str | Link, factor: float) -> "Topology":
         """The same cluster with the capacity of one link divided by `factor`.

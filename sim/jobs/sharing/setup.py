@@ -117,7 +117,7 @@ def assemble(
     workers = tuple(Endpoint(tuple(range(i * each, i * each + own_gpus))) for i in range(count))
     servers, gpus = server_shares(plan, workers, count * each, topology.gpus_per_node, where)
     if gpus > 1 and gpus != topology.gpus:
-        machine = replace(machine, topology=topology.with_gpus(gpus))
+        machine = replace(machine, topology=topology.with_hosts(gpus).with_gpus(gpus))
     return SharingSetup(
         name=name,
         plan=plan,

@@ -357,11 +357,18 @@ class TestNics:
 
 class TestSizes:
     def test_65536_gpus_cost_nothing(self) -> None:
-        cluster = load("dgx-h100-ndr").with_gpus(65536)
+        cluster = load("dgx-h100-ndr", {"gpus": 65536})
         assert cluster.nodes == 8192
         assert cluster.route(5, 65535 - 2)[-1] == ("nic-down", 8191, 5)
         assert cluster.parse_link("node8191.nic7.up") == (("nic-up", 8191, 7),)
         assert cluster.hierarchical
+
+    def test_more_gpus_than_a_cluster_has_are_refused(self) -> None:
+        cluster = load("dgx-a100-hdr")
+        with pytest.raises(InputError, match="of a cluster that has 4,480; use at most 4480, set"):
+            cluster.with_gpus(8).with_gpus(4488)
+        larger = load("dgx-a100-hdr", {"gpus": 10_000})
+        assert larger.with_gpus(8).with_gpus(4488).gpus == 4488
 
     def test_a_large_torus_is_not_enumerated(self) -> None:
         cluster = single(cabled(Torus, dims=(1000, 1000, 1000)), gpus=10**9)

@@ -48,7 +48,7 @@ def test_all_reduce_gives_the_weights_of_large_batch_sgd_bit_for_bit(overlap):
 
 def test_a_step_is_compute_and_what_the_library_says_of_the_all_reduce():
     machine = hosts()
-    grown = replace(machine, topology=machine.topology.with_gpus(4))
+    grown = replace(machine, topology=machine.topology.with_hosts(4).with_gpus(4))
     cost = grown.call_cost("all_reduce", work().bytes, GroupShape.of(4, 1))
     network = cost.latency + cost.nic / grown.topology.capacity(("nic-up", 0, 0))
     assert outcome("all_reduce").time == pytest.approx(20 * (STEP + network), rel=1e-9)
