@@ -16,7 +16,8 @@ class JobRow:
     """A job beside the others: `alone` is a step on its GPUs with nobody else (s), `step_time` the
     mean of its steps, with their standard deviation (`spread`), the shortest and the longest;
     `slowed_by` are the seconds of a step that each other job costs it. `submitted`, `begun` and
-    `ended` are moments (s), the last two None where it has not."""
+    `ended` are moments (s), the last two None where it has not. By `faults` it has lost the steps
+    of `lost` seconds."""
 
     name: str
     scenario: str
@@ -34,6 +35,8 @@ class JobRow:
     offset: float = 0.0
     slowed_by: dict[str, float] = field(default_factory=dict)
     fits: bool | None = True
+    faults: int = 0
+    lost: float = 0.0
 
     @property
     def slowdown(self) -> float | None:

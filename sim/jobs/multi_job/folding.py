@@ -31,12 +31,6 @@ from sim.jobs.multi_job.placed import Place
 from sim.program.program import Program
 
 _STORES = ("storage-up", "storage-down", "operations")
-_ABOVE = (
-    "pod-up",
-    "pod-down",
-    "edge",
-    *_STORES,
-)  # links above the nodes, which all jobs call alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +75,6 @@ class Guest:
         yield from (
             (kind, storage.place_of(n)) for kind in used.intersection(_STORES) for n in nodes
         )
-
-    def own(self, link: Link) -> Link:
-        """The job's own name of a link of the cluster that it loads."""
-        if link[0] in _ABOVE:
-            return link
-        return next(own for own in self.machine.topology.links if self.place.link(own) == link)
 
     def _of_nodes(self) -> set[Link]:
         """Links of its hosts and NICs, where it leaves room for another job on its nodes."""
@@ -165,7 +153,7 @@ def together(guests: Sequence[Guest]) -> Together:
 def _folding(
     number: int, guest: Guest, users: Mapping[Link, tuple[int, ...]], marks: Mapping[Link, Hashable]
 ) -> Folding:
-    shared = {guest.own(link): marks[link] for link, by in users.items() if number in by}
+    shared = {guest.place.own(link): marks[link] for link, by in users.items() if number in by}
     return Folding(guest.repeated, replace(guest.machine, shared=shared))
 
 

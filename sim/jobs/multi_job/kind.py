@@ -96,8 +96,9 @@ def _row(visit: Visit, paces: Paces) -> JobRow:
         nodes="",
         submitted=visit.submitted,
     )
-    if visit.job is None or visit.begun is None or visit.pace is None:
-        return row
+    if visit.job is None or visit.begun is None or visit.pace is None or visit.company is None:
+        return replace(row, begun=visit.begun, steps=visit.steps, faults=visit.faults,
+                       lost=visit.lost)  # fmt: skip
     ended, at = visit.ended, visit.pace
     return replace(
         row,
@@ -106,13 +107,15 @@ def _row(visit: Visit, paces: Paces) -> JobRow:
         ended=ended,
         steps=visit.steps,
         alone=visit.job.seconds,
-        step_time=at.mean if ended is None else (ended - visit.begun) / visit.steps,
+        step_time=at.mean if ended is None else visit.trained / visit.did,
         spread=at.spread,
         shortest=at.low,
         longest=at.high,
         offset=_offset(visit),
         slowed_by=_slowed_by(visit, paces),
         fits=visit.job.answer.fits,
+        faults=visit.faults,
+        lost=visit.lost,
     )
 
 

@@ -24,7 +24,7 @@ def mean_paces(
 ) -> tuple[list[float], dict[Link, dict[int, float]]]:
     """Seconds of a step of each guest, and the B/s that each puts on the links where they meet."""
     users = users_of(guests)
-    own = [{link: guest.own(link) for link, by in users.items() if n in by}
+    own = [{link: guest.place.own(link) for link, by in users.items() if n in by}
            for n, guest in enumerate(guests)]  # fmt: skip
     sizes = [_sizes(guest, names) for guest, names in zip(guests, own, strict=True)]
     paces = list(alone)

@@ -1,8 +1,10 @@
 """How long do steps take while a set of jobs runs? Played until they are steady, known once."""
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
+from typing import Any
 
 from sim.hardware.cluster.network import link_name, links_named
 from sim.jobs.multi_job.folding import Together, meeting, together
@@ -63,6 +65,16 @@ class Company:
     gained: float = 0.0
     played: bool = True
 
+    def in_order(self, places: Sequence[int]) -> "Company":
+        """The same company, its n-th job in the place of `places[n]`."""
+        numbers = sorted(range(len(places)), key=places.__getitem__)
+        return replace(
+            self,
+            paces=tuple(self.paces[n] for n in numbers),
+            offsets=tuple(self.offsets[n] for n in numbers),
+            steps=tuple(self.steps[n] for n in numbers if self.steps),
+        )
+
 
 @dataclass(eq=False)
 class Paces:
@@ -85,20 +97,20 @@ class Paces:
             return Company((Pace(seconds, 0.0, seconds, seconds),), tuple(offsets))
         if self.aligned:
             offsets = [0.0] * len(jobs)
-        key = self._key(jobs, offsets)
+        keys = [self._key(job, offset) for job, offset in zip(jobs, offsets, strict=True)]
+        order = sorted(range(len(jobs)), key=lambda number: keys[number])
+        ordered = [jobs[number] for number in order]
+        key = _where(ordered), tuple(keys[number] for number in order)
         if key not in self._known:
-            self._known[key] = jobs, self._played(jobs, offsets)
-        return _of(jobs, *self._known[key])
+            self._known[key] = ordered, self._played(ordered, [offsets[n] for n in order])
+        return _of(ordered, *self._known[key]).in_order(order)
 
-    def _key(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Hashable:
-        cluster = jobs[0].place.cluster
-        nodes = [node for job in jobs for node in job.place.nodes]
-        each = tuple((job.template.number, len(job.place.nodes), job.place.slots) for job in jobs)
-        slow = tuple(tuple(job.machine.slowdown.items()) for job in jobs)
-        moments = () if self.best else tuple(round(offset, 6) for offset in offsets)
-        alike = cluster.hierarchical and not cluster.degraded
-        where = renumbered([cluster.pod_of(node) for node in nodes]) if alike else tuple(nodes)
-        return where, each, slow, moments
+    def _key(self, job: Placed, offset: float) -> Any:
+        """What tells a job apart from others, wherever its nodes are."""
+        pods = Counter(map(job.place.cluster.pod_of, job.place.nodes))
+        slow = tuple(job.machine.slowdown.items())
+        moment = 0.0 if self.best else round(offset, 6)
+        return job.template.number, tuple(pods.values()), job.place.slots, slow, moment
 
     def _played(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
         if len(jobs) > _PLAYED:
@@ -127,6 +139,15 @@ class Paces:
         )
         met = tuple(_met(jobs, links, paces))
         return Company(tuple(paces), tuple(offsets), met, tuple(spans))
+
+
+def _where(jobs: Sequence[Placed]) -> Hashable:
+    """The pods of all nodes, numbered anew; the nodes where cables join them or one is odd."""
+    cluster = jobs[0].place.cluster
+    nodes = [node for job in jobs for node in job.place.nodes]
+    if not cluster.hierarchical or cluster.degraded:
+        return tuple(nodes)
+    return renumbered([cluster.pod_of(node) for node in nodes])
 
 
 def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Company:

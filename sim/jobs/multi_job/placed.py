@@ -6,7 +6,7 @@ numbers, which `Place.link` translates.
 """
 
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from sim.config.errors import InputError
@@ -18,7 +18,7 @@ from sim.hardware.cluster.topology import Degraded, Topology
 _OF_NODE = ("memory", "nvme", "cores", "client")  # links of which a node has one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Place:
     """The GPUs of a job in its cluster: `slots` of each of its `nodes`, in order."""
 
@@ -49,6 +49,21 @@ class Place:
                 return kind, self.nodes[node]
         return link
 
+    def own(self, link: Link) -> Link:
+        """The job's own name of a link of the cluster: the inverse of `link`."""
+        match link:
+            case ("port-up" | "port-down" as kind, gpu):
+                return kind, self._rank(gpu)
+            case ("nvlink", a, b):
+                return "nvlink", self._rank(a), self._rank(b)
+            case ("nic-up" | "nic-down" as kind, node, nic):
+                return kind, self._number[node], nic
+            case ("pcie-up" | "pcie-down" as kind, node, number):
+                return kind, self._number[node], number - self._pcie
+            case ("memory" | "nvme-up" | "nvme-down" as kind, node):
+                return kind, self._number[node]
+        return link
+
     def topology(self) -> Topology:
         """The cluster as the job sees it, with the links that are degraded. Raises `InputError`."""
         own = replace(self.cluster, degraded=()).with_gpus(len(self.nodes) * len(self.slots))
@@ -69,6 +84,15 @@ class Place:
     def _gpu(self, rank: int) -> int:
         node, slot = divmod(rank, len(self.slots))
         return self.nodes[node] * self.cluster.gpus_per_node + self.slots[slot]
+
+    def _rank(self, gpu: int) -> int:
+        node, slot = divmod(gpu, self.cluster.gpus_per_node)
+        return self._number[node] * len(self.slots) + self.slots.index(slot)
+
+    @cached_property
+    def _number(self) -> dict[int, int]:
+        """The job's number of each of its nodes."""
+        return {node: number for number, node in enumerate(self.nodes)}
 
     @property
     def _pcie(self) -> int:
@@ -129,6 +153,13 @@ def _class_of(kind: Any) -> Any:
             ):
                 return int(super().pod_of(self.nodes[0]))  # a server's host, beside the workers'
             return int(super().pod_of(self._at(node)))
+
+        @property
+        def stretch(self) -> float:
+            return (max(self.nodes) - min(self.nodes) + 1) / len(self.nodes)
+
+        def above(self, source: int, target: int) -> float:
+            return float(super().above(self._at(source), self._at(target)))
 
         def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
             ends = self._at(source), self._at(target)

@@ -1,5 +1,6 @@
 """Which GPUs of the cluster does a job get?"""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
@@ -11,6 +12,10 @@ from sim.jobs.multi_job.placed import Place
 from sim.jobs.multi_job.scenario import JobTable, Places
 
 
+class OccupiedError(InputError):
+    """Another job has the GPUs that a job names, or their node is out of service."""
+
+
 class Occupancy:
     """The free slots of every node."""
 
@@ -20,20 +25,47 @@ class Occupancy:
         last = cluster.gpus - (cluster.nodes - 1) * each
         self.free = [set(range(each)) for _ in range(cluster.nodes - 1)] + [set(range(last))]
 
+        self._idle, self._out = cluster.gpus, set[int]()
+
     @property
     def idle(self) -> int:
-        """GPUs that no job has."""
-        return sum(map(len, self.free))
+        """GPUs in service that no job has."""
+        return self._idle
 
     def take(self, place: Place) -> None:
         """Give a job its GPUs."""
         for node in place.nodes:
             self.free[node].difference_update(place.slots)
+        self._idle -= len(place.nodes) * len(place.slots)
 
     def leave(self, place: Place) -> None:
         """Take a job's GPUs back."""
         for node in place.nodes:
             self.free[node].update(place.slots)
+        self._idle += len(place.nodes) * len(place.slots)
+
+    def fail(self, node: int) -> None:
+        """A node that no job has any more is out of service."""
+        self._out.add(node)
+        self._idle -= len(self.free[node])
+        self.free[node] = set()
+
+    def repair(self, node: int) -> None:
+        """The node is back."""
+        each = self.cluster.gpus_per_node
+        self._out.discard(node)
+        self.free[node] = set(range(min(each, self.cluster.gpus - node * each)))
+        self._idle += len(self.free[node])
+
+    def in_service(self, node: int) -> bool:
+        """Whether a node works."""
+        return node not in self._out
+
+    def scattered(self, place: Place) -> bool:
+        """Whether a place is on more pods than its nodes would fill."""
+        pod_of = self.cluster.pod_of
+        largest = max(Counter(map(pod_of, range(self.cluster.nodes))).values())
+        return len(set(map(pod_of, place.nodes))) > -(-len(place.nodes) // largest)
 
     def named(self, job: JobTable, gpus: int, where: str) -> Place:
         """The place of a job that names its nodes or GPUs. Raises `InputError` where it has too few
@@ -61,7 +93,7 @@ class Occupancy:
         for node in nodes:
             if not self.free[node].issuperset(place.slots):
                 fault = f"another job has GPUs of node {node}"
-                raise InputError(where, fault, "place it on other nodes")
+                raise OccupiedError(where, fault, "place it on other nodes")
         return place
 
     def find(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:

@@ -6,6 +6,7 @@ different jobs are not tied to one another.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from sim.config.errors import InputError
 from sim.config.progress import polled
@@ -77,7 +78,7 @@ def repeat(jobs: Together, begins: Sequence[float], steps: int) -> list[Steps]:
         lambda: sum(min(len(job.steps.ends), steps) for job in running), total=total, unit="step"
     ):
         while not all(job.done for job in running):
-            if not env._queue:
+            if env.peek() == inf:
                 raise InputError("job", "its ranks wait for one another forever", "check its plan")
             env.step()
     return [job.steps for job in running]

@@ -11,7 +11,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.scenario.scenario import BaseScenario, named_columns
 
 Places = Literal["packed", "spread", "random"]
-Policy = Literal["none", "fifo", "backfill"]
+Policy = Literal["none", "fifo", "backfill", "packed"]
 Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
 
@@ -57,15 +57,31 @@ class JobTable(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FaultTable(Checked):
+    """Faults that stop jobs: of each GPU once `every` so often on average (exponential intervals).
+
+    All jobs on the GPU's node stop and lose their steps since the last checkpoint, written after
+    each `checkpoint` of training. They wait before all others for GPUs, and take `restart` until
+    they train again. The node is out of service for `repair`.
+    """
+
+    every: PositiveSeconds
+    checkpoint: PositiveSeconds = 3600.0
+    restart: Seconds = 600.0
+    repair: Seconds = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MultiJobScenario(BaseScenario):
     """Jobs that share a cluster of `gpus` GPUs.
 
     `place` finds the nodes of jobs that name none: the first free ones, evenly over pods, or drawn
     with `seed`. A job that finds no room is refused, or waits by a `policy`: in the order of
-    submission, or others may pass while it waits (`backfill`). Paces are those of `steady` steps
-    played together. With `offset = "best"` jobs begin their steps when they disturb one another
-    least; jobs that arrive `every` so often begin them together. The cluster is looked at until
-    `horizon`, or until all jobs with `steps` have ended.
+    submission, or others may pass while it waits (`backfill`), or it waits, besides, until it need
+    not be on more pods than it fills (`packed`). `faults` stop jobs, and need a horizon. Paces are
+    those of `steady` steps played together. With `offset = "best"` jobs begin their steps when they
+    disturb one another least; jobs that arrive `every` so often begin them together. The cluster is
+    looked at until `horizon`, or until all jobs with `steps` have ended.
     """
 
     kind: ClassVar[str] = "sim.jobs.multi_job.kind"
@@ -77,11 +93,17 @@ class MultiJobScenario(BaseScenario):
     steady: Annotated[int, Ge(4)] = 12
     seed: Natural = 0
     horizon: Annotated[PositiveSeconds, Gt(0)] | None = None
+    faults: FaultTable | None = None
 
     def __post_init__(self) -> None:
         BaseScenario.__post_init__(self)
         if not self.job:
             raise ValueError("no [[job]] runs on the cluster; name at least one")
+        if self.faults is not None and self.horizon is None:
+            raise ValueError("faults go on forever: set a horizon")
+        places = {self.place, *(table.place for table in self.job)} - {"packed", None}
+        if self.policy == "packed" and places:
+            raise ValueError('policy = "packed" places jobs itself: leave place out')
         for key in ("model", "stack", "tokens", "checkpoints", "loader", "jitter"):
             if getattr(self, key):
                 raise ValueError(f"{key} is each job's own: write it under [[job]], set")

@@ -21,6 +21,7 @@ from sim.scenario.scenario import BaseScenario
 
 LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
 _OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core: of each job, and for each other that may wait
+_OF_FAULT = 2e-3  # s of one core
 _OF_CLUSTER = ("topology", "network", "node", "host", "storage", "device")
 
 
@@ -87,6 +88,9 @@ def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:
     topology = load_topology(scenario)
     topology = topology.with_gpus(scenario.gpus or topology.gpus)
     on = machine(topology, None, scenario.straggler, scenario.name)
+    if scenario.faults is not None and scenario.horizon is not None:
+        faults = scenario.horizon * topology.gpus / scenario.faults.every
+        limit.refuse_long(scenario.name, f"{faults:,.0f} faults", faults * _OF_FAULT)
     templates = tuple(
         _template(number, table, scenario, topology) for number, table in enumerate(scenario.job)
     )

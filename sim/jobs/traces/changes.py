@@ -1,6 +1,5 @@
 """Changes of a trace: kernels or the host faster, another device, network or overlap."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -8,7 +7,7 @@ from typing import Any, Literal
 
 from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
-from sim.engine.group_links import group_loads
+from sim.engine.group_links import group_loads, shape_of
 from sim.engine.machine import Machine
 from sim.hardware.cluster.network import link_name
 from sim.jobs.recorded.axes import lattice
@@ -89,10 +88,9 @@ class Network:
         topology = self.machine.topology
         each = topology.gpus_per_node
         if call.ranks == self.world and call.kind != MESSAGES:
-            return GroupShape.of(topology.gpus, each)
+            return shape_of(range(topology.gpus), topology)
         if members := self._grown(call):
-            nodes = Counter(rank // each for rank in members)
-            return GroupShape(ranks=len(members), nodes=len(nodes), per_node=max(nodes.values()))
+            return shape_of(members, topology)
         if call.nodes > 1:
             return GroupShape(ranks=call.ranks, nodes=call.nodes)
         return GroupShape.of(call.ranks, each)

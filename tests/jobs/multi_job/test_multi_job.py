@@ -194,6 +194,37 @@ def test_a_small_job_passes_a_large_one_only_with_backfilling() -> None:
     assert last[1] == pytest.approx(0.0, abs=1e-6)
 
 
+def test_a_packed_job_waits_for_a_pod_instead_of_two_halves() -> None:
+    one = {"scenario": DDP, "set": SMALL | {"gpus": 8, "plan.dp": 1}, "steps": 10, "name": "one"}
+    two = {"scenario": DDP, "set": SMALL, "steps": 10, "start": "2 us"}
+    jobs = [one | {"nodes": [0]}, one | {"nodes": [2], "name": "other"}, two]
+    answers = [played(*jobs, policy=policy).jobs for policy in ("backfill", "packed")]
+    (*_, split), (*_, packed) = answers
+    assert (split.nodes, packed.nodes) == ("1, 3", "0-1")
+    assert split.begun == pytest.approx(2e-6)
+    assert packed.begun == pytest.approx(answers[1][0].ended)
+
+
+def test_a_fault_costs_the_steps_since_the_last_checkpoint_and_the_restart() -> None:
+    steps, job_ = 400, {"scenario": DDP, "set": SMALL, "steps": 400}
+    alone = played(job_, policy="fifo").jobs[0]
+    table = {"every": f"{16 * alone.ended} s", "checkpoint": "1 s", "restart": "2 s"}
+    hit = played(job_, policy="fifo", faults=table, horizon="1 h", seed=3, gpus=32).jobs[0]
+    assert hit.faults > 0
+    assert 0.0 <= hit.lost <= hit.faults * 1.0
+    assert hit.ended == pytest.approx(steps * alone.alone + hit.lost + 2.0 * hit.faults)
+    assert hit.step_time == pytest.approx(alone.step_time)
+
+
+def test_a_node_under_repair_is_no_room() -> None:
+    many = {"scenario": DDP, "set": SMALL, "steps": 400, "copies": 2}
+    alone = played(many, policy="fifo").jobs[0].ended
+    table = {"every": f"{10 * alone} s", "checkpoint": "1 s", "restart": "1 s", "repair": "1 d"}
+    answer = played(many, policy="backfill", faults=table, horizon="10 h")
+    assert any(job.ended is None or job.ended > 2 * alone for job in answer.jobs)
+    assert answer.utilisation < 0.5
+
+
 @pytest.mark.parametrize(
     ("jobs", "more", "fault"),
     [
@@ -208,6 +239,8 @@ def test_a_small_job_passes_a_large_one_only_with_backfilling() -> None:
         ([{"scenario": DDP, "set": {"network.bandwidth": "1 Gb/s"}}], {}, "which all jobs share"),
         ([job([0, 1])], {"stack": "megatron-core"}, "stack is each job's own"),
         ([], {}, "no .*job"),
+        ([job([0, 1])], {"faults": {"every": "9 h"}}, "faults go on forever: set a horizon"),
+        ([job([0, 1])], {"policy": "packed", "place": "spread"}, "leave place out"),
     ],
 )
 def test_what_cannot_be_is_refused(jobs: Any, more: Any, fault: str) -> None:
