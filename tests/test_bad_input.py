@@ -376,7 +376,10 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("device.gemm.full.bf16=0", "a share of the peak of 0.0 is outside"),
         ("node.reduces=true", "reduces = true, but ampere has no NVLink SHARP"),
         ("topology.backend=xla", "xla backend knows chips in a torus, and these are not"),
-        ("topology.gpus=8", "16 GPUs of a cluster that has 8; use at most 8, set topology.gpus = 16"),
+        (
+            "topology.gpus=8",
+            "16 GPUs of a cluster that has 8; use at most 8, set topology.gpus = 16",
+        ),
         ("network.bandwith=4", "unknown key 'bandwith' for shape = \"fat-tree\"; did you mean 'b"),
         ("network.algorithm=5", "algorithm = 5 is not a list"),
         (

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupShape:
     """How a group is placed: `ranks` members on `nodes`, at most `per_node` of them on one node.
+    A hop from node to node takes `beyond` (s) more than through one switch, on average.
 
     >>> GroupShape.of(64, 8)
-    GroupShape(ranks=64, nodes=8, per_node=8)
+    GroupShape(ranks=64, nodes=8, per_node=8, beyond=0.0)
     """
 
     ranks: int
     nodes: int = 1
     per_node: int = 0
+    beyond: float = 0.0
 
     def __post_init__(self) -> None:
         if self.per_node == 0:

@@ -17,6 +17,7 @@ from sim.engine.cable_routes import EVERY, hops
 from sim.engine.group_links import GroupLinks, Loads, Spread
 from sim.engine.replicas import Representatives
 from sim.hardware.cluster.topology import Link, Topology
+from sim.parallel.mesh import Mesh
 from sim.program.operations import Call, Collective, Copy, HostLink, Send
 from sim.program.program import Program
 
@@ -239,8 +240,32 @@ class _Grouping:
         spans = np.bincount(groups, weights=weight[first], minlength=count)
         most = np.zeros(count, dtype=np.int64)
         np.maximum.at(most, groups, listed)
-        for rank, span, each in zip(ranks.tolist(), spans.tolist(), most.tolist(), strict=True):
-            self.shapes.append(_shape(int(rank), int(span), each))
+        first = np.full(count, self.ranks.rank.max(initial=0))
+        np.minimum.at(first, members.group, self.ranks.rank[members.rank])
+        scope = np.zeros(count, dtype=np.int64)
+        scope[members.group] = members.scope
+        for rank, span, each, start, of in zip(
+            ranks.tolist(), spans.tolist(), most.tolist(), first.tolist(), scope.tolist(),
+            strict=True,
+        ):  # fmt: skip
+            last = start % self.topology.gpus_per_node + self._reach(of)
+            extent = last // self.topology.gpus_per_node
+            self.shapes.append(_shape(int(rank), int(span), each, self._beyond(span, extent)))
+
+    def _reach(self, number: int) -> int:
+        """How many ranks the last member of a scope's groups is behind the first."""
+        scope, mesh = self.scopes[number], Mesh(axes=self.ranks.mesh)
+        stages = scope.pair or scope.stages or ()
+        reach = (max(stages) - min(stages)) * mesh.stride("pp") if stages else 0
+        return reach + sum(
+            (size - 1) * mesh.stride(axis)
+            for axis, size in self.ranks.mesh.items()
+            if axis in scope.axes
+        )
+
+    def _beyond(self, nodes: int, extent: int) -> float:
+        network = self.topology.network
+        return network.beyond(int(nodes), extent) if network else 0.0
 
     def _loaded(self, members: _Members, first: int) -> Loads:
         gpus, own = self.ranks.rank[members.rank], first + members.group
@@ -301,5 +326,5 @@ class _Grouping:
 
 
 @cache
-def _shape(ranks: int, nodes: int, per_node: int) -> GroupShape:
-    return GroupShape(ranks=ranks, nodes=nodes, per_node=per_node)
+def _shape(ranks: int, nodes: int, per_node: int, beyond: float) -> GroupShape:
+    return GroupShape(ranks=ranks, nodes=nodes, per_node=per_node, beyond=beyond)

@@ -4,6 +4,7 @@ On switched clusters a group loads the ports, NICs and pod uplinks of its member
 arithmetic on arrays; over cables the routes of all hops are summed (`sim.engine.cable_routes`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -222,6 +223,18 @@ def _summed(parts: Sequence[Loads]) -> Loads:
     starts = np.flatnonzero(first)
     return Loads(
         group[starts], link[starts], np.add.reduceat(port, starts), np.add.reduceat(nic, starts, 0)
+    )
+
+
+def shape_of(gpus: Sequence[int], topology: Topology) -> GroupShape:
+    """How a group of GPUs is placed."""
+    nodes = Counter(map(topology.node_of, gpus))
+    extent, network = max(nodes) - min(nodes), topology.network
+    return GroupShape(
+        ranks=len(gpus),
+        nodes=len(nodes),
+        per_node=max(nodes.values()),
+        beyond=network.beyond(len(nodes), extent) if network else 0.0,
     )
 
 

@@ -88,7 +88,20 @@ class Machine:
         called = kind_named(kind, self.topology.name)
         level = self.topology.network if shape.nodes > 1 else self.topology.node
         named = chosen(level.algorithm, called, bytes) if level and routed is None else ()
-        return CollectiveCall(called, bytes, shape, self.interconnect, routed, named, among)
+        interconnect = self._at_distance(shape.beyond) if shape.beyond else self.interconnect
+        return CollectiveCall(called, bytes, shape, interconnect, routed, named, among)
+
+    def _at_distance(self, beyond: float) -> Interconnect:
+        """The hardware for a group whose hops take so many seconds more."""
+        known = self._distant.get(beyond)
+        if known is None:
+            latency = (self.interconnect.latency or 0.0) + beyond
+            known = self._distant[beyond] = replace(self.interconnect, latency=latency)
+        return known
+
+    @cached_property
+    def _distant(self) -> dict[float, Interconnect]:
+        return {}
 
     @cached_property
     def state(self) -> NetworkState:

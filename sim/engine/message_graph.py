@@ -78,12 +78,11 @@ def message_graph(
         return_inverse=True,
     )
     src, dst = pairs // ranks, pairs % ranks
-    ends = zip(places[src].tolist(), places[dst].tolist(), strict=True)
+    ends = list(zip(places[src].tolist(), places[dst].tolist(), strict=True))
     routes = [topology.route(a, b) for a, b in ends]
     numbers = {
         link: i for i, link in enumerate(dict.fromkeys(x for route in routes for x in route))
     }
-    latency = {link: topology.latency(link) for link in numbers}
     route = np.full((len(routes), max(map(len, routes))), -1)
     for row, links_on_route in enumerate(routes):
         route[row, : len(links_on_route)] = [numbers[link] for link in links_on_route]
@@ -95,7 +94,7 @@ def message_graph(
         ready=ready,
         src=src,
         dst=dst,
-        delay=overhead + np.array([sum(latency[link] for link in route) for route in routes]),
+        delay=overhead + np.array([topology.delay(a, b) for a, b in ends]),
         route=route,
         load=np.where(route < 0, 0.0, 1.0),
         capacity=np.array([topology.capacity(link) for link in numbers]),

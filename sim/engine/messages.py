@@ -207,7 +207,7 @@ class _MessagePlayer:
         links = list(dict.fromkeys(link for route in routes.values() for link in route))
         index = {link: i for i, link in enumerate(links)}
         self.network = Network(self.env, [topology.capacity(link) for link in links])
-        self.delay = {i: overhead + _latency(topology, route) for i, route in routes.items()}
+        self.delay = {m.id: overhead + topology.delay(*self._ends(m)) for m in messages}
         self.loads: dict[int, Loads] = {
             i: tuple((index[link], 1.0) for link in route) for i, route in routes.items()
         }
@@ -216,9 +216,12 @@ class _MessagePlayer:
                 self._send(message.id)
 
     def _route(self, message: Message) -> tuple[Link, ...]:
-        if self.gpus is None:
-            return self.topology.route(message.src, message.dst)
-        return self.topology.route(self.gpus[message.src], self.gpus[message.dst])
+        return self.topology.route(*self._ends(message))
+
+    def _ends(self, message: Message) -> tuple[int, int]:
+        """The GPUs of a message's two ranks."""
+        source, target = message.src, message.dst
+        return (source, target) if self.gpus is None else (self.gpus[source], self.gpus[target])
 
     def _send(self, number: int) -> None:
         then(self.env.timeout(self.delay[number], number), self._flow)
@@ -237,7 +240,3 @@ class _MessagePlayer:
             self.missing[follower] -= 1
             if self.missing[follower] == 0:
                 self._send(follower)
-
-
-def _latency(topology: Topology, route: Sequence[Link]) -> float:
-    return sum(topology.latency(link) for link in route)

@@ -30,6 +30,8 @@ class Representatives:
     `coordinates` has an array for each axis of the mesh, 0 for any other.
     """
 
+    mesh: Mapping[str, int]
+
     axis: str
     rank: Indices
     count: Indices
@@ -69,6 +71,7 @@ def representatives(mesh: Mapping[str, int], machine: Machine, *, unfold: bool) 
         rank += at * strides.stride(name)
     order = np.argsort(rank)
     return Representatives(
+        mesh=mesh,
         axis=axis,
         rank=rank[order],
         count=count[chosen][order],

@@ -11,13 +11,11 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
 from sim.config.units import BytesPerSecond, Seconds
-from sim.engine.group_links import group_loads
+from sim.engine.group_links import group_loads, shape_of
 from sim.engine.machine import Machine
 from sim.hardware.cluster.network import Link, link_name
-from sim.hardware.cluster.topology import Topology
 
 LinkLoads = tuple[tuple[Link, float], ...]
 Route = tuple[LinkLoads, float]
@@ -94,7 +92,7 @@ class Routes:
             groups = [list(group) for group in zip(*(e.gpus for e in endpoints), strict=True)]
         loads: dict[Link, float] = {}
         for gpus in groups:
-            shape = _shape(gpus, self.topology)
+            shape = shape_of(gpus, self.topology)
             cost = self.machine.call_cost(kind, size / len(groups), shape)
             loaded = group_loads(gpus, self.topology, shape, kind, cost.algorithm)
             for link, (port, nic) in loaded.items():
@@ -133,7 +131,7 @@ class Routes:
         if source.first == target.first:
             return (), 0.0
         route = self.topology.route(source.first, target.first)
-        latency = self.overhead + sum(self.topology.latency(link) for link in route)
+        latency = self.overhead + self.topology.delay(source.first, target.first)
         if self.regions and self.region(source) != self.region(target):
             latency += self.regions.latency
         return self._loads(source, target, route), latency
@@ -184,11 +182,3 @@ def _summed(weighted: Iterable[tuple[LinkLoads, float]]) -> LinkLoads:
         for link, load in loads:
             total[link] = total.get(link, 0.0) + load * share
     return tuple(total.items())
-
-
-def _shape(gpus: Sequence[int], topology: Topology) -> GroupShape:
-    per_node: dict[int, int] = {}
-    for gpu in gpus:
-        node = topology.node_of(gpu)
-        per_node[node] = per_node.get(node, 0) + 1
-    return GroupShape(ranks=len(gpus), nodes=len(per_node), per_node=max(per_node.values()))

@@ -1,6 +1,5 @@
 """A collective by size, algorithm and protocol, as nccl-tests would print it."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
@@ -9,14 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, bus_factor
 from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, algorithms, kind_named
 from sim.collectives.selection import check
 from sim.config import gate, limit
 from sim.config.errors import InputError
 from sim.config.units import quantity_of
-from sim.engine.group_links import group_loads
+from sim.engine.group_links import group_loads, shape_of
 from sim.engine.machine import Machine
 from sim.engine.messages import play_collective, trace_collective
 from sim.engine.timeline import Timeline
@@ -295,10 +293,8 @@ class _Bench:
     ) -> None:
         self.kind, self.machine, self.places = kind, machine, places
         self.algorithm, self.late, self.topology = algorithm, late, machine.topology
-        nodes = Counter(map(self.topology.node_of, places))
-        each = max(nodes.values())
         self.cables = dict[str, float]()  # of what was chosen last, with their shares of the time
-        self.shape = GroupShape(ranks=len(places), nodes=len(nodes), per_node=each)
+        self.shape = shape_of(places, self.topology)
         # By algorithm its links, and their seconds for a byte of ports and of NICs [links, 2].
         self._seconds: dict[str, tuple[list[Link], NDArray[np.float64]]] = {}
 

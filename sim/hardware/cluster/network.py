@@ -174,6 +174,11 @@ class ClusterNetwork:
         """The network of nodes of which `slots` GPUs are in use instead of `before`."""
         return self
 
+    @property
+    def stretch(self) -> float:
+        """How much farther apart its nodes are than their numbers."""
+        return 1.0
+
     def pod_of(self, node: int) -> int:
         """The pod whose uplinks a node shares; 0 where they cannot limit anything."""
         return 0
@@ -181,6 +186,15 @@ class ClusterNetwork:
     def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
         """The links between two nodes beside their NICs, from one of these to the other."""
         return ()
+
+    def beyond(self, nodes: int, extent: int) -> float:
+        """Seconds beyond `latency` that the hops of a group of so many nodes take on average, the
+        last of them so many nodes behind the first."""
+        return 0.0
+
+    def above(self, source: int, target: int) -> float:
+        """Seconds beyond `latency` and the links of `route` between two nodes."""
+        return 0.0
 
     def links(self, nodes: int) -> Iterator[Link]:
         """All links of so many nodes."""

@@ -5,12 +5,20 @@ Nodes reach their switches through NICs.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated
 
 from annotated_types import Ge
 
 from sim.config.units import Seconds
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
+
+HOPS = {"infiniband": 0.28e-6, "infiniband-host": 0.28e-6, "omnipath": 0.26e-6,
+        "omnipath-2021": 0.26e-6}  # fmt: skip
+"""Seconds of a switch and 30 m of fibre, 5 ns a metre: 0.13 us (NVIDIA QM8700 and QM9700 data
+sheets), 0.11 us (Intel Omni-Path Edge Switch 100 data sheet)."""
+HOP = 1.0e-6
+"""Of an Ethernet switch and its cable (assumed, as the latencies of RoCE in topologies are)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +77,16 @@ class SwitchedNetwork(ClusterNetwork):
 @dataclass(frozen=True, kw_only=True)
 class PodNetwork(SwitchedNetwork):
     """Pods of `nodes_per_pod` whose uplinks carry 1/`oversubscription` of their NICs; with an
-    oversubscription of 1 they never limit anything. `hop_latency` is added by each uplink."""
+    oversubscription of 1 they never limit anything.
+
+    Switches have `radix` ports, half of them upwards (0: unknown, and only pods are told apart).
+    Every switch beyond the first adds `hop_latency`, by default `HOPS` of the kind of network.
+    """
 
     nodes_per_pod: int = 0
     oversubscription: Annotated[float, Ge(1)] = 1.0
-    hop_latency: Seconds = 0.0
+    radix: Annotated[int, Ge(0)] = 0
+    hop_latency: Seconds | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,6 +97,47 @@ class PodNetwork(SwitchedNetwork):
     def has_pods(self) -> bool:
         """Whether the uplinks of pods can limit anything."""
         return self.oversubscription > 1
+
+    @property
+    def hop(self) -> float:
+        """Seconds of a further switch with its cable."""
+        return HOPS.get(self.kind, HOP) if self.hop_latency is None else self.hop_latency
+
+    @property
+    def leaf(self) -> int:
+        """Nodes whose messages to each other pass a single switch; 0 where unknown."""
+        if not self.radix:
+            return self.nodes_per_pod
+        ports = self.radix // 2 // (1 if self.rails else self.nics)
+        return min(ports, self.nodes_per_pod or ports)
+
+    @cached_property
+    def tiers(self) -> tuple[int, ...]:
+        """Nodes below a switch of each tier but the highest, from the leaves up.
+
+        >>> tree = PodNetwork(shape="fat-tree", kind="roce", nics=8, bandwidth=50e9, latency=2e-6,
+        ...                   radix=64, nodes_per_pod=384)
+        >>> tree.tiers
+        (4, 128, 384)
+        """
+        sizes = [self.leaf, self.leaf * self.radix // 2] if self.radix else []
+        if pod := self.nodes_per_pod:
+            sizes = [*(size for size in sizes if size < pod), pod]
+        return tuple(size for size in sizes if size)
+
+    def beyond(self, nodes: int, extent: int) -> float:
+        """Of a hop of a ring in the order of nodes, wherever the first is: two switches more for
+        each tier that it leaves."""
+        if nodes < 2:
+            return 0.0
+        extent = round(extent * self.stretch)
+        each = extent / (nodes - 1)
+        left = (min(each / size, 1.0) for size in self.tiers if extent >= size)
+        return 2.0 * self.hop * sum(left)
+
+    def above(self, source: int, target: int) -> float:
+        tiers = self.tiers[:-1] if self.has_pods else self.tiers
+        return 2.0 * self.hop * sum(source // size != target // size for size in tiers)
 
     @property
     def pod_bandwidth(self) -> float:
@@ -126,4 +180,4 @@ class PodNetwork(SwitchedNetwork):
 
     def latency_of(self, link: Link) -> float:
         above = link[0] in ("pod-up", "pod-down")
-        return self.hop_latency if above else super().latency_of(link)
+        return self.hop if above else super().latency_of(link)

@@ -144,6 +144,12 @@ class Topology(Placement):
         """The links that a message from one GPU to another passes, in order."""
         return route(self, source, target)
 
+    def delay(self, source: int, target: int) -> float:
+        """Seconds from one GPU to another: those of the links between them, and of switches."""
+        seconds = sum(self.latency(link) for link in self.route(source, target))
+        ends = self.node_of(source), self.node_of(target)
+        return seconds + (self.network.above(*ends) if self.network else 0.0)
+
     def capacity(self, link: Link) -> float:
         """B/s of payload that a link carries: bandwidth x efficiency, less where degraded. Links of
         `storage.UNITS` carry what these say."""

@@ -89,7 +89,7 @@ def test_of_a_large_node_the_first_and_last_are_drawn() -> None:
 
 
 def test_a_large_cluster_is_abbreviated_and_counted() -> None:
-    written = texts(load("dgx-h100-ndr").with_gpus(65536))
+    written = texts(load("dgx-h100-ndr", {"gpus": 65536}))
     assert "65,536 x H100 80GB SXM, 8,192 nodes of 8" in written[0]
     nodes = [text for text in written if text.startswith("node ")]
     assert nodes == ["node 0", "node 1", "node 2", "node 8,191"]
