@@ -5,6 +5,7 @@ stores, cables) keep their names in the cluster; links of a node or a GPU have t
 numbers, which `Place.link` translates.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from typing import Any
@@ -34,35 +35,11 @@ class Place:
 
     def link(self, link: Link) -> Link:
         """The link of the cluster that the job calls so."""
-        match link:
-            case ("port-up" | "port-down" as kind, gpu):
-                return kind, self._gpu(gpu)
-            case ("nvlink", a, b):
-                return "nvlink", self._gpu(a), self._gpu(b)
-            case ("nic-up" | "nic-down" as kind, node, nic):
-                return kind, self.nodes[node], nic
-            case ("pcie-up" | "pcie-down" as kind, node, number):
-                return kind, self.nodes[node], number + self._pcie
-            case ("workers", gpu):
-                return "workers", self._gpu(gpu)
-            case (kind, node) if str(kind).startswith(_OF_NODE):
-                return kind, self.nodes[node]
-        return link
+        return _renamed(link, self.nodes.__getitem__, self._gpu, self._pcie)
 
     def own(self, link: Link) -> Link:
         """The job's own name of a link of the cluster: the inverse of `link`."""
-        match link:
-            case ("port-up" | "port-down" as kind, gpu):
-                return kind, self._rank(gpu)
-            case ("nvlink", a, b):
-                return "nvlink", self._rank(a), self._rank(b)
-            case ("nic-up" | "nic-down" as kind, node, nic):
-                return kind, self._number[node], nic
-            case ("pcie-up" | "pcie-down" as kind, node, number):
-                return kind, self._number[node], number - self._pcie
-            case ("memory" | "nvme-up" | "nvme-down" as kind, node):
-                return kind, self._number[node]
-        return link
+        return _renamed(link, self._number.__getitem__, self._rank, -self._pcie)
 
     def topology(self) -> Topology:
         """The cluster as the job sees it, with the links that are degraded. Raises `InputError`."""
@@ -122,6 +99,24 @@ class _PlacedStorage(Storage):
 
     def place_of(self, node: int) -> int:
         return Storage.place_of(self, self.of_nodes[node]) if self.remote else node
+
+
+def _renamed(
+    link: Link, node_of: Callable[[int], int], gpu_of: Callable[[int], int], pcie: int
+) -> Link:
+    """A link of other nodes and GPUs, its PCIe link so many further; links above keep theirs."""
+    match link:
+        case ("port-up" | "port-down" | "workers" as kind, gpu):
+            return kind, gpu_of(gpu)
+        case ("nvlink", a, b):
+            return "nvlink", gpu_of(a), gpu_of(b)
+        case ("nic-up" | "nic-down" as kind, node, nic):
+            return kind, node_of(node), nic
+        case ("pcie-up" | "pcie-down" as kind, node, number):
+            return kind, node_of(node), number + pcie
+        case (kind, node) if str(kind).startswith(_OF_NODE):
+            return kind, node_of(node)
+    return link
 
 
 def _placed(network: ClusterNetwork, nodes: tuple[int, ...]) -> ClusterNetwork:

@@ -6,6 +6,7 @@ import pytest
 
 from sim import kind
 from sim.config.errors import InputError
+from sim.hardware.cluster import topology as topologies
 from sim.jobs.multi_job import folding, repeated
 from sim.jobs.multi_job.answer import MultiJobAnswer
 from sim.jobs.multi_job.kind import MultiJobSetup
@@ -192,6 +193,13 @@ def test_a_small_job_passes_a_large_one_only_with_backfilling() -> None:
     last = [played(*jobs, policy=policy).jobs[-1].waited for policy in ("fifo", "backfill")]
     assert last[0] > 0.0
     assert last[1] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_job_knows_its_links_by_its_own_names() -> None:
+    cluster = topologies.load("dgx-a100-hdr").with_gpus(32)
+    for place in (Place(cluster, (1, 3), tuple(range(8))), Place(cluster, (2,), (4, 5))):
+        links = list(place.topology().links)
+        assert [place.own(place.link(link)) for link in links] == links
 
 
 def test_a_packed_job_waits_for_a_pod_instead_of_two_halves() -> None:
