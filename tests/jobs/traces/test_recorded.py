@@ -61,14 +61,22 @@ def test_a_slower_host() -> None:
     assert changed("--host", 2) > answer()["replayed"]["step_time"]
 
 
-def test_another_network_and_more_ranks() -> None:
+@pytest.fixture
+def wide(tmp_path: Path) -> str:
+    """A cluster of hosts like those of the traces, and more of them."""
+    path = tmp_path / "wide.toml"
+    path.write_text('like = "cpu-2"\nname = "wide"\ngpus = 64\n')
+    return str(path)
+
+
+def test_another_network_and_more_ranks(wide: str) -> None:
     """Wider groups take longer, and a network that nobody has measured here another time."""
-    two, many = (changed("--topology", "cpu-2", "--gpus", n) for n in (2, 64))
+    two, many = (changed("--topology", wide, "--gpus", n) for n in (2, 64))
     assert many > two
     assert changed("--topology", "dgx-1-v100-10gbe", "--gpus", 16) != two
 
 
-def test_collectives_of_no_known_size_move_to_no_other_network(tmp_path: Path) -> None:
+def test_collectives_of_no_known_size_move_to_no_other_network(tmp_path: Path, wide: str) -> None:
     """As of a trace without `record_shapes`; as it was it is replayed all the same."""
     trace = json.loads(gzip.decompress(RANKS[0].read_bytes()))
     for event in trace["traceEvents"]:
@@ -77,7 +85,7 @@ def test_collectives_of_no_known_size_move_to_no_other_network(tmp_path: Path) -
     path.write_text(json.dumps(trace))
     found = answer(traces=[path])
     assert found["replayed"]["step_time"] == pytest.approx(found["measured"], rel=0.02)
-    result = CliRunner().invoke(main, ["replay", str(path), "--topology", "cpu-2", "--gpus", "64"])
+    result = CliRunner().invoke(main, ["replay", str(path), "--topology", wide, "--gpus", "64"])
     assert result.exit_code == 2
     assert "gloo:all_reduce has no size in the trace" in result.stderr
     assert "record_shapes=True" in result.stderr
