@@ -49,7 +49,8 @@ class Conduct:
     A checkpoint every `interval` stops training for `stop`; it is safe `persist` later (an
     asynchronous one is copied out meanwhile; a blocking one has persist = 0). A fault is noticed
     after `detection`, a slow node after `slow_detection` (means of exponential times); `restart`
-    brings the job back from its checkpoint. `replicas` that can be given up one by one if
+    brings the job back from its checkpoint, `in_place` (None: just so) after a fault that breaks no
+    node, whose memory has a copy of it. `replicas` that can be given up one by one if
     `elastic`; `spares` are nodes that stand by, `repair` what a broken one takes. `at_risk` is the
     most work that a failure takes back: what no server or other worker has yet.
     """
@@ -59,6 +60,7 @@ class Conduct:
     persist: float = 0.0
     detection: float = 60.0
     restart: float = 300.0
+    in_place: float | None = None
     slow_detection: float = 3600.0
     spares: int = 0
     repair: float = 86400.0
@@ -177,11 +179,15 @@ class TrainingRun:
                 yield from self._notice(fault)
                 yield from self._wait_for_nodes()
                 self._do("restart")
-                yield self.env.timeout(self.conduct.restart)
+                yield self.env.timeout(self._restart(fault))
                 return
             except simpy.Interrupt as again:
                 fault = _fault_of(again)
                 self._lose(fault)
+
+    def _restart(self, fault: Fault) -> float:
+        elsewhere = fault.breaks or fault.slows > 1.0 or self.conduct.in_place is None
+        return self.conduct.restart if elsewhere else self.conduct.in_place or 0.0
 
     def _lose(self, fault: Fault) -> None:
         """Work since the last checkpoint is gone, and so may be a node."""

@@ -1,7 +1,7 @@
 """A scenario: a model, a cluster, a plan; `sim.kind` reads it from a file."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
@@ -48,11 +48,30 @@ class Straggler(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoints:
-    """Checkpoints every so many `steps`, for which training stops until they are in `storage`."""
+class Checkpoints(Checked):
+    """Checkpoints every so many `steps`.
+
+    With a bandwidth of the `storage` training stops until all bytes are there. Without it they are
+    traffic on the links to the topology's storage: `writers` are "all" ranks, each of a share, the
+    ranks of one "replica", or the "first" rank, which gathers everything. `asynchronous` ones stop
+    training for the copy to the hosts' memory alone, and are written beside the next steps. A
+    `copy` stays in the memory of the own "host", for faults that break no node, or of a "peer" too.
+    """
 
     steps: Annotated[int, Ge(1)]
-    storage: BytesPerSecond
+    storage: BytesPerSecond | None = None
+    writers: Literal["all", "replica", "first"] = "all"
+    asynchronous: bool = False
+    copy: Literal["none", "host", "peer"] = "none"
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        other = self.writers != "all" or self.asynchronous or self.copy != "none"
+        if self.storage is not None and other:
+            raise ValueError(
+                "with storage training stops for bytes / storage, whoever writes; leave storage "
+                "out to play the traffic of writers, asynchronous checkpoints and copies"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

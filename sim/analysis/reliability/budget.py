@@ -18,11 +18,13 @@ from sim import kind
 from sim.analysis.reliability.cost import TrainingCost, cost_of, tokens_of
 from sim.analysis.reliability.failures import Failures, of_table
 from sim.analysis.reliability.failures import load as load_failures
-from sim.analysis.reliability.goodput import conduct_of, of_pace
+from sim.analysis.reliability.goodput import conduct_of, of_pace, saving_of
+from sim.analysis.reliability.saving import stopped
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import DAY
 from sim.engine.training_run import duration
+from sim.kind import Setup
 from sim.parallel.mesh import axes
 from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely, Pace
@@ -134,7 +136,7 @@ def budget(
         fault = "how many GPUs meet a deadline is found with replicas of a plan, which it has not"
         raise InputError(job.name, fault, "leave --deadline out; --chance 90% gives the days")
     pace = kind.pace(setup)
-    share, times = outlook.of(pace, job, _RUNS)
+    share, times = outlook.of(setup, pace, job, _RUNS)
     if not share:
         raise InputError(job.name, "is never done: it fails before it has come back",
                          "shorten recovery.restart, or take fewer GPUs")  # fmt: skip
@@ -167,10 +169,12 @@ class _Outlook:
     settled: Mapping[str, Any]
     chance: float
 
-    def of(self, pace: Pace, job: BaseScenario, runs: int) -> tuple[float, list[float]]:
+    def of(
+        self, setup: Setup, pace: Pace, job: BaseScenario, runs: int
+    ) -> tuple[float, list[float]]:
         """The share of the time that counts in the mean, and times to the end (s), all alike."""
         plain = self.tokens / pace.tokens * pace.seconds
-        shares = self._shares(pace, job, min(plain, _LONGEST), runs)
+        shares = self._shares(setup, pace, job, min(plain, _LONGEST), runs)
         times = sorted(
             plain * ratio / share if share else inf
             for ratio in _ratios(pace.sure)
@@ -178,17 +182,20 @@ class _Outlook:
         )
         return sum(shares) / len(shares), times
 
-    def _shares(self, pace: Pace, job: BaseScenario, seconds: float, runs: int) -> list[float]:
+    def _shares(
+        self, setup: Setup, pace: Pace, job: BaseScenario, seconds: float, runs: int
+    ) -> list[float]:
         """Of each run the share of the time that is productive, until so many seconds are."""
         if self.table is None:
-            stop = job.checkpoints and pace.size / job.checkpoints.storage / job.checkpoints.steps
-            return [pace.seconds / (pace.seconds + (stop or 0.0))]
+            stop = stopped(setup, pace, job.checkpoints)
+            return [pace.seconds / (pace.seconds + stop)]
         gpus = pace.topology.gpus
         own = self.table.of_job(gpus, job.checkpoints, pace.seconds, self.settled)
         if pace.alone > 1:
             return [of_pace(pace, own, days=seconds / DAY).effective]
         faults, size = own.faults(gpus), own.recovery.bytes or pace.size
-        conduct = conduct_of(own.recovery, size, own.between(gpus), pace.replicas)
+        saved = saving_of(setup, pace, job.checkpoints, own.recovery, self.settled)
+        conduct = conduct_of(own.recovery, size, own.between(gpus), pace.replicas, saved)
         seeds = counted(range(runs), total=runs, unit="run")
         return [
             seconds / duration(faults, conduct, productive=seconds, longest=_NEVER * seconds,
@@ -202,8 +209,9 @@ class _Outlook:
         low, high, found = 0, len(sizes), dict[str, float]()
         while low < high:  # more GPUs are sooner done, and each holds no more
             middle = (low + high) // 2
-            pace = kind.pace(kind.set_up(sizes[middle], brief=True))
-            after = _quantile(self.of(pace, sizes[middle], _FEW)[1], self.chance)
+            setup = kind.set_up(sizes[middle], brief=True)
+            pace = kind.pace(setup)
+            after = _quantile(self.of(setup, pace, sizes[middle], _FEW)[1], self.chance)
             if pace.fits is not False and after <= deadline:
                 high = middle
                 found = {"gpus": float(pace.topology.gpus), "days": after / DAY}

@@ -3,7 +3,7 @@
 days = tokens / (tokens per second) / 86,400; dollars = days x 24 x GPUs x price per GPU-hour;
 energy = days x 86,400 x GPUs x (watts of a GPU + watts of its host) x power usage effectiveness,
 where a GPU draws what its step needs (`Device.drawn`). A scenario's checkpoints
-stop training for bytes / storage every so many steps.
+stop training every so many steps (`saving`).
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim import kind
+from sim.analysis.reliability.saving import stopped
 from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
 from sim.hardware.cluster.topology import Topology
@@ -146,8 +147,9 @@ def cost(
         raise InputError("--goodput", fault, "give a share of the time")
     scenario = kind.load(scenario, settings_of(settings, price))
     tokens = tokens_of(scenario, tokens)
-    pace, checkpoints = kind.pace(kind.set_up(scenario, brief=True)), scenario.checkpoints
-    stop = pace.size / checkpoints.storage / checkpoints.steps if checkpoints else 0.0
+    setup = kind.set_up(scenario, brief=True)
+    pace = kind.pace(setup)
+    stop = stopped(setup, pace, scenario.checkpoints)
     spent = cost_of(
         pace.topology, pace.seconds + stop, pace.tokens, tokens, goodput=goodput, watts=pace.watts
     )

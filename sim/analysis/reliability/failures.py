@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
+from sim.analysis.reliability.saving import Saving
 from sim.config import catalog, reads
 from sim.config.errors import InputError
 from sim.config.units import (
@@ -90,15 +91,21 @@ class Failures:
         as "recovery.storage", stays as it is."""
         known: dict[str, float] = {"storage": self.recovery.storage * min(gpus / self.gpus, 1.0)}
         if checkpoints is not None:
-            known = {"storage": checkpoints.storage, "interval": checkpoints.steps * step}
+            known["interval"] = checkpoints.steps * step
+        if checkpoints is not None and checkpoints.storage is not None:
+            known["storage"] = checkpoints.storage
         found = {key: known[key] for key in known if f"recovery.{key}" not in settled}
         return replace(self, recovery=replace(self.recovery, **found))  # type: ignore[arg-type]
 
     def assumed(
-        self, gpus: int, checkpoints: Checkpoints | None, settled: Container[str]
+        self,
+        gpus: int,
+        checkpoints: Checkpoints | None,
+        settled: Container[str],
+        saved: Saving | None = None,
     ) -> tuple[str, ...]:
         """The assumptions behind an answer for this many devices, in words; `self` is the table as
-        loaded."""
+        loaded, and checkpoints that are traffic are `saved` so."""
         scale = "" if gpus == self.gpus else f", in proportion to {several(gpus, 'GPU')}"
         if self.interruptions is not None:
             scale += f", {self.interruptions:g} interruptions a device and year as set"
@@ -120,7 +127,7 @@ class Failures:
             spares = f"{rules.spares:,} spare nodes"
         return (
             f"failures: {self.source or 'of the table given'}{scale}",
-            f"storage: {human_rate(storage, 'B/s')}, {known}",
+            f"checkpoints: {saved}" if saved else f"storage: {human_rate(storage, 'B/s')}, {known}",
             f"detection in {human_seconds(rules.detection)}, restart in "
             f"{human_seconds(rules.restart)} and the time of reading back, {spares}, "
             f"repair in {rules.repair / HOUR:g} h",

@@ -6,7 +6,7 @@ checkpoint of cost C (s) and a mean time M (s) between failures: Young 1974, tau
 2006, equation 37, tau = sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + C / 18M] - C for C < 2M, else M.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -19,6 +19,7 @@ from sim import kind
 from sim.analysis.reliability.cost import TrainingCost, cost_of
 from sim.analysis.reliability.failures import Failures, Recovery, of_table
 from sim.analysis.reliability.failures import load as load_failures
+from sim.analysis.reliability.saving import Saving, saving
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import counted, waited
@@ -26,9 +27,10 @@ from sim.config.stopping import so_far
 from sim.config.units import DAY
 from sim.engine.timeline import Deferred
 from sim.engine.training_run import CAUSES, Conduct, Fault, Ledger, simulate
+from sim.kind import Setup
 from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely, Pace
-from sim.scenario.scenario import BaseScenario
+from sim.scenario.scenario import BaseScenario, Checkpoints
 from sim.scenario.settings import Settings, settings_of
 from sim.variability.laws import generator
 
@@ -159,24 +161,43 @@ def goodput(
         raise InputError("--days", f"{days:g} is not positive", "write a positive number")
     table = load_failures(failures, list(settled.items()))
     job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in settled})
-    pace, checkpoints = kind.pace(kind.set_up(job, brief=True)), job.checkpoints
+    setup, checkpoints = kind.set_up(job, brief=True), job.checkpoints
+    pace = kind.pace(setup)
     gpus = pace.topology.gpus
-    found = of_pace(
-        pace, table.of_job(gpus, checkpoints, pace.seconds, settled), days=days, seed=seed
-    )
-    return replace(found, assumed=table.assumed(gpus, checkpoints, settled))
+    own = table.of_job(gpus, checkpoints, pace.seconds, settled)
+    saved = saving_of(setup, pace, checkpoints, own.recovery, settled)
+    found = of_pace(pace, own, days=days, seed=seed, saved=saved)
+    return replace(found, assumed=table.assumed(gpus, checkpoints, settled, saved))
+
+
+def saving_of(
+    setup: Setup,
+    pace: Pace,
+    checkpoints: Checkpoints | None,
+    recovery: Recovery,
+    settled: Container[str],
+) -> Saving | None:
+    """The seconds of a scenario's checkpoints, where they are traffic and nobody has settled
+    otherwise what they take."""
+    if checkpoints is None or checkpoints.storage is not None or pace.alone > 1:
+        return None
+    if any(f"recovery.{key}" in settled for key in ("storage", "stop", "asynchronous", "snapshot")):
+        return None
+    return saving(setup, pace, checkpoints, recovery.bytes or 0.0)
 
 
 @waited("failures and repairs")
-def of_pace(pace: Pace, failures: Failures, *, days: float, seed: int = 0) -> Goodput:
-    """Simulate so many days of training at a pace."""
+def of_pace(
+    pace: Pace, failures: Failures, *, days: float, seed: int = 0, saved: Saving | None = None
+) -> Goodput:
+    """Simulate so many days of training at a pace; checkpoints take what those `saved` do."""
     if pace.alone > 1:
         return _of_workers_alone(pace, failures, days=days, seed=seed)
     topology = pace.topology
     faults = failures.faults(topology.gpus)
     between = _between(faults)
     size = failures.recovery.bytes or pace.size
-    conduct = conduct_of(failures.recovery, size, between, pace.replicas)
+    conduct = conduct_of(failures.recovery, size, between, pace.replicas, saved)
     events = days * DAY * (1.0 / between + 1.0 / conduct.interval)
     limit.refuse_long("--days", f"{days:g} days", events * _RUNS * _OF_EVENT)
     ledger = run(faults, conduct, days, seed)
@@ -247,20 +268,27 @@ def _tokens(simulated: float, measured: Likely) -> dict[str, float]:
     }
 
 
-def conduct_of(recovery: Recovery, size: float, between: float, replicas: int) -> Conduct:
-    """A blocking checkpoint stops training for bytes / storage; an asynchronous one for a
-    snapshot, and is written behind. Reading it back is part of every restart."""
-    written = size / recovery.storage
-    stop = recovery.stop if recovery.stop is not None else written
-    if recovery.asynchronous:
-        stop = min(recovery.snapshot, stop)
-    interval = recovery.interval or max(daly(max(stop, 1.0), between), stop)
+def conduct_of(
+    recovery: Recovery, size: float, between: float, replicas: int, saved: Saving | None = None
+) -> Conduct:
+    """Checkpoints that are traffic are `saved` so. Else a blocking one stops training for
+    bytes / storage; an asynchronous one for a snapshot, and is written behind. Reading it back is
+    part of every restart."""
+    if saved is None:
+        saved = Saving.at(size, recovery.storage)
+        stop = recovery.stop if recovery.stop is not None else saved.stop
+        if recovery.asynchronous:
+            saved = replace(saved, stop=min(recovery.snapshot, stop), persist=saved.stop)
+        else:
+            saved = replace(saved, stop=stop)
+    interval = recovery.interval or max(daly(max(saved.stop, 1.0), between), saved.stop)
     return Conduct(
         interval=min(interval, 30 * DAY),
-        stop=stop,
-        persist=written if recovery.asynchronous else 0.0,
+        stop=saved.stop,
+        persist=saved.persist,
         detection=recovery.detection,
-        restart=recovery.restart + written,
+        restart=recovery.restart + saved.read,
+        in_place=None if saved.nearby is None else recovery.restart + saved.nearby,
         slow_detection=recovery.slow_detection,
         spares=ENOUGH if recovery.spares is None else recovery.spares,
         repair=recovery.repair,
