@@ -401,7 +401,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("stack.fusion.reserved_sms=108", "A100 80GB SXM has 108 SMs; lower it"),
         ("model=", "no model named ''"),
         ("checkpoints.steps=0", "set steps at least 1"),
-        ("checkpoints={steps=5}", "storage is missing; add storage = ..."),
+        ("checkpoints={storage='1 GB/s'}", "steps is missing; add steps = ..."),
         ("straggler=3", "straggler"),
         ("straggler=[{rank=99, factor=2}]", "use 0 to 15"),
     ],

@@ -142,6 +142,10 @@ def budget(
                          "shorten recovery.restart, or take fewer GPUs")  # fmt: skip
     topology = pace.topology
     rent = topology.gpus * topology.price.hour if topology.price else None
+    assumed: tuple[str, ...] = ()
+    if table:
+        saved = saving_of(setup, pace, job.checkpoints, table.recovery, settled)
+        assumed = table.assumed(topology.gpus, job.checkpoints, settled, saved)
     return Budget(
         tokens=tokens, gpus=topology.gpus, share=share, times=tuple(times), rent=rent,
         cost=cost_of(topology, pace.seconds, pace.tokens, tokens, goodput=share, watts=pace.watts),
@@ -150,7 +154,7 @@ def budget(
         needed=outlook.needed(job, deadline) if deadline is not None else {},
         interruptions=table.per_device_year if table else 0.0,
         between=table.between(topology.gpus) if table else None,
-        assumed=table.assumed(topology.gpus, job.checkpoints, settled) if table else (),
+        assumed=assumed,
         fits=pace.fits, inputs=pace.inputs,
     )  # fmt: skip
 
