@@ -125,6 +125,7 @@ def test_halving_the_operands_doubles_the_rate(name: str) -> None:
         ("a100-40gb-sxm", 312, 1.555e12),
         ("h100-80gb-sxm", 989, 3.35e12),
         ("h200-sxm", 989, 4.8e12),
+        ("h20-sxm", 148, 4.0e12),
         ("b200-sxm", 2250, 8.0e12),
         ("v100-32gb-sxm", 125, 0.9e12),
         ("h800-80gb-sxm", 989, 3.35e12),
