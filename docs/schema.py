@@ -36,6 +36,7 @@ ANSWERS = {
     "run-reinforcement": "sim.jobs.reinforcement.answer:ReinforcementAnswer",
     "measure": "sim.analysis.calibration.training.comparison:JobComparison",
     "validate": "sim.analysis.validation.answer:Validation",
+    "validate-figures": "sim.analysis.validation.figures:FigureValidation",
     "validate-parts": "sim.analysis.validation.parts:PartValidation",
 }
 

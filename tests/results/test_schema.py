@@ -14,20 +14,29 @@ from docs import schema
 from sim.analysis.calibration.training.comparison import compare
 from sim.analysis.calibration.training.job_measurement import JobMeasurement, MeasuredRound
 from sim.analysis.search.space import Space
+from sim.analysis.validation.figures import FigureRun, FigureValidation
 from sim.analysis.validation.parts import validate_kernels
-from sim.results.answer import SCHEMA, Answer
+from sim.results.answer import SCHEMA, Answer, Inputs
 from tests.jobs.traces.synthetic import Machine
 from tests.test_imports import MODULES
 
 JOB = "gpt2-one-gpu"
 ROUND = MeasuredRound(reference=1.0, steps=({"forward": 1.0, "backward": 2.0, "step": 3.0},))
+FIGURE = FigureRun(table="mine", id="mine 1", figure="step", measured=2.0, predicted=3.0)
 MEASURED = JobMeasurement(rounds=(ROUND,), parameters=7, peak=2e6, loss=0.0)
 PLAN = {"only": {"zero": [1], "schedule": ["1f1b"], "microbatch": [1]}, "jobs": 1}
 
 
 FEW = {"sharing.steps": 5, "sharing.workers": 2}
 CURVE = {"critical_batch": 64.0, "least_samples": 1e6}
-OF_NO_MODEL = ("run-jobs", "collective", "replay", "validate", "validate-parts")  # nor of one plan
+OF_NO_MODEL = (
+    "run-jobs",
+    "collective",
+    "replay",
+    "validate",
+    "validate-parts",
+    "validate-figures",
+)  # nor of one plan
 SEVERAL = ("compare", "compare-sharing", "diff")
 RECORD = Path(__file__).parents[1] / "jobs/capturing/recordings/ddp-2.12.json.gz"
 ON = {"topology": "dgx-h100-ndr"}
@@ -64,6 +73,7 @@ def answers(folder: Path) -> dict[str, Answer]:
         "replay": sim.replay(trace, kernels={"gemm": 0.5}, topology="dgx-h100-ndr", gpus=64),
         "measure": compare(JOB, MEASURED, sim.run(JOB), memory=3e6, parameters=7, source="rates"),
         "validate": sim.validate("zero_bubble", at_most=2, jobs=1, coverage=True),
+        "validate-figures": FigureValidation(inputs=Inputs(), runs=(FIGURE,)),
         "validate-parts": validate_kernels(gemm, device="a100-80gb-sxm"),
     }
 

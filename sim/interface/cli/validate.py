@@ -12,6 +12,7 @@ from sim.interface.cli import options
 from sim.interface.cli.files import Form, answers, output, wrote
 
 if TYPE_CHECKING:
+    from sim.analysis.validation.figures import FigureValidation
     from sim.analysis.validation.parts import PartValidation
     from sim.analysis.validation.validate import ValidatedTable
 
@@ -80,6 +81,9 @@ def validate(
         _refuse_half_asked(tables, kernels, device, collectives, topology)
         form.show(_parts(tables, device, held, topology, options.pairs("--only", only), settings))
         return
+    if figures := _figures(tables, settings, at_most):
+        form.show(figures)
+        return
     if ablation:
         _ablate(tables, at_most, jobs, form)
         return
@@ -115,6 +119,21 @@ def _parts(
     if topology:
         return validate_collectives(*tables, topology=topology, only=only, settings=settings)
     return validate_kernels(*tables, device=device, only=only, held=held)
+
+
+def _figures(
+    tables: tuple[str, ...], settings: tuple[str, ...], at_most: int | None
+) -> "FigureValidation | None":
+    """Tables that a kind of jobs reads itself; None where there are none."""
+    from sim.analysis.validation.figures import owner, validate_figures
+
+    own = [path for path in map(Path, tables) if path.suffix == ".csv" and owner(path) is not None]
+    if not own:
+        return None
+    if len(own) < len(tables):
+        fault = f"{own[0]} has figures of its own, other tables have steps alone"
+        raise InputError("sim validate", fault, "ask in turn")
+    return validate_figures(*own, settings=settings, at_most=at_most)
 
 
 def _refuse_half_asked(

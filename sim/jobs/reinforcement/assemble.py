@@ -88,7 +88,7 @@ def inputs_of(setup: ReinforcementSetup) -> Inputs:
 def _notes(setup: ReinforcementSetup) -> Iterator[str]:
     """What was taken unasked."""
     yield from setup.training.model.notes
-    yield f"rows of {setup.training.row:,} tokens are packed without gaps and dealt evenly"
+    yield f"answers are packed into rows of at most {setup.training.row:,} tokens"
     if setup.plan.reference:
         yield "the reference's weights are taken to be on the trainer's GPUs when they are needed"
 

@@ -51,15 +51,16 @@ class Step:
 
 @dataclass(kw_only=True, eq=False)
 class Loop:
-    """The state of the loop. `forward` and `update` give the trainer's seconds for so many tokens;
+    """The state of the loop. `forward` and `update` give the trainer's seconds for answers of so
+    many tokens;
     `hand_over`, `sleep` and `wake` are processes: weights to the servers, the trainer's tensors to
     the host and back."""
 
     cluster: LiveCluster
     plan: Reinforcement
     batch: int
-    forward: Callable[[float], float]
-    update: Callable[[float], float]
+    forward: Callable[[Sequence[int]], float]
+    update: Callable[[Sequence[int]], float]
     hand_over: Callable[[], Process]
     sleep: Callable[[], Process]
     wake: Callable[[], Process]
@@ -146,13 +147,13 @@ class Loop:
     def _learn(self, step: Step, groups: list[Group]) -> Process:
         """Log-probabilities, then updates of so many answers each."""
         samples = [sample for group in groups for sample in group.samples]
-        tokens = sum(sample.tokens for sample in samples)
+        lengths = [sample.tokens for sample in samples]
         for asked, cause in ((self.plan.old, OLD), (self.plan.reference, REFERENCE)):
             if asked:
-                yield from self._sleep(step, cause, self.forward(tokens))
+                yield from self._sleep(step, cause, self.forward(lengths))
         for first in range(0, len(samples), self.batch):
-            own = samples[first : first + self.batch]
-            yield from self._sleep(step, UPDATE, self.update(sum(s.tokens for s in own)))
+            own = lengths[first : first + self.batch]
+            yield from self._sleep(step, UPDATE, self.update(own))
         self.rollouts.counts.used += sum(sample.done for sample in samples)
 
     def _stand(self, step: Step) -> Process:

@@ -7,10 +7,11 @@ from annotated_types import Ge, Lt
 
 from sim.config.checked import Checked
 from sim.config.schema import Tagged
-from sim.config.units import BytesPerSecond
+from sim.config.units import BytesPerSecond, Share
 from sim.hardware.stack import Stack
 from sim.jobs.generation.layout import Layout
-from sim.jobs.reinforcement.laws import LAWS, Constant, Law, Lengths
+from sim.jobs.generation.lengths import LAWS, Constant, Law, Lengths
+from sim.jobs.reinforcement.training import Deal
 from sim.parallel.plan import Plan
 from sim.scenario.scenario import BaseScenario, named_columns
 
@@ -62,9 +63,12 @@ class Tools(Checked):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers(Checked):
     """Where answers are written: on `gpus` of their own, and with `shared` on the trainer's GPUs,
-    too, while it does not train. A server has the GPUs of its `layout`."""
+    too, while it does not train. A server has the GPUs of its `layout`. It takes a share `memory`
+    of each GPU, and has at most `sequences` answers at once, if not as its engine's file says."""
 
     engine: str = "vllm"
+    memory: Share | None = None
+    sequences: Count | None = None
     gpus: Natural = 0
     shared: bool = False
     layout: Layout = field(default_factory=Layout)
@@ -108,9 +112,10 @@ class Reinforcement(Checked):
     ("restart").
 
     `old` and `reference` are passes forward of a step's answers, for their log-probabilities under
-    the trainer's weights and under a reference's. Rows of the trainer have `row` tokens (0: the
-    longest prompt and answer). `offload` names what the trainer leaves on the host while servers
-    use its GPUs. Figures are means of `steps` steps behind the first `warmup`.
+    the trainer's weights and under a reference's. Rows of the trainer have at most `row` tokens (0:
+    the longest prompt and answer) and are dealt to its ranks by `deal` (`training.Training`).
+    `offload` names what the trainer leaves on the host while servers use its GPUs. Figures are
+    means of `steps` steps behind the first `warmup`.
     """
 
     prompts: Count
@@ -128,6 +133,7 @@ class Reinforcement(Checked):
     old: bool = True
     reference: bool = False
     row: Natural = 0
+    deal: Deal = "rows"
     offload: tuple[ALoad, ...] = ("optimizer", "gradients")
     prompt: Lengths
     answer: Lengths

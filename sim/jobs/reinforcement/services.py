@@ -5,7 +5,7 @@ from heapq import heapify, heapreplace
 import numpy as np
 
 from sim.engine.live_cluster import Event, LiveCluster
-from sim.jobs.reinforcement.laws import Law
+from sim.jobs.generation.lengths import Law
 
 
 class Waiting:

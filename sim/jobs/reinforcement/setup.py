@@ -2,11 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
-
-import numpy as np
 
 from sim.config import limit
 from sim.config.errors import InputError
@@ -22,7 +20,7 @@ from sim.jobs.reinforcement.rollouts import Rollouts
 from sim.jobs.reinforcement.samples import Sample
 from sim.jobs.reinforcement.scenario import Reinforcement, ReinforcementScenario
 from sim.jobs.reinforcement.services import Drawn, Waiting
-from sim.jobs.reinforcement.training import Training, even
+from sim.jobs.reinforcement.training import Training
 from sim.model.block import block
 from sim.model.counts import parameters, whole
 from sim.model.kernels import BYTES
@@ -41,7 +39,6 @@ LACKS = (
     "use `sim run`, or ask it of the training alone: a scenario without [reinforcement]",
 )
 _OF_ANSWER = 1.2e-4  # s of one core: its events on a server and in the loop
-_SAMPLED = 4096  # prompts by which lengths are averaged
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -213,7 +210,7 @@ def from_scenario(
     trainers = _trainers(scenario, topology.gpus, others, where)
     topology = topology.with_gpus(trainers + others)
     on = machine(topology, None, (), scenario.name)
-    model, engine = load_model(scenario), engines.load(plan.servers.engine, where=where)
+    model, engine = load_model(scenario), _engine(plan, where)
     training = Training(
         name=scenario.name,
         model=model,
@@ -221,7 +218,8 @@ def from_scenario(
         topology=topology.with_gpus(trainers),
         plan=scenario.plan,
         row=plan.row or plan.prompt.cap + plan.answer.cap,
-        answer=_even_answer(plan),
+        typical=_typical(plan, scenario.plan.global_batch),
+        deal=plan.deal,
         stragglers=scenario.straggler,
     )
     setup = ReinforcementSetup(
@@ -256,15 +254,21 @@ def _trainers(scenario: ReinforcementScenario, gpus: int, others: int, where: st
     return left
 
 
-def _even_answer(plan: Reinforcement) -> int:
-    """Tokens of equal answers (with their prompts) that cost the trainer what the law's do."""
-    drawn = min(_SAMPLED, plan.prompts * (plan.steps + plan.warmup))
-    rows = [
-        plan.answer.drawn(plan.seed, "answers", number, plan.answers)
-        + plan.prompt.drawn(plan.seed, "prompts", number, 1)
-        for number in range(drawn)
-    ]
-    return max(1, round(even(np.concatenate(rows))))
+def _engine(plan: Reinforcement, where: str) -> Engine:
+    """The engine of the servers, with what the scenario says of it."""
+    own = {"memory": plan.servers.memory, "sequences": plan.servers.sequences}
+    said: dict[str, Any] = {key: value for key, value in own.items() if value is not None}
+    return replace(engines.load(plan.servers.engine, where=where), **said)
+
+
+def _typical(plan: Reinforcement, batch: int) -> tuple[int, ...]:
+    """Tokens of the first answers, with their prompts: as many as an update has."""
+    lengths: list[int] = []
+    for number in range(-(-batch // plan.answers)):
+        prompt = int(plan.prompt.drawn(plan.seed, "prompts", number, 1)[0])
+        drawn = plan.answer.drawn(plan.seed, "answers", number, plan.answers)
+        lengths += [prompt + int(tokens) for tokens in drawn]
+    return tuple(lengths[:batch])
 
 
 def _reward(plan: Reinforcement, on: Machine, engine: Engine, where: str) -> Speed | None:

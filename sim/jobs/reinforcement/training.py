@@ -1,22 +1,24 @@
 """Seconds of the training side: updates, and forward passes for log-probabilities.
 
-Both are the ordinary simulation of the plan. A row holds so many tokens of answers, packed one
-behind another, and a query sees the keys of its own answer only. Answers of many lengths cost what
-equal answers of sum(l^2)/sum(l) tokens cost: these have as many tokens and as many pairs of
-positions. A forward pass is the program of a step with the forward actions of its schedule alone.
+Both are the ordinary simulation of the plan. A row holds some tokens of answers, packed one behind
+another, and a query sees the keys of its own answer only. Answers of many lengths cost what equal
+answers of sum(l^2)/sum(l) tokens cost: these have as many tokens and as many pairs of positions.
+A forward pass is the program of a step with the forward actions of its schedule alone.
 """
 
-from collections.abc import Callable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.engine.play import play
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
-from sim.jobs.reinforcement.laws import Floats
 from sim.model.model import Model
 from sim.parallel.memory import Memory, fullest, memories
 from sim.parallel.mesh import axes
@@ -26,25 +28,52 @@ from sim.program.schedule import Schedule
 from sim.scenario.scenario import Straggler
 from sim.scenario.setup import PlanSetup, assemble
 
+Deal = Literal["rows", "answers"]
+_PARTS = 8  # fillings of a row that are played
 _EXACT = 4  # microbatches up to which each number is played; beyond, powers of two are
 
 
-def even(lengths: Floats) -> float:
+def even(lengths: NDArray[np.float64]) -> float:
     """Tokens of equal answers that cost what these cost: sum(l^2) / sum(l).
 
     >>> even(np.array([10.0, 10.0])), even(np.array([0.0, 20.0]))
     (10.0, 20.0)
     """
-    return float((lengths**2).sum() / lengths.sum())
+    return float((lengths**2.0).sum() / lengths.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """The share of a rank in a batch: so many microbatches, each of rows of so many tokens."""
+
+    microbatches: int
+    tokens: float
+
+
+def bins(lengths: Sequence[int], room: int) -> int:
+    """Rows of `room` tokens that hold answers, the longest first, each in the fullest row that has
+    room for it (best fit).
+
+    >>> bins([3, 3, 2, 2], 5), bins([3, 3, 3], 5)
+    (2, 3)
+    """
+    free: list[int] = []  # in order
+    for length in sorted(lengths, reverse=True):
+        place = bisect_left(free, length)
+        left = free.pop(place) if place < len(free) else room
+        insort(free, left - length)
+    return len(free)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """A plan on its GPUs, for batches of any number of tokens.
+    """A plan on its GPUs, for batches of answers.
 
-    `row` are the tokens of a packed row, `answer` those of equal answers in it (`even`); a rank
-    computes `plan.microbatch` rows at once. Rows are taken to be full, but for the last, and dealt
-    evenly to the ranks. Raises `InputError` for a plan that does not fit.
+    `row` are the most tokens of a row, `typical` the tokens of the answers of an update; a rank
+    computes `plan.microbatch` rows at once. `deal` says how answers come to ranks: packed in rows,
+    of which all ranks have equally many ("rows"; padded to equal length in pipelines, as in NeMo
+    RL), or equally many to each rank, which packs its own ("answers", as in verl: ranks wait for
+    the one with most tokens). Raises `InputError` for a plan that does not fit.
     """
 
     name: str
@@ -53,9 +82,15 @@ class Training:
     topology: Topology
     plan: Plan
     row: int
-    answer: int
+    typical: tuple[int, ...]
+    deal: Deal = "rows"
     stragglers: tuple[Straggler, ...] = ()
-    _known: dict[tuple[str, int], float] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[str, int, int], float] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def answer(self) -> int:
+        """Tokens of equal answers that cost what typical ones cost."""
+        return max(1, round(even(np.array(self.typical))))
 
     @cached_property
     def replicas(self) -> int:
@@ -68,58 +103,89 @@ class Training:
         """Microbatches come in multiples of this."""
         return self.plan.pp if self.plan.interleave > 1 else 1
 
-    def microbatches(self, tokens: float) -> int:
-        """Microbatches of a rank that hold so many tokens of all ranks."""
-        each = self.row * self.plan.microbatch * self.replicas * self.unit
-        return max(1, ceil(tokens / each - 1e-9)) * self.unit
+    def dealt(self, lengths: Sequence[int]) -> Dealt:
+        """The share of the rank for which the others wait."""
+        each = self.plan.microbatch * self.unit
+        if self.deal == "rows":
+            rows = bins(lengths, self.row)
+            count = ceil(rows / (each * self.replicas)) * self.unit
+            tokens = float(self.row) if self.plan.pp > 1 else sum(lengths) / rows
+            return Dealt(count, tokens)
+        most = max(sum(lengths[rank :: self.replicas]) for rank in range(self.replicas))
+        count = ceil(most / (each * self.row)) * self.unit
+        return Dealt(count, most / (count * self.plan.microbatch))
 
-    def update(self, tokens: float) -> float:
-        """Seconds of an update of the weights with so many tokens."""
-        return self._seconds("update", self.microbatches(tokens), self._step)
+    def update(self, lengths: Sequence[int]) -> float:
+        """Seconds of an update of the weights with answers of so many tokens."""
+        return self._seconds("update", self.dealt(lengths), self._step)
 
-    def forward(self, tokens: float) -> float:
-        """Seconds in which so many tokens pass forward through the model."""
-        return self._seconds("forward", self.microbatches(tokens), self._passes)
+    def forward(self, lengths: Sequence[int]) -> float:
+        """Seconds in which answers of so many tokens pass forward through the model."""
+        return self._seconds("forward", self.dealt(lengths), self._passes)
 
-    def _seconds(self, what: str, count: int, play: Callable[[int], float]) -> float:
-        """Seconds of so many microbatches, between two played numbers on the line through them."""
+    def _seconds(self, what: str, dealt: Dealt, play: Callable[[int, int], float]) -> float:
+        """Seconds by the nearest numbers of microbatches and fillings of rows that are played, on
+        the lines through them."""
+        filling = min(dealt.tokens / self.row, 1.0) * _PARTS
+        full, rest = int(filling), filling - int(filling)
+        ends = [full, full + 1] if rest > 1e-9 else [full, full]
+        low, high = (self._between(what, dealt.microbatches, part, play) for part in ends)
+        return low + rest * (high - low)
+
+    def _between(
+        self, what: str, count: int, part: int, play: Callable[[int, int], float]
+    ) -> float:
+        if not part:
+            return 0.0
         low, high = _around(count // self.unit)
-        ends = [self._memo(what, number * self.unit, play) for number in (low, high)]
+        ends = [self._memo(what, number * self.unit, part, play) for number in (low, high)]
         return float(np.interp(count, (low * self.unit, high * self.unit), ends))
 
-    def _memo(self, what: str, count: int, play: Callable[[int], float]) -> float:
-        if (what, count) not in self._known:
-            self._known[what, count] = play(count)
-        return self._known[what, count]
+    def _memo(self, what: str, count: int, part: int, play: Callable[[int, int], float]) -> float:
+        key = what, count, part
+        if key not in self._known:
+            self._known[key] = play(count, part)
+        return self._known[key]
 
-    def _step(self, count: int) -> float:
-        setup = self.setup(count)
+    def _step(self, count: int, part: int) -> float:
+        setup = self.setup(count, part)
         return play(setup.program, setup.machine).step_time
 
-    def _passes(self, count: int) -> float:
-        setup = self.setup(count)
+    def _passes(self, count: int, part: int) -> float:
+        setup = self.setup(count, part)
         order = setup.job.order or setup.job.plan.passes()
         ahead = tuple(tuple(a for a in own if a.kind == "F") for own in order.orders)
         passes = training_step(setup.job, Schedule(ahead, order.pieces, "forward"))
         return play(passes, setup.machine).passes_end
 
-    def setup(self, count: int) -> PlanSetup:
-        """The job whose ranks have so many microbatches."""
-        batch = count * self.plan.microbatch * self.replicas
-        shape = {"seq": self.row} | ({"documents": self.answer} if self.answer < self.row else {})
+    def setup(self, count: int, part: int = _PARTS) -> PlanSetup:
+        """The job whose ranks have so many microbatches, with rows filled to so many parts."""
+        plan, tokens = self.plan, self.row * part // _PARTS
+        divided = plan.size("cp") * plan.size("ulysses")
+        pieces = max(1, round(tokens / self.answer))
+        shape, microbatch = {"seq": _multiple(tokens, 2 * plan.tp * divided)}, plan.microbatch
+        if pieces > 1 and divided > 1:  # sequences of their own, as rows of several are not divided
+            shape = {"seq": _multiple(tokens // pieces, 2 * plan.tp * divided)}
+            microbatch *= pieces
+        elif pieces > 1:
+            shape["documents"] = self.answer
         return assemble(
             f"{self.name}, training",
             model=self.model.changed(**shape),
             stack=self.stack,
             topology=self.topology,
-            plan=replace(self.plan, global_batch=batch),
+            plan=replace(
+                plan, microbatch=microbatch, global_batch=count * microbatch * self.replicas
+            ),
             stragglers=self.stragglers,
         )
 
     @cached_property
     def memory(self) -> Memory:
-        """The memory of the fullest GPU at the worst moment of an update."""
-        setup = self.setup(max(self.unit, self.plan.pp))
+        """The memory of the fullest GPU at the worst moment of a typical update."""
+        dealt = self.dealt(self.typical)
+        part = min(ceil(_PARTS * dealt.tokens / self.row), _PARTS)
+        setup = self.setup(_around(dealt.microbatches // self.unit)[1] * self.unit, part)
         return fullest(memories(setup.job, setup.program))
 
     @property
@@ -138,3 +204,12 @@ def _around(count: int) -> tuple[int, int]:
         return count, count
     high = 1 << (count - 1).bit_length()
     return (high, high) if high == count else (high // 2, high)
+
+
+def _multiple(tokens: int, of: int) -> int:
+    """Tokens rounded to a multiple.
+
+    >>> _multiple(1001, 16), _multiple(3, 16)
+    (1008, 16)
+    """
+    return max(round(tokens / of), 1) * of

@@ -49,8 +49,8 @@ def played(setup: ReinforcementSetup, *, training: float | None = None) -> Loop:
     loop = setup.loop()
     if training is not None:
         updates = setup.plan.prompts * setup.plan.answers // loop.batch
-        loop.update = lambda tokens: training / updates
-        loop.forward = lambda tokens: 0.0
+        loop.update = lambda lengths: training / updates
+        loop.forward = lambda lengths: 0.0
         loop.hand_over = nothing  # type: ignore[assignment]
     loop.cluster.run(until=loop.cluster.start(loop.train()))
     return loop

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.jobs.reinforcement.laws import (
+from sim.jobs.generation.lengths import (
     Constant,
     Law,
     Lengths,

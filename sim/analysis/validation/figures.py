@@ -1,0 +1,185 @@
+"""Tables of measured jobs that a kind of scenarios reads itself: several figures of each row.
+
+A folder of `sim.jobs` offers such tables: `measures(columns)` says whether a table with these
+columns is its own, and the function `rows` of its module `measured` turns rows into scenarios with
+the figures that were measured (`id`, `document`, `measured`, `assumed`, `pair`, `lacks`).
+"""
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from statistics import fmean
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sim import kind
+from sim.config import reads
+from sim.config.errors import InputError
+from sim.config.plugins import modules
+from sim.config.progress import counted
+from sim.results.answer import Answer, Inputs
+from sim.scenario.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STEP = "step"  # the figure of an answer's `step_time`; the others are causes of its `spent`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureRun:
+    """A measured figure of a row and its prediction (s); `reason` says why there is none. Rows of
+    one `pair` are compared with its first row."""
+
+    table: str
+    id: str
+    figure: str
+    measured: float
+    predicted: float | None = None
+    pair: str = ""
+    assumed: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """predicted / measured - 1."""
+        return None if self.predicted is None else self.predicted / self.measured - 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRun:
+    """Two measured jobs: the ratio of the first one's time to the second's, measured and
+    predicted."""
+
+    first: str
+    second: str
+    measured: float
+    predicted: float
+
+    @property
+    def same_order(self) -> bool:
+        """Whether the same job is predicted to be the faster."""
+        return (self.measured > 1.0) == (self.predicted > 1.0)
+
+    @property
+    def error(self) -> float:
+        """predicted / measured - 1."""
+        return self.predicted / self.measured - 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureValidation(Answer):
+    """Measured jobs with several figures each, and a prediction of each figure."""
+
+    view = "sim.interface.views.figures"
+    picture = "sim.interface.plots.figures"
+    derived: ClassVar[Mapping[str, str]] = {"errors": "errors", "pairs": "pairs"}
+
+    inputs: Inputs
+    runs: tuple[FigureRun, ...]
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """Of each figure: how many were measured, the mean of the sizes of errors (MAPE), the mean
+        with its sign (bias), and the largest error."""
+        groups: dict[str, list[float]] = {}
+        for run in self.runs:
+            if run.error is not None:
+                groups.setdefault(f"{run.table}, {run.figure}", []).append(run.error)
+        return [
+            {
+                "figure": figure,
+                "runs": len(errors),
+                "mape": fmean(map(abs, errors)),
+                "bias": fmean(errors),
+                "worst": max(errors, key=abs),
+            }
+            for figure, errors in groups.items()
+        ]
+
+    @property
+    def pairs(self) -> list[PairRun]:
+        """The steps of each pair against the first one of its rows."""
+        groups: dict[str, list[FigureRun]] = {}
+        for run in self.runs:
+            if run.pair and run.figure == STEP and run.predicted is not None:
+                groups.setdefault(run.pair, []).append(run)
+        return [
+            PairRun(
+                first=first.id,
+                second=other.id,
+                measured=first.measured / other.measured,
+                predicted=(first.predicted or 0.0) / (other.predicted or 1.0),
+            )
+            for first, *others in groups.values()
+            for other in others
+        ]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Every figure with its prediction."""
+        import pandas as pd
+
+        return pd.DataFrame([{**asdict(run), "error": run.error} for run in self.runs])
+
+
+def owner(path: Path) -> ModuleType | None:
+    """The folder of the kind that reads a table itself; None if none does. Raises `InputError` for
+    a file that cannot be read."""
+    columns = next(csv.reader(StringIO(reads.text(path))), [])
+    folders = modules("sim.jobs").values()
+    offering = (folder for folder in folders if hasattr(folder, "measures"))
+    return next((folder for folder in offering if folder.measures(columns)), None)
+
+
+def validate_figures(
+    *tables: Path, settings: Settings = (), at_most: int | None = None
+) -> FigureValidation:
+    """Play every row of tables, or the first `at_most` of each, with settings. Raises `InputError`
+    for a table that no kind reads itself."""
+    rows = [(path.stem, row) for path in tables for row in list(_rows(path))[:at_most]]
+    known: dict[str, Any] = {}
+    runs = [run for table, row in counted(rows, total=len(rows), unit="row")
+            for run in _runs(table, row, settings, known)]  # fmt: skip
+    return FigureValidation(inputs=Inputs(), runs=tuple(runs))
+
+
+def _rows(path: Path) -> Iterator[Any]:
+    folder = owner(path)
+    if folder is None:
+        raise InputError(str(path), "is a table of no kind of jobs", "name its rows' columns")
+    records = list(csv.DictReader(StringIO(reads.text(path))))
+    if not records:
+        raise InputError(str(path), "has no rows", "name a CSV of measured runs")
+    yield from import_module(f"{folder.__name__}.measured").rows(path.stem, records)
+
+
+def _runs(table: str, row: Any, settings: Settings, known: dict[str, Any]) -> Iterator[FigureRun]:
+    """The figures of a row. Rows that describe one job are played once."""
+    found, reason = None, row.lacks
+    if not reason:
+        document = {key: value for key, value in row.document.items() if key != "name"}
+        try:
+            if str(document) not in known:
+                known[str(document)] = _figures(dict(row.document), settings)
+            found = known[str(document)]
+        except InputError as error:
+            reason = str(error)
+    for figure, measured in row.measured.items():
+        yield FigureRun(
+            table=table,
+            id=row.id,
+            figure=figure,
+            measured=measured,
+            predicted=None if found is None else found[figure],
+            pair=row.pair,
+            assumed=row.assumed,
+            reason=reason,
+        )
+
+
+def _figures(document: dict[str, Any], settings: Settings) -> Mapping[str, float]:
+    answer = kind.answer(kind.set_up(kind.described(document, settings), brief=True))
+    return {STEP: float(answer.get("step_time")), **answer.get("spent")}

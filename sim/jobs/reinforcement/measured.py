@@ -1,0 +1,251 @@
+"""Measured loops as scenarios: tables of NeMo RL and verl.
+
+A row says what its table prints; `Software` says what that software does otherwise, by its own
+recipes. What neither says is assumed, alike for all rows, and named with each. Mean lengths are
+printed by NeMo RL and not by verl; their spread is printed by neither.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isnan
+from typing import Any
+
+from sim.config.errors import InputError
+
+_SIGMA = 0.6  # of the logarithm of lengths; assumed
+_CORRELATION = 0.5  # among the answers of a prompt; assumed
+_PROMPT = 130  # tokens; assumed: problems in words with their template
+_STEPS = 3  # of which figures are means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLoop:
+    """A row: its scenario as a `document`, `measured` figures by name (s), what is `assumed`, and
+    the `pair` of rows in which it is compared with others; the first one of these is the
+    reference. `lacks` says why there is no scenario."""
+
+    id: str
+    document: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    pair: str = ""
+    lacks: str = ""
+
+
+def rows(table: str, records: Sequence[Mapping[str, Any]]) -> Iterator[MeasuredLoop]:
+    """The rows of a table. Raises `InputError` for columns that are of no known table."""
+    columns = set(records[0])
+    reader = next((read for own, read in _READERS if own <= columns), None)
+    if reader is None:
+        raise InputError(table, "has columns of no known table", "name one of NeMo RL or verl")
+    for number, record in enumerate(records, 1):
+        yield reader(f"{table} {number}", record)
+
+
+# --- NeMo RL --------------------------------------------------------------------------------------
+
+_MODELS = {
+    "Qwen3-235B": "qwen3-235b-a22b",
+    "Qwen3-30B3A": "qwen3-30b-a3b",
+    "Qwen3-32B": "qwen3-32b",
+    "LLAMA3.1_8B": "llama3-8b",
+    "DeepSeek V3": "deepseek-v3",
+}
+_CLUSTERS = {"H100": "dgx-h100-ndr", "GB200": "gb200-nvl72"}
+# examples/configs/recipes/llm/performance of NVIDIA-NeMo/RL: num_generations_per_prompt, and
+# activation_checkpointing.
+_ANSWERS = {"Qwen3-235B": 32, "DeepSeek V3": 16}
+_CHECKPOINTED = ("Qwen3-235B", "DeepSeek V3", "LLAMA3.1_8B")
+# gpu_memory_utilization there: what is no 0.6 where GPUs are shared (grpo_math_1B.yaml).
+_MEMORY = {("GB200", "Qwen3-235B"): 0.4, ("GB200", "DeepSeek V3"): 0.3}
+_SEPARATE_MEMORY = 0.8
+# Layers of the first and the last stage: num_layers_in_first_pipeline_stage, ..._last_...
+_ENDS = {("Qwen3-235B", 8): (11, 11), ("Qwen3-235B", 4): (23, 23), ("DeepSeek V3", 8): (7, 6)}
+_DRAFTS = "speculative_config = deepseek_mtp: a draft of one token, whose acceptance is not printed"
+
+
+def _nemo(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
+    cluster = str(row["section"]).partition(" ")[0]
+    model, policy = str(row["Model"]), str(row["On/Off_policy"])
+    name = f"{name}, {model} on {row['#-GPUs']} {cluster}, {policy.lower()}"
+    measured = {"step": float(row["Total_Step_time(s)"])}
+    if model not in _MODELS:
+        return MeasuredLoop(id=name, measured=measured, lacks=f"no model {model} is described")
+    gpus, whole = int(row["#-GPUs"]), int(row["T-Max_Sequence_Length"])
+    each = _ANSWERS.get(model, 32)
+    off = 0 if policy == "On policy" else int(policy.partition("-")[0])
+    gen_tp, gen_pp = _numbers(row["Generation_[TP,PP]"])
+    tp, cp, ep, pp, *_ = _training(row["Training_[TP,CP,EP,PP,VPP]"], model)
+    servers: dict[str, Any] = {
+        "memory": _MEMORY.get((cluster, model), 0.6),
+        "shared": True,
+        "layout": _layout(model, gen_tp, gen_pp),
+    }
+    if off:  # half of the nodes generate: colocated.resources.num_nodes of the recipes
+        servers |= {"memory": _SEPARATE_MEMORY, "shared": False, "gpus": gpus // 2}
+    batch, samples = int(row["T-GBS"]), int(row["G-GBS"])
+    answer = whole - _PROMPT
+    document = {
+        "name": name,
+        "model": _MODELS[model],
+        "topology": _CLUSTERS[cluster],
+        "stack": "megatron-core",
+        "gpus": gpus,
+        "plan": {
+            "tp": tp, "cp": cp, "ep": ep, "pp": pp, "zero": 1, "global_batch": batch,
+            "microbatch": 1, "sequence_parallel": tp > 1,
+            "recompute": "full" if model in _CHECKPOINTED else "none",
+            **({"layers": _layers(model, pp)} if (model, pp) in _ENDS else {}),
+        },
+        "reinforcement": {
+            "prompts": samples // each,
+            "answers": each,
+            "steps": _STEPS,
+            "staleness": float(off),
+            "swap": "continue" if off else "drain",  # in_flight_weight_updates
+            "recompute": False,  # recompute_kv_cache_after_weight_updates
+            "old": batch < samples,  # force_on_policy_ratio where one update takes all
+            "reference": True,  # reference_policy_kl_penalty = 0.01
+            "row": whole,  # sequence_packing.train_mb_tokens
+            "prompt": {"law": "constant", "value": _PROMPT, "cap": _PROMPT},
+            "answer": _lengths(float(row["G-Average_Seq_len"]), answer),
+            "servers": servers,
+        },
+    }  # fmt: skip
+    assumed = [f"spread of lengths: lognormal of sigma {_SIGMA:g}", f"prompts of {_PROMPT} tokens"]
+    if model == "DeepSeek V3":
+        assumed.append(f"no speculative decoding ({_DRAFTS})")
+    return MeasuredLoop(
+        id=name,
+        document=document,
+        measured=measured,
+        assumed=tuple(assumed),
+        pair=f"{row['section']}, {row['date']}, {model}",
+    )
+
+
+def _numbers(text: Any) -> list[int]:
+    """The numbers of "[2,2,16,8,n/a]", with 1 for what is none."""
+    cells = str(text).strip("[]").split(",")
+    return [int(cell) if cell.strip().isdigit() else 1 for cell in cells]
+
+
+def _training(text: Any, model: str) -> list[int]:
+    """TP, CP, EP, PP of a row. Rows of four or six cells print the same in other places: Qwen3-32B
+    on GB200 has TP 2 by its recipe (grpo-qwen3-32b-4n4g.yaml), pp 4."""
+    numbers = _numbers(text)
+    if len(numbers) == 5:
+        return numbers
+    if model == "Qwen3-32B":
+        tp, cp, ep, pp = numbers[0], *numbers[1:4]
+        return [tp, cp, ep, pp, 1]
+    return [*numbers[:4], 1]
+
+
+def _layout(model: str, tp: int, pp: int) -> dict[str, Any]:
+    return {"tp": tp, "pp": pp}
+
+
+def _layers(model: str, stages: int) -> list[int]:
+    """The layers of each stage, where the first and the last have others."""
+    layers = {"Qwen3-235B": 94, "DeepSeek V3": 61}[model]
+    first, last = _ENDS[model, stages]
+    middle = (layers - first - last) // max(stages - 2, 1)
+    return [first, *[middle] * (stages - 2), last]
+
+
+def _lengths(mean: float, cap: int) -> dict[str, Any]:
+    return {"law": "lognormal", "mean": mean, "sigma": _SIGMA, "cap": cap,
+            "correlation": _CORRELATION}  # fmt: skip
+
+
+# --- verl -----------------------------------------------------------------------------------------
+
+_VERL_MEAN = 1200.0  # tokens of an answer; assumed
+_VERL_PROMPTS = 512  # of a step: total_rollout_steps = 512 * 400 for 400 steps
+_OF_VERL = {
+    "Qwen2.5-Math-7B": "qwen2.5-7b",
+    "Qwen3-30B-A3B-Base": "qwen3-30b-a3b",
+    "Qwen3-30B-A3B": "qwen3-30b-a3b",
+}
+_PHASES = {
+    "step": "step_s",
+    "generation": "gen_s",
+    "old log-probabilities": "old_log_prob_s",
+    "reference log-probabilities": "ref_s",
+    "update": "update_actor_s",
+}
+
+
+def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
+    model, colocated = str(row["model"]), str(row["mode"]).startswith("colocate")
+    rollout, train = int(row["gpus_rollout"]), int(row["gpus_train"])
+    name = f"{name}, {model}, {row['mode']}"
+    measured = {figure: float(row[key]) for figure, key in _PHASES.items() if _said(row[key])}
+    mini, each = int(row["ppo_mini_batch"]), int(row["rollout_n"])
+    taken = mini * int(float(row["require_batches"])) if _said(row["require_batches"]) else 0
+    answer, experts = int(row["max_response"]), "30B" in model
+    partial = str(row["partial_rollout"]).lower() == "true"
+    plan: dict[str, Any] = {"global_batch": mini * each, "microbatch": 1, "recompute": "full"}
+    # shell/grpo_30b_a3b_base_math_megatron_96_32.sh, shell/dapo_7b_math_fsdp2_64_64.sh
+    plan |= (
+        {"tp": 2, "cp": 2, "ep": 8, "zero": 1, "sequence_parallel": True,
+         "offload": {"optimizer": 1.0}}
+        if experts
+        else {"axes": {"ulysses": 4}, "dp": 2, "zero": 3, "dp_replicate": train // 8}
+    )  # fmt: skip
+    document = {
+        "name": name,
+        "model": _OF_VERL[model],
+        "topology": "h20-node",
+        "stack": "megatron-core" if experts else "torchtitan-eager",
+        "gpus": train if colocated else rollout + train,
+        "plan": plan,
+        "reinforcement": {
+            "prompts": _VERL_PROMPTS,
+            "answers": each,
+            "steps": _STEPS,
+            "chunk": taken,
+            "deal": "answers",
+            # actor.ppo_max_token_len_per_gpu, of all GPUs of a Ulysses group
+            "row": (answer + 2048) * (2 if experts else 8),
+            "staleness": float(row["staleness"]) if _said(row["staleness"]) else 0.0,
+            "swap": "continue" if partial else "drain",
+            "old": colocated,  # async_training.use_rollout_log_probs = True
+            "reference": "ref_s" in row and _said(row["ref_s"]),
+            "prompt": {"law": "constant", "value": _PROMPT, "cap": 2048},
+            "answer": _lengths(_VERL_MEAN, answer) | {"sigma": 1.0},
+            "servers": {
+                "memory": 0.7 if experts else 0.8,
+                "shared": colocated,
+                "gpus": 0 if colocated else rollout,
+                "layout": {"tp": 4},
+            },
+        },
+    }
+    assumed = (
+        f"mean length {_VERL_MEAN:g} and its spread (sigma 1)",
+        f"prompts of {_PROMPT} tokens",
+        f"{_VERL_PROMPTS} prompts a step",
+    )
+    return MeasuredLoop(
+        id=name, document=document, measured=measured, assumed=assumed, pair=f"verl, {model}"
+    )
+
+
+def _weight_sync(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
+    """Weights alone: a checkpoint engine sends buckets, without it each tensor is broadcast."""
+    name = f"{name}, {row['trainer_ranks']} to {row['rollout_ranks']} GPUs"
+    measured = {"weights to servers": float(row["sync_s"])}
+    return MeasuredLoop(id=name, measured=measured, lacks="one transfer, and no loop around it")
+
+
+def _said(cell: Any) -> bool:
+    return not (cell is None or cell == "" or (isinstance(cell, float) and isnan(cell)))
+
+
+_READERS = (
+    ({"G-GBS", "Total_Step_time(s)"}, _nemo),
+    ({"gpus_rollout", "step_s"}, _verl),
+    ({"rollout_ranks", "sync_s"}, _weight_sync),
+)

@@ -1,0 +1,58 @@
+"""Measured tables of loops become scenarios, and what a row does not say is named."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from sim import kind
+from sim.analysis.validation.figures import owner, validate_figures
+from sim.config.errors import InputError
+from sim.jobs.reinforcement.measured import rows
+
+NEMO = (
+    "release,section,commit,date,Algorithm,Model,On/Off_policy,T-Max_Sequence_Length,"
+    'G-Average_Seq_len,#-GPUs,G-GBS,T-GBS,"Generation_[TP,PP]","Training_[TP,CP,EP,PP,VPP]",'
+    "Tokens_/_sec_/_GPU,Total_Step_time(s)\n"
+    ',H100 BF16 Benchmarks,x,today,GRPO,LLAMA3.1_8B,{policy},4096,1000,{gpus},256,256,"[1,1]",'
+    '"[1,1,1,1,n/a]",100.0,{seconds}\n'
+)
+
+
+def table(folder: Path, **values: object) -> Path:
+    path = folder / "steps.csv"
+    path.write_text(NEMO.format(**values))
+    return path
+
+
+def test_a_row_is_played_and_its_assumptions_are_named(tmp_path: Path) -> None:
+    path = table(tmp_path, policy="On policy", gpus=8, seconds=40.0)
+    answer = validate_figures(path)
+    (run,) = answer.runs
+    assert run.predicted
+    assert run.error == pytest.approx(run.predicted / 40.0 - 1.0)
+    assert any("spread of lengths" in text for text in run.assumed)
+    assert "1 measured jobs" in str(answer)
+
+
+def test_rows_off_policy_generate_on_half_of_the_gpus(tmp_path: Path) -> None:
+    path = table(tmp_path, policy="1-step Off", gpus=16, seconds=40.0)
+    (row,) = rows("steps", list(csv.DictReader(path.open())))
+    setup = kind.set_up(kind.described(dict(row.document)))
+    assert setup.columns == {"gpus": 16, "gpus.training": 8, "gpus.servers": 8}
+
+
+def test_a_table_of_steps_alone_has_no_owner(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("id,cluster\n1,x\n")
+    assert owner(path) is None
+    with pytest.raises(InputError, match="of no kind of jobs"):
+        validate_figures(path)
+
+
+def test_an_unknown_model_is_a_row_without_prediction(tmp_path: Path) -> None:
+    path = table(tmp_path, policy="On policy", gpus=8, seconds=40.0)
+    path.write_text(path.read_text().replace("LLAMA3.1_8B", "Other"))
+    (run,) = validate_figures(path).runs
+    assert run.predicted is None
+    assert "no model Other" in run.reason
