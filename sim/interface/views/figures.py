@@ -28,13 +28,6 @@ def view(answer: FigureValidation) -> Document:
 def _error(errors: dict[str, Any]) -> Cells:
     mape, bias, worst = f"{errors['mape']:.1%}", f"{errors['bias']:+.1%}", f"{errors['worst']:+.1%}"
     return errors["figure"], f"{errors['runs']}", mape, bias, worst
-    return (
-        f"{errors['figure']}",
-        f"{errors['runs']}",
-        f"{mape:.1%}",
-        f"{bias:+.1%}",
-        f"{worst:+.1%}",
-    )
 
 
 def _pair(pair: PairRun) -> Cells:
