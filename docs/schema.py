@@ -32,6 +32,7 @@ ANSWERS = {
     "workers": "sim.jobs.sharing.worker_counts:WorkerCounts",
     "collective": "sim.analysis.collectives.times:CollectiveTimes",
     "replay": "sim.jobs.traces.replay:Replay",
+    "run-generation": "sim.jobs.generation.answer:Generated",
     "run-jobs": "sim.jobs.multi_job.answer:MultiJobAnswer",
     "run-reinforcement": "sim.jobs.reinforcement.answer:ReinforcementAnswer",
     "measure": "sim.analysis.calibration.training.comparison:JobComparison",

@@ -56,6 +56,7 @@ def answers(folder: Path) -> dict[str, Answer]:
         "run-sharing": sim.run("ps-async"),  # type: ignore[dict-item]
         "plan-recording": sim.moves(RECORD, ON),
         "diff": sim.diff(RECORD.with_name("compiled-2.12.json.gz"), RECORD, ON),
+        "run-generation": sim.run("qwen3-32b-answers", {"generation.prompts": 16}),  # type: ignore[dict-item]
         "run-jobs": sim.run("two-jobs-one-network"),  # type: ignore[dict-item]
         "run-reinforcement": sim.run("grpo-8b"),  # type: ignore[dict-item]
         "plan": sim.plan("gpt2-1.5b", "dgx-a100-hdr", gpus=2, global_batch=4, **PLAN),  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import pytest
 from sim import run
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.jobs.generation.scenario import GenerationScenario
 from sim.jobs.multi_job.scenario import MultiJobScenario
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.kind import load
@@ -73,6 +74,7 @@ WINOGRAD = ["vgg16-gist"]
 # Measured layers say nothing of FLOPs, look-ups have next to none.
 WITHOUT_FLOPS = ["pipedream-gnmt", "dlrm"]
 SEVERAL = [name for name in catalog.names("scenarios") if isinstance(load(name), MultiJobScenario)]
+ANSWERING = [n for n in catalog.names("scenarios") if isinstance(load(n), GenerationScenario)]
 SYNCHRONOUS = [name for name in catalog.names("scenarios") if load(name).kind == Scenario.kind]
 
 
@@ -89,6 +91,14 @@ def test_every_scenario_of_several_jobs_runs(name: str) -> None:
     answer: Any = run(name)
     assert answer.fits
     assert answer.slowdown >= 1.0
+    json.dumps(answer.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+def test_every_scenario_of_servers_runs(name: str) -> None:
+    answer: Any = run(name)
+    assert answer.fits
+    assert answer.tokens_per_second > 0
     json.dumps(answer.to_dict(), allow_nan=False)
 
 

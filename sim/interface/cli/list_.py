@@ -10,6 +10,7 @@ _FOLDERS = {
     "topologies": "topologies",
     "devices": "topologies/devices",
     "stacks": "topologies/stacks",
+    "engines": "topologies/engines",
     "recipes": "topologies/recipes",
     "frameworks": "topologies/frameworks",
 }

@@ -83,27 +83,52 @@ class Pages:
     def taken(self, steps: int, step: int) -> int:
         """Blocks that all sequences take in so many steps from this one on."""
         whole, rest = divmod(steps, self.block)
-        place, residues, block = step % self.block, self.residues, self.block
-        part = sum(residues[(place + i) % block] for i in range(rest))
-        return whole * self.growing + part
+        total, place = whole * self.growing, step % self.block
+        for number in range(place, place + rest):
+            total += self.residues[number % self.block]
+        return total
 
 
 @dataclass(slots=True, eq=False)
 class Cache:
-    """The cache of a server: `room` bytes, of which `used` are held. `step` is the number of decode
-    steps so far."""
+    """The cache of a server: `room` bytes, of which `used` are held, and the bytes that were ever
+    `handed` out. `step` is the number of decode steps so far.
+
+    Free blocks keep their tokens until they are handed out, those first that were free first. What
+    lies in blocks given back now is therefore lost when as many bytes as are free have been handed
+    out, and as many more as these blocks have (`lost_from`, `kept`).
+    """
 
     room: float
     pages: tuple[Pages, ...]
     used: float = 0.0
+    handed: float = 0.0
     step: int = 0
+
+    def take(self, size: float) -> None:
+        """Hand out blocks."""
+        self.used += size
+        self.handed += size
+
+    @property
+    def lost_from(self) -> float:
+        """Bytes that will have been handed out when blocks that are given back now are taken."""
+        return self.handed + self.room - self.used
+
+    def kept(self, tokens: int, lost_from: float) -> int:
+        """How many of the first tokens of a sequence still lie in the blocks that it gave back."""
+        size = self.size(tokens)
+        share = 1.0 - min(max(self.handed - lost_from, 0.0) / size, 1.0)
+        block = self.pages[0].block
+        return int(share * tokens) // block * block
 
     def size(self, tokens: int) -> float:
         """Bytes of the blocks of a sequence."""
         return sum(pages.size * pages.blocks(tokens) for pages in self.pages)
 
-    def has_room(self, size: float) -> bool:
-        return self.used + size <= self.room + _LITTLE * self.pages[0].size
+    def has_room(self, size: float, promised: float = 0.0) -> bool:
+        """Whether so many bytes are free, and not `promised` to others."""
+        return max(self.used, promised) + size <= self.room + _LITTLE * self.pages[0].size
 
     def steady(self) -> int:
         """Steps after which a sequence comes to the end of a window."""
@@ -111,23 +136,33 @@ class Cache:
 
     def growth(self, steps: int) -> float:
         """Bytes that decoding sequences take in so many steps."""
-        return sum(pages.size * pages.taken(steps, self.step) for pages in self.pages)
+        size = 0.0
+        for pages in self.pages:
+            size += pages.size * pages.taken(steps, self.step)
+        return size
 
     def lasts(self, most: int) -> int:
         """Steps for which the cache has room, `most` of them at most."""
-        if self.has_room(self.growth(most)):
+        block, free = self.pages[0].block, self.room - self.used + _LITTLE * self.pages[0].size
+        period = 0.0
+        for pages in self.pages:
+            period += pages.size * pages.growing
+        if (most // block + 1) * period <= free:
             return most
-        block = self.pages[0].block
-        period = sum(pages.size * pages.growing for pages in self.pages)
-        low = min(int(max(self.room - self.used, 0.0) / period) * block, most)
-        low = max(low - block, 0)
-        while low < most and self.has_room(self.growth(low + 1)):
-            low += 1
-        return low
+        periods = min(int(max(free, 0.0) / period), most // block)
+        steps, taken = periods * block, periods * period
+        while steps < most:
+            place = (self.step + steps) % block
+            for pages in self.pages:
+                taken += pages.size * pages.residues[place]
+            if taken > free:
+                break
+            steps += 1
+        return steps
 
     def advance(self, steps: int) -> None:
         """So many decode steps."""
-        self.used += self.growth(steps)
+        self.take(self.growth(steps))
         for pages in self.pages:
             pages.advance(steps, self.step)
         self.step += steps

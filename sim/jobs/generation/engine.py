@@ -21,7 +21,9 @@ class Engine(metaclass=Named):
     engine takes a share `memory` of a GPU for weights, `workspace` and cache; the cache consists of
     blocks of `block` tokens. Scheduler: a step has at most `budget` tokens, of which sequences that
     decode take one each and prompts in chunks the others, and at most `sequences` sequences. A new
-    sequence is admitted while its prompt and the share `reserved` of its longest answer have room.
+    sequence is admitted while there is room for its prompt and for the share `reserved` of the
+    longest answers of all sequences, at most `estimate` tokens of each. Where the engine `reuses`
+    blocks, a sequence that lost its cache finds those again that nobody has taken since.
 
     Host: `step` seconds of each step and `sequence` seconds of each sequence in it (scheduling,
     inputs, detokenisation). They come on top of the device's seconds, unless the engine `overlaps`
@@ -38,6 +40,8 @@ class Engine(metaclass=Named):
     budget: Count = 8192
     sequences: Count = 256
     reserved: Annotated[float, Ge(0), Le(1)] = 0.0
+    estimate: Count = 1 << 30
+    reuses: bool = True
     step: Seconds = 0.0
     sequence: Seconds = 0.0
     overlaps: bool = False

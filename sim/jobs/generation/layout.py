@@ -62,6 +62,10 @@ class Layout(Checked):
 
     def check(self, model: Model, where: str) -> None:
         """Raise `InputError` for a layout that the model has no place for."""
+        try:
+            Sharding(tp=self.tp).check(model)
+        except InputError as error:
+            raise InputError(where, error.what, error.remedy) from None
         if self.pp > model.layers:
             fault = f"pp = {self.pp} stages for {model.layers} layers"
             raise InputError(where, fault, f"set pp <= {model.layers}")

@@ -18,6 +18,10 @@ class Pace:
     floor: float = 0.0
     extra: float = 0.0
 
+    def slower(self, factor: float) -> "Pace":
+        """Steps that take so many times as long."""
+        return Pace(*(factor * own for own in (self.first, self.more, self.floor, self.extra)))
+
     def seconds(self, steps: int) -> float:
         """Seconds of so many steps.
 

@@ -13,13 +13,12 @@ from math import ceil
 from typing import cast
 
 from sim.config.errors import InputError
-from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.jobs.generation.layout import Layout
 from sim.model.attention_core import CORE
 from sim.model.execution import Execution
 from sim.model.experts.layer import Experts, Layer
-from sim.model.kernels import Attention, Gemm, Item, Kernel, MemoryBound, Overlap
+from sim.model.kernels import Attention, Gemm, Item, MemoryBound
 from sim.model.kinds import check_layers, is_layer, specialised
 from sim.model.model import Model
 from sim.model.operators import Operator, tensor_collective
@@ -40,7 +39,6 @@ class Passes:
     model: Transformer
     layout: Layout
     stack: Stack
-    device: Device
 
     @cached_property
     def kinds(self) -> Counter[str]:
@@ -171,10 +169,3 @@ def _of_hit_experts(item: Item, run: Execution) -> Item:
     hit = layer.experts * (1.0 - (1.0 - layer.own.chosen) ** tokens)
     most = max(1, ceil(hit))
     return replace(item, batch=most, m=max(1, round(layer.rows / hit)))
-
-
-def kernels_in(item: Item) -> tuple[Kernel, ...]:
-    """The kernels of an item."""
-    if isinstance(item, Overlap):
-        return item.kernels
-    return (item,) if isinstance(item, Gemm | Attention | MemoryBound) else ()

@@ -15,6 +15,7 @@ class Request:
     answer: int
     prefix: Hashable = None
     continues: int = 0
+    cap: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -30,8 +30,9 @@ __all__ = ["Answer", "Request", "Server", "Speed"]
 @dataclass(slots=True, eq=False)
 class _Sequence:
     """A request on the server. The tokens of its answer are `written` + (step - `since`) while it
-    decodes. `target` tokens have to be computed before it does, `computed` of them are; the first
-    `shared` of them lie in blocks of its prefix."""
+    decodes. `target` tokens have to be computed before it does, `computed` of them are, or lie in
+    blocks of its prefix or in those that it has `given` back: how many, and when they are lost.
+    It is `promised` so many bytes."""
 
     request: Request
     answer: Answer
@@ -41,7 +42,8 @@ class _Sequence:
     since: int = 0
     target: int = 0
     computed: int = 0
-    shared: int = 0
+    given: tuple[int, float] | None = None
+    promised: float = 0.0
     state: str = "waiting"
     said: int = 0  # tokens that are booked to versions
     turn: int = 0  # counts admissions, by which stale ends are told
@@ -61,23 +63,26 @@ class _Prefix:
 
 @dataclass(slots=True)
 class Moment:
-    """The state of a server from a moment on: sequences in its batch, and bytes of its cache."""
+    """The state of a server from a moment on: sequences in its batch, bytes of its cache that are
+    held, and tokens that attention reads in a step."""
 
     at: float
     batch: int
     used: float
+    read: int
 
 
 @dataclass(eq=False)
 class Server:
     """A server of `speed` on a cluster's clock. Error messages call it `name`; with `keep` it keeps
-    its states in `moments`."""
+    its states in `moments`. Steps take `slowdown` times as long as `speed` says."""
 
     cluster: LiveCluster
     speed: Speed
     name: str = "server"
     version: int = 0
     keep: bool = False
+    slowdown: float = 1.0
     moments: list[Moment] = field(default_factory=list)
     busy: float = 0.0  # seconds in steps
     prefilling: float = 0.0  # seconds of steps with prompts among them
@@ -87,12 +92,13 @@ class Server:
 
     def __post_init__(self) -> None:
         speed = self.speed
-        block, dp = speed.engine.block, speed.layout.dp
+        block = speed.engine.block
         pages = (
             Pages(window, size * block, block)
             for window, size in zip(speed.windows, speed.window_bytes, strict=True)
         )
-        self._cache = Cache(dp * speed.cache_bytes, tuple(pages))
+        self._cache = Cache(speed.room, tuple(pages))
+        self._promised = 0.0  # bytes that all admitted sequences are reckoned with
         self._queue: deque[_Sequence] = deque()
         self._chunked: list[_Sequence] = []  # admitted, with prompts to be computed
         self._running: dict[int, _Sequence] = {}  # by number, in order of admission
@@ -167,6 +173,12 @@ class Server:
             raise InputError(self.name, "its cache is in use", "pause it first")
         for own in [*reversed(self._running.values()), *reversed(self._chunked)]:
             self._preempt(own)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Free blocks hold nothing of use any more."""
+        for own in self._queue:
+            own.given = None
 
     def abort(self, request: Request) -> Answer:
         """End a request; its answer has the tokens so far. The place that it had is free behind the
@@ -282,23 +294,28 @@ class Server:
             self._plan = list(self._chunks(batch))
             chunks = [(tokens, own.computed) for own, tokens in self._plan]
             self._steps = 1
-            seconds = self.speed.step(batch, self._cache.read, chunks)
+            seconds = self.slowdown * self.speed.step(batch, self._cache.read, chunks)
         elif batch:
             cache = self._cache
             self._steps = self._leap()
-            self._pace = self.speed.steps(batch).pace(cache.read, cache.growing)
+            pace = self.speed.steps(batch).pace(cache.read, cache.growing)
+            self._pace = pace if self.slowdown == 1.0 else pace.slower(self.slowdown)
             seconds = self._pace.seconds(self._steps)
         else:
             self._stand()
             return
-        if self.keep:
-            self.moments.append(Moment(self._began, batch + len(self._chunked), self._cache.used))
+        self._keep()
         self._alarm(seconds)
 
     def _stand(self) -> None:
         self._idle = True
+        self._keep()
+
+    def _keep(self) -> None:
         if self.keep:
-            self.moments.append(Moment(self.cluster.now, self.batch, self._cache.used))
+            cache = self._cache
+            state = Moment(self.cluster.now, self.batch, cache.used, cache.pages[0].read)
+            self.moments.append(state)
 
     def _leap(self) -> int:
         """Decode steps until a sequence ends, comes to the end of a window or finds no block."""
@@ -316,6 +333,7 @@ class Server:
         for own in self._running.values():
             self._catch_up(own)
             self._book(own)
+        self._forget()  # what waits is computed with the new weights
         for version, done in self._swaps:
             self.version = version
             done.succeed(version)
@@ -328,11 +346,20 @@ class Server:
         engine = self.speed.engine
         if self.batch >= engine.sequences * self.speed.layout.dp:
             return False
+        return self._cache.has_room(self._needed(own), self._promised)
+
+    def _needed(self, own: _Sequence) -> float:
+        """Bytes that a sequence needs, as the engine estimates."""
         request = own.request
         target = request.prompt + request.continues + own.written
-        kept = target + int(engine.reserved * (request.answer - own.written))
-        shared = self._shared(request, target) * self._cache.pages[0].size / engine.block
-        return self._cache.has_room(self._cache.size(kept) - shared)
+        shared = self._shared(request, target) // self.speed.engine.block
+        return self._cache.size(target + self._estimate(own)) - shared * self._cache.pages[0].size
+
+    def _estimate(self, own: _Sequence) -> int:
+        """Tokens of an answer that the engine reserves."""
+        engine, request = self.speed.engine, own.request
+        left = (request.cap or request.answer) - own.written
+        return min(int(engine.reserved * left), engine.estimate)
 
     def _shared(self, request: Request, target: int) -> int:
         """Tokens of a prompt that lie in blocks of its prefix."""
@@ -350,13 +377,21 @@ class Server:
             request = own.request
             own.state, own.turn = "prompt", own.turn + 1
             own.target = request.prompt + request.continues + own.written
-            own.shared = own.computed = self._shared(request, own.target)
-            self._cache.used += self._cache.size(own.target)
+            own.computed = max(self._shared(request, own.target), self._kept(own))
+            own.promised = self._needed(own)
+            self._promised += own.promised
+            self._cache.take(self._cache.size(own.target))
             self._join(own)
             self._chunked.append(own)
             if own.answer.admitted is None:
                 own.answer.admitted = self.cluster.now
             budget -= own.target - own.computed
+
+    def _kept(self, own: _Sequence) -> int:
+        """Tokens that a sequence finds in the blocks that it has given back."""
+        if own.given is None or not self.speed.engine.reuses:
+            return 0
+        return min(self._cache.kept(*own.given), own.target - 1)
 
     def _join(self, own: _Sequence) -> None:
         """Share the blocks of the prefix, or let others share them."""
@@ -374,6 +409,7 @@ class Server:
     def _release(self, own: _Sequence, tokens: int) -> None:
         """Give back the blocks of a sequence; those of its prefix when nobody shares them."""
         self._cache.used -= self._cache.size(tokens)
+        self._promised -= own.promised
         request = own.request
         if request.prefix is None:
             return
@@ -431,8 +467,11 @@ class Server:
         return self.preemptions > before
 
     def _preempt(self, own: _Sequence) -> None:
+        lost_from = self._cache.lost_from
         if own.state == "running":
             self._stop(own)
+            tokens = own.request.prompt + own.request.continues + own.written - 1
+            own.given = tokens, lost_from
         else:
             self._chunked.remove(own)
             self._release(own, own.target)

@@ -1,0 +1,116 @@
+"""Answers of a model to prompts: how fast, how long each waits, and what a step is spent on."""
+
+from collections.abc import Iterator
+
+from sim.config.units import human_bytes, human_seconds
+from sim.interface.document.nodes import (
+    Document,
+    Figure,
+    Figures,
+    Section,
+    Sentence,
+    Table,
+    document,
+    section,
+    table,
+    warnings,
+)
+from sim.jobs.generation.answer import Generated, Spread
+from sim.results.formatting import Cells, count, percent, several
+
+_LITTLE = 0.0005  # of the servers' time
+_PARTS = {
+    "products": "products bound by reading weights, or by multiplying",
+    "attention": "reading the cache of keys and values",
+    "communication": "among the GPUs of a server",
+    "other kernels": "norms, activations, sampling",
+    "host": "scheduling, inputs and outputs of a step",
+}
+
+
+def view(answer: Generated) -> Document:
+    """Key figures, the waits of answers, a decode step and the memory of a GPU."""
+    return document(
+        f"{answer.scenario}: {several(answer.answers, 'answer')} of {answer.inputs.model} by "
+        f"{several(answer.servers, 'server')} ({_layout(answer)}), {answer.inputs.gpus:,} GPUs of "
+        f"{answer.inputs.cluster}",
+        Figures(tuple(_figures(answer))),
+        _waits(answer),
+        _step(answer),
+        _memory(answer),
+        *(Sentence(note, "note") for note in answer.noted),
+        *warnings(answer.warnings),
+        line=f"{count(answer.tokens_per_second)} tokens/s, {human_seconds(answer.time)}",
+    )
+
+
+def _layout(answer: Generated) -> str:
+    """The degrees of a server that are not 1, its engine and precision."""
+    plan, inputs = answer.inputs.plan, answer.inputs
+    degrees = [f"{key} {plan[key]}" for key in ("tp", "pp", "dp", "ep") if plan[key] > 1]
+    return ", ".join([*degrees, inputs.stack, inputs.precision])
+
+
+def _figures(answer: Generated) -> Iterator[Figure]:
+    each = answer.tokens_per_second_per_gpu
+    yield Figure(title="time", key="time", shown=human_seconds(answer.time),
+                 note=f"until the last of {count(answer.tokens)} tokens")  # fmt: skip
+    yield Figure(title="tokens/s", key="tokens_per_second", shown=count(answer.tokens_per_second),
+                 note=f"of answers, {each:,.0f} per GPU")  # fmt: skip
+    note = f"median; 95 % within {human_seconds(answer.first.p95)}"
+    yield Figure(title="first token", key="first.median", shown=human_seconds(answer.first.median),
+                 note=note)  # fmt: skip
+    if answer.each:
+        note = f"median; 95 % within {human_seconds(answer.each.p95)}"
+        yield Figure(title="each token", key="each.median", shown=human_seconds(answer.each.median),
+                     note=note)  # fmt: skip
+    note = f"sequences on a server, in the mean; mostly {_PARTS[answer.limit]}"
+    yield Figure(title="batch", key="batch", shown=f"{answer.batch:,.1f}", note=note)
+    note = f"of {answer.cache_tokens:,} tokens a server; {percent(answer.fullest)} at most"
+    yield Figure(title="cache in use", key="cache", shown=percent(answer.cache), note=note)
+    if answer.preempted:
+        note = f"times a sequence lost its cache; {count(answer.prompt_tokens)} tokens computed"
+        yield Figure(title="preempted", key="preempted", shown=f"{answer.preempted:,}", note=note)
+    if answer.idle > _LITTLE:
+        note = f"of the servers' time; the last {percent(answer.tail)} with some out of work"
+        yield Figure(title="idle", key="idle", shown=percent(answer.idle), note=note)
+    if answer.straggler_seconds:
+        shown = human_seconds(answer.straggler_seconds)
+        yield Figure(title="lost to stragglers", key="straggler_seconds", shown=shown)
+    if answer.dollars_per_million is not None:
+        note = f"a million tokens of answers; {answer.inputs.price}"
+        shown = f"{answer.dollars_per_million:.2f} USD"
+        yield Figure(title="cost", key="dollars_per_million", shown=shown, note=note)
+
+
+def _waits(answer: Generated) -> Section:
+    spreads = {"first token": answer.first, "each token": answer.each, "answer": answer.whole}
+    rows = [_spread(name, spread) for name, spread in spreads.items() if spread]
+    lengths = answer.lengths
+    tokens = (lengths.mean, lengths.median, lengths.p95, lengths.longest)
+    rows.append(("tokens", *(f"{value:,.0f}" for value in tokens)))
+    return section("Answers", table(rows, ("", "mean", "median", "95 % within", "longest")))
+
+
+def _spread(name: str, spread: Spread) -> Cells:
+    values = (spread.mean, spread.median, spread.p95, spread.longest)
+    return name, *map(human_seconds, values)
+
+
+def _step(answer: Generated) -> Section:
+    """A decode step by part."""
+    whole = sum(answer.step.values())
+    rows = [(part, human_seconds(seconds), percent(seconds / whole), _PARTS[part])
+            for part, seconds in answer.step.items()]  # fmt: skip
+    keys = [f"step.{part}" for part in answer.step]
+    title = f"A decode step of {human_seconds(whole)}, with the mean batch and cache"
+    return section(title, Table(rows=rows, keys=keys), name="step")
+
+
+def _memory(answer: Generated) -> Section:
+    """The memory of a GPU by part."""
+    parts = answer.memory
+    rows = [(part, human_bytes(size), percent(size / answer.room)) for part, size in parts.items()]
+    keys = [f"memory.{part}" for part in parts]
+    title = f"Memory of a GPU, of {human_bytes(answer.room)}"
+    return section(title, Table(rows=rows, keys=keys), name="memory")

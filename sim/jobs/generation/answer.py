@@ -1,0 +1,122 @@
+"""The answer of a scenario with `[generation]`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from sim.results.answer import JobAnswer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The distribution of seconds over answers, or of tokens."""
+
+    mean: float
+    median: float
+    p95: float
+    longest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """The distribution of some values, at least one.
+
+        >>> Spread.of([1.0, 3.0])
+        Spread(mean=2.0, median=2.0, p95=2.9, longest=3.0)
+        """
+        array = np.asarray(values, dtype=float)
+        middle, high = (round(float(np.quantile(array, share)), 12) for share in (0.5, 0.95))
+        return cls(mean=float(array.mean()), median=middle, p95=high, longest=float(array.max()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All servers from a moment on (s): sequences in their batches, the share of the caches that is
+    held, answers that wait for a place."""
+
+    at: float
+    batch: int
+    cache: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated(JobAnswer):
+    """Answers to prompts.
+
+    `time` is the moment of the last token (s); `tokens` are those of the answers,
+    `prompt_tokens` those that were computed of prompts, again after a sequence lost its cache
+    (`preempted` times) and once for the answers that share a prompt. `first` is the time to the
+    first token (TTFT), `each` that of every further token (TPOT), `whole` that of an answer (s),
+    `lengths` are its tokens.
+
+    `batch` is the mean batch of a server while it runs, `cache` the mean share of its cache that is
+    held, `fullest` the largest; `idle` the share of the servers' time without work, `tail` that
+    from when the first server has no work left until the end. `step` is a decode step with the mean
+    batch and cache, its seconds by part (s), and `limit` the largest part. `memory` are bytes of a
+    GPU by part, of `room`. `course` are states of all servers together.
+    """
+
+    view = "sim.interface.views.generation"
+    picture = "sim.interface.plots.generation"
+    unwritten = ("timeline",)
+    derived: ClassVar[Mapping[str, str]] = {
+        "tokens_per_second": "tokens_per_second",
+        "tokens_per_second_per_gpu": "tokens_per_second_per_gpu",
+    }
+
+    servers: int
+    answers: int
+    time: float
+    tokens: int
+    prompt_tokens: int
+    preempted: int
+    first: Spread
+    each: Spread | None
+    whole: Spread
+    lengths: Spread
+    batch: float
+    cache: float
+    fullest: float
+    idle: float
+    tail: float
+    step: dict[str, float]
+    limit: str
+    memory: dict[str, float]
+    room: float
+    cache_tokens: int
+    dollars_per_million: float | None = None
+    course: tuple[State, ...] = field(default=(), repr=False)
+
+    @property
+    def updates(self) -> int:
+        """Its answers are a single piece of work."""
+        return 1
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of answers a second."""
+        return self.tokens / self.time
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float:
+        return self.tokens_per_second / self.inputs.gpus
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The figures of a sweep's row."""
+        names = ("time", "tokens_per_second", "tokens_per_second_per_gpu", "batch", "cache")
+        figures: dict[str, Any] = {name: getattr(self, name) for name in names}
+        figures |= {"first.median": self.first.median, "first.p95": self.first.p95}
+        figures["each.median"] = self.each.median if self.each else None
+        others = {"preempted": self.preempted, "idle": self.idle, "limit": self.limit}
+        return figures | others | {"dollars_per_million": self.dollars_per_million}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a state of the servers."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(state) for state in self.course])

@@ -1,0 +1,236 @@
+"""The kind of scenarios with a `[generation]` table: the first file to read of such jobs.
+
+The blocks of the model become passes forward on a rank (`passes`), whose kernels and collectives
+have seconds (`speed`, `attention`, `all_reduce`). Servers play requests on the engine's clock
+(`server`), in leaps over equal steps (`leap`, `cache`).
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from sim.config.errors import InputError
+from sim.config.progress import waited
+from sim.engine.events import carried
+from sim.engine.live_cluster import Event, LiveCluster, Process
+from sim.engine.play import Engine
+from sim.engine.timeline import Role, Timeline
+from sim.hardware.cluster.price import per_million
+from sim.jobs.generation.answer import Generated, Spread, State
+from sim.jobs.generation.request import Answer, Request
+from sim.jobs.generation.scenario import Generation, GenerationScenario
+from sim.jobs.generation.server import Server
+from sim.jobs.generation.setup import LACKS, GenerationSetup, from_scenario
+from sim.program.causes import COMPUTE
+from sim.results.answer import Inputs
+from sim.results.likely import Pace
+from sim.scenario.scenario import name_of
+from sim.scenario.settings import flat
+from sim.simulate import garbage_left, refuse_task
+from sim.variability.laws import generator
+
+__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "pace", "seeded", "set_up"]
+
+SCENARIO, ANSWER = GenerationScenario, Generated
+_STATES = 400  # of a course
+
+
+def set_up(
+    scenario: GenerationScenario, *, task: Any = None, brief: bool = False
+) -> GenerationSetup:
+    """The servers of a scenario. Raises `InputError`."""
+    refuse_task(scenario.name, task)
+    return from_scenario(scenario)
+
+
+@waited("the answers")
+def answer(setup: GenerationSetup, *, engine: Engine = "auto", unfold: bool = False) -> Generated:
+    """Play the servers until all prompts are answered. Raises `InputError`, also for choices that
+    only a step alone has."""
+    for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
+        if chosen:
+            fault = "servers are played on the clock, every one by itself"
+            raise InputError(setup.name, fault, f"leave --{name} out")
+    began = time.perf_counter()
+    with garbage_left():
+        played = _play(setup)
+        lost = 0.0
+        if not setup.machine.is_healthy:
+            lost = played.end - _play(replace(setup, machine=setup.machine.healthy)).end
+        return _answer(setup, played, lost, began)
+
+
+def pace(setup: GenerationSetup) -> Pace:
+    """None: raises `InputError`."""
+    raise InputError(setup.name, *LACKS)
+
+
+def seeded(scenario: GenerationScenario, number: int) -> GenerationScenario:
+    """The scenario with the seed that comes so many behind its own."""
+    own = scenario.generation
+    return replace(scenario, generation=replace(own, seed=own.seed + number))
+
+
+def effort(setup: GenerationSetup) -> float:
+    """How long a play takes (s of one core), to an order of magnitude."""
+    return setup.effort
+
+
+# --- Prompts --------------------------------------------------------------------------------------
+
+
+def requests(own: Generation, prompt: int) -> list[Request]:
+    """The requests of a prompt, one for each of its answers."""
+    tokens = int(own.prompt.drawn(own.seed, "prompts", prompt, 1)[0])
+    prefix = prompt if own.answers > 1 else None
+    lengths = own.answer.drawn(own.seed, "answers", prompt, own.answers)
+    cap = own.answer.cap
+    return [Request(tokens, int(length), prefix, cap=cap) for length in lengths]
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """Servers that have answered everything."""
+
+    cluster: LiveCluster
+    servers: Sequence[Server]
+    answers: Sequence[Answer]
+
+    @property
+    def ends(self) -> list[float]:
+        """When each server had no more work; 0 where it never had any."""
+        return [server.moments[-1].at if server.moments else 0.0 for server in self.servers]
+
+    @property
+    def end(self) -> float:
+        return max(self.ends)
+
+
+def _play(setup: GenerationSetup) -> _Played:
+    cluster, done = LiveCluster(setup.machine), list[Event]()
+    servers = [
+        Server(cluster, setup.speed, f"{setup.name}, server {number}", keep=True,
+               slowdown=setup.slowdown(number))
+        for number in range(setup.servers)
+    ]  # fmt: skip
+    cluster.start(_arrivals(setup.scenario.generation, cluster, servers, done))
+    cluster.run()
+    return _Played(cluster, servers, [carried(event) for event in done])
+
+
+def _arrivals(
+    own: Generation, cluster: LiveCluster, servers: Sequence[Server], done: list[Event]
+) -> Process:
+    """Prompts come and go to the server with the fewest answers to write."""
+    intervals = generator(own.seed, "arrivals")
+    for prompt in range(own.prompts):
+        if own.rate is not None:
+            yield cluster.sleep(float(intervals.exponential(1.0 / own.rate)))
+        server = min(servers, key=lambda each: each.batch + each.waiting)
+        done += [server.submit(request) for request in requests(own, prompt)]
+    yield cluster.sleep(0.0)
+
+
+# --- The answer -----------------------------------------------------------------------------------
+
+
+def _answer(setup: GenerationSetup, played: _Played, lost: float, began: float) -> Generated:
+    scenario, speed, topology = setup.scenario, setup.speed, setup.machine.topology
+    cluster, servers, done, end = played.cluster, played.servers, played.answers, played.end
+    tokens = sum(server.tokens for server in servers)
+    means = _means(servers, speed.room)
+    batch = max(1, round(means.batch))
+    step = speed.account(batch, means.read)
+    paces = [each.pace for each in done if each.pace is not None]
+    device, layout = topology.device, scenario.generation.layout
+    return Generated(
+        scenario=setup.name,
+        inputs=Inputs(model=name_of(scenario.model), cluster=topology.name, device=device.name,
+                      gpus=topology.gpus, stack=speed.engine.name, precision=layout.precision,
+                      plan={"servers": len(servers), **asdict(layout)},
+                      change=dict(flat(scenario.change)), notes=setup.notes,
+                      price=str(topology.price or "")),
+        fits=True,
+        events=cluster.events,
+        wall_seconds=time.perf_counter() - began,
+        straggler_seconds=lost,
+        timeline=_timeline(cluster, servers, end),
+        servers=len(servers),
+        answers=len(done),
+        time=end,
+        tokens=tokens,
+        prompt_tokens=sum(server.computed for server in servers),
+        preempted=sum(server.preemptions for server in servers),
+        first=Spread.of([each.wait or 0.0 for each in done]),
+        each=Spread.of(paces) if paces else None,
+        whole=Spread.of([(each.ended or 0.0) - each.submitted for each in done]),
+        lengths=Spread.of([each.tokens for each in done]),
+        batch=means.batch,
+        cache=means.cache,
+        fullest=means.fullest,
+        idle=1.0 - sum(server.busy for server in servers) / (end * len(servers)),
+        tail=1.0 - min(played.ends) / end,
+        step=step,
+        limit=max(step, key=lambda part: step[part]),
+        memory=speed.memory,
+        room=device.usable_memory,
+        cache_tokens=speed.cache_tokens,
+        dollars_per_million=per_million(topology.price, topology.gpus, tokens / end),
+        course=tuple(_course(servers, speed.room, end)),
+    )  # fmt: skip
+
+
+class _Means(NamedTuple):
+    """Means over the time in which servers have work: of a server's batch, of the share of its
+    cache that is held and of the tokens that attention reads in a step; the largest share."""
+
+    batch: float
+    cache: float
+    read: float
+    fullest: float
+
+
+def _means(servers: Sequence[Server], room: float) -> _Means:
+    """The means of all servers; a quantity that grows counts with its middle."""
+    busy = batch = held = read = fullest = 0.0
+    for server in servers:
+        for state, behind in pairwise(server.moments):
+            seconds = behind.at - state.at
+            if not state.batch:
+                continue
+            busy += seconds
+            batch += seconds * state.batch
+            held += seconds * (state.used + max(state.used, behind.used)) / 2
+            read += seconds * (state.read + max(state.read, behind.read)) / 2
+            fullest = max(fullest, state.used, behind.used)
+    return _Means(batch / busy, held / busy / room, read / busy, fullest / room)
+
+
+def _course(servers: Sequence[Server], room: float, end: float) -> Iterator[State]:
+    """The states of all servers at so many moments from the beginning to the end."""
+    places = [0] * len(servers)
+    for number in range(_STATES + 1):
+        at = end * number / _STATES
+        batch, held = 0, 0.0
+        for server, moments in enumerate(each.moments for each in servers):
+            while places[server] + 1 < len(moments) and moments[places[server] + 1].at <= at:
+                places[server] += 1
+            if moments and moments[places[server]].at <= at:
+                batch += moments[places[server]].batch
+                held += moments[places[server]].used
+        yield State(at=at, batch=batch, cache=held / room / len(servers))
+
+
+def _timeline(cluster: LiveCluster, servers: Sequence[Server], end: float) -> Timeline:
+    """When each server has work."""
+    roles = []
+    for number, server in enumerate(servers):
+        gpus = server.speed.layout.gpus
+        roles.append(Role(index=number, name=f"server {number}", stage=0, ranks=gpus,
+                          first_rank=number * gpus))  # fmt: skip
+        for state, behind in pairwise(server.moments):
+            if state.batch:
+                cluster.span(number, "batch", f"{state.batch}", COMPUTE, state.at, behind.at)
+    return cluster.timeline(roles, end)

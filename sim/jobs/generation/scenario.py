@@ -1,0 +1,65 @@
+"""A scenario with a `[generation]` table: prompts that servers answer."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Gt
+
+from sim.config.checked import Checked
+from sim.jobs.generation.layout import Layout
+from sim.jobs.generation.lengths import Lengths
+from sim.model.model import Model
+from sim.model.transformer import Transformer
+from sim.scenario.scenario import BaseScenario, named_columns
+
+Count = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation(Checked):
+    """Servers, and the prompts that they answer.
+
+    Each of `servers` (without it, as many as the GPUs hold) has the GPUs of a `layout` and runs an
+    `engine`, of whose file `tuning` alters single values. `prompts` prompts with `answers` each are
+    there at once, or come at a `rate` (prompts/s; exponential intervals). The answers to a prompt
+    go to one server, which computes the prompt once; it is the server with the fewest answers to
+    write.
+    """
+
+    prompts: Count
+    answers: Count = 1
+    rate: Annotated[float, Gt(0)] | None = None
+    prompt: Lengths
+    answer: Lengths
+    engine: str = "vllm"
+    tuning: dict[str, Any] = field(default_factory=dict)
+    layout: Layout = field(default_factory=Layout)
+    servers: Count | None = None
+    seed: Natural = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationScenario(BaseScenario):
+    """A model that answers prompts on `gpus` GPUs."""
+
+    kind: ClassVar[str] = "sim.jobs.generation.kind"
+
+    model: str | Transformer | Model
+    generation: Generation
+
+    def __post_init__(self) -> None:
+        BaseScenario.__post_init__(self)
+        for key in ("stack", "tokens", "checkpoints", "jitter"):
+            if getattr(self, key):
+                raise ValueError(f"{key} is of training: leave {key} out")
+
+    @property
+    def layout(self) -> Generation:
+        return self.generation
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        own = self.generation
+        layout = {f"layout.{key}": getattr(own.layout, key) for key in ("tp", "pp", "dp", "ep")}
+        return named_columns(self) | {"engine": own.engine, "prompts": own.prompts, **layout}

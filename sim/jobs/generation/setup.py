@@ -1,0 +1,116 @@
+"""From a `[generation]` table to servers that can be played."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from sim.config import catalog, limit
+from sim.config.errors import FitError, InputError
+from sim.engine.machine import Machine
+from sim.jobs.generation.attention import ASSUMED, READINGS
+from sim.jobs.generation.engine import Engine
+from sim.jobs.generation.passes import checked
+from sim.jobs.generation.scenario import GenerationScenario
+from sim.jobs.generation.speed import Speed
+from sim.program.program import Program
+from sim.results.formatting import several
+from sim.scenario.machine import load_model, load_topology, machine
+from sim.scenario.scenario import name_of
+
+LACKS = ("answers prompts: it has no training step", "ask it of a scenario with a [plan]")
+_OF_ANSWER = 4e-5  # s of one core
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GenerationSetup:
+    """A scenario's servers, each as fast as `speed`, on their machine."""
+
+    kind: ClassVar[str] = "sim.jobs.generation.kind"
+    job: ClassVar[None] = None
+
+    scenario: GenerationScenario
+    machine: Machine
+    speed: Speed
+    servers: int
+
+    @property
+    def name(self) -> str:
+        return self.scenario.name
+
+    @property
+    def program(self) -> Program:
+        """None: raises `InputError`."""
+        raise InputError(self.name, *LACKS)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The GPUs and the servers."""
+        return {"gpus": self.machine.topology.gpus, "servers": self.servers}
+
+    def slowdown(self, server: int) -> float:
+        """How many times as long the steps of a server take, for its slowest GPU."""
+        each = self.speed.layout.gpus
+        ranks = range(server * each, (server + 1) * each)
+        return max(self.machine.slowdown.get(rank, 1.0) for rank in ranks)
+
+    @property
+    def answers(self) -> int:
+        return self.scenario.generation.prompts * self.scenario.generation.answers
+
+    @property
+    def effort(self) -> float:
+        """Seconds of one core that a play takes, by their order of magnitude."""
+        return self.answers * _OF_ANSWER
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed or left out."""
+        return tuple(self._notes())
+
+    def _notes(self) -> Iterator[str]:
+        device, model = self.machine.topology.device, self.speed.passes.model
+        if device.generation not in READINGS:
+            yield f"attention to a cache was not timed on {device.name}: rates of {ASSUMED} GPUs"
+        if model.mtp:
+            yield "modules of multi-token prediction do not run: one token a step"
+        if any(layer.kernel.window != layer.window for layer in self.speed.layers):
+            yield "chunked attention reads a whole chunk of each sequence, which is an upper bound"
+        yield from model.notes
+
+
+def load_engine(name: str, tuning: dict[str, Any], where: str) -> Engine:
+    """An engine with some values of its file altered. Raises `InputError`."""
+    path = catalog.find("topologies/engines", name, where=where)
+    document = catalog.document("topologies/engines", path)
+    place = catalog.place(path, changed=bool(tuning))
+    return catalog.validate(catalog.overlaid(document, tuning), Engine, place)
+
+
+def from_scenario(scenario: GenerationScenario) -> GenerationSetup:
+    """The servers of a scenario. Raises `InputError`."""
+    own, where = scenario.generation, f"{scenario.name}, generation"
+    answers = own.prompts * own.answers
+    limit.refuse_long(where, f"{answers:,} answers", answers * _OF_ANSWER)
+    model = load_model(scenario)
+    model = model if model.name else model.changed(name=name_of(scenario.model))
+    own.layout.check(checked(model, where), where)
+    topology, each = load_topology(scenario), own.layout.gpus
+    gpus = scenario.gpus or (own.servers * each if own.servers else topology.gpus)
+    servers = own.servers or gpus // each
+    if any(straggler.link for straggler in scenario.straggler):
+        fault = "what a slow link costs servers is not known: they have their links to themselves"
+        raise InputError(where, fault, "name a rank or a node")
+    if not servers or servers * each > gpus:
+        wanted = several(own.servers or 1, "server")
+        fault = f"{wanted} of {several(each, 'GPU')}, but gpus = {gpus}"
+        raise InputError(where, fault, "raise gpus, or lower servers, tp, pp or dp")
+    on = machine(topology.with_gpus(servers * each), None, scenario.straggler, scenario.name)
+    engine = load_engine(own.engine, own.tuning, where)
+    speed = Speed(model, on, engine, own.layout, where)
+    longest = own.prompt.cap + own.answer.cap
+    if longest > speed.cache_tokens:
+        fault = f"the longest prompt and answer have {longest:,} tokens"
+        remedy = "raise tp or pp, or lower the caps"
+        raise FitError(where, f"{fault}, but the cache holds {speed.cache_tokens:,}", remedy)
+    return GenerationSetup(scenario=scenario, machine=on, speed=speed, servers=servers)
