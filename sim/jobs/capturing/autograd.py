@@ -127,12 +127,12 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.optim import optimizer
 
-    run, resize = torch.autograd._engine_run_backward, torch.UntypedStorage.resize_
+    engine, resize = torch.autograd.Variable._execution_engine, torch.UntypedStorage.resize_
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         before, log.phase = log.phase, "backward"
         try:
-            return run(*args, **kwargs)
+            return engine.run_backward(*args, **kwargs)
         finally:
             log.phase, log.passed_back = before, True
 
@@ -141,9 +141,13 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
         log.track(storage, stream(), -1, resized=True)
         return found
 
-    for module in (torch.autograd, torch.autograd.graph, torch._tensor):
-        if hasattr(module, "_engine_run_backward"):
-            patches.set(module, "_engine_run_backward", backward)
+    # All ways lead there, Megatron's own among them (core/pipeline_parallel/schedules.py).
+    ways = SimpleNamespace(
+        run_backward=backward,
+        queue_callback=engine.queue_callback,
+        is_checkpoint_valid=engine.is_checkpoint_valid,
+    )
+    patches.set(torch.autograd.Variable, "_execution_engine", ways)
     patches.set(torch.UntypedStorage, "resize_", resized)
     patches.set(torch.nn.functional, "scaled_dot_product_attention", fused_attention(torch))
     patches.set(FakeTensorMode, "avoid_device_init", property(lambda self: True))

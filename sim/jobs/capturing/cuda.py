@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
@@ -131,7 +131,7 @@ def install(
     played.
     """
     for name, answer in _answers(torch, device, gpus).items():
-        for owner in _owners(torch):  # whose functions ask one another
+        for owner in (*_owners(torch), torch.cuda.random):  # whose functions ask one another
             if hasattr(owner, name):
                 patches.set(owner, name, partial(_answer, answer))
     wide = _capability(device) >= (8, 0)
@@ -225,8 +225,8 @@ _IDLE = (
 
 
 def _runtime(torch: Any, patches: Patches, streams: Streams, gpus: int, index: int) -> None:
-    """The functions of torch's build with CUDA, where this build has none of a name. A function
-    that is not known here is missing, with a line that says so."""
+    """The functions of torch's build with CUDA, whether this build has them or not. A function
+    that neither knows is missing, with a line that says so."""
     answers = {"getDevice": index, "getDeviceCount": gpus, **_FOUND}
 
     def missing(name: str) -> Any:
@@ -237,6 +237,9 @@ def _runtime(torch: Any, patches: Patches, streams: Streams, gpus: int, index: i
         raise AttributeError(fault, name=name, obj=torch._C)
 
     patches.set(torch._C, "__getattr__", missing)
+    for name in [name for name in dir(torch._C) if name.startswith("_cuda_")]:
+        with suppress(AttributeError):
+            patches.set(torch._C, name, missing(name))
     for name in _IDLE:
         patches.set(torch.cuda, name, partial(_answer, 0))
     patches.set(torch.cuda, "list_gpu_processes", partial(_answer, "no processes are running"))

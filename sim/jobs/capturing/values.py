@@ -7,6 +7,7 @@ the value is there.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from math import isinf
 from typing import Any
 
@@ -118,6 +119,7 @@ class UnknownValues:
             return found if kind is None else kind(found)
 
         patches.set(torch.Tensor, "item", item)
+        _read_tensors(torch, patches)
 
     def note_unused(self) -> None:
         """Note the lines at which no value was asked for."""
@@ -182,3 +184,27 @@ class UnknownValues:
         inner["__hash__"] = usual.__hash__
         inner["__reduce__"] = lambda number: (usual, (usual(number),))
         return type(usual.__name__, (usual,), inner)
+
+
+def _read_tensors(torch: Any, patches: Patches) -> None:
+    """`torch.tensor` reads the values of tensors in lists one by one, past the dispatcher
+    (torch/csrc/utils/tensor_new.cpp, `recursive_store`); here, they are asked for."""
+    usual = torch.tensor
+
+    def values(data: Any, kinds: list[Any]) -> Any:
+        if isinstance(data, list | tuple):
+            return [values(part, kinds) for part in data]
+        if isinstance(data, torch.Tensor) and data.device.type == "cuda":
+            kinds.append(data.dtype)
+            return data.item()
+        return data
+
+    def tensor(data: Any, **rest: Any) -> Any:
+        kinds: list[Any] = []
+        if isinstance(data, list | tuple):
+            data = values(data, kinds)
+        if kinds and rest.get("dtype") is None:
+            rest["dtype"] = reduce(torch.promote_types, kinds)
+        return usual(data, **rest)
+
+    patches.set(torch, "tensor", tensor)
