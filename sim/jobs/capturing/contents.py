@@ -18,11 +18,14 @@ _MOST_SHADOWED = 1 << 27  # bytes of a storage that is followed
 
 
 class _Shadow:
-    """Real memory beside a fake storage; `known` tells which of its bytes are right (None: all)."""
+    """Real memory beside a fake storage; `known` tells which of its bytes are right (None: all).
+    In place of bytes, there may be the one `value` of all elements."""
 
-    def __init__(self, storage: Any, gone: Callable[[Any], None], bytes: Any, known: Any) -> None:
+    def __init__(
+        self, storage: Any, gone: Callable[[Any], None], bytes: Any, known: Any, value: Any = None
+    ) -> None:
         self.owner, self.size = ref(storage, gone), storage.nbytes()
-        self.bytes, self.known = bytes, known
+        self.bytes, self.known, self.value = bytes, known, value
 
 
 class ShadowMemory:
@@ -38,6 +41,9 @@ class ShadowMemory:
         if twin is None:
             return None
         with self.unfaked():
+            if twin.value is not None:
+                alike = twin.value.dtype == tensor.dtype
+                return twin.value.expand(tensor.shape) if alike else None
             if twin.known is not None and not _bytes(twin.known, tensor).all():
                 return None
             return _view(twin.bytes, tensor)
@@ -47,6 +53,9 @@ class ShadowMemory:
         already; None for what nobody knows."""
         storage = tensor.untyped_storage()
         twin = self._twin(storage)
+        if twin is not None and twin.value is not None:  # its elements part, or are unknown
+            del self._twins[id(storage)]
+            twin = None
         if twin is None and (content is None or storage.nbytes() > _MOST_SHADOWED):
             return
         with self.unfaked():
@@ -60,12 +69,19 @@ class ShadowMemory:
             if content is not None and content.data_ptr() != view.data_ptr():
                 view.copy_(content)
 
-    def _made(self, storage: Any, tensor: Any, content: Any) -> _Shadow:
-        key, torch = id(storage), self.torch
+    def fill(self, tensor: Any, value: Any) -> None:
+        """All elements of a fake tensor with memory of its own are this real number."""
+        storage = tensor.untyped_storage()
+        self._twins[id(storage)] = _Shadow(storage, self._gone(id(storage)), None, None, value)
 
+    def _gone(self, key: int) -> Callable[[Any], None]:
         def gone(_: Any) -> None:
             self._twins.pop(key, None)
 
+        return gone
+
+    def _made(self, storage: Any, tensor: Any, content: Any) -> _Shadow:
+        key, torch = id(storage), self.torch
         if tensor.is_contiguous() and tensor.numel() * tensor.element_size() == storage.nbytes():
             flat = content.to(tensor.dtype).contiguous()
             if flat.untyped_storage().nbytes() != storage.nbytes():  # a part of something larger
@@ -75,7 +91,7 @@ class ShadowMemory:
             bytes, known = (
                 torch.zeros(storage.nbytes(), dtype=kind) for kind in (torch.uint8, torch.bool)
             )
-        twin = self._twins[key] = _Shadow(storage, gone, bytes, known)
+        twin = self._twins[key] = _Shadow(storage, self._gone(key), bytes, known)
         return twin
 
     def _twin(self, storage: Any) -> _Shadow | None:
@@ -104,7 +120,12 @@ def _bytes(memory: Any, tensor: Any) -> Any:
 
 _MOST = {False: 1 << 24, True: 1 << 20}  # elements that are computed, by whether they are floats
 # Operators that make floats that are not random, such as flags of overflow: as many are followed.
-_EXACT, _FEW = ("full", "zeros", "ones", "scalar_tensor"), 64
+_EXACT, _FEW = ("full", "scalar_tensor"), 64
+# Operators whose elements are all alike, whatever they are given as a model of their shape.
+_ALIKE = {
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), 0),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), 1),
+}
 # Operators by which routers choose, with the argument that says the dimension.
 _CHOOSE = ("topk", "max", "argmax")
 _ROUTES = {"aten.topk.default": 2, "aten.max.dim": 1, "aten.argmax.default": 1}
@@ -238,7 +259,7 @@ class TensorContents:
         if changes and not results:  # lists that are changed in place
             results = self.tensors(args)
         results = [tensor for tensor in results if isinstance(tensor, self.fake)]
-        if results and self._healthy(name, args, results):
+        if results and (self._healthy(name, args, results) or self._alike(name, results[0])):
             return
         small = (tensor.numel() <= _MOST[tensor.dtype.is_floating_point] for tensor in results)
         if not results or not (changes or any(small)):
@@ -271,6 +292,21 @@ class TensorContents:
         with self.unfaked():
             content = self.torch.full(results[0].shape, answer)
         self.keep(results[0], content)
+        return True
+
+    def _alike(self, name: str, made: Any) -> bool:
+        """Whether the elements of what is made are alike: any number of them takes no memory here.
+        Whole numbers and flags, which may be changed one by one, are worked out as others are."""
+        if name not in _ALIKE:
+            return False
+        whole = not made.dtype.is_floating_point
+        if not whole and made.numel() > _FEW:
+            with self.unfaked():
+                value = self.torch.full((), _ALIKE[name], dtype=made.dtype)
+            self.stored.fill(made, value)
+        elif made.numel() <= _MOST[not whole]:
+            with self.unfaked():
+                self.keep(made, self.torch.full(made.shape, _ALIKE[name], dtype=made.dtype))
         return True
 
     def _blank(self, tensor: Any) -> Any:

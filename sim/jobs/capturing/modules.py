@@ -48,13 +48,19 @@ def _moves(torch: Any, patches: Patches) -> None:
         _become(torch, tensor, moved.requires_grad_(tensor.requires_grad))
 
     def kept(module: Any, *args: Any, **kwargs: Any) -> Any:
-        before = dict(module._parameters)
+        before = {
+            name: (weight, dict(weight.__dict__))
+            for name, weight in module._parameters.items()
+            if weight is not None
+        }
         result = apply(module, *args, **kwargs)
-        for name, old in before.items():
+        for name, (old, said) in before.items():
             new = module._parameters[name]
             if new is not old:
                 _become(torch, old, new)
                 module._parameters[name] = old
+            else:  # torch swaps fake tensors, and what scripts have said of them with them
+                old.__dict__ = {**said, **old.__dict__}
         return result
 
     patches.set(torch.nn.Module, "_apply", kept)

@@ -9,9 +9,10 @@ from math import gcd
 from sim.config.errors import InputError
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Group, Recording
-from sim.program.causes import CONTEXT, DATA, PIPELINE, TENSOR, Cause
+from sim.program.causes import CONTEXT, DATA, EXPERT, PIPELINE, TENSOR, Cause
 
 _MOVES = ("all_gather", "all_to_all")
+_SUMS = ("all_reduce", "reduce_scatter")
 
 
 def context_strides(recordings: Iterable[Recording]) -> set[int]:
@@ -85,9 +86,10 @@ class Axes:
     """The `mesh`, fastest varying axis first, and the axes of each group by its number.
 
     The outermost axis but the pipeline's is data parallel, as in torch's own meshes. So is every
-    axis whose collectives are issued on their own streams (FSDP's); tensor parallelism computes on
-    the result at once. Of two data parallel axes the outer shards nothing. The axis along which
-    attention gets its keys and values is context parallel.
+    axis whose collectives are issued on their own streams (FSDP's), and every axis along which
+    gradients are summed together with the outermost (experts lie within data parallel ranks).
+    Tensor parallelism computes on the result at once. Of two data parallel axes the outer shards
+    nothing. The axis along which attention gets its keys and values is context parallel.
     """
 
     mesh: Mapping[str, int]
@@ -110,11 +112,13 @@ class Axes:
             return 0
         return rank // self.strides[PIPELINE_AXIS] % self.mesh[PIPELINE_AXIS]
 
-    def cause(self, group: int) -> Cause:
-        """The cause of a group's collectives."""
+    def cause(self, group: int, name: str) -> Cause:
+        """The cause of a group's collectives of a name."""
         axes = self.of[group]
         if PIPELINE_AXIS in axes:
             return PIPELINE
+        if name == "all_to_all" and CONTEXT_AXIS not in axes:
+            return EXPERT
         if {DATA_AXIS, REPLICAS_AXIS} & {*axes}:
             return DATA
         return CONTEXT if CONTEXT_AXIS in axes else TENSOR
@@ -134,7 +138,7 @@ def axes_of(recording: Recording, *others: Recording) -> Axes:
     if any(high % low for low, high in pairwise(cuts)):
         fault = f"its process groups cut {recording.world} ranks at {', '.join(map(str, cuts))}"
         raise InputError(recording.script, fault, "take groups that are axes of one mesh")
-    names = _names(cuts, stride, _beside(together), context_strides(together))
+    names = _names(cuts, stride, together, context_strides(together))
     strides = dict(zip(names, cuts, strict=False))
     return Axes(
         mesh={name: high // low for name, (low, high) in zip(names, pairwise(cuts), strict=True)},
@@ -175,15 +179,19 @@ def _sent_along(recordings: Iterable[Recording]) -> int:
 
 
 def _names(
-    cuts: Sequence[int], sent: int, beside: Collection[int], context: Collection[int]
+    cuts: Sequence[int], sent: int, recordings: Sequence[Recording], context: Collection[int]
 ) -> list[str]:
-    """The names of the axes between cuts; `sent` is the stride of the pipeline. Collectives of axes
-    with the strides `beside` are issued beside the stream of most kernels."""
+    """The names of the axes between cuts; `sent` is the stride of the pipeline."""
     known = {**dict.fromkeys(context, CONTEXT_AXIS), sent: PIPELINE_AXIS}
     names = [known.get(cut, f"axis{cut}") for cut in cuts[:-1]]
     free = [at for at, cut in enumerate(cuts[:-1]) if cut not in known]
-    data = free[-1:]
-    inner = [at for at in free[:-1] if cuts[at] in beside]
+    data, beside, sums = free[-1:], _beside(recordings), list(_summing(recordings))
+    outer = cuts[data[0]] if data else 0
+
+    def shares_data(cut: int) -> bool:
+        return cut in beside or any(_covers(g, cut) and _covers(g, outer) for g in sums)
+
+    inner = [at for at in free[:-1] if shares_data(cuts[at])]
     for at in data:
         names[at] = REPLICAS_AXIS if inner else DATA_AXIS
     for at in inner[-1:]:
@@ -201,6 +209,16 @@ def _beside(recordings: Iterable[Recording]) -> set[int]:
     return found
 
 
+def _summing(recordings: Iterable[Recording]) -> Iterator[Group]:
+    """The groups that sum gradients: more than a hundredth of the weights at once, so no norm."""
+    for recording in recordings:
+        least = recording.parameters / 100
+        for event in recording.events:
+            sums = event.kind == "collective" and event.name in _SUMS and event.phase != "forward"
+            if sums and event.bytes > least:
+                yield recording.groups[event.group]
+
+
 def main_stream(recording: Recording) -> int:
     """The stream that most kernels run on."""
     launched = Counter(event.stream for event in recording.events if event.kind == "kernel")
@@ -208,6 +226,9 @@ def main_stream(recording: Recording) -> int:
 
 
 def _within(group: Group, strides: Mapping[str, int]) -> Iterable[str]:
-    for name, cut in strides.items():
-        if any(stride <= cut < stride * size for stride, size in group.axes):
-            yield name
+    return (name for name, cut in strides.items() if _covers(group, cut))
+
+
+def _covers(group: Group, cut: int) -> bool:
+    """Whether a group extends along the axis that begins at a cut."""
+    return any(stride <= cut < stride * size for stride, size in group.axes)

@@ -199,7 +199,7 @@ class _Writer:
             axes=axes,
             bytes=event.bytes,
             name=f"{event.name} over {', '.join(axes)} {self.counts[event.name, *axes]}",
-            cause=self.axes.cause(event.group),
+            cause=self.axes.cause(event.group, event.name),
         )
         queue = stream if event.blocking else f"group {event.group}"
         before = dict.fromkeys(self._taken(stream) if event.blocking else self._so_far(stream))

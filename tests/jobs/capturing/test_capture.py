@@ -12,10 +12,11 @@ from sim.config import progress
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.jobs.capturing.capture import capture, capture_script
-from sim.jobs.recorded.axes import main_stream
+from sim.jobs.recorded.axes import axes_of, main_stream
 from sim.jobs.recorded.memory import Memory
 from sim.jobs.recorded.recording import PARTS
 from sim.jobs.recorded.work import work_of
+from sim.program.causes import DATA, EXPERT
 from tests.config.test_progress import Terminal
 from tests.jobs.capturing.conftest import DDP, MODEL, Capture
 from tests.lazy import torch
@@ -79,6 +80,48 @@ def test_hooks_of_ddp_send_what_they_compress_and_unpack_it_beside_the_backward_
     assert len(unpacked) == len(calls)
     kinds = [event.kind for event in own.events if event.kind in ("record", "wait")]
     assert kinds == ["record"] * len(calls) + ["wait"] * len(calls)  # when all are on their way
+
+
+MEGATRON = """
+dist.init_process_group("nccl")
+layer = nn.Linear(256, 8, bias=False, device="cuda")  # a router and its expert
+layer.weight.of_expert = True
+layer.bfloat16()
+assert layer.weight.of_expert
+experts, everyone = dist.new_group([0, 1]), dist.group.WORLD
+dense = nn.Linear(256, 256, device="cuda", dtype=torch.bfloat16)
+optimizer = torch.optim.SGD([*layer.parameters(), *dense.parameters()], lr=1e-3)
+for _ in range(3):
+    scores = layer(dense(torch.randn(64, 256, device="cuda", dtype=torch.bfloat16)))
+    chosen = scores.topk(2).indices
+    mask = torch.zeros_like(scores).int().scatter(1, chosen, 1).bool()
+    counts = mask.sum(dim=0).reshape(2, 4).sum(dim=1).cpu().numpy()
+    assert counts.tolist() == [64, 64]
+    sent = torch.empty(128, 256, device="cuda")
+    dist.all_to_all_single(torch.empty_like(sent), sent, list(counts), list(counts), experts)
+    torch.autograd.Variable._execution_engine.run_backward(
+        (scores.float().sum(),), (torch.ones((), device="cuda"),), keep_graph=False,
+        create_graph=False, inputs=(), allow_unreachable=True, accumulate_grad=True,
+    )
+    dist.all_reduce(dense.weight.grad, group=everyone)
+    norms = torch.tensor([[dense.weight.grad.norm(), layer.weight.grad.norm()]])
+    assert norms.device.type == "cpu" and norms.dtype == torch.bfloat16
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_what_megatron_does_past_torch_is_followed(captured: Capture) -> None:
+    """Marks on weights that a conversion keeps, masks of tokens made of zeros, backward passes that
+    ask the engine themselves, lists of tensors as tensors; experts lie within data parallel ranks.
+    """
+    own = captured(MEGATRON, world=8)
+    phases = {event.phase for event in own.events if event.kind == "kernel"}
+    assert phases == {"forward", "backward", "optimizer"}
+    axes = axes_of(own)
+    assert (dict(axes.mesh), axes.data_ranks) == ({"dp": 2, "dp_replicate": 4}, 8)
+    causes = {e.name: axes.cause(e.group, e.name) for e in own.events if e.kind == "collective"}
+    assert causes == {"all_to_all": EXPERT, "all_reduce": DATA}
 
 
 def test_a_kernel_knows_its_line(captured: Capture) -> None:
