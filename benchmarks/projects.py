@@ -39,6 +39,8 @@ class Project:
     batch: int | None = None
     calls: Mapping[str, int] = field(default_factory=dict)
     fails: str | None = None
+    python: str = "3.11"
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def checkout(project: Project) -> Path:
@@ -63,7 +65,7 @@ def row(name: str, project: Project, folder: Path) -> tuple[list[str], bool]:
     own = {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
     done = subprocess.run(
         [*start, "--out", str(record), *command], cwd=root / project.folder, timeout=_PATIENCE,
-        capture_output=True, text=True, env={**os.environ, **own},
+        capture_output=True, text=True, env={**os.environ, **own, **project.environment},
     )  # fmt: skip
     if not record.exists():
         line = (done.stderr.splitlines() or ["nothing said"])[-1].replace("|", "/")
@@ -124,6 +126,9 @@ def main() -> None:
     print(f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|", sep="\n")
     whole = True
     for name in names:
+        if sys.version_info < tuple(map(int, (asked := table[name].python).split("."))):
+            print(f"| {name} | | left out: asks for Python {asked} |" + " |" * 5, flush=True)
+            continue
         with TemporaryDirectory() as folder:
             try:
                 cells, right = row(name, table[name], Path(folder))
