@@ -9,7 +9,7 @@ from sim.config import reads
 from sim.config.errors import InputError
 from sim.interface.cli.files import named, wrote
 from sim.interface.cli.options import COUNT, examples
-from sim.interface.frameworks.names import NAMES
+from sim.interface.frameworks.names import LOOPS, NAMES
 
 if TYPE_CHECKING:
     from sim.interface.frameworks.jobs import Imported
@@ -25,10 +25,11 @@ _MOST = 1 << 20  # bytes of what starts a job
     context_settings={"ignore_unknown_options": True},
     epilog=examples(
         "sim import megatron pretrain.sh --topology dgx-h100-ndr",
+        "sim import nemo-rl grpo_math_8B.yaml --topology dgx-h100-ndr",
         "sim import torchtitan llama3_8b.toml --topology dgx-h100-ndr --gpus 64",
     ),
 )
-@click.argument("framework", metavar="|".join(NAMES))
+@click.argument("framework", metavar="|".join((*NAMES, *LOOPS)))
 @click.argument("source", metavar="FILE|ARGUMENTS")
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 @click.option("--topology", required=True, help="The cluster that it runs on.")
@@ -54,14 +55,14 @@ def import_(
 
     Megatron-LM's launch script or its ARGUMENTS in quotes, torchtitan's TOML, DeepSpeed's JSON,
     nanotron's YAML, a recipe of Megatron-Bridge or NeMo 2 as YAML or with its changes
-    (model.tensor_model_parallel_size=4) in quotes.
+    (model.tensor_model_parallel_size=4) in quotes, NeMo RL's YAML, verl's script or YAML.
 
     Writes scenarios/NAME.toml, and models/NAME.toml where it says what the model is, and lists the
     arguments that it does not know.
     """
     from sim.config import catalog
     from sim.interface.frameworks.command_line import at_line
-    from sim.interface.frameworks.jobs import framework_of, imported
+    from sim.interface.frameworks.jobs import imported, importer_of
 
     if more:
         fault = f"{more[0]!r} behind {source!r:.40} is neither an option nor part of it"
@@ -69,7 +70,7 @@ def import_(
             "put all arguments into one pair of quotes; --name names the files that are written"
         )
         raise InputError("sim import", fault, remedy)
-    framework_of(framework)
+    importer_of(framework)
     catalog.find("topologies", topology, where="--topology")
     text, stem = _text(source)
     try:
@@ -84,7 +85,9 @@ def import_(
     scenario: dict[str, Any] = {"model": called, "topology": topology, "stack": job.stack}
     scenario |= {"gpus": job.gpus} if job.gpus else {}
     changes = {"change": {"stack": job.changes}} if job.changes else {}
-    files[named("scenarios", name, force=force)] = scenario | {"plan": job.plan} | changes
+    files[named("scenarios", name, force=force)] = (
+        scenario | {"plan": job.plan} | job.further | changes
+    )
     for path, content in files.items():
         _write(path, content)
     _say(job, name)

@@ -1,7 +1,7 @@
 """A job in the words of a framework: read into the tables of a scenario, and written from them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from math import prod
 from typing import Any
 
@@ -10,7 +10,7 @@ from sim.config.schema import nearest
 from sim.config.silent import is_silent
 from sim.hardware import stack as stacks
 from sim.hardware.stack import Stack
-from sim.interface.frameworks import accelerate, deepspeed, nanotron, torchtitan
+from sim.interface.frameworks import accelerate, deepspeed, loops, nanotron, torchtitan
 from sim.interface.frameworks.arguments import Entry, Flag, Given, read, told, write
 from sim.interface.frameworks.documents import tables
 from sim.interface.frameworks.framework import Base, Framework
@@ -30,13 +30,15 @@ FRAMEWORKS = {
     "deepspeed": deepspeed.FRAMEWORK,
     "accelerate": accelerate.FRAMEWORK,
 }
+LOOPS = {"nemo-rl": loops.NEMO_RL, "verl": loops.VERL}
+_OF_A_JOB = ("model", "plan", "stack", "gpus", "often", "software")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
     """The tables `model`, `plan` and `changes` of the `stack` that arguments stand for, what of
     them is `unknown`, and how many say nothing of a step. `gpus` is 0 where nobody says how many.
-    `model` is empty where the framework does not say what it is, and has only some keys where the
+    `further` are tables of a kind of jobs. `model` is empty where the framework does not say what it is, and has only some keys where the
     text changes a model that has a name of its own: as it `called` it, and ours where it is known.
     """
 
@@ -49,6 +51,7 @@ class Imported:
     gpus: int = 0
     called: str = ""
     notes: tuple[str, ...] = ()
+    further: dict[str, Any] = field(default_factory=dict)
 
 
 def imported(name: str, text: str, gpus: int = 0) -> Imported:
@@ -57,7 +60,7 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     Raises `InputError` for an unknown framework, for values that are not known, or where there is
     no model.
     """
-    framework = framework_of(name)
+    framework = importer_of(name)
     given, table = framework.parse(text), framework.table
     _refuse_unsure(table, given)
     known = {argument for entry in table for argument in entry.arguments}
@@ -75,14 +78,20 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     return Imported(
         model={"like": base.like, **own.get("model", {})} if base.like else own.get("model", {}),
         plan=own.get("plan", {}),
-        stack=framework.stack,
+        stack=own.get("software", framework.stack),
         changes=own.get("stack", {}),
         unknown=tuple(one for one in rest if one not in silent and given[one] != ("false",)),
         silent=len(silent),
         gpus=gpus or own.get("gpus", 0),
         called=base.called,
         notes=base.notes,
+        further={key: table for key, table in own.items() if key not in _OF_A_JOB},
     )
+
+
+def importer_of(name: str) -> Framework:
+    """The framework of a name whose texts can be read. Raises `InputError`."""
+    return LOOPS[name] if name in LOOPS else framework_of(name)
 
 
 def framework_of(name: str) -> Framework:

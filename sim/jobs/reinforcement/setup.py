@@ -121,7 +121,7 @@ class ReinforcementSetup:
         memory = training.memory
         trained = dict(memory.parts) | {"fragmentation": memory.fragmented}
         if not self.plan.servers.shared:
-            return {"a trainer's fullest GPU": trained, "a server's GPU": served}
+            return {"trainer": trained, "servers": served}
         left = memory.rest - self.offloaded
         beside = served | {"trainer's tensors": max(left, 0.0)}
         return {"while training": trained, "while generating": beside}

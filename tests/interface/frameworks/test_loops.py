@@ -1,0 +1,93 @@
+"""Configs of NeMo RL and verl become loops that can be played."""
+
+from pathlib import Path
+
+import pytest
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.interface.frameworks.jobs import Imported, emitted, imported
+from sim.model.reading import load
+from sim.parallel.plan import Plan
+
+NEMO = """
+defaults: grpo_math_1B.yaml
+grpo:
+  num_prompts_per_step: 64
+  num_generations_per_prompt: 32
+  async_grpo: {enabled: true, max_trajectory_age_steps: 2, in_flight_weight_updates: true}
+loss_fn: {force_on_policy_ratio: true}
+policy:
+  model_name: meta-llama/Llama-3.1-8B-Instruct
+  train_global_batch_size: 2048
+  train_micro_batch_size: 1
+  max_total_sequence_length: 4096
+  megatron_cfg:
+    enabled: true
+    tensor_model_parallel_size: 2
+    sequence_parallel: true
+    activation_checkpointing: true
+    mystery: 3
+  generation:
+    colocated: {enabled: false, resources: {num_nodes: 1}}
+    vllm_cfg: {max_model_len: "${policy.max_total_sequence_length}", tensor_parallel_size: 2}
+cluster: {gpus_per_node: 8, num_nodes: 2}
+"""
+VERL = """
+tp=2
+python -m verl.trainer.main_ppo \\
+    data.train_batch_size=256 data.max_prompt_length=$((1024 * 2)) data.max_response_length=8192 \\
+    actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.ppo_mini_batch_size=64 \\
+    actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.rollout.n=8 \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=${tp} \\
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \\
+    trainer.nnodes=2 trainer.n_gpus_per_node=8
+"""
+
+
+def played(job: Imported) -> dict[str, object]:
+    tables = {"plan": job.plan, **job.further, "stack": job.stack, "gpus": job.gpus}
+    document = {"name": "x", "model": job.model["like"], "topology": "dgx-h100-ndr", **tables}
+    return kind.set_up(kind.described(document)).columns
+
+
+def test_nemo_rl_says_the_loop_its_layouts_and_its_gpus() -> None:
+    job = imported("nemo-rl", NEMO)
+    loop = job.further["reinforcement"]
+    assert (loop["prompts"], loop["answers"], loop["row"]) == (64, 32, 4096)
+    assert (loop["staleness"], loop["swap"], loop["recompute"]) == (2.0, "continue", False)
+    assert (loop["old"], loop["reference"]) == (False, True)
+    assert job.plan["tp"] == 2
+    assert job.plan["recompute"] == "full"
+    assert played(job) == {"gpus": 16, "gpus.training": 8, "gpus.servers": 8}
+    assert job.unknown == ("policy.megatron_cfg.mystery",)
+    assert any("how long answers are" in note for note in job.notes)
+
+
+def test_verl_says_the_same_in_overrides_of_a_script() -> None:
+    job = imported("verl", VERL)
+    loop = job.further["reinforcement"]
+    assert (loop["prompts"], loop["answers"], loop["deal"]) == (256, 8, "answers")
+    assert loop["answer"]["cap"] == 8192
+    assert loop["servers"] == {"memory": 0.6, "layout": {"tp": 2}, "shared": True}
+    assert (job.plan["global_batch"], job.plan["zero"]) == (64 * 8, 3)
+    assert job.stack == "torchtitan-eager"
+    assert played(job) == {"gpus": 16, "gpus.training": 16, "gpus.servers": 16}
+
+
+def test_a_loop_is_read_and_not_written() -> None:
+    with pytest.raises(InputError, match="no framework that is known"):
+        emitted("verl", load("llama3-8b"), Plan(global_batch=8, dp=1))
+
+
+def test_the_command_writes_a_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    from sim.interface.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(NEMO)
+    asked = ["import", "nemo-rl", "job.yaml", "--topology", "dgx-h100-ndr"]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0, result.output
+    assert kind.load("scenarios/job.toml").kind == "sim.jobs.reinforcement.kind"
