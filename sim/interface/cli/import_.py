@@ -85,9 +85,8 @@ def import_(
     scenario: dict[str, Any] = {"model": called, "topology": topology, "stack": job.stack}
     scenario |= {"gpus": job.gpus} if job.gpus else {}
     changes = {"change": {"stack": job.changes}} if job.changes else {}
-    files[named("scenarios", name, force=force)] = (
-        scenario | {"plan": job.plan} | job.further | changes
-    )
+    scenario |= {"plan": job.plan, **job.further, **changes}
+    files[named("scenarios", name, force=force)] = scenario
     for path, content in files.items():
         _write(path, content)
     _say(job, name)

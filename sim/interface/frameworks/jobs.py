@@ -38,8 +38,9 @@ _OF_A_JOB = ("model", "plan", "stack", "gpus", "often", "software")
 class Imported:
     """The tables `model`, `plan` and `changes` of the `stack` that arguments stand for, what of
     them is `unknown`, and how many say nothing of a step. `gpus` is 0 where nobody says how many.
-    `further` are tables of a kind of jobs. `model` is empty where the framework does not say what it is, and has only some keys where the
-    text changes a model that has a name of its own: as it `called` it, and ours where it is known.
+    `further` are tables of a kind of jobs. `model` is empty where the framework does not say what
+    it is, and has only some keys where the text changes a model that has a name of its own: as it
+    `called` it, and ours where it is known.
     """
 
     model: dict[str, Any]

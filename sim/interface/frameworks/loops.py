@@ -250,8 +250,9 @@ NEMO_RL = Framework(
         _P: """tokenizer.* hf_config_overrides.* optimizer.* scheduler.* max_grad_norm
             make_sequence_length_* generation_batch_size dynamic_batching.* sequence_packing.*
             logprob_batch_size""",
-        _M: """optimizer.* moe_grouped_gemm scheduler.* *_fusion moe_router_* moe_per_layer_* empty_unused_* env_vars.*
-            distributed_data_parallel_config.* fp8_cfg.enabled defer_* mtp_num_layers checkpoint.*""",
+        _M: """optimizer.* moe_grouped_gemm scheduler.* *_fusion moe_router_* moe_per_layer_*
+            empty_unused_* env_vars.* distributed_data_parallel_config.* fp8_cfg.enabled defer_*
+            mtp_num_layers checkpoint.*""",
         _G: "temperature top_* stop_* max_new_tokens backend port_* val_*",
         f"{_G}.vllm_kwargs": "moe_backend compilation_config.*",
         _V: "async_engine max_model_len enforce_eager load_format skip_* use_tqdm enable_vllm_*",
