@@ -29,7 +29,8 @@ def _milliseconds(measured: Measured) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """`slow` divides the rates of some hosts' links while it runs."""
+    """`slow` divides the rates of some hosts' links while it runs; the trunk between the halves of
+    the hosts then carries no more than a link if it is `narrow`."""
 
     name: str
     pattern: str
@@ -39,10 +40,13 @@ class Check:
     quantities: tuple[Quantity, ...] = (Quantity(),)
     slow: Mapping[int, float] = field(default_factory=dict)
     warm: int = 1
+    repeat: int = 5
+    narrow: bool = False
 
     def measure(self, hosts: Hosts) -> tuple[float, ...]:
-        """The median of five."""
-        measured = hosts.measure(self.pattern, repeat=5, warm=self.warm, **self.arguments)
+        """The median of five, or fewer."""
+        again = {"repeat": self.repeat, "warm": self.warm}
+        measured = hosts.measure(self.pattern, **again, **self.arguments)
         return self.read(measured)
 
 

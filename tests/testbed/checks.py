@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.testbed import ddp_checks
+from tests.testbed import ddp_checks, shared_checks
 from tests.testbed.check import KIB, MIB, Calibration, Check, Quantity, time
 from tests.testbed.hosts import Measured
 from tests.testbed.predict import partners
@@ -28,6 +28,7 @@ def checks(hosts: int, calibration: Calibration) -> list[Check]:
         *_asynchronous(hosts),
         *_in_rounds(hosts),
         *_away(hosts),
+        *shared_checks.checks(hosts),
     ]
 
 

@@ -74,9 +74,13 @@ class Testbed:
             hosts = self._running()
             for host, factor in check.slow.items():
                 hosts.set_rate(host, RATE / factor)
+            if check.narrow:
+                hosts.set_trunk(RATE)
             measured = check.measure(hosts)
             for host in check.slow:
                 hosts.set_rate(host, RATE)
+            if check.narrow:
+                hosts.set_trunk(0.0)
             return measured
         except BaseException:
             self.close()  # the next check gets new hosts

@@ -10,7 +10,7 @@ import statistics
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
@@ -67,7 +67,7 @@ class Measured:
 
 
 class Hosts:
-    """`size` hosts behind a switch; use it as a context manager."""
+    """`size` hosts behind two switches; use it as a context manager."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -118,6 +118,10 @@ class Hosts:
         """Shape a host's link, both ways, to `rate` B/s."""
         self._request(host, "shape", rate)
         self._request(self.size, "shape", host, self.size, rate)
+
+    def set_trunk(self, rate: float) -> None:
+        """Shape the trunk between the two halves of the hosts, both ways; 0: not at all."""
+        self._request(self.size, "shape_trunk", self.size, rate)
 
     def measure(
         self, pattern: str, *, repeat: int = 5, warm: int = 1, **arguments: Any
@@ -186,26 +190,36 @@ def _enter_namespace() -> None:
 
 def _serve_switch(pipe: Connection) -> None:
     def wire(processes: list[int]) -> None:
-        wiring.batch("ip", wiring.bridge(processes))
-        for host in range(len(processes)):
-            kernel.switch_offloads_off(f"p{host}")
+        wiring.batch("ip", wiring.bridges(processes))
+        for device in ("t0", "t1", *(f"p{host}" for host in range(len(processes)))):
+            kernel.switch_offloads_off(device)
 
     def shape(host: int, hosts: int, rate: float) -> None:
-        _shape(f"p{host}", rate, host, hosts, "src")
+        _shape(f"p{host}", rate, _peers(host, hosts), "src")
+
+    def shape_trunk(hosts: int, rate: float) -> None:
+        for pod, members in enumerate(wiring.pods(hosts)):
+            _shape(f"t{pod}", rate, members, "src")
 
     _enter_namespace()
-    _serve(pipe, {"wire": wire, "shape": shape})
+    _serve(pipe, {"wire": wire, "shape": shape, "shape_trunk": shape_trunk})
 
 
 _shaped: set[str] = set()  # devices of this process's namespace
 
 
-def _shape(device: str, rate: float, host: int, hosts: int, by: str) -> None:
-    peers = [peer for peer in range(hosts) if peer != host]
+def _peers(host: int, hosts: int) -> list[int]:
+    return [peer for peer in range(hosts) if peer != host]
+
+
+def _shape(device: str, rate: float, peers: Iterable[int], by: str) -> None:
+    """Let a device send `rate` B/s, evenly for the flows of these peers; 0: as fast as it can."""
     if device in _shaped:
         wiring.batch("tc", wiring.unshaped(device))
-    wiring.batch("tc", wiring.shaper(device, rate, peers, by))
-    _shaped.add(device)
+        _shaped.remove(device)
+    if rate:
+        wiring.batch("tc", wiring.shaper(device, rate, peers, by))
+        _shaped.add(device)
 
 
 def _serve_host(pipe: Connection, host: Host, rendezvous: str) -> None:
@@ -217,7 +231,7 @@ def _serve_host(pipe: Connection, host: Host, rendezvous: str) -> None:
         patterns.join(host, rendezvous, timedelta(seconds=TIMEOUT))
 
     def shape(rate: float) -> None:
-        _shape("eth0", rate, host.rank, host.size, "dst")
+        _shape("eth0", rate, _peers(host.rank, host.size), "dst")
 
     def play(name: str, times: int, arguments: dict[str, Any]) -> list[tuple[float, Any]]:
         return _timed(host, getattr(patterns, name)(host, **arguments), times)

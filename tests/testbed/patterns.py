@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from tests.testbed import kernel
+from tests.testbed import kernel, storage
 from tests.testbed.hosts import Host, Timed
 
 FLOAT = 4  # bytes
@@ -402,5 +402,56 @@ def computing(host: Host, layers: int, width: int, batch: int) -> Timed:
             middle = time.monotonic()
             loss.backward()
             return middle - start, time.monotonic() - middle
+
+    return timed
+
+
+def jobs(host: Host, jobs: Sequence[Mapping[str, Any]]) -> Timed:
+    """Jobs on hosts of their own, each of which computes (sleeps), then sums up `size` bytes, step
+    after step, the first one after its `offset`; returns when each step of this host's ended."""
+    groups = [dist.new_group(list(job["hosts"])) for job in jobs]
+    own = [pair for pair in zip(jobs, groups, strict=True) if host.rank in pair[0]["hosts"]]
+
+    def timed() -> list[float]:
+        began, ends = time.monotonic(), []
+        for job, group in own:
+            data = _floats(job["size"])
+            time.sleep(job["offset"])
+            for _ in range(job["steps"]):
+                time.sleep(job["pause"])
+                dist.all_reduce(data, group=group)
+                ends.append(time.monotonic() - began)
+        return ends
+
+    return timed
+
+
+def beside_storage(
+    host: Host, size: int, pause: float, steps: int, read: int = 0, write: int = 0, every: int = 1
+) -> Timed:
+    """All hosts but the last train as in `jobs`, and use the last one as their storage, each over a
+    connection of its own: a loader reads `read` bytes for each step, one step ahead, and in every
+    so many steps a checkpoint of `write` bytes is written beside the next ones."""
+    group = dist.new_group(list(range(host.size - 1)))
+    if host.rank == host.size - 1:
+        storage.Server(host).start()
+        return list
+    connection, data = storage.Connection(host), _floats(size)
+
+    def timed() -> list[float]:
+        began, ends = time.monotonic(), []
+        loader = connection.loader(read) if read else None
+        for step in range(steps):
+            if loader:
+                loader.next()
+            if write and step % every == 0:
+                connection.write(write)
+            time.sleep(pause)
+            dist.all_reduce(data, group=group)
+            ends.append(time.monotonic() - began)
+        if loader:
+            loader.end()
+        connection.written()
+        return ends
 
     return timed

@@ -9,16 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 from sim.collectives.compression import Compression
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.gloo import Gloo
+from sim.engine.accounts import accounts
 from sim.engine.live_cluster import Endpoint, LiveCluster
 from sim.engine.machine import Machine
 from sim.engine.play import play
+from sim.engine.record import Record
 from sim.hardware.cluster import topology
+from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Topology
+from sim.jobs.multi_job.folding import Guest, meeting, together
+from sim.jobs.multi_job.placed import Place
+from sim.jobs.multi_job.repeated import repeat
 from sim.jobs.sharing.methods.all_reduce import AllReduce
 from sim.jobs.sharing.methods.gossip import Gossip, random_pairs
 from sim.jobs.sharing.methods.local_sgd import LocalSGD
@@ -29,12 +35,15 @@ from sim.jobs.sharing.setup import assemble
 from sim.jobs.sharing.tables import Fault, Recovery
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.jobs.sharing.workload import Workload
+from sim.parallel.loader import path
 from sim.program.actions import Action, PassVariant
-from sim.program.causes import COMPUTE, DATA
+from sim.program.beside import beside
+from sim.program.causes import COMPUTE, DATA, LOADING
 from sim.program.operations import (
     Collective,
     Communicate,
     Compute,
+    Copy,
     Kind,
     Operation,
     PassOps,
@@ -97,14 +106,62 @@ class Predictor:
 
     def _step(self, operations: Sequence[Operation], slowdown: Sequence[float] = ()) -> float:
         """Operations of one pass that every rank runs, on the clock as everything else here."""
-        ops = {PassVariant("F", 0, first=True): PassOps(tuple(operations))}
-        program = Program(
-            mesh={"dp": self.hosts, "pp": 1},
-            schedule=Schedule(orders=((Action("F", 0),),), pieces=((0,),)),
-            stages=(Stage(ops_by_variant=ops),),
-        )
+        program = _program(operations, self.hosts)
         slow = {rank: factor for rank, factor in enumerate(slowdown) if factor != 1.0}
         return play(program, replace(self.machine, slowdown=slow), engine="clock").end
+
+    def jobs(self, jobs: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+        """When each step of each job ended (s): jobs on hosts of their own in two halves, between
+        which a trunk carries as much as a link."""
+        half = self.hosts // 2
+        pods = {"shape": "fat-tree", "nodes_per_pod": half, "oversubscription": half}
+        changes = {f"network.{key}": value for key, value in pods.items()}
+        cluster = topology.load(f"testbed-{self.hosts}", changes)
+        everywhere = replace(self.machine, topology=cluster)
+        guests = []
+        for number, job in enumerate(jobs):
+            place = Place(cluster, job["hosts"], (0,))
+            on = place.machine(everywhere, place.topology())
+            guests.append(
+                Guest(str(number), place, on, _program(_training(job), len(job["hosts"])))
+            )
+        ends: dict[int, list[float]] = {}
+        for group in meeting(guests):
+            steps = max(jobs[number]["steps"] for number in group)
+            begins = [jobs[number]["offset"] for number in group]
+            played = repeat(together([guests[number] for number in group]), begins, steps)
+            for number, own in zip(group, played, strict=True):
+                ends[number] = own.ends[: jobs[number]["steps"]]
+        return [ends[number] for number in range(len(jobs))]
+
+    def beside_storage(
+        self, size: float, pause: float, steps: int, read: float = 0.0, write: float = 0.0,
+        every: int = 1,
+    ) -> float:  # fmt: skip
+        """The mean step (s) of all hosts but the last, which is their storage. A checkpoint is
+        written as evenly beside the next steps as it can be without making them wait."""
+        payload = self.machine.topology.capacity(("nic-up", 0, 0))
+        store = Storage(kind="parallel", read=payload, write=payload)
+        machine = replace(
+            self.machine,
+            topology=replace(self.machine.topology.with_gpus(self.hosts - 1), storage=store),
+        )
+        plain = _program(_training({"pause": pause, "size": size}), self.hosts - 1)
+
+        def step(way: Literal["up", "down"], moved: float) -> Record:
+            links = tuple(link for link, _ in path(machine.topology, way, 1.0, "testbed"))
+            call = Copy(kind="stream", bytes=moved, name="moved", cause=LOADING, path=links)
+            moving = Communicate(name="moved", calls=(call,), stream="storage")
+            return play(beside(plain, {0: (moving,)}), machine, engine="clock")
+
+        if read:
+            return step("down", read).step_time
+        alone = play(plain, machine, engine="clock").step_time
+        for count in range(1, every + 1):
+            slowed = step("up", write / count)
+            if LOADING not in accounts(slowed)[0]:
+                break
+        return (count * slowed.step_time + (every - count) * alone) / every
 
     # One by one: the processes of `sim.jobs.sharing`.
 
@@ -185,6 +242,21 @@ class Predictor:
         )
         machine = self._machine(lambda host: (host - 1) % self.hosts)
         return _played(plan, machine, size, pauses)
+
+
+def _program(operations: Sequence[Operation], ranks: int) -> Program:
+    ops = {PassVariant("F", 0, first=True): PassOps(tuple(operations))}
+    return Program(
+        mesh={"dp": ranks, "pp": 1},
+        schedule=Schedule(orders=((Action("F", 0),),), pieces=((0,),)),
+        stages=(Stage(ops_by_variant=ops),),
+    )
+
+
+def _training(job: Mapping[str, Any]) -> list[Operation]:
+    """A step of a job that computes, then sums up its gradients."""
+    reduce = Communicate(name="reduce", calls=(_call("all_reduce", job["size"], "reduce"),))
+    return [_compute("compute", job["pause"]), reduce]
 
 
 def partners(hosts: int, rounds: int) -> list[dict[int, int]]:

@@ -1,12 +1,13 @@
-"""The network of the testbed as lines of `ip` and `tc`: hosts on one bridge, shaped both ways.
+"""The network of the testbed as lines of `ip` and `tc`: hosts on two bridges, shaped both ways.
 
-Host i is 10.77.0.(i+1). Its `eth0` is shaped as the uplink, its port `p<i>` on the bridge as the
-downlink. Each flow has a class of its own under the link's rate, so that flows share it evenly,
-and pure acknowledgements pass ahead of data.
+Host i is 10.77.0.(i+1). Its `eth0` is shaped as the uplink, its port `p<i>` on its bridge as the
+downlink. Each half of the hosts has a bridge; the trunk between them is shaped for some checks.
+Each flow has a class of its own under the link's rate, so that flows share it evenly, and pure
+acknowledgements pass ahead of data.
 """
 
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 MTU = 4000
@@ -39,14 +40,24 @@ def set_sysctls() -> None:
             path.write_text(value)
 
 
-def bridge(processes: Iterable[int]) -> list[str]:
+def pods(hosts: int) -> tuple[range, range]:
+    """The hosts of each bridge."""
+    half = -(-hosts // 2)
+    return range(half), range(half, hosts)
+
+
+def bridges(processes: Sequence[int]) -> list[str]:
     """For `ip -batch` in the switch's namespace; host i's end moves to that of processes[i]."""
-    lines = ["link add br0 type bridge stp_state 0", f"link set br0 mtu {MTU} up"]
+    lines = [f"link add t0 mtu {MTU} type veth peer name t1 mtu {MTU}"]
+    for pod in (0, 1):
+        lines += [f"link add br{pod} type bridge stp_state 0", f"link set br{pod} mtu {MTU} up"]
+        lines += [f"link set t{pod} master br{pod} up"]
     for host, process in enumerate(processes):
+        pod = int(host in pods(len(processes))[1])
         lines += [
             f"link add p{host} mtu {MTU} type veth peer name eth0 mtu {MTU} "
             f"address {_hardware_address(host)} netns {process}",
-            f"link set p{host} master br0 up",
+            f"link set p{host} master br{pod} up",
         ]
     return lines
 
