@@ -13,7 +13,7 @@ from sim.config.units import Bytes, Seconds
 from sim.model import precision as recipes
 from sim.model.checkpointing import Checkpointing
 from sim.model.fusion import Context, Fusion, Gradients
-from sim.model.kernels import Precision, weight_width
+from sim.model.kernels import OperatorClass, Precision, weight_width
 from sim.model.precision import Recipe
 from sim.program.program import Style
 from sim.program.routed import Dispatcher
@@ -109,11 +109,14 @@ class Stack(metaclass=Named):
     What it can do are the `sim.hardware.capabilities` of a `framework`, as far as its release had
     them when this software was `released` (year-month; empty: the latest).
 
-    Host: `launch_forward` and `launch_backward` are the host's seconds per kernel launch (python
-    and dispatcher forward, autograd's C++ backward), `launch_collective` per collective,
+    Host: `launch_forward` and `launch_backward` are the host's seconds for an operator of one
+    launch (python and dispatcher forward, autograd's node backward), `operator_forward` and
+    `operator_backward` how much longer one of a class takes (a module's python, its casts'
+    buffers, an autograd function in python). Their defaults are those of eager modules in traces of
+    H800 and V100 (docs/kernels.md, The host). `launch_collective` is per collective,
     `launch_graph` per CUDA graph, `launch_grouped` more for each matrix of a grouped product;
-    `layer_forward` and `layer_backward` its seconds per layer and pass that no launch accounts for
-    (python of modules, checkpointing, garbage collection); `step_host` per step, before the first
+    `layer_forward` and `layer_backward` are seconds per layer and pass that no operator accounts
+    for (FSDP's and ZeRO's hooks, garbage collection); `step_host` is per step, before the first
     launch. A `blocking` host waits for every kernel of a pass
     (CUDA_LAUNCH_BLOCKING=1), so that its seconds and the device's add up. `graph` says that a step
     is one CUDA graph, which `sim measure` then captures.
@@ -172,8 +175,14 @@ class Stack(metaclass=Named):
     framework: str = ""
     released: str = ""
     fusion: Fusion
-    launch_forward: Seconds
-    launch_backward: Seconds
+    launch_forward: Seconds = 17e-6
+    launch_backward: Seconds = 17e-6
+    operator_forward: Mapping[OperatorClass, Seconds] = field(
+        default_factory=lambda: {"product": 10e-6, "low_product": 60e-6, "attention": 40e-6}
+    )
+    operator_backward: Mapping[OperatorClass, Seconds] = field(
+        default_factory=lambda: {"product": 10e-6, "low_product": 60e-6, "attention": 40e-6}
+    )
     launch_collective: Seconds = 30e-6
     # NVIDIA, "Constant-time launch for straight-line CUDA graphs", 2024: 2.5 us since CUDA 12.6.
     launch_graph: Seconds = 2.5e-6
@@ -279,6 +288,8 @@ class Stack(metaclass=Named):
             launch_forward=times * self.launch_forward,
             launch_backward=times * self.launch_backward,
             launch_collective=times * self.launch_collective,
+            operator_forward={k: times * s for k, s in self.operator_forward.items()},
+            operator_backward={k: times * s for k, s in self.operator_backward.items()},
             launch_graph=times * self.launch_graph,
             launch_grouped=times * self.launch_grouped,
             layer_forward=times * self.layer_forward,

@@ -10,6 +10,8 @@ from typing import ClassVar, Literal
 from sim.program.operations import Collective
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
+OperatorClass = Literal["product", "low_product", "attention", "other"]
+"""What the host's seconds depend on; operands of low products have eight or four bits."""
 
 BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp4": 0.5}
 
@@ -44,6 +46,11 @@ class Gemm:
     accumulator: int = 4
     kernels: int = 1
     rate: float = 1.0
+
+    @property
+    def operator(self) -> OperatorClass:
+        """Its class for the host."""
+        return "product" if BYTES[self.precision] >= 2 else "low_product"
 
     @property
     def copied(self) -> float:
@@ -101,6 +108,7 @@ class Attention:
     """
 
     family: ClassVar[str] = "attention"
+    operator: ClassVar[OperatorClass] = "attention"
 
     name: str
     batch: int
@@ -185,6 +193,7 @@ class MemoryBound:
     """
 
     family: ClassVar[str] = "stream"
+    operator: ClassVar[OperatorClass] = "other"
 
     name: str
     bytes: float

@@ -310,27 +310,31 @@ class Job(EffectivePlan):
     def _items(self, kind: str, action: Kind, part: Again) -> Items:
         stack, block, layers = self.host, self.block(kind, part), is_layer(kind)
         if action == "F":
-            items = self._segments(block.forward, "forward", COMPUTE, stack.launch_forward)
+            items = self._segments(block.forward, "forward", COMPUTE)
             return (*host_time(stack.layer_forward * layers), *items)
         if action == "W":
-            return self._segments(block.weight_gradient, "weights", COMPUTE, stack.launch_backward)
-        again = self._segments(block.recompute, "recompute", RECOMPUTE, stack.launch_forward)
+            return self._segments(block.weight_gradient, "weights", COMPUTE, backward=True)
+        again = self._segments(block.recompute, "recompute", RECOMPUTE)
         back = block.backward if action == "B" else block.input_gradient
-        items = self._segments(back, "backward", COMPUTE, stack.launch_backward)
+        items = self._segments(back, "backward", COMPUTE, backward=True)
         rerun = max(len(part.unit), 1) * layers if again else 0
         host = stack.layer_backward * layers + stack.layer_forward * rerun
         return (*host_time(host), *again, *items)
 
-    def _segments(self, items: Iterable[Item], name: str, cause: Cause, launch: float) -> Items:
+    def _segments(
+        self, items: Iterable[Item], name: str, cause: Cause, *, backward: bool = False
+    ) -> Items:
+        host = self.host
         made = segments(
             items,
             name=name,
             cause=cause,
             time=self.time,
-            launch=launch,
+            launch=host.launch_backward if backward else host.launch_forward,
             call=self._issue,
-            graph=self.host.launch_graph,
-            grouped=self.host.launch_grouped,
+            graph=host.launch_graph,
+            grouped=host.launch_grouped,
+            operators=host.operator_backward if backward else host.operator_forward,
         )
         return blocked(made) if self.stack.blocking else made
 

@@ -1,16 +1,29 @@
 """Kernels in a row become segments: device time, host time, and how far the host must lead."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sim.model.block import Block
-from sim.model.kernels import GRAPH, READ, Attention, Gemm, Item, Kernel, Lag, Mark, Overlap
+from sim.model.kernels import (
+    GRAPH,
+    READ,
+    Attention,
+    Gemm,
+    Item,
+    Kernel,
+    Lag,
+    Mark,
+    OperatorClass,
+    Overlap,
+)
 from sim.program.causes import IMBALANCE, Cause
 from sim.program.durations import Duration
 from sim.program.memory import MemoryUse, in_a_row
 from sim.program.operations import Collective, Segment, Work
 
 KernelTime = Callable[[Kernel], float]
+Operators = Mapping[OperatorClass, float]
+ALIKE: Operators = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +51,22 @@ def segments(
     call: Callable[[Collective], float] = _nothing,
     graph: float = 0.0,
     grouped: float = 0.0,
+    operators: Operators = ALIKE,
 ) -> Items:
     """Join the kernels between two collectives into one `Segment` each.
 
     `time(kernel)` is its device time (s), `launch` the host's cost (s) of one kernel launch,
-    `call(collective)` of a collective, which is issued at the end of the segment before it,
-    `graph` of a CUDA graph, whose kernels and collectives it launches at once, `grouped` of each
-    matrix of a grouped product beside its launch. Where the host reads a result, a copy is launched
-    and waited for.
+    `call(collective)` of a collective, which is issued at the end of the segment before it, `graph`
+    of a CUDA graph, whose kernels and collectives it launches at once, `grouped` of each matrix of
+    a grouped product beside its launch, `operators` of a kernel's class beside those. Where the
+    host reads a result, a copy is launched and waited for.
     """
     done: list[Segment | Collective] = []
-    row, free = _Row(name, cause), (launch, call, grouped)
+    row, free = _Row(name, cause), (launch, call, grouped, operators)
+    bound = (0.0, _nothing, 0.0, ALIKE)
     for item in items:
         if isinstance(item, Mark):
-            launch, call, grouped = (0.0, _nothing, 0.0) if item == GRAPH else free
+            launch, call, grouped, operators = bound if item == GRAPH else free
             if item == GRAPH:
                 row.add(0.0, graph, 1)
             if item == READ:
@@ -73,19 +88,23 @@ def segments(
         elif isinstance(item, Overlap):
             beside = _Row(name, cause)
             for kernel in item.kernels:
-                beside.add(time(kernel), launch, kernel.launches, kernel.family, _flops(kernel))
+                _, each = _launched(kernel, launch, 0.0, operators)
+                beside.add(time(kernel), each, kernel.launches, kernel.family, _flops(kernel))
             done += beside.segment(item.collective)
         else:
-            kernel, each = _launched(item, launch, grouped)
+            kernel, each = _launched(item, launch, grouped, operators)
             row.add(time(kernel), each, kernel.launches, kernel.family, _flops(kernel))
     return (*done, *row.segment())
 
 
-def _launched(item: Kernel | Issued, launch: float, grouped: float) -> tuple[Kernel, float]:
+def _launched(
+    item: Kernel | Issued, launch: float, grouped: float, operators: Operators
+) -> tuple[Kernel, float]:
     """A kernel and the host's seconds for each of its launches."""
     if isinstance(item, Issued):
         return item.kernel, item.seconds / max(item.kernel.launches, 1)
-    return item, launch + (grouped if isinstance(item, Gemm) and item.kernels > 1 else 0.0)
+    many = grouped if isinstance(item, Gemm) and item.kernels > 1 else 0.0
+    return item, launch + many + operators.get(item.operator, 0.0) / max(item.launches, 1)
 
 
 def blocked(items: Items) -> Items:

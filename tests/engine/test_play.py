@@ -58,7 +58,8 @@ def step(stack: Stack, schedule: str, zero: int, cp: int) -> tuple[Program, Mach
 BUSY = stacks.load("megatron-core")
 FREE = replace(
     BUSY, launch_forward=0.0, launch_backward=0.0, launch_collective=0.0, layer_forward=0.0,
-    layer_backward=0.0, step_host=0.0, optimizer_launch=0.0,
+    layer_backward=0.0, step_host=0.0, optimizer_launch=0.0, operator_forward={},
+    operator_backward={},
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What the host costs: calls over nodes, steps, exchanges that it waits for, lack of memory."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,9 @@ def test_a_host_that_waits_for_exchanges_is_slower_where_it_is_the_limit() -> No
 
 
 def test_a_host_that_waits_costs_nothing_where_launches_are_free() -> None:
-    free = {
+    free: dict[str, Any] = {
+        "operator_forward": {},
+        "operator_backward": {},
         "launch_forward": 0.0,
         "launch_backward": 0.0,
         "launch_collective": 0.0,

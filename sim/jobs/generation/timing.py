@@ -70,7 +70,9 @@ class Timing:
 
     def _kernel(self, kernel: Gemm | Attention | MemoryBound) -> Parts:
         seconds = self.kernel(kernel)
-        launches = self.engine.stack.launch_forward * kernel.launches
+        stack = self.engine.stack
+        launches = stack.launch_forward * kernel.launches
+        launches += stack.operator_forward.get(kernel.operator, 0.0)
         if isinstance(kernel, Gemm):
             return Parts(products=seconds, launches=launches)
         return Parts(others=seconds, launches=launches)

@@ -10,6 +10,7 @@ from sim.hardware.kernels.dispatch import VIEW, OperatorTime, Phase, fused_as_on
 from sim.hardware.kernels.profile import Profile
 from sim.jobs.recorded.kernels import kernel_of, short_name, tensors_of_a_list
 from sim.jobs.recorded.recording import Event, Operator, Recording
+from sim.model.kernels import Kernel, OperatorClass
 
 _NAMED = 3  # of the operators without a measured time
 
@@ -18,13 +19,15 @@ Measured = Mapping[tuple[str, Phase], OperatorTime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimes:
-    """Seconds of the host: before a `step`, for each kernel by phase (`launch`), for each `call` of
-    a collective or to a peer, for each CUDA `graph`, and for `measured` operators."""
+    """Seconds of the host: before a `step`, for each kernel by phase (`launch`), how much longer
+    `operators` of a class take, for each `call` of a collective or to a peer, for each CUDA
+    `graph`, and for `measured` operators."""
 
     step: float
     launch: Mapping[Phase, float]
     call: float
     graph: float
+    operators: Mapping[Phase, Mapping[OperatorClass, float]] = field(default_factory=dict)
     measured: Measured = field(default_factory=dict)
 
     def taking(self, factor: float) -> "HostTimes":
@@ -34,16 +37,23 @@ class HostTimes:
             launch={phase: factor * seconds for phase, seconds in self.launch.items()},
             call=factor * self.call,
             graph=factor * self.graph,
+            operators={
+                phase: {name: factor * seconds for name, seconds in longer.items()}
+                for phase, longer in self.operators.items()
+            },
             measured={
                 key: replace(time, seconds=factor * time.seconds, each=factor * time.each)
                 for key, time in self.measured.items()
             },
         )
 
-    def of(self, event: Event, operator: Operator, launches: int) -> float:
-        """Seconds of an operator of so many launches, measured or by the stack."""
+    def of(self, event: Event, operator: Operator, kernel: Kernel) -> float:
+        """Seconds of an operator and its kernel's launches, measured or by the stack."""
         seconds = self.seconds(event, operator)
-        return self.launch[event.phase] * launches if seconds is None else seconds
+        if seconds is not None:
+            return seconds
+        longer = self.operators.get(event.phase, {}).get(kernel.operator, 0.0)
+        return self.launch[event.phase] * kernel.launches + longer * (kernel.launches > 0)
 
     def seconds(self, event: Event, operator: Operator) -> float | None:
         """Of all launches of an operator together and of the views before it; None where the

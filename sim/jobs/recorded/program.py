@@ -294,7 +294,7 @@ class _Writer:
         kernel = self.kernels[event.operator]
         if not event.graph:
             operator = self.recording.operators[event.operator]
-            seconds = self.host.of(event, operator, kernel.launches)
+            seconds = self.host.of(event, operator, kernel)
         else:
             seconds = self.host.graph if event.graph != self.graph else 0.0
         self.hosts[-1] += seconds

@@ -159,6 +159,7 @@ def host_of(stack: Stack, device: Device) -> HostTimes:
             "backward": stack.launch_backward,
             "optimizer": stack.optimizer_launch,
         },
+        operators={"forward": stack.operator_forward, "backward": stack.operator_backward},
         call=stack.launch_collective,
         graph=stack.launch_graph,
         measured=measured_of(device.measured),

@@ -205,7 +205,9 @@ def test_tensor_parallel_ranks_gather_and_scatter_activations(
 def test_the_step_is_the_same_within_five_percent(recording: Recording, closed: Scenario) -> None:
     played = sim.run(sim.RecordedScenario(record=(recording,), topology=CLUSTER, stack=STACK))
     computed = sim.run(closed)
-    assert played.step_time == pytest.approx(computed.step_time, rel=0.05)
+    # A recording also has what is launched before the first layer, for which the device waits.
+    here, there = (one.step_time - one.breakdown["host"] for one in (played, computed))
+    assert here == pytest.approx(there, rel=0.05)
     assert played.parameters == computed.parameters
     for cause in ("tensor communication", "data communication"):
         here, there = (one.breakdown[cause] for one in (played, computed))

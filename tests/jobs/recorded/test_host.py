@@ -21,7 +21,7 @@ STEP = Operator(name="aten._foreach_add_", inputs=(SMALL,) * 20, flags={"lists":
 OTHER = Operator(name="aten.gelu", inputs=(SMALL,))
 MM, LN, ADD, GELU = range(4)
 
-FORWARD, BACKWARD, LAUNCH = 20e-6, 90e-6, 10e-6  # the last: forward, by pytorch-eager.toml
+FORWARD, BACKWARD, LAUNCH = 20e-6, 90e-6, 17e-6  # the last by sim.hardware.stack
 TABLE = (
     OperatorTime(operator="mm", phase="forward", seconds=FORWARD),
     OperatorTime(operator="view", phase="forward", seconds=3e-6),
@@ -70,7 +70,7 @@ MANY = 50
         (Event(kind="kernel", operator=LN, phase="backward"), BACKWARD),
         (Event(kind="kernel", operator=ADD, phase="optimizer"), 40e-6 + 10 * 2e-6),
         (Event(kind="kernel", operator=GELU, views=2), LAUNCH),
-        (Event(kind="kernel", operator=GELU, phase="backward"), 7e-6),
+        (Event(kind="kernel", operator=GELU, phase="backward"), LAUNCH),
     ],
 )
 def test_an_operator_takes_its_own_time_however_many_kernels_it_launches(
