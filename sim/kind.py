@@ -20,7 +20,7 @@ folder's module `kind` has
 - optionally `advice` (changes of a script, `sim.results.suggestion`), which `--advise` tries, and
   `moves` (other worlds, batches and shardings of a recorded step), which `sim plan` ranks;
 - optionally `adopt` of the folder itself (settings that use what a Python file adds);
-- optionally `by_line` (a script's lines), `seeded` (the scenario with another seed), `effort`
+- optionally `by_line` (a script's lines), `seeded` (the scenario with another seed, None where nothing is drawn), `effort`
   (seconds of one core for a play) and `document` (of a claimed file). `LACKS` is the error message
   for a missing function: its fault and its remedy.
 """
@@ -162,7 +162,9 @@ def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
     """Copies of a scenario with its seed, the next seed and so on, without end. None if its play
     draws no random numbers."""
     ask = getattr(_module(scenario), "seeded", None)
-    return None if ask is None else (ask(scenario, number) for number in count())
+    if ask is None or ask(scenario, 0) is None:
+        return None
+    return (ask(scenario, number) for number in count())
 
 
 def effort(setup: Setup) -> float:

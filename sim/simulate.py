@@ -12,6 +12,7 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sim.config import limit
@@ -27,7 +28,9 @@ from sim.parallel.step import training_step
 from sim.results.assemble import report
 from sim.results.likely import Pace, checkpoint_bytes, likely
 from sim.results.result import Result
+from sim.scenario.machine import load_topology
 from sim.scenario.scenario import Scenario
+from sim.scenario.settings import flat
 from sim.scenario.setup import PlanSetup, from_scenario
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ LACKS = (
     "has no script: a plan lays it out",
     "leave out --advise: `sim explain` tries changes of the plan",
 )
+_OF_RANK = 2.5e-3  # s of one core
 _OF_PASS, _HELD = 1e-4, 2.5e3  # s and bytes of each pass of each rank that is played by itself
 
 
@@ -113,6 +117,21 @@ def _watts(setup: PlanSetup, seconds: float) -> float:
         for kernel, each, often in stage:
             busy[isinstance(kernel, Gemm | Attention)] += each * often / setup.job.plan.pp
     return setup.job.device.drawn(multiplying=busy[True], streaming=busy[False], seconds=seconds)
+
+
+def seeded(scenario: Scenario, number: int) -> Scenario | None:
+    """The scenario with another seed of its network's hashes; None where nothing is hashed, or
+    where stragglers are drawn."""
+    network = load_topology(scenario).network
+    if scenario.jitter is not None or network is None or not network.hashed:
+        return None
+    seed = scenario.first_seed + number
+    return replace(scenario, change={**dict(flat(scenario.change)), "network.seed": seed})
+
+
+def effort(setup: PlanSetup) -> float:
+    """Seconds of one core, by their order of magnitude, where each rank is played by itself."""
+    return _OF_RANK * setup.machine.topology.gpus
 
 
 def speeds(setup: PlanSetup, *, many: bool = True) -> "Split":

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
+from itertools import product
 
 from sim.collectives.cable_rings import Cycle, cycles
 from sim.collectives.fluid import condense
@@ -102,10 +103,20 @@ def hops(gpus: Sequence[int], topology: Topology, kinds: Collection[str]) -> Ite
     for number, way in enumerate(ways(topology.network)):
         if any(way[1] == way_of(kind, "")[1] for kind in kinds):
             for a, b, share in _between(tuple(nodes), topology.network, way):
-                width = max(len(nodes[a]), len(nodes[b]))
-                for channel in range(width):
-                    source, target = (nodes[end][channel % len(nodes[end])] for end in (a, b))
-                    yield source, target, number, share / width
+                ends = list(_ends(nodes[a], nodes[b], way, topology.network))
+                yield from ((source, target, number, share / len(ends)) for source, target in ends)
+
+
+def _ends(
+    here: list[int], there: list[int], way: Way, network: ClusterNetwork
+) -> Iterator[tuple[int, int]]:
+    """The members of two nodes that send to one another: as many as there are, one to one; all of
+    them to all where items of an all-to-all stay on the rail of their source."""
+    if way == PAIRS and network.rails and not network.pxn:
+        yield from product(here, there)
+        return
+    for channel in range(max(len(here), len(there))):
+        yield here[channel % len(here)], there[channel % len(there)]
 
 
 def _between(

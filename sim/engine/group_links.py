@@ -182,12 +182,14 @@ class GroupLinks:
 
     def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
         """Loads of groups whose members send to each other by these hops."""
+        paths = self.topology.network.paths if self.topology.network else 1
         rows = [
-            (group, self._number(link), local * share, (not local) * share, way)
+            (group, self._number(link), local * share / paths, (not local) * share / paths, way)
             for group, hop in routes
             for source, target, way, share in hop
             for local in [source // self.slots == target // self.slots]
-            for link in self.topology.route(source, target)
+            for path in range(paths)
+            for link in self.topology.route(source, target, path)
         ]
         if not rows:
             return self.nothing

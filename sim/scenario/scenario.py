@@ -110,6 +110,11 @@ class BaseScenario(Checked):
         return None
 
     @property
+    def first_seed(self) -> int:
+        """The seed of what its play draws."""
+        return int(getattr(self.layout, "seed", 0))
+
+    @property
     def columns(self) -> dict[str, Any]:
         """The named files, as columns of a sweep's table."""
         return named_columns(self)
@@ -133,6 +138,10 @@ class Scenario(BaseScenario):
     @property
     def layout(self) -> Plan:
         return self.plan
+
+    @property
+    def first_seed(self) -> int:
+        return int(self.changes("topology").get("network.seed", 0))
 
     @property
     def columns(self) -> dict[str, Any]:

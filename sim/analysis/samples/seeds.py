@@ -1,4 +1,4 @@
-"""Runs of shared updates with other seeds: how time, rate and loss vary."""
+"""Runs with other seeds, of updates, paths or places: how time, rate and loss vary."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-_DRAWN = ("time", "samples_per_second", "loss", "accuracy", "time_to_target")
-_IN_COLUMNS = ("time", "samples_per_second", "loss")
+_DRAWN = (
+    "time", "step_time", "samples_per_second", "loss", "accuracy", "time_to_target", "slowdown",
+    "makespan", "utilisation",
+)  # fmt: skip
+_IN_COLUMNS = ("time", "step_time", "samples_per_second", "loss", "slowdown")
 _SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 
 _OF_RUN = 0.05  # s at least, on one core
@@ -114,7 +117,7 @@ def samples(scenarios: Iterator[BaseScenario], count: int, *, task: Any = None) 
         for scenario in islice(chain([first], scenarios), count)
     )
     runs = tuple(counted(played, total=count, unit="run"))
-    return Seeds(scenario=first.name, seed=first.layout.seed, runs=runs)
+    return Seeds(scenario=first.name, seed=first.first_seed, runs=runs)
 
 
 def _above(values: Sequence[float | None]) -> Floats:

@@ -51,7 +51,9 @@ class CabledNetwork(ClusterNetwork, ABC):
         """One direction of the cable between two vertices."""
         return self.bandwidth
 
-    def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
+    def route(
+        self, source: int, target: int, nics: tuple[int, int] = (0, 0), path: int = 0
+    ) -> Route:
         ends = self.vertex_of(source, nics[0]), self.vertex_of(target, nics[1])
         return path_links("edge", self.path(*ends))
 

@@ -27,6 +27,7 @@ Link = tuple[str, int] | tuple[str, int, int]
 ("storage-up" | "storage-down", store): a store, written and read; ("operations", store): a second.
 ("client-up" | "client-down", node): the node on the network of its storage.
 ("pod-up" | "pod-down", pod): a pod's uplinks together, where they are oversubscribed.
+("leaf-up" | "leaf-down", leaf, j): uplink j of a leaf switch, where uplinks are told apart.
 ("edge", a, b): a cable of a torus, dragonfly, mesh or ring, from vertex a to vertex b.
 """
 
@@ -41,6 +42,7 @@ _NAMES = {
     "client": "node{}.storage",
     "storage": "storage{}",
     "pod": "pod{}",
+    "leaf": "leaf{}.{}",
 }
 _BOTH_WAYS = {
     "memory": "node{}.memory",
@@ -151,6 +153,10 @@ class ClusterNetwork:
     """NICs of a node; 0 where nodes are cabled to each other."""
     spread: bool = field(default=False, init=False)
     """Whether software uses all cables of a node at once."""
+    pxn: bool = field(default=True, init=False)
+    """Whether messages may change rails inside their node."""
+    paths: int = field(default=1, init=False)
+    """Connections between two NICs."""
 
     @property
     def cabled(self) -> bool:
@@ -166,6 +172,11 @@ class ClusterNetwork:
     def details(self) -> tuple[str, ...]:
         """Further facts for a reader."""
         return ()
+
+    @property
+    def hashed(self) -> bool:
+        """Whether a seed decides which way messages take."""
+        return False
 
     def check(self, nodes: int, slots: int) -> None:
         """Raise `ValueError` where it cannot join so many nodes of `slots` GPUs each."""
@@ -183,8 +194,11 @@ class ClusterNetwork:
         """The pod whose uplinks a node shares; 0 where they cannot limit anything."""
         return 0
 
-    def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
-        """The links between two nodes beside their NICs, from one of these to the other."""
+    def route(
+        self, source: int, target: int, nics: tuple[int, int] = (0, 0), path: int = 0
+    ) -> Route:
+        """The links between two nodes beside their NICs, from one of these to the other, of one of
+        their `paths`."""
         return ()
 
     def beyond(self, nodes: int, extent: int) -> float:

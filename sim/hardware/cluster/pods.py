@@ -6,10 +6,11 @@ Nodes reach their switches through NICs.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from sim.config.errors import InputError
 from sim.config.units import Seconds
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
 
@@ -81,22 +82,63 @@ class PodNetwork(SwitchedNetwork):
 
     Switches have `radix` ports, half of them upwards (0: unknown, and only pods are told apart).
     Every switch beyond the first adds `hop_latency`, by default `HOPS` of the kind of network.
+
+    With `routing = "adaptive"` all uplinks of a switch are one link: packets take any of them.
+    Otherwise the uplinks of leaf switches are cables of their own, each as fast as a NIC, and lead
+    to as many spines. A connection takes one: by its target (`static`, D-mod-K of Zahavi 2012), or
+    by a hash of its ends with the `seed` (`ecmp`). NICs have `paths` connections to each other
+    (NCCL_IB_QPS_PER_CONNECTION), each with a hash of its own. Cables (leaf, uplink) that are `down`
+    carry nothing.
     """
 
     nodes_per_pod: int = 0
     oversubscription: Annotated[float, Ge(1)] = 1.0
     radix: Annotated[int, Ge(0)] = 0
     hop_latency: Seconds | None = None
+    routing: Literal["adaptive", "ecmp", "static"] = "adaptive"
+    seed: Annotated[int, Ge(0)] = 0
+    paths: Annotated[int, Ge(1)] = 1
+    down: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.cabled and not self.leaf:
+            raise ValueError("its leaf switches are unknown; add radix, the ports of a switch")
+        for leaf, cable in self.down:
+            if leaf < 0 or not 0 <= cable < self.uplinks:
+                raise ValueError(f"down: a leaf has uplinks 0 to {self.uplinks - 1}, not {cable}")
+            if sum(other == leaf for other, _ in set(self.down)) == self.uplinks:
+                raise ValueError(f"down: leaf {leaf} has no uplink left")
         if self.has_pods and not self.nodes_per_pod:
             raise ValueError("oversubscription needs pods; add nodes_per_pod = ...")
 
     @property
     def has_pods(self) -> bool:
         """Whether the uplinks of pods can limit anything."""
-        return self.oversubscription > 1
+        return self.oversubscription > 1 and not self.cabled
+
+    @property
+    def cabled(self) -> bool:
+        return self.routing != "adaptive" or bool(self.down)
+
+    @property
+    def hashed(self) -> bool:
+        """Whether `seed` decides which way messages take."""
+        return self.routing == "ecmp"
+
+    @property
+    def uplinks(self) -> int:
+        """Cables from a leaf switch to the spines."""
+        below = self.leaf * (1 if self.rails else self.nics)
+        return max(round(below / self.oversubscription), 1)
+
+    def leaf_of(self, node: int, nic: int) -> int:
+        """The leaf switch of a NIC; with rails each has its own."""
+        return node // self.leaf * self.nics + nic if self.rails else node // self.leaf
+
+    def leaves(self, nodes: int) -> int:
+        """Leaf switches of so many nodes."""
+        return -(-nodes // self.leaf) * (self.nics if self.rails else 1)
 
     @property
     def hop(self) -> float:
@@ -136,7 +178,8 @@ class PodNetwork(SwitchedNetwork):
         return 2.0 * self.hop * sum(left)
 
     def above(self, source: int, target: int) -> float:
-        tiers = self.tiers[:-1] if self.has_pods else self.tiers
+        tiers = self.tiers[1:] if self.cabled else self.tiers  # the links of a route have the rest
+        tiers = tiers[:-1] if self.has_pods else tiers
         return 2.0 * self.hop * sum(source // size != target // size for size in tiers)
 
     @property
@@ -146,6 +189,8 @@ class PodNetwork(SwitchedNetwork):
 
     @property
     def details(self) -> tuple[str, ...]:
+        if self.cabled:
+            return f"leaves of {self.leaf} nodes", f"{self.uplinks} uplinks each, {self.routing}"
         if not self.has_pods:
             return ()
         return (f"pods of {self.nodes_per_pod} nodes, 1:{self.oversubscription:g} above",)
@@ -153,12 +198,37 @@ class PodNetwork(SwitchedNetwork):
     def pod_of(self, node: int) -> int:
         return node // self.nodes_per_pod if self.has_pods else 0
 
-    def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
+    def route(
+        self, source: int, target: int, nics: tuple[int, int] = (0, 0), path: int = 0
+    ) -> Route:
+        if self.cabled:
+            here, there = self.leaf_of(source, nics[0]), self.leaf_of(target, nics[1])
+            if here == there:
+                return ()
+            cable = self._cable(here, there, (source, nics[0], target, nics[1], path))
+            return ("leaf-up", here, cable), ("leaf-down", there, cable)
         first, last = self.pod_of(source), self.pod_of(target)
         return () if first == last else (("pod-up", first), ("pod-down", last))
 
+    def _cable(self, here: int, there: int, flow: tuple[int, ...]) -> int:
+        """The uplink that a connection from leaf to leaf takes."""
+        if self.routing == "adaptive":
+            return 0
+        dead = {cable for leaf, cable in self.down if leaf in (here, there)}
+        alive = [cable for cable in range(self.uplinks) if cable not in dead]
+        if not alive:
+            fault = f"no uplink joins leaf {here} to leaf {there}"
+            raise InputError("network, down", fault, "leave one of them up")
+        if self.routing == "static":
+            return alive[(flow[2] * self.nics + flow[3]) % len(alive)]
+        return alive[_hash((self.seed, *flow)) % len(alive)]
+
     def links(self, nodes: int) -> Iterator[Link]:
         yield from super().links(nodes)
+        if self.cabled:
+            for leaf in range(self.leaves(nodes)):
+                for cable in range(self.uplinks if self.routing != "adaptive" else 1):
+                    yield from (("leaf-up", leaf, cable), ("leaf-down", leaf, cable))
         if self.has_pods:
             for pod in range(self.pod_of(nodes - 1) + 1):
                 yield from (("pod-up", pod), ("pod-down", pod))
@@ -167,17 +237,35 @@ class PodNetwork(SwitchedNetwork):
         match link:
             case ("pod-up" | "pod-down", pod):
                 return self.has_pods and pod <= self.pod_of(nodes - 1)
+            case ("leaf-up" | "leaf-down", leaf, cable):
+                cables = self.uplinks if self.routing != "adaptive" else 1
+                return self.cabled and leaf < self.leaves(nodes) and cable < cables
         return super().has_link(link, nodes)
 
     def link_names(self, nodes: int) -> Iterator[str]:
         yield from super().link_names(nodes)
         if self.has_pods:
             yield f"pod0 to pod{self.pod_of(nodes - 1)}"
+        if self.cabled:
+            yield f"leaf0.0 to leaf{self.leaves(nodes) - 1}.{self.uplinks - 1}"
 
     def bandwidth_of(self, link: Link) -> float:
+        if str(link[0]).startswith("leaf"):
+            up = self.uplinks - sum(leaf == link[1] for leaf, _ in set(self.down))
+            return self.bandwidth * (up if self.routing == "adaptive" else 1)
         above = link[0] in ("pod-up", "pod-down")
         return self.pod_bandwidth if above else super().bandwidth_of(link)
 
     def latency_of(self, link: Link) -> float:
-        above = link[0] in ("pod-up", "pod-down")
+        above = str(link[0]).startswith(("pod", "leaf"))
         return self.hop if above else super().latency_of(link)
+
+
+def _hash(numbers: tuple[int, ...]) -> int:
+    """A hash of numbers that looks random in all its bits (SplitMix64, Steele et al. 2014)."""
+    word = 0
+    for number in numbers:
+        word = (word + number + 0x9E3779B97F4A7C15) % 2**64
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+            word = ((word ^ word >> shift) * factor) % 2**64
+    return word

@@ -11,9 +11,10 @@ from sim.hardware.cluster.network import ClusterNetwork, Route, path_links
 from sim.hardware.cluster.placement import Placement
 
 
-def route(cluster: Placement, source: int, target: int) -> Route:
+def route(cluster: Placement, source: int, target: int, path: int = 0) -> Route:
     """The links from GPU `source` to GPU `target`: up and down in trees, dimension-ordered on
-    tori, minimal on dragonflies, else a shortest path. Deterministic; () to itself.
+    tori, minimal on dragonflies, else a shortest path. Deterministic; () to itself. NICs may have
+    several paths to each other.
     """
     if source == target:
         return ()
@@ -26,7 +27,7 @@ def route(cluster: Placement, source: int, target: int) -> Route:
     return (
         *(inside(cluster, source, relay) if relay != source else ()),
         *([("port-up", source)] if through_ports else ()),
-        *_between(cluster, cluster.network, relay, target),
+        *_between(cluster, cluster.network, relay, target, path),
         *([("port-down", target)] if through_ports else ()),
     )
 
@@ -42,7 +43,7 @@ def inside(cluster: Placement, source: int, target: int) -> Route:
 
 def _relay(cluster: Placement, network: ClusterNetwork, source: int, target: int) -> int:
     """The GPU of the source's node that hands the message to the network (NCCL 2.12's PXN)."""
-    if not network.rails or cluster.node is None or not cluster.node.relays:
+    if not (network.rails and network.pxn) or cluster.node is None or not cluster.node.relays:
         return source
     rail = cluster.nic_of(target)[1]
     if cluster.nic_of(source)[1] == rail:
@@ -52,11 +53,13 @@ def _relay(cluster: Placement, network: ClusterNetwork, source: int, target: int
     return next(gpu for gpu in peers if cluster.nic_of(gpu)[1] == rail)
 
 
-def _between(cluster: Placement, network: ClusterNetwork, source: int, target: int) -> Route:
+def _between(
+    cluster: Placement, network: ClusterNetwork, source: int, target: int, path: int
+) -> Route:
     if not network.nics:
         return network.route(cluster.node_of(source), cluster.node_of(target))
     (here, up), (there, down) = cluster.nic_of(source), cluster.nic_of(target)
-    above = network.route(here, there, (up, down))
+    above = network.route(here, there, (up, down), path)
     return (("nic-up", here, up), *above, ("nic-down", there, down))
 
 

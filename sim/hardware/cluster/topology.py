@@ -140,9 +140,9 @@ class Topology(Placement):
             raise InputError(where, f"{self.name} has no such link", remedy)
         return links
 
-    def route(self, source: int, target: int) -> Route:
+    def route(self, source: int, target: int, path: int = 0) -> Route:
         """The links that a message from one GPU to another passes, in order."""
-        return route(self, source, target)
+        return route(self, source, target, path)
 
     def delay(self, source: int, target: int) -> float:
         """Seconds from one GPU to another: those of the links between them, and of switches."""

@@ -58,7 +58,7 @@ def _flag(name: str) -> str:
     help="Play the step on the clock, or replay it without a clock.",
 )
 @click.option("--samples", type=options.COUNT, help="Draw N steps with stragglers ([jitter]).")
-@click.option("--seeds", type=options.COUNT, help="Run N seeds, with [sharing].")
+@click.option("--seeds", type=options.COUNT, help="Run N seeds: of updates, paths, places.")
 @options.METHOD
 @options.TASK
 @options.LIMIT

@@ -8,7 +8,8 @@ from sim.interface.document.nodes import Document, document, table
 from sim.results.formatting import Cells, loss
 
 _SHOWN: dict[str, Callable[[float], str]] = {
-    "time": human_seconds, "time_to_target": human_seconds, "loss": loss
+    "time": human_seconds, "step_time": human_seconds, "time_to_target": human_seconds,
+    "makespan": human_seconds, "loss": loss
 }  # fmt: skip
 
 

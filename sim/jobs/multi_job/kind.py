@@ -24,9 +24,10 @@ from sim.results.answer import Inputs
 from sim.results.likely import Pace
 from sim.simulate import garbage_left, refuse_task
 
-__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "pace", "seeded", "set_up"]
+__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "pace", "seeded", "set_up"]
 
 SCENARIO, ANSWER = MultiJobScenario, MultiJobAnswer
+_OF_JOB = 0.1  # s of one core
 _EXPLAINED = 8  # jobs that meet, of which each is left out in turn
 
 
@@ -53,6 +54,11 @@ def answer(
 def pace(setup: MultiJobSetup) -> Pace:
     """None: raises `InputError`."""
     raise InputError(setup.name, *LACKS)
+
+
+def effort(setup: MultiJobSetup) -> float:
+    """Seconds of one core, by their order of magnitude."""
+    return _OF_JOB * sum(template.table.copies for template in setup.templates)
 
 
 def seeded(scenario: MultiJobScenario, number: int) -> MultiJobScenario:

@@ -156,9 +156,11 @@ def _class_of(kind: Any) -> Any:
         def above(self, source: int, target: int) -> float:
             return float(super().above(self._at(source), self._at(target)))
 
-        def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
+        def route(
+            self, source: int, target: int, nics: tuple[int, int] = (0, 0), path: int = 0
+        ) -> Route:
             ends = self._at(source), self._at(target)
-            return tuple(super().route(*ends, nics))
+            return tuple(super().route(*ends, nics, path))
 
         def _at(self, node: int) -> int:
             if node >= len(self.nodes):

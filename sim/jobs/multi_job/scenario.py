@@ -109,5 +109,9 @@ class MultiJobScenario(BaseScenario):
                 raise ValueError(f"{key} is each job's own: write it under [[job]], set")
 
     @property
+    def first_seed(self) -> int:
+        return self.seed
+
+    @property
     def columns(self) -> dict[str, Any]:
         return named_columns(self) | {"jobs": sum(job.copies for job in self.job)}

@@ -279,14 +279,14 @@ def test_on_another_network_collectives_last_as_its_library_says(path):
         seconds = us(Network(other, 8).seconds(call))
         beside = max(seconds, 200.0) - 300.0
         assert changed(path, machine=other) == close(before + beside)
-        alone = other.call("all_reduce", 2e6, seconds_shape(gpus))
+        alone = other.call("all_reduce", 2e6, seconds_shape(gpus, topology))
         assert seconds == close(us(alone.duration(other.backend.call_cost(alone))))
 
 
-def seconds_shape(gpus):
-    from sim.collectives.group import GroupShape
+def seconds_shape(gpus, topology):
+    from sim.engine.group_links import shape_of
 
-    return GroupShape.of(gpus, 8)
+    return shape_of(range(gpus), topology)
 
 
 def test_a_removed_operator_takes_its_kernels_and_its_host_time_along(path):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from sim.config.errors import InputError
+from sim.hardware.cluster.network import Route
 from sim.hardware.cluster.pods import PodNetwork, SwitchedNetwork
 
 
@@ -22,7 +24,26 @@ class FatTree(PodNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class RailOptimised(PodNetwork):
-    """A message to another rail first goes through NVSwitch to the device on that rail."""
+    """NIC j of every node is on rail j: on leaf switches of its own.
+
+    With `pxn` a message to another rail first goes through NVSwitch to the device on that rail
+    (NCCL 2.12), otherwise up to the spines. Without `spines` that join the rails (Wang et al. 2023,
+    "Rail-only") there is no other way than `pxn`.
+    """
 
     shape: Literal["rail-optimised"] = "rail-optimised"
     rails: ClassVar[bool] = True
+    spines: bool = True
+    pxn: bool = True
+
+    @property
+    def cabled(self) -> bool:
+        return super().cabled or not self.pxn
+
+    def route(
+        self, source: int, target: int, nics: tuple[int, int] = (0, 0), path: int = 0
+    ) -> Route:
+        if nics[0] != nics[1] and not self.spines:
+            fault = f"nothing joins rail {nics[0]} to rail {nics[1]}"
+            raise InputError("network", fault, "set pxn = true, or spines = true")
+        return super().route(source, target, nics, path)
