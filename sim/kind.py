@@ -20,9 +20,9 @@ folder's module `kind` has
 - optionally `advice` (changes of a script, `sim.results.suggestion`), which `--advise` tries, and
   `moves` (other worlds, batches and shardings of a recorded step), which `sim plan` ranks;
 - optionally `adopt` of the folder itself (settings that use what a Python file adds);
-- optionally `by_line` (a script's lines), `seeded` (the scenario with another seed, None where nothing is drawn), `effort`
-  (seconds of one core for a play) and `document` (of a claimed file). `LACKS` is the error message
-  for a missing function: its fault and its remedy.
+- optionally `by_line` (a script's lines), `seeded` (the scenario with another seed, None where
+  nothing is drawn), `effort` (seconds of one core for a play) and `document` (of a claimed file).
+  `LACKS` is the error message for a missing function: its fault and its remedy.
 """
 
 import copy
