@@ -16,6 +16,7 @@ from sim.hardware.device import Device
 from sim.hardware.kernels.shape_classes import LONG, summary
 from sim.hardware.kernels.time import kernel_time
 from sim.interface.formats import any_format
+from sim.jobs.generation.attention import decode_time
 from sim.jobs.traces.operation_times import OperationTime
 from sim.model.kernels import Attention, Gemm, Kernel
 from sim.results.answer import Answer, Inputs
@@ -100,9 +101,16 @@ def validate_kernels(
 def _kernel_runs(device: Device, timed: Sequence[TimedRow]) -> Iterator[PartRun]:
     for row in timed:
         offered = _attention(device, row.kernel)
-        predicted = sum(kernel_time(each, device, offered) for each in (*row.before, row.kernel))
+        predicted = sum(_seconds(each, device, offered) for each in (*row.before, row.kernel))
         group, part = _named(row.kernel)
         yield PartRun(group=group, part=part, measured=row.seconds, predicted=predicted)
+
+
+def _seconds(kernel: Kernel, device: Device, offered: tuple[str, ...]) -> float:
+    """Seconds of a kernel; attention of one query reads a cache."""
+    if isinstance(kernel, Attention) and kernel.q == 1:
+        return decode_time(kernel, device)
+    return kernel_time(kernel, device, offered)
 
 
 def _attention(device: Device, kernel: Kernel) -> tuple[str, ...]:
@@ -125,6 +133,8 @@ def _named(kernel: Kernel) -> tuple[str, str]:
         kind = "experts" if experts else "products"
         return f"{kind} {kernel.precision}" + f", {rows}" * (not experts), part
     if isinstance(kernel, Attention):
+        if kernel.q == 1:
+            return _decoding(kernel)
         seen = f"window {kernel.window}" if kernel.window else "causal" if kernel.causal else "full"
         heads = f"{kernel.heads} heads of {kernel.head} ({kernel.kv_heads} of keys)"
         return (
@@ -132,6 +142,16 @@ def _named(kernel: Kernel) -> tuple[str, str]:
             f"{kernel.batch} x {kernel.q} tokens, {heads}, {seen}",
         )
     return f"memory-bound, {kernel.name}", f"{kernel.bytes:,.0f} B"
+
+
+def _decoding(kernel: Attention) -> tuple[str, str]:
+    """The group of a kernel that reads a cache, and what it is."""
+    seen = f", window {kernel.window}" if kernel.window else ""
+    heads = f"{kernel.heads} heads of {kernel.head} ({kernel.kv_heads} of keys)"
+    return (
+        f"decoding, cache in {kernel.precision}{', window' * bool(kernel.window)}",
+        f"{kernel.batch} x {kernel.kv} tokens in the cache, {heads}{seen}",
+    )
 
 
 def validate_collectives(

@@ -131,3 +131,20 @@ def test_the_command_prints_a_row_for_each_class(products: Path) -> None:
     assert [row["runs"] for row in written["errors"]] == [2, 1]
     refused = CliRunner().invoke(main, ["validate", "--collectives", str(products)])
     assert (refused.exit_code, refused.output.count("\n")) == (2, 1)
+
+
+def test_a_row_with_a_step_reads_a_cache(tmp_path: Path) -> None:
+    path = tmp_path / "decode.csv"
+    names = "batch_size,isl,num_heads,num_key_value_heads,head_dim,kv_cache_dtype,step,latency_ms"
+    moved = 64 * 4096 * 8 * 2 * 128 * 2
+    rows = [f"64,4000,32,8,128,{kind},96,{1e3 * moved / 3e12}" for kind in ("bfloat16", "fp8")]
+    path.write_text("\n".join([names, *rows]) + "\n")
+    found = validate_kernels(path, device="h100-80gb-sxm")
+    assert [row["group"] for row in found.errors] == [
+        "decoding, cache in bf16",
+        "decoding, cache in fp8",
+    ]
+    wide, narrow = found.runs
+    assert wide.part.startswith("64 x 4096 tokens in the cache")
+    assert wide.error == pytest.approx(0.0, abs=0.1)
+    assert 0.5 < narrow.predicted / wide.predicted < 1.0

@@ -3,7 +3,8 @@ tables with a kernel a row, by their columns:
 
     m, n, k                 a product of (m, k) by (k, n); groups or batch of them, 1 otherwise
     isl, num_heads, head_dim, num_key_value_heads, batch_size, window_size
-                            fused attention of whole sequences; causal where kv heads are stated
+                            fused attention of whole sequences; causal where kv heads are stated;
+                            with a step above 0 of one query to a cache of isl + step tokens
     num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, moe_ep_size
                             gated experts of one rank, which all tokens use alike
     op                      otherwise: the kind of a memory-bound kernel ...
@@ -161,6 +162,12 @@ def _attention(row: Row, precision: str) -> Attention:
     )
     shared = "num_key_value_heads" in row.cells
     kv_heads = int(number(row, ("num_key_value_heads",)) or heads)
+    if row.cells.get("step", "").removesuffix(".0") not in ("", "0"):
+        cached = length + int(number(row, ("step",)) or 0)
+        return Attention(
+            name="decode", batch=batch, heads=heads, kv_heads=kv_heads, q=1, kv=cached, head=head,
+            causal=False, window=_window(row), precision=_precision(row, precision),
+        )  # fmt: skip
     return Attention(
         name="", batch=batch, heads=heads, kv_heads=kv_heads, q=length, kv=length, head=head,
         causal=shared, window=_window(row), precision=_precision(row, precision),
