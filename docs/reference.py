@@ -17,6 +17,8 @@ from sim.config.units import EXAMPLES, Unit
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
+from sim.jobs.generation.engine import Engine
+from sim.jobs.generation.scenario import GenerationScenario
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.model import kinds
 from sim.model.precision import Recipe
@@ -31,11 +33,12 @@ Written by `python -m docs.reference` from the dataclasses that validate the fil
 the same keys. A quantity is a text with its unit; *needed* stands where there is no default.
 """
 FILES = (
-    ("Scenarios: `scenarios/NAME.toml`", (Scenario, SharingScenario)),
+    ("Scenarios: `scenarios/NAME.toml`", (Scenario, SharingScenario, GenerationScenario)),
     ("Models: `models/NAME.toml`", (Transformer,)),
     ("Devices: `topologies/devices/NAME.toml`", (Device,)),
     ("Clusters: `topologies/NAME.toml`", (Topology,)),
     ("Software: `topologies/stacks/NAME.toml`", (Stack,)),
+    ("Servers: `topologies/engines/NAME.toml`", (Engine,)),
     ("Recipes of low precision: `topologies/recipes/NAME.toml`", (Recipe,)),
     ("Failures: `sim goodput --failures FILE.toml`", (Failures,)),
 )

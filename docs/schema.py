@@ -28,6 +28,7 @@ ANSWERS = {
     "cost": "sim.analysis.reliability.cost:TrainingCost",
     "compare": "sim.analysis.comparison.steps:StepComparison",
     "diff": "sim.analysis.comparison.lines:LineDifferences",
+    "compare-figures": "sim.analysis.comparison.figures:FigureComparison",
     "compare-sharing": "sim.analysis.comparison.sharing:SharingComparison",
     "workers": "sim.jobs.sharing.worker_counts:WorkerCounts",
     "collective": "sim.analysis.collectives.times:CollectiveTimes",

@@ -37,7 +37,7 @@ OF_NO_MODEL = (
     "validate-parts",
     "validate-figures",
 )  # nor of one plan
-SEVERAL = ("compare", "compare-sharing", "diff")
+SEVERAL = ("compare", "compare-figures", "compare-sharing", "diff")
 RECORD = Path(__file__).parents[1] / "jobs/capturing/recordings/ddp-2.12.json.gz"
 ON = {"topology": "dgx-h100-ndr"}
 
@@ -68,6 +68,9 @@ def answers(folder: Path) -> dict[str, Answer]:
         "run-samples": sim.run("megatron-1.7b", samples=20),
         "run-sharing-samples": sim.run(shared, samples=2),
         "compare": sim.compare(JOB, ": plan.microbatch=2"),
+        "compare-figures": sim.compare(
+            "qwen3-32b-answers", ": generation.layout.tp=8", settings={"generation.prompts": 16}
+        ),
         "compare-sharing": sim.compare(shared, sim.load(shared, {"sharing.batch": 16})),
         "workers": sim.workers("all-reduce-ddp", (1, 2), **CURVE, settings="sharing.steps=3"),
         "collective": sim.collective("all_reduce", [2.0**20, 2.0**30], "dgx-h100-ndr", gpus=16),

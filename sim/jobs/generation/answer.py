@@ -62,6 +62,7 @@ class Generated(JobAnswer):
 
     view = "sim.interface.views.generation"
     picture = "sim.interface.plots.generation"
+    comparison = "sim.analysis.comparison.figures:FigureComparison"
     unwritten = ("timeline",)
     derived: ClassVar[Mapping[str, str]] = {
         "tokens_per_second": "tokens_per_second",
@@ -90,6 +91,15 @@ class Generated(JobAnswer):
     cache_tokens: int
     dollars_per_million: float | None = None
     course: tuple[State, ...] = field(default=(), repr=False)
+
+    @property
+    def cost(self) -> tuple[str, float]:
+        """GPU-seconds of a million tokens."""
+        return "of a GPU for a million tokens", 1e6 / self.tokens_per_second_per_gpu
+
+    @property
+    def account(self) -> tuple[str, dict[str, float]]:
+        return "A decode step with the mean batch and cache", self.step
 
     @property
     def updates(self) -> int:
