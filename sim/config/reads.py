@@ -28,6 +28,7 @@ Look = Literal["content", "presence", "folder"]
 Reads = dict[tuple[Look, str], str]  # what was looked at, how it was found
 
 MOST = 1 << 28  # bytes; no table, trace or description of a machine is as large
+LESS = "take the part that is needed, or record a trace of fewer steps, or without with_stack"
 _PACKAGED = "<packaged>/"
 _FRESH = 100_000_000  # ns; a file written within it may be written again at the same time stamp
 
@@ -67,7 +68,7 @@ def content(path: Path, *, where: str = "", most: int = MOST) -> bytes:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(where, f"cannot be read ({reason})", "check the path") from None
     if len(data) > most:
-        raise InputError(where, f"is larger than {most >> 20} MiB", "take the part that is needed")
+        raise InputError(where, f"is larger than {most >> 20} MiB", LESS)
     _note("content", path, _kept("content", path, before, _digest(data)))
     return data
 

@@ -11,6 +11,7 @@ from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Group, Recording
 from sim.program.causes import CONTEXT, DATA, EXPERT, PIPELINE, TENSOR, Cause
 
+_TOLD = 8  # numbers of a row that a message lists
 _MOVES = ("all_gather", "all_to_all")
 _SUMS = ("all_reduce", "reduce_scatter")
 
@@ -124,44 +125,46 @@ class Axes:
         return CONTEXT if CONTEXT_AXIS in axes else TENSOR
 
 
-def axes_of(recording: Recording, *others: Recording) -> Axes:
-    """The axes of a recording, by its groups and the groups of the other stages.
+def axes_of(*stages: Recording) -> Axes:
+    """The axes of the first of these recordings, by the groups of all (see `every_axes`)."""
+    return next(every_axes(stages))
+
+
+def every_axes(stages: Sequence[Recording]) -> Iterator[Axes]:
+    """The axes of each stage's recording, by the groups of all stages.
 
     Ranks send one another messages along the pipeline's axis. Raises `InputError` where groups do
     not divide the ranks into axes.
     """
-    together = (recording, *others)
-    stride = _sent_along(together)
-    ends = {stride, stride * len(together)} if stride and others else {stride} - {0}
-    axes = {axis for stage in together for group in stage.groups for axis in group.axes}
-    cuts = sorted({1, recording.world, *ends, *(cut for s, n in axes for cut in (s, s * n))})
+    stride, world = _sent_along(stages), stages[0].world
+    ends = {stride, stride * len(stages)} if stride and len(stages) > 1 else {stride} - {0}
+    axes = {axis for stage in stages for group in stage.groups for axis in group.axes}
+    cuts = sorted({1, world, *ends, *(cut for s, n in axes for cut in (s, s * n))})
     if any(high % low for low, high in pairwise(cuts)):
-        fault = f"its process groups cut {recording.world} ranks at {', '.join(map(str, cuts))}"
-        raise InputError(recording.script, fault, "take groups that are axes of one mesh")
-    names = _names(cuts, stride, together, context_strides(together))
+        fault = f"its process groups cut {world} ranks at {', '.join(map(str, cuts[:_TOLD]))}"
+        raise InputError(stages[0].script, fault, "take groups that are axes of one mesh")
+    names = _names(cuts, stride, stages, context_strides(stages))
     strides = dict(zip(names, cuts, strict=False))
-    return Axes(
-        mesh={name: high // low for name, (low, high) in zip(names, pairwise(cuts), strict=True)},
-        strides=strides,
-        of=tuple(tuple(_within(group, strides)) for group in recording.groups),
-    )
+    mesh = {name: high // low for name, (low, high) in zip(names, pairwise(cuts), strict=True)}
+    for stage in stages:
+        of = tuple(tuple(_within(group, strides)) for group in stage.groups)
+        yield Axes(mesh=mesh, strides=strides, of=of)
 
 
 def staged(recordings: Sequence[Recording]) -> list[tuple[Recording, Axes]]:
     """Recordings with their axes in the order of their pipeline stages. Raises `InputError` where a
     stage is missing or recorded twice."""
-    all_axes = (
-        axes_of(recording, *(o for o in recordings if o is not recording))
-        for recording in recordings
-    )
     pairs = sorted(
-        zip(recordings, all_axes, strict=True), key=lambda pair: pair[1].stage(pair[0].rank)
+        zip(recordings, every_axes(recordings), strict=True),
+        key=lambda pair: pair[1].stage(pair[0].rank),
     )
     first, axes = pairs[0]
     stages = [axes.stage(recording.rank) for recording, axes in pairs]
     if stages != list(range(axes.mesh.get(PIPELINE_AXIS, 1))):
         what = f"has {axes.mesh.get(PIPELINE_AXIS, 1)} pipeline stages, of which"
-        what += f" {', '.join(map(str, stages))} are recorded"
+        what += (
+            f" {', '.join(map(str, stages[:_TOLD]))}{' ...' * (len(stages) > _TOLD)} are recorded"
+        )
         raise InputError(first.script, what, "record it with --stages")
     return pairs
 

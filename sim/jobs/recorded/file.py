@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from sim.config import gate, reads
+from sim.config import gate, limit, reads
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 from sim.config.schema import validate
@@ -20,6 +20,8 @@ from sim.jobs.recorded.trace_nodes import is_trace
 SUFFIXES = (".json", ".gz")
 _REMEDY = "record it again with `sim capture`"
 _LARGEST = 1 << 50  # elements of a tensor
+_OF_OBJECT, _OF_VALUE = 3e-5, 4e-6  # s, on one core
+_HELD, _HELD_OF_VALUE = 1000.0, 50.0  # bytes
 _SHOWN = 40  # characters of a text that is refused
 
 
@@ -82,6 +84,7 @@ def read(path: Path) -> tuple[Recording, ...]:
     recording. Raises `InputError` for any other file; nothing of it is run."""
     where = str(path)
     data = reads.unpacked(reads.content(path), where, _REMEDY)
+    _refuse_long(data, where)
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -91,6 +94,14 @@ def read(path: Path) -> tuple[Recording, ...]:
         gate.refuse_unsound([recording.script, *recording.lines, *recording.notes], where)
         return (recording,)
     return _recordings(document, where)
+
+
+def _refuse_long(data: bytes, where: str) -> None:
+    """Raises `InputError` where to read and play so many values would take long, or much memory."""
+    values, objects = data.count(b","), data.count(b"{")
+    what = f"a recording of {objects:,} entries and {values:,} values"
+    limit.refuse_long(where, what, objects * _OF_OBJECT + values * _OF_VALUE)
+    limit.refuse_large(where, what, objects * _HELD + values * _HELD_OF_VALUE)
 
 
 def _recordings(document: Any, where: str) -> tuple[Recording, ...]:

@@ -12,7 +12,7 @@ from math import prod
 from operator import mul
 
 from sim.config.errors import InputError
-from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes, axes_of
+from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes, every_axes
 from sim.jobs.recorded.recording import PARTS, Allocation, Group, Operator, Recording, Tensor
 
 _SHARDED = tuple(PARTS.index(part) for part in ("parameters", "gradients", "optimizer"))
@@ -22,12 +22,8 @@ def scaled(recordings: Sequence[Recording], world: int) -> tuple[Recording, ...]
     """The recordings of a step in a world of another size."""
     if all(recording.world == world for recording in recordings):
         return tuple(recordings)
-    return tuple(
-        _scaled(
-            recording, axes_of(recording, *(o for o in recordings if o is not recording)), world
-        )
-        for recording in recordings
-    )
+    pairs = zip(recordings, every_axes(recordings), strict=True)
+    return tuple(_scaled(recording, axes, world) for recording, axes in pairs)
 
 
 def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:

@@ -123,10 +123,16 @@ class WorkerSteps:
 
     def of(self, device: Device | None = None, stack: str = "") -> Workload:
         """The step of a worker, by default on the cluster's device by the scenario's stack."""
-        step = self._step(device, stack)
+        step = self._step(device or self._among(self.topology.device, self.topology.gpus), stack)
         return replace(step, width=self.scenario.sharing.wire_width(step.width))
 
-    def _step(self, device: Device | None, stack: str) -> Workload:
+    def _among(self, device: Device, gpus: int) -> Device:
+        """The board of a worker: the slowest of so many that wait for one another, else of its own
+        GPUs alone."""
+        plan = self.scenario.sharing
+        return device.among(gpus if plan.waits else plan.own_gpus(self.topology.gpus_per_node))
+
+    def _step(self, device: Device, stack: str) -> Workload:
         scenario, plan = self.scenario, self.scenario.sharing
         if plan.times is not None:
             width = 4.0 if plan.precision in ("fp32", "tf32") else 2.0
@@ -141,21 +147,20 @@ class WorkerSteps:
             plan.batch,
             plan,
             load_stack(scenario, stack or scenario.stack),
-            device or self.topology.device,
+            device,
             self._collective_time,
         )
         return replace(step, batch=plan.batch * plan.own_gpus(self.topology.gpus_per_node))
 
-    def _of_group(self, plan: Plan, device: Device | None, stack: str) -> Workload:
+    def _of_group(self, plan: Plan, device: Device, stack: str) -> Workload:
         """The step of a worker that a plan lays out, by itself on a machine of its size."""
-        scenario, topology = self.scenario, self.topology
-        if device is not None:
-            topology = replace(topology, device=device)
+        scenario = self.scenario
+        gpus = scenario.sharing.own_gpus(self.topology.gpus_per_node)
         setup = assemble(
             f"{scenario.name}, a worker",
             model=self.model,
             stack=load_stack(scenario, stack or scenario.stack),
-            topology=topology.with_gpus(scenario.sharing.own_gpus(topology.gpus_per_node)),
+            topology=replace(self.topology.with_gpus(gpus), device=device),
             plan=plan,
         )
         return group_step(setup.job, setup.machine)
@@ -170,8 +175,11 @@ class WorkerSteps:
             if scenario.sharing.times is not None:
                 fault = "[sharing.times] were not measured on another device or stack"
                 raise InputError(where, fault, "give slowdown = 2.0 or the like")
-            usual = self.topology.device
-            device = devices.load(group.device, where=where) if group.device else usual
+            device, gpus = self.topology.device, self.topology.gpus
+            if group.device:
+                device = devices.load(group.device, where=where)
+                gpus = len(group.ranks) * scenario.sharing.own_gpus(self.topology.gpus_per_node)
+            device = self._among(device, gpus)
             step = replace(self.of(device, group.stack), memory=device.memory_bandwidth)
             for rank in group.ranks:
                 steps[rank] = step

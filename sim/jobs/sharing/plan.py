@@ -100,6 +100,12 @@ class Sharing(ABC):
         return False
 
     @property
+    def waits(self) -> bool:
+        """Whether workers wait for one another, if only now and then, so that all go at the pace
+        of the slowest of their boards."""
+        return not self.fails_alone
+
+    @property
     def merges_late(self) -> bool:
         """Whether what is merged may have been computed on weights that have changed since."""
         return False

@@ -222,7 +222,7 @@ def _unpacked(data: bytes, path: Path) -> bytes:
                 whole += part
                 if len(whole) > reads.MOST:
                     what = f"unpacks to more than {reads.MOST >> 20} MiB"
-                    raise InputError(str(path), what, "record fewer steps")
+                    raise InputError(str(path), what, reads.LESS)
     except (EOFError, OSError, zlib.error):
         pass  # cut short
     return bytes(whole)

@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 import sim
+from sim.config import limit
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.interface.formats import perfetto
-from sim.jobs.recorded.axes import axes_of, lattice
-from sim.jobs.recorded.file import read, write
+from sim.jobs.recorded.axes import axes_of, lattice, staged
+from sim.jobs.recorded.file import _OF_OBJECT, _OF_VALUE, read, write
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import (
     Allocation,
@@ -401,3 +402,36 @@ def test_both_gradients_of_a_convolution_multiply_as_much_as_its_forward_pass_ea
         2 * flops,
         flops,
     ]
+
+
+def test_a_recording_of_too_many_events_is_refused_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """66 million events, as they fit into the largest file, would take 38 min: here a limit of
+    0.1 ms refuses four, as no JSON."""
+    path = tmp_path / "record.json"
+    path.write_text('{"script": "a", "events": [{},{},{},{}')
+    monkeypatch.setattr(limit, "allowed", lambda: 1e-4)
+    with pytest.raises(InputError) as refused:
+        read(path)
+    assert str(refused.value).endswith('--limit "0 s"')
+    assert "a recording of 5 entries and 4 values would take about" in str(refused.value)
+    assert 66e6 * (_OF_OBJECT + _OF_VALUE) > 3 * limit.USUAL
+
+
+def test_stages_of_recordings_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The axes of all stages are looked for once, not once a stage: 300 stages took 30 s."""
+    count, looked = 40, []
+    monkeypatch.setattr(sys.modules[__name__], "WORLD", count)
+
+    class Watched(tuple[Group, ...]):
+        def __iter__(self) -> Any:
+            looked.append(self)
+            return super().__iter__()
+
+    sends = [(Event(kind="send", peer=rank + 1, bytes=1.0),) for rank in range(count - 1)]
+    stages = [recorded(LAUNCH, *sent, rank=rank) for rank, sent in enumerate([*sends, ()])]
+    for stage in stages:
+        object.__setattr__(stage, "groups", Watched())
+    assert [axes.stage(own.rank) for own, axes in staged(stages)] == list(range(count))
+    assert len(looked) <= 3 * count

@@ -13,6 +13,7 @@ from sim.jobs.sharing.methods.gossip import Gossip
 from sim.jobs.sharing.slowdowns import SlowLinks
 from sim.jobs.sharing.tables import Fault, LinkChange, StragglerCause, WorkerGroup
 from sim.jobs.sharing.workload import TimedLayer
+from sim.kind import described
 from sim.variability.laws import Constant, Lognormal, OnOff, Pareto, Pauses, ShiftedExponential
 from tests.jobs.sharing.pools import RATE, SIZE, STEP, hosts, outcome, trained, work
 
@@ -75,6 +76,28 @@ def test_a_cpu_among_gpus_is_slow_and_holds_back_only_those_who_wait_for_it():
     assert 1 <= steps[7] < steps[0] / 20
     held = run(sim.load("ps-ssp", cpu | {"sharing.until": "20 s", "sharing.straggler": []}))
     assert max(row["steps"] for row in held.workers) <= held.workers[7]["steps"] + 4  # bound 3
+
+
+@pytest.mark.parametrize(
+    ("sharing", "waits"),
+    [
+        ({"method": "all_reduce"}, True),
+        ({"method": "local_sgd", "period": 2}, True),
+        ({"method": "parameter_server", "mode": "ssp"}, True),
+        ({"method": "federated"}, True),
+        ({"method": "parameter_server", "mode": "async"}, False),
+        ({"method": "gossip", "algorithm": "ad_psgd", "graph": "complete"}, False),
+        ({"method": "hogwild"}, False),
+    ],
+)
+def test_only_workers_that_wait_go_at_the_pace_of_the_slowest_of_all_boards(sharing, waits):
+    def step(workers: int) -> float:
+        job = {"model": "resnet50", "topology": "dgx-a100-hdr", "stack": "pytorch-ddp"}
+        table = {**sharing, "workers": workers, "precision": "bf16"}
+        return from_scenario(described({**job, "sharing": table})).workloads[0].seconds
+
+    few, many = step(2), step(8)
+    assert (few < many) if waits else (few == many)
 
 
 def test_another_stack_has_its_own_step():

@@ -28,7 +28,7 @@ def alone() -> sim.Result:
 
 
 def test_the_inner_step_is_that_of_a_job_with_this_plan():
-    inner, job = ran(), alone()
+    inner, job = ran(**{"sharing.workers": 1}), alone()  # of as many boards
     assert sum(inner.step.values()) == pytest.approx(job.step_time, rel=1e-9)
     assert inner.step == pytest.approx(job.breakdown, rel=1e-9)
     (held,) = inner.memory

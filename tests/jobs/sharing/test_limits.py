@@ -19,6 +19,10 @@ LONG: dict[str, tuple[dict[str, Any], str]] = {
         {"method": "parameter_server", "mode": "async", "workers": 4000, "shards": 1000},
         "80,000 updates would take about 14 min",
     ),
+    "a hundred thousand workers": (
+        {"method": "parameter_server", "mode": "async", "workers": 100_000, "steps": 1000},
+        "100,000,000 updates would take about",
+    ),
     "links that flicker": (
         {"method": "all_reduce", "straggler": (FLICKER,)},
         "changes of links would take about 17 h",

@@ -43,6 +43,10 @@ class Federated(ServerBased):
     def fails_alone(self) -> bool:
         return True
 
+    @property
+    def waits(self) -> bool:
+        return True  # for the others of a round
+
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         kept = ServerBased.kept(self, parameters, width, workers)
         return {**kept, "start of the round": width * parameters}

@@ -36,6 +36,10 @@ class Hogwild(Sharing):
         return Merging(rule=Steps(optimizer, size))
 
     @property
+    def waits(self) -> bool:
+        return False
+
+    @property
     def merges_late(self) -> bool:
         return True
 
