@@ -60,6 +60,7 @@ class ReinforcementAnswer(JobAnswer):
 
     view = "sim.interface.views.reinforcement"
     picture = "sim.interface.plots.reinforcement"
+    comparison = "sim.analysis.comparison.figures:FigureComparison"
     unwritten = ("timeline",)
 
     mode: str
@@ -86,10 +87,27 @@ class ReinforcementAnswer(JobAnswer):
     @property
     def columns(self) -> dict[str, Any]:
         """Figures of a sweep's row."""
-        figures = {"step_time": self.step_time, "tokens_per_second": self.tokens_per_second}
-        figures |= {f"seconds.{cause}": seconds for cause, seconds in self.spent.items()}
+        names = ("step_time", "generation", "samples_per_second", "tokens_per_second")
+        figures: dict[str, Any] = {name: getattr(self, name) for name in names}
         figures |= {f"idle.{pool.name}": pool.idle for pool in self.pools}
-        return figures | {"lost": self.lost, "dollars": self.dollars}
+        return figures | {"stale": self.stale, "lost": self.lost, "dollars": self.dollars}
+
+    @property
+    def stale(self) -> float:
+        """The mean staleness of the answers (versions)."""
+        return sum(int(age) * share for age, share in self.staleness.items())
+
+    @property
+    def cost(self) -> tuple[str, float]:
+        """What the best of several loops has least of."""
+        return "a thousand answers that are learnt from", 1000.0 * self.step_time / self.samples
+
+    @property
+    def account(self) -> tuple[str, dict[str, float]]:
+        """The trainer's seconds by cause."""
+        scale = 1000.0 / self.samples
+        spent = {cause: seconds * scale for cause, seconds in self.spent.items()}
+        return "The trainer's seconds for a thousand answers", spent
 
     @property
     def misfit(self) -> str:
