@@ -234,10 +234,33 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
 
 
 def _weight_sync(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
-    """Weights alone: a checkpoint engine sends buckets, without it each tensor is broadcast."""
-    name = f"{name}, {row['trainer_ranks']} to {row['rollout_ranks']} GPUs"
+    """Weights alone, of a loop whose answers are short: a checkpoint engine sends buckets, without
+    it each tensor is sent by itself. The latter row gives the cost of a tensor (`WeightTransfer`),
+    so that it tests nothing."""
+    train, rollout = int(row["trainer_ranks"]), int(row["rollout_ranks"])
+    buckets = str(row["checkpoint_engine"]).lower() == "true"
+    name = f"{name}, {train} to {rollout} GPUs, {'buckets' if buckets else 'tensor by tensor'}"
+    document = {
+        "name": name,
+        "model": _OF_VERL[str(row["model"])],
+        "topology": "h20-node",
+        "gpus": train + rollout,
+        "plan": {"ep": 8, "zero": 1, "global_batch": 32, "recompute": "full"},
+        "reinforcement": {
+            "prompts": 8,
+            "answers": 4,
+            "steps": 1,
+            "prompt": {"law": "constant", "value": 64, "cap": 64},
+            "answer": {"law": "constant", "value": 64, "cap": 64},
+            "servers": {"gpus": rollout, "layout": {"tp": 4}},
+            "weights": {"tensor": 0.0} if buckets else {},
+        },
+    }
+    assumed = ("servers of 4 GPUs",)
+    if not buckets:
+        assumed = (*assumed, "this row gives the cost of a tensor: it tests nothing")
     measured = {"weights to servers": float(row["sync_s"])}
-    return MeasuredLoop(id=name, measured=measured, lacks="one transfer, and no loop around it")
+    return MeasuredLoop(id=name, document=document, measured=measured, assumed=assumed)
 
 
 def _said(cell: Any) -> bool:

@@ -21,6 +21,7 @@ SCENARIO: dict[str, Any] = {
     "gpus": 8,
     "plan": {"global_batch": 16, "microbatch": 1},
     "reinforcement": {
+        "weights": {"tensor": 0.0},
         "prompts": 8,
         "answers": 4,
         "steps": 4,
