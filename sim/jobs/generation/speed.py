@@ -191,10 +191,11 @@ class Speed:
         return sum(a.seconds(batch / self._shares, seen / self._shares) for a, seen in each)
 
     def _waits(self, sequences: int, rows: int, parts: Parts) -> tuple[float, float]:
-        """What a step takes at least, and on top, for its host."""
-        engine = self.engine
-        host = engine.step + engine.sequence * sequences
-        launches = parts.launches if rows > engine.graphs else 0.0
+        """What a step takes at least, and on top, for its host: an engine's seconds are those of
+        the hosts of H100s."""
+        engine, pace = self.engine, self.device.host
+        host = pace * (engine.step + engine.sequence * sequences)
+        launches = pace * parts.launches if rows > engine.graphs else 0.0
         return (max(host, launches), 0.0) if engine.overlaps else (launches, host)
 
     @property
