@@ -89,7 +89,8 @@ class ReinforcementAnswer(JobAnswer):
         """Figures of a sweep's row."""
         names = ("step_time", "generation", "samples_per_second", "tokens_per_second")
         figures: dict[str, Any] = {name: getattr(self, name) for name in names}
-        figures |= {f"idle.{pool.name}": pool.idle for pool in self.pools}
+        sides = zip(("training", "servers"), self.pools, strict=True)
+        figures |= {f"idle.{side}": pool.idle for side, pool in sides}
         return figures | {"stale": self.stale, "lost": self.lost, "dollars": self.dollars}
 
     @property
