@@ -256,9 +256,8 @@ def _weight_sync(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
             "weights": {"tensor": 0.0} if buckets else {},
         },
     }
-    assumed = ("servers of 4 GPUs",)
-    if not buckets:
-        assumed = (*assumed, "this row gives the cost of a tensor: it tests nothing")
+    calibrates = () if buckets else ("this row gives the cost of a tensor: it tests nothing",)
+    assumed = ("servers of 4 GPUs", *calibrates)
     measured = {"weights to servers": float(row["sync_s"])}
     return MeasuredLoop(id=name, document=document, measured=measured, assumed=assumed)
 
