@@ -10,6 +10,7 @@ from sim.engine.live_cluster import LiveCluster
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.jobs.generation import engine
+from sim.jobs.generation.batch import Batch
 from sim.jobs.generation.layout import Layout
 from sim.jobs.generation.server import Answer, Request, Server, Speed
 from sim.model.reading import load
@@ -27,12 +28,18 @@ def speed(model: str = "llama3-8b", changes: tuple[tuple[str, Any], ...] = (), *
     return Speed(load(model), h100s(), own, Layout(**of))
 
 
+class _OneByOne(Batch):
+    def leap(self) -> int:
+        super().leap()
+        return 1
+
+
 class Stepping(Server):
     """A server that plays every step by itself."""
 
-    def _leap(self) -> int:
-        super()._leap()
-        return 1
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._batch = _OneByOne(self.speed)
 
 
 def requests(seed: int, number: int, longest: int = 300) -> list[Request]:

@@ -1,0 +1,293 @@
+"""The sequences of a server: who waits, whose prompt is computed, who decodes, and who gives way.
+
+New sequences are admitted in order of submission while the batch and the cache have room for them.
+If the cache runs out of blocks, the sequence that was admitted last loses its cache and waits at
+the head of the queue for its prompt and answer to be computed again (vLLM, Kwon et al. 2023,
+section 4.5). Nothing here knows the clock.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Literal
+
+from sim.engine.live_cluster import Event
+from sim.jobs.generation.cache import Cache, Pages
+from sim.jobs.generation.prefixes import Prefixes
+from sim.jobs.generation.request import Answer, Request
+from sim.jobs.generation.speed import Speed
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request on the server; `done` fires with its answer.
+
+    The tokens of its answer are `written` + (step - `since`) while it decodes. `target` tokens have
+    to be computed before that; `computed` of them are, or lie in blocks of a shared prompt or in
+    blocks that it has `given` back: how many, and when they are lost. The engine reckons with
+    `promised` bytes. Tokens `booked` to a version of the weights are counted; `turn` counts
+    admissions, so that an end planned in an earlier one is told apart.
+    """
+
+    request: Request
+    answer: Answer
+    done: Event
+    number: int
+    state: Literal["waiting", "prompt", "running", "leaving", "ended"] = "waiting"
+    written: int = 0
+    since: int = 0
+    target: int = 0
+    computed: int = 0
+    given: tuple[int, float] | None = None
+    promised: float = 0.0
+    booked: int = 0
+    turn: int = 0
+
+    @property
+    def wanted(self) -> int:
+        """Tokens that have to be computed before it decodes."""
+        return self.request.prompt + self.request.continues + self.written
+
+    def catch_up(self, step: int) -> None:
+        """Count the tokens written until a step."""
+        self.written += step - self.since
+        self.since = step
+
+    def book(self, version: int) -> None:
+        """Tokens written since the last booking are of this version."""
+        if self.written > self.booked:
+            versions = self.answer.versions
+            versions[version] = versions.get(version, 0) + self.written - self.booked
+            self.booked = self.written
+
+
+@dataclass(eq=False)
+class Batch:
+    """The sequences of a server of `speed`: in the `queue`, with `prompts` to be computed, and
+    `running` by number, both in order of admission. `plan` are the chunks of prompts of the step
+    under way. `tokens` were written so far, `computed` of prompts."""
+
+    speed: Speed
+    version: int = 0
+    tokens: int = 0
+    computed: int = 0
+    preemptions: int = 0
+    queue: deque[Sequence] = field(default_factory=deque)
+    prompts: list[Sequence] = field(default_factory=list)
+    running: dict[int, Sequence] = field(default_factory=dict)
+    plan: list[tuple[Sequence, int]] = field(default_factory=list)
+    _leaving: list[Sequence] = field(default_factory=list)
+    _ends: list[tuple[int, int, int]] = field(default_factory=list)  # step, number, turn
+    _promised: float = 0.0
+
+    def __post_init__(self) -> None:
+        speed, block = self.speed, self.speed.engine.block
+        pages = (
+            Pages(window, size * block, block)
+            for window, size in zip(speed.windows, speed.window_bytes, strict=True)
+        )
+        self.cache = Cache(speed.room, tuple(pages))
+        self.prefixes = Prefixes(self.cache)
+
+    @property
+    def size(self) -> int:
+        """Sequences that decode or whose prompts are computed."""
+        return len(self.running) + len(self.prompts)
+
+    # --- Admission --------------------------------------------------------------------------------
+
+    def admits(self, own: Sequence) -> bool:
+        """Whether the batch and the cache have room for a sequence."""
+        if self.size >= self.speed.engine.sequences * self.speed.layout.dp:
+            return False
+        return self.cache.has_room(self._needed(own), self._promised)
+
+    def _needed(self, own: Sequence) -> float:
+        """Bytes that a sequence needs, as the engine estimates."""
+        engine, request = self.speed.engine, own.request
+        left = (request.cap or request.answer) - own.written
+        reserved = min(int(engine.reserved * left), engine.estimate)
+        return self.cache.size(own.wanted + reserved) - self.prefixes.size(request.prefix)
+
+    def admit(self, now: float) -> None:
+        """Sequences from the head of the queue while a step has tokens for them."""
+        budget = self._budget - sum(own.target - own.computed for own in self.prompts)
+        while self.queue and budget > 0 and self.admits(self.queue[0]):
+            own = self.queue.popleft()
+            self._begin(own)
+            if own.answer.admitted is None:
+                own.answer.admitted = now
+            budget -= own.target - own.computed
+
+    def _begin(self, own: Sequence) -> None:
+        """Give a sequence its blocks."""
+        key = own.request.prefix
+        own.state, own.turn, own.target = "prompt", own.turn + 1, own.wanted
+        own.computed = max(self.prefixes.tokens(key), self._kept(own))
+        own.promised = self._needed(own)
+        self._promised += own.promised
+        self.cache.take(self.cache.size(own.target))
+        self.prefixes.join(key, own.request.prompt)
+        self.prompts.append(own)
+
+    def _kept(self, own: Sequence) -> int:
+        """Tokens that a sequence finds in the blocks that it has given back."""
+        if own.given is None or not self.speed.engine.reuses:
+            return 0
+        return min(self.cache.kept(*own.given), own.target - 1)
+
+    @property
+    def _budget(self) -> int:
+        """Tokens of prompts in a step."""
+        return self.speed.engine.budget * self.speed.layout.dp - len(self.running)
+
+    # --- Steps ------------------------------------------------------------------------------------
+
+    def chunks(self) -> Iterator[tuple[Sequence, int]]:
+        """The prompts of a step and how many tokens of each are computed."""
+        budget = max(self._budget, 1)
+        for own in self.prompts:
+            if budget <= 0:
+                return
+            tokens = min(own.target - own.computed, budget)
+            budget -= tokens
+            yield own, tokens
+
+    def leap(self) -> int:
+        """Decode steps until a sequence ends, comes to the end of a window or finds no block."""
+        while (end := self._ends[0]) and self._of(end) is None:
+            heappop(self._ends)
+        return max(1, self.cache.lasts(min(end[0] - self.cache.step, self.cache.steady())))
+
+    def advance(self, steps: int, now: float) -> list[Sequence]:
+        """So many steps have ended; the sequences whose answers are finished."""
+        self.tokens += steps * len(self.running)
+        self.cache.advance(steps)
+        self._compute(now)
+        self.clear()
+        ended = []
+        while self._ends and self._ends[0][0] <= self.cache.step:
+            own = self._of(heappop(self._ends))
+            if own is not None:
+                self._stop(own)
+                own.state = "ended"
+                ended.append(own)
+        return ended
+
+    def _of(self, end: tuple[int, int, int]) -> Sequence | None:
+        """The sequence that a planned end is of; None where it has lost its place since."""
+        _, number, turn = end
+        own = self.running.get(number)
+        return own if own is not None and own.turn == turn else None
+
+    def _compute(self, now: float) -> None:
+        """Chunks have been computed; prompts that are complete have given a token."""
+        for own, tokens in self.plan:
+            if own.state != "prompt":
+                continue  # aborted meanwhile
+            own.computed += tokens
+            self.computed += tokens
+            if own.computed == own.target:
+                self._run(own, now)
+        if self.plan:
+            self.prompts = [own for own in self.prompts if own.state == "prompt"]
+            self.plan = []
+
+    def _run(self, own: Sequence, now: float) -> None:
+        own.written += 1
+        self.tokens += 1
+        own.state, own.since = "running", self.cache.step
+        if own.answer.first is None:
+            own.answer.first = now
+        self.running[own.number] = own
+        self.cache.add(own.target)
+        left = own.request.answer - own.written
+        heappush(self._ends, (own.since + left, own.number, own.turn))
+
+    # --- Those who leave --------------------------------------------------------------------------
+
+    def make_room(self) -> bool:
+        """Take the caches of sequences admitted last until a step has blocks for all others;
+        whether any lost its cache."""
+        before = self.preemptions
+        while self.running and not self.cache.has_room(self.cache.growth(1)):
+            own = self.prompts[-1] if self.prompts else next(reversed(self.running.values()))
+            self._preempt(own)
+        return self.preemptions > before
+
+    def empty(self) -> None:
+        """All sequences lose their caches, and nothing of them is left."""
+        for own in [*reversed(self.prompts), *reversed(self.running.values())]:
+            self._preempt(own)
+        self._forget()
+
+    def _preempt(self, own: Sequence) -> None:
+        lost_from = self.cache.lost_from
+        if own.state == "running":
+            self._stop(own)
+            own.given = own.wanted - 1, lost_from
+        else:
+            self._drop(own)
+        own.state = "waiting"
+        own.answer.preempted += 1
+        self.preemptions += 1
+        self.queue.appendleft(own)
+
+    def swap(self, version: int) -> None:
+        """Tokens are of this version from now on; what waits is computed with its weights."""
+        for own in self.running.values():
+            own.catch_up(self.cache.step)
+            own.book(self.version)
+        self._forget()
+        self.version = version
+
+    def _forget(self) -> None:
+        for own in self.queue:
+            own.given = None
+
+    def abort(self, own: Sequence, elapsed: int) -> None:
+        """End a sequence when so many steps of the leap under way have ended. Its place is free
+        behind the step under way (`clear`)."""
+        if own.state == "running":
+            own.catch_up(self.cache.step + elapsed)
+            own.book(self.version)
+            self._leaving.append(own)
+            own.state = "leaving"
+            return
+        if own.state == "waiting":
+            self.queue.remove(own)
+        else:
+            self._drop(own)
+        own.state = "ended"
+
+    def clear(self) -> None:
+        """Sequences that were aborted leave; the step under way has written nothing for them."""
+        for own in self._leaving:
+            more = self.cache.step - own.since
+            self.tokens -= more
+            self._leave(own, own.wanted - 1 + more)
+            own.state = "ended"
+        self._leaving.clear()
+
+    def _stop(self, own: Sequence) -> None:
+        """A sequence decodes no more, and holds no blocks."""
+        own.catch_up(self.cache.step)
+        own.book(self.version)
+        self._leave(own, own.wanted - 1)
+
+    def _leave(self, own: Sequence, tokens: int) -> None:
+        """A running sequence, with so many tokens in the cache, gives its blocks back."""
+        del self.running[own.number]
+        self.cache.remove(tokens)
+        self._release(own, tokens)
+
+    def _drop(self, own: Sequence) -> None:
+        """A sequence whose prompt is computed gives its blocks back."""
+        self.prompts.remove(own)
+        self._release(own, own.target)
+
+    def _release(self, own: Sequence, tokens: int) -> None:
+        self.cache.used -= self.cache.size(tokens)
+        self._promised -= own.promised
+        self.prefixes.leave(own.request.prefix)
