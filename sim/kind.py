@@ -19,6 +19,8 @@ folder's module `kind` has
   their calls). `sim explain` asks for both if the kind's answer is a `Result`;
 - optionally `advice` (changes of a script, `sim.results.suggestion`), which `--advise` tries, and
   `moves` (other worlds, batches and shardings of a recorded step), which `sim plan` ranks;
+- optionally `together(setups)`: the `Figures` of those of several setups, by number, that are
+  cheaper to play together;
 - optionally `adopt` of the folder itself (settings that use what a Python file adds);
 - optionally `by_line` (a script's lines), `seeded` (the scenario with another seed, None where
   nothing is drawn), `effort` (seconds of one core for a play) and `document` (of a claimed file).
@@ -58,7 +60,7 @@ from sim.model.transformer import Transformer
 from sim.parallel.job import Job
 from sim.parallel.plan import Plan
 from sim.program.program import Program
-from sim.results.answer import JobAnswer
+from sim.results.answer import Figures, JobAnswer
 from sim.results.likely import Pace
 from sim.results.suggestion import Suggestion
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
@@ -112,6 +114,22 @@ def set_up(scenario: BaseScenario, *, task: Any = None, brief: bool = False) -> 
 def answer(setup: Setup, *, engine: Engine = "auto", unfold: bool = False) -> JobAnswer:
     """Plays a setup and returns its answer. Raises `InputError`."""
     return cast(JobAnswer, _module(setup).answer(setup, engine=engine, unfold=unfold))
+
+
+def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
+    """The figures of several setups of one kind, or why a setup has none."""
+    ask = getattr(_module(setups[0]), "together", None) if setups else None
+    found: Mapping[int, Figures] = {} if ask is None else ask(setups)
+    for number, setup in enumerate(setups):
+        if number in found:
+            yield found[number]
+            continue
+        try:
+            played = answer(setup)
+        except InputError as error:
+            yield error
+        else:
+            yield Figures(played.columns, played.misfit, played.wall_seconds)
 
 
 def pace(setup: Setup) -> Pace:

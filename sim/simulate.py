@@ -10,8 +10,8 @@ This module is the kind of job that a plan lays out (`sim.kind` has the contract
 
 import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,19 @@ from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import waited
 from sim.engine.accounts import Account, accounts, blame_stragglers
+from sim.engine.machine import Machine
 from sim.engine.ordering import fixed_orders
 from sim.engine.play import Engine, play
 from sim.engine.record import Record
+from sim.engine.replay.together import runs
 from sim.model.kernels import Attention, Gemm, Kernel
-from sim.parallel.job import stage_kernels
+from sim.parallel.job import Job, stage_kernels
 from sim.parallel.step import training_step
-from sim.results.assemble import report
+from sim.program.program import Program
+from sim.results.answer import Figures
+from sim.results.assemble import of_runs, report
 from sim.results.likely import Pace, checkpoint_bytes, likely
-from sim.results.result import Result
+from sim.results.result import Result, misfit_of
 from sim.scenario.machine import load_topology
 from sim.scenario.scenario import Scenario
 from sim.scenario.settings import flat
@@ -79,6 +83,38 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
         return report(
             setup, program, record, spent, wall_seconds=wall, healthy=healthy, others=others
         )
+
+
+def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
+    """The figures of those setups, by number, whose steps need no clock: steps of equal structure
+    are played together."""
+    began = time.perf_counter()
+    found: dict[int, Figures] = {}
+    with garbage_left():
+        steps = dict(_steps(setups))
+        numbers = list(steps)
+        for members, played in runs([*steps.values()]):
+            chosen = [numbers[member] for member in members]
+            rows = of_runs(played, [setups[n] for n in chosen], [steps[n][0] for n in chosen])
+            found |= {
+                number: Figures(row, misfit_of(row["fits"], row["memory.total"], row["capacity"]))
+                for number, row in zip(chosen, rows, strict=True)
+            }
+    wall = (time.perf_counter() - began) / max(len(found), 1)
+    return {number: replace(own, wall_seconds=wall) for number, own in found.items()}
+
+
+def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Machine]]]:
+    """Program and machine of each setup without slow parts and without an order that was searched
+    for; equal jobs share a program. A refused job is left to its own answer, which says why.
+    """
+    made: tuple[Job, Program] | None = None
+    for number, setup in enumerate(setups):
+        if setup.machine.is_healthy and setup.job.order is None:
+            with suppress(InputError):
+                if made is None or made[0] != setup.job:
+                    made = setup.job, setup.program
+                yield number, (made[1], setup.machine)
 
 
 def _refuse_many_ranks(setup: PlanSetup) -> None:

@@ -1,17 +1,17 @@
 """Dataclasses that are validated where they are made, by the rules that hold for files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, lru_cache
 from itertools import compress
 from operator import attrgetter, is_not
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args
 
 from sim.config import gate
 from sim.config.calls import Named
 from sim.config.errors import InputError
-from sim.config.schema import validated_field
-from sim.config.units import Unit
+from sim.config.schema import annotations_of, validated_field
+from sim.config.units import EXAMPLES, Unit
 
 T = TypeVar("T")
 
@@ -64,14 +64,45 @@ def _fields(
         f.name: f.default if f.default_factory is MISSING else f.default_factory()
         for f in fields(kind)
     }
-    hints = get_type_hints(kind, include_extras=True)
-    quantities = frozenset(name for name, hint in hints.items() if _has_unit(hint))
+    quantities = frozenset(name for name, hint in annotations_of(kind).items() if _has_unit(hint))
     return attrgetter(*defaults), defaults, quantities
 
 
-def _has_unit(hint: Any) -> bool:
+def _has_unit(hint: Any, symbols: Container[str] = EXAMPLES) -> bool:
     marks = (*getattr(hint, "__metadata__", ()), *get_args(hint))
-    return any(isinstance(mark, Unit) or _has_unit(mark) for mark in marks)
+    return any(
+        mark.symbol in symbols if isinstance(mark, Unit) else _has_unit(mark, symbols)
+        for mark in marks
+    )
+
+
+def structure(thing: Any) -> Any:
+    """All that a dataclass says but its rates and times, of which only whether there are any; so of
+    the dataclasses in it."""
+    if not is_dataclass(thing):
+        return thing
+    kind: Any = type(thing)
+    told, measured = _rates(kind)
+    values = [structure(getattr(thing, name)) for name in told]
+    return kind, values, [bool(getattr(thing, name)) for name in measured]
+
+
+def is_rate(thing: Any, key: str) -> bool:
+    """Whether a dotted key of a dataclass names a rate or a time that it has."""
+    head, _, rest = key.partition(".")
+    if not is_dataclass(thing):
+        return False
+    kind: Any = type(thing)
+    return is_rate(getattr(thing, head, None), rest) if rest else head in _rates(kind)[1]
+
+
+@cache
+def _rates(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields of a dataclass without those that are rates or times, and these."""
+    given = annotations_of(kind)
+    names = [field.name for field in fields(kind)]
+    rates = tuple(n for n in names if n in given and _has_unit(given[n], ("B/s", "s")))
+    return tuple(name for name in names if name not in rates), rates
 
 
 def _check_number(value: float, where: str) -> None:

@@ -168,11 +168,17 @@ def naming(package: str, text: str) -> Iterator[ModuleType]:
     ['sim.parallel.schedules.flush']
     """
     folder = modules(package)
-    for name in folder:
-        spec = find_spec(f"{package}.{name}")
-        source = Path(spec.origin).read_text() if spec and spec.origin else text
-        if f'"{text}"' in source:
-            yield folder[name]
+    return (folder[name] for name in _naming(package, folder.names, text))
+
+
+@cache
+def _naming(package: str, names: tuple[str, ...], text: str) -> tuple[str, ...]:
+    files = ((name, find_spec(f"{package}.{name}")) for name in names)
+    return tuple(
+        name
+        for name, spec in files
+        if not (spec and spec.origin) or f'"{text}"' in Path(spec.origin).read_text()
+    )
 
 
 def dataclasses(package: str, tag: str) -> tuple[type, ...]:

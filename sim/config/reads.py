@@ -11,7 +11,7 @@ import os
 import stat
 import time
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,6 +34,7 @@ _FRESH = 100_000_000  # ns; a file written within it may be written again at the
 
 _Stamp = tuple[int, ...]
 _reads: ContextVar[Reads | None] = ContextVar("reads", default=None)
+_states: ContextVar[Reads | None] = ContextVar("states", default=None)
 _places: ContextVar[tuple[Path, ...] | None] = ContextVar("places", default=None)
 _known: dict[tuple[Look, str], tuple[_Stamp, str]] = {}
 
@@ -184,6 +185,41 @@ def remembered(most: int) -> Callable[[Callable[Args, Answer]], Callable[Args, A
     return decorate
 
 
+def kept(
+    most: int, key: Callable[Args, object]
+) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
+    """The same for a `key` of the arguments that needs no hash: it is looked up by equality."""
+
+    def decorate(function: Callable[Args, Answer]) -> Callable[Args, Answer]:
+        known: deque[tuple[object, Reads, Answer]] = deque(maxlen=most)
+
+        @wraps(function)
+        def remembering(*args: Args.args, **kwargs: Args.kwargs) -> Answer:
+            asked = key(*args, **kwargs)
+            for before, seen, answer in known:
+                if before == asked and holds(seen):
+                    rest_on(seen)
+                    return answer
+            with recorded() as seen:
+                answer = function(*args, **kwargs)
+            known.appendleft((asked, seen, answer))
+            return answer
+
+        return remembering
+
+    return decorate
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Within the block nothing is looked at twice: it takes no time in which files change."""
+    token = _states.set({})
+    try:
+        yield
+    finally:
+        _states.reset(token)
+
+
 def holds(reads: Mapping[tuple[Look, str], str]) -> bool:
     """Whether everything that was looked at is found as it was."""
     return all(state(look, name) == found for (look, name), found in reads.items())
@@ -191,6 +227,15 @@ def holds(reads: Mapping[tuple[Look, str], str]) -> bool:
 
 def state(look: Look, name: str) -> str:
     """How something is found now: a digest, empty for what is not there."""
+    states = _states.get()
+    if states is None:
+        return _state(look, name)
+    if (look, name) not in states:
+        states[look, name] = _state(look, name)
+    return states[look, name]
+
+
+def _state(look: Look, name: str) -> str:
     path = path_of(name)
     if look == "presence":
         return _presence(path)

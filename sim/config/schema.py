@@ -86,7 +86,7 @@ class Tagged:
 
     def foreign(self, key: str, table: Mapping[str, Any]) -> str:
         """The message for a key that the dataclass of a table does not have."""
-        owners = [name for name, kind in self.choices.items() if key in _keys(kind)]
+        owners = [name for name, kind in self.choices.items() if key in annotations_of(kind)]
         other = f" (it belongs to {' and '.join(owners)})" if owners else ""
         return f'unknown key {key!r} for {self.tag} = "{table.get(self.tag, self.default)}"{other}'
 
@@ -121,14 +121,14 @@ def validated_field(kind: Any, key: str, value: Any, where: str) -> Any:
     """
     plain = value.item() if getattr(value, "shape", None) == () else value
     prepared = _prepared_values({key: plain}, kind, where)[key]
-    return _admitted(prepared, _keys(kind)[key], where, key)
+    return _admitted(prepared, annotations_of(kind)[key], where, key)
 
 
 def _made(values: Mapping[str, Any], shape: Any, where: str) -> Any:
     """The dataclass of a table whose values are prepared; its first fault is that of the first
     field. Raises `InputError`."""
     given = {}
-    for key, kind in _keys(shape).items():
+    for key, kind in annotations_of(shape).items():
         if key in values:
             given[key] = _admitted(values[key], kind, where, key)
         elif key in _needed(shape):
@@ -229,7 +229,7 @@ def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
             return {name: _prepared(data[name], reads.values, inside, name) for name in data}
         if reads.tagged is not None:
             table = reads.tagged.chosen(data, inside)
-            _refuse_unknown(data, _keys(table), inside, reads.tagged)
+            _refuse_unknown(data, annotations_of(table), inside, reads.tagged)
             return validate(data, table, inside)
         if reads.table is not None:
             return _made(_prepared_values(data, reads.table, inside), reads.table, inside)
@@ -287,7 +287,7 @@ def _spelled_out(data: Any, short: Short, where: str, key: str) -> Any:
 
 def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str, Any]:
     """The values of a table, those of an inline dataclass gathered into it."""
-    known, inline = _keys(shape), _inline_field(shape)
+    known, inline = annotations_of(shape), _inline_field(shape)
     if inline is None:
         _refuse_unknown(table, known, where)
         _refuse_signs(table, shape, where)
@@ -295,7 +295,7 @@ def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str,
     name, tagged = inline
     choice = tagged.chosen(table, where)
     known = {key: kind for key, kind in known.items() if key != name}
-    _refuse_unknown(table, known | _keys(choice), where, tagged)
+    _refuse_unknown(table, known | annotations_of(choice), where, tagged)
     _refuse_signs(table, shape, where)
     prepared = {key: _prepared(table[key], known[key], where, key) for key in table if key in known}
     gathered = {key: value for key, value in table.items() if key not in known}
@@ -304,7 +304,7 @@ def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str,
 
 @cache
 def _inline_field(shape: Any) -> tuple[str, Tagged] | None:
-    marked = ((name, _tagged_in(kind)) for name, kind in _keys(shape).items())
+    marked = ((name, _tagged_in(kind)) for name, kind in annotations_of(shape).items())
     return next(((name, tagged) for name, tagged in marked if tagged and tagged.inline), None)
 
 
@@ -337,7 +337,7 @@ def _floors(shape: Any) -> dict[str, bool]:
     """Of the numbers without bounds of their own, whether they must be above zero."""
     floors = {}
     for field in fields(shape):
-        kind = _keys(shape).get(field.name)
+        kind = annotations_of(shape).get(field.name)
         if _plain_types(kind) & {int, float} and not _is_bounded(kind):
             default = field.default
             given = isinstance(default, int | float) and not isinstance(default, bool)
@@ -354,7 +354,7 @@ def _is_bounded(kind: Any) -> bool:
 
 
 @cache
-def _keys(shape: Any) -> dict[str, Any]:
+def annotations_of(shape: Any) -> dict[str, Any]:
     """The fields of a dataclass that can be given, with their annotations."""
     hints = get_type_hints(shape, include_extras=True)
     return {field.name: hints[field.name] for field in fields(shape) if field.init}

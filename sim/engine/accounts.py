@@ -9,14 +9,14 @@ Communication is overlapped where a role has a transfer in flight and its accoun
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sim.engine.record import Record
 from sim.engine.timeline import Role
-from sim.engine.tracks import COMMUNICATION, Floats, Indices, Track
+from sim.engine.tracks import COMMUNICATION, Floats, Indices, Runs, Track
 from sim.program.causes import BUBBLE, HOST, PIPELINE, STRAGGLERS, WAITING, Cause
 from sim.program.operations import COMPUTE_STREAM
 
@@ -28,9 +28,25 @@ Account = dict[Cause, float]
 def accounts(record: Record) -> list[Account]:
     """Per role, seconds by cause; each adds up to `record.step_time`."""
     if record.base is None:
-        return _accounts(record)
-    whole, before = _accounts(replace(record, period=None)), _accounts(record.base)
-    return [_each(*columns, record.more) for columns in zip(whole, before, strict=True)]
+        return _only(record)
+    whole, before = _only(replace(record, period=None)), _only(record.base)
+    return [_each(*both, record.more) for both in zip(whole, before, strict=True)]
+
+
+def _only(record: Record) -> list[Account]:
+    return [of_run(found, 0) for found in account_runs(record.runs)]
+
+
+def account_runs(runs: Runs) -> list[dict[Cause, Floats]]:
+    """Per role, seconds by cause of each run [columns]; 0 where there are none."""
+    uneven = any(role.slowdown != 1.0 for role in runs.roles)
+    return [_Accountant(runs, streams, uneven=uneven).account() for streams in runs.by_role()]
+
+
+def of_run(found: Mapping[Cause, Floats], column: int) -> Account:
+    """The account of one run, causes without seconds left out."""
+    listed = ((cause, float(row[column])) for cause, row in found.items())
+    return {cause: seconds for cause, seconds in listed if seconds}
 
 
 def _each(whole: Account, before: Account, more: int) -> Account:
@@ -38,13 +54,6 @@ def _each(whole: Account, before: Account, more: int) -> Account:
     least = _ROUNDING * sum(whole.values())
     beyond = {cause: seconds - before.get(cause, 0.0) for cause, seconds in whole.items()}
     return {cause: seconds / more for cause, seconds in beyond.items() if abs(seconds) > least}
-
-
-def _accounts(record: Record) -> list[Account]:
-    tracks: list[list[Track]] = [[] for _ in record.roles]
-    for track in record.tracks:
-        tracks[track.role].append(track)
-    return [_Accountant(record, streams).account() for streams in tracks]
 
 
 def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) -> None:
@@ -62,18 +71,39 @@ def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) ->
 def critical_role(record: Record) -> Role:
     """The role whose last operation ends last; among ties the one with the lowest rank. Where a
     pipeline does not drain, it is the one that computes longest."""
-    ends = [0.0] * len(record.roles)
-    for track in record.tracks:
-        if record.base is not None:
-            running = track.parts != COMMUNICATION
-            ends[track.role] += float((track.end - track.start)[running].sum())
-        elif len(track.end):
-            ends[track.role] = max(ends[track.role], float(track.end.max()))
-    latest = max(ends) * (1.0 - _ROUNDING)
-    return min(
-        (role for role in record.roles if ends[role.index] >= latest),
-        key=lambda role: role.first_rank,
-    )
+    runs = record.runs
+    ends = _last_ends(runs) if record.base is None else _computing(runs)
+    return runs.roles[int(_latest(runs.roles, ends)[0])]
+
+
+def critical_roles(runs: Runs) -> Indices:
+    """The same role of each run that drains [columns]."""
+    return _latest(runs.roles, _last_ends(runs))
+
+
+def _last_ends(runs: Runs) -> Floats:
+    """When the last operation of each role ends [roles, columns]."""
+    ends = np.zeros((len(runs.roles), len(runs.end)))
+    for track in runs.tracks:
+        np.maximum(ends[track.role], track.end.max(axis=0, initial=0.0), out=ends[track.role])
+    return ends
+
+
+def _computing(runs: Runs) -> Floats:
+    """The seconds of each role's computations [roles, columns]."""
+    seconds = np.zeros((len(runs.roles), len(runs.end)))
+    for track in runs.tracks:
+        running = track.parts != COMMUNICATION
+        seconds[track.role] += (track.end - track.start)[running].sum(axis=0)
+    return seconds
+
+
+def _latest(roles: Sequence[Role], ends: Floats) -> Indices:
+    """The role of the lowest rank among those that end last [columns]."""
+    order = np.argsort([role.first_rank for role in roles])
+    late = ends >= ends.max(axis=0) * (1.0 - _ROUNDING)
+    latest: Indices = order[late[order].argmax(axis=0)]
+    return latest
 
 
 def bubble_fraction(record: Record, accounts: Sequence[Account]) -> float:
@@ -83,17 +113,26 @@ def bubble_fraction(record: Record, accounts: Sequence[Account]) -> float:
     left out of both sides, so that equal stages without communication give (p-1)/(m+p-1)
     (Narayanan et al. 2021, section 2.2).
     """
-    bubble = total = 0.0
-    for role, account in zip(record.roles, accounts, strict=True):
-        bubble += role.ranks * account.get(BUBBLE, 0.0)
+    return float(bubble_fractions(record.roles, np.array([record.step_time]), accounts)[0])
+
+
+def bubble_fractions(
+    roles: Sequence[Role], step: Floats, accounts: Sequence[Mapping[Cause, float | Floats]]
+) -> Floats:
+    """The same of runs whose steps take so long [columns]."""
+    bubble, total = np.zeros((2, len(step)))
+    for role, account in zip(roles, accounts, strict=True):
+        bubble += role.ranks * np.asarray(account.get(BUBBLE, 0.0))
         outside = sum(seconds for cause, seconds in account.items() if cause.outside_pipeline)
-        total += role.ranks * (record.step_time - outside)
-    return bubble / total if total > 0 else 0.0
+        total += role.ranks * (step - outside)
+    shares: Floats = np.where(total > 0.0, bubble, 0.0) / np.where(total > 0.0, total, 1.0)
+    return shares
 
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """Intervals in which the compute stream runs nothing, and what was in flight [waits, most]."""
+    """Intervals in which the compute stream runs nothing [waits, columns], and what was in flight
+    [waits, most, columns]."""
 
     begin: Floats
     end: Floats
@@ -105,72 +144,74 @@ class _Waits:
 class _Accountant:
     """One role's tracks, and its account while it is written."""
 
-    def __init__(self, record: Record, tracks: Iterable[Track]) -> None:
-        self.record = record
+    def __init__(self, runs: Runs, tracks: Iterable[Track], *, uneven: bool) -> None:
+        self.runs, self.uneven = runs, uneven
         self.compute = next((t for t in tracks if t.stream == COMPUTE_STREAM), None)
         self.beside = [track for track in tracks if track.stream != COMPUTE_STREAM]
-        self.pipeline = any(role.stage for role in record.roles)
-        self.uneven = any(role.slowdown != 1.0 for role in record.roles)
-        self._seconds: defaultdict[Cause, float] = defaultdict(float)
+        pipeline = any(role.stage for role in runs.roles)
+        self.passes_end = runs.passes_end if pipeline else np.zeros_like(runs.end)
+        self.close = _ROUNDING * runs.end
+        self._seconds: defaultdict[Cause, float | Floats] = defaultdict(float)
 
-    def account(self) -> Account:
-        """Seconds by cause, those that are none left out."""
+    def account(self) -> dict[Cause, Floats]:
+        """Seconds by cause."""
         if self.compute is not None:
             self._runs(self.compute)
             for waits in (self._meetings(self.compute), self._gaps(self.compute)):
                 self._wait(waits)
         else:
-            self._wait(self._between(np.array([0.0]), np.array([self.record.end])))
-        self._overlap(self.record.end - self.record.step_time)
-        least = _ROUNDING * self.record.end
-        return {cause: seconds for cause, seconds in self._seconds.items() if seconds > least}
+            whole = self.runs.end[None]
+            self._wait(self._between(np.zeros_like(whole), whole))
+        if (overlapped := self.runs.end - self.runs.step).any():
+            self._overlap(overlapped)
+        found = ((cause, seconds + 0.0 * self.close) for cause, seconds in self._seconds.items())
+        return {cause: seconds * (seconds > self.close) for cause, seconds in found}
 
-    def _overlap(self, seconds: float) -> None:
+    def _overlap(self, seconds: Floats) -> None:
         """Take off what the steps before and after overlap: waiting before the first pass, or for
         others to end."""
         for cause in (BUBBLE, WAITING, PIPELINE):
-            off = min(seconds, self._seconds[cause])
-            self._seconds[cause] -= off
-            seconds -= off
+            off = np.minimum(seconds, self._seconds[cause])
+            self._add(cause, -off)
+            seconds = seconds - off
 
     def _runs(self, track: Track) -> None:
         """Computations by their parts; what they last longer is the host's."""
         running = track.parts != COMMUNICATION
         rows, lasted = track.parts[running], (track.end - track.start)[running]
-        counts = np.bincount(rows, minlength=len(self.record.parts))
-        seconds = np.bincount(rows, weights=lasted, minlength=len(self.record.parts))
+        counts = np.bincount(rows, minlength=len(self.runs.parts))
+        seconds = np.stack([np.bincount(rows, run, len(counts)) for run in lasted.T], axis=1)
         for row in np.flatnonzero(counts).tolist():
-            parts, count = self.record.parts[row], int(counts[row])
+            parts, count = self.runs.parts[row], int(counts[row])
             for cause, each in parts.items():
-                self._seconds[cause] += count * each
-            left = float(seconds[row]) - count * sum(parts.values())
-            if left > _ROUNDING * self.record.end:
-                self._seconds[HOST] += left
+                self._add(cause, count * each)
+            left = seconds[row] - count * sum(parts.values())
+            if (longer := left > self.close).any():
+                self._add(HOST, left * longer)
 
     def _meetings(self, track: Track) -> _Waits:
         """Communications on the compute stream."""
         meeting = track.parts == COMMUNICATION
+        kinds, begun = track.transfers[meeting][..., None], track.begun[meeting]
+        kinds = kinds + np.zeros(begun.shape, dtype=np.intp)
         return _Waits(
-            track.start[meeting],
-            track.end[meeting],
-            track.transfers[meeting],
-            track.begun[meeting],
-            track.arrived[meeting],
+            track.start[meeting], track.end[meeting], kinds, begun, track.arrived[meeting]
         )
 
     def _gaps(self, track: Track) -> _Waits:
         """Between its steps, the compute stream waits for other streams."""
-        begin = np.concatenate(([0.0], track.end))
-        end = np.concatenate((track.start, [self.record.end]))
-        gap = end - begin > _ROUNDING * self.record.end
-        return self._between(begin[gap], end[gap])
+        begin = np.concatenate((np.zeros_like(self.runs.end)[None], track.end))
+        end = np.concatenate((track.start, self.runs.end[None]))
+        gap = end - begin > self.close
+        some = gap.any(axis=1)
+        return self._between(begin[some], np.where(gap, end, begin)[some])
 
     def _between(self, begin: Floats, end: Floats) -> _Waits:
         """Gaps with the transfers of those streams whose communication ended just when they did."""
         columns = [column for track in self.beside for column in self._blocking(track, begin, end)]
         kinds, begun, arrived = (
-            np.stack(rows, axis=1) if rows else np.empty((len(begin), 0), dtype=kind)
-            for rows, kind in zip(
+            np.stack(rows, axis=1) if rows else np.empty((len(begin), 0, len(self.close)), dtype)
+            for rows, dtype in zip(
                 zip(*columns, strict=True) if columns else ((), (), ()),
                 (np.intp, np.float64, np.float64),
                 strict=True,
@@ -184,34 +225,34 @@ class _Accountant:
         """The flights of a stream during gaps, the last first: one column at a time."""
         if not len(track.end) or not len(end):
             return
-        close = _ROUNDING * self.record.end
-        last = np.searchsorted(track.end, end + close, side="right") - 1
-        blocks = (last >= 0) & (track.end[last] >= end - close)
+        runs = np.arange(end.shape[1])
+        last = _last_until(track.end, end + self.close)
+        blocks = (last >= 0) & (track.end[last, runs] >= end - self.close) & (end > begin)
         while blocks.any():
             for column in range(track.transfers.shape[1]):
                 kinds = np.where(blocks, track.transfers[last, column], -1)
-                yield kinds, track.begun[last, column], track.arrived[last, column]
+                yield kinds, track.begun[last, column, runs], track.arrived[last, column, runs]
             last = np.maximum(last - 1, -1)
-            blocks = blocks & (last >= 0) & (track.end[last] > begin)
+            blocks = blocks & (last >= 0) & (track.end[last, runs] > begin)
 
     def _wait(self, waits: _Waits) -> None:
         """Split intervals into transfers in flight and waiting for those who take part."""
         if not len(waits.begin):
             return
-        clock = waits.begin.copy()
-        order = self._by_arrival(waits)
-        rows = np.arange(len(clock))
-        for column in order.T:
-            kinds = waits.kinds[rows, column]
+        clock, order = waits.begin, self._by_arrival(waits)
+        rows, runs = np.arange(len(clock))[:, None], np.arange(clock.shape[1])
+        for column in order.swapaxes(0, 1):
+            kinds = waits.kinds[rows, column, runs]
             there = kinds >= 0
-            start = np.where(there, np.maximum(waits.begun[rows, column], clock), clock)
-            stop = np.where(there, np.minimum(waits.arrived[rows, column], waits.end), clock)
+            begun, arrived = (of[rows, column, runs] for of in (waits.begun, waits.arrived))
+            start = np.where(there, np.maximum(begun, clock), clock)
+            stop = np.where(there, np.minimum(arrived, waits.end), clock)
             flies = stop > clock
             start = np.minimum(start, stop)
             for kind in np.unique(kinds[flies]).tolist():
                 of_kind = flies & (kinds == kind)
-                self._peers(clock[of_kind], start[of_kind], *self.record.kinds[kind])
-                self._add(self.record.kinds[kind][0], float((stop - start)[of_kind].sum()))
+                self._peers(clock, np.where(of_kind, start, clock), *self.runs.kinds[kind])
+                self._add(self.runs.kinds[kind][0], ((stop - start) * of_kind).sum(axis=0))
             clock = np.where(flies, stop, clock)
         self._peers(clock, waits.end, WAITING, "")
 
@@ -221,19 +262,30 @@ class _Accountant:
         there, end = waits.kinds >= 0, waits.end[:, None]
         begun = np.where(there, waits.begun, np.inf)
         arrived = np.where(there, waits.arrived, np.inf)
-        last = arrived >= end - _ROUNDING * self.record.end
+        last = arrived >= end - self.close
         return np.lexsort((begun, np.where(last, end, arrived)), axis=1)
 
     def _peers(self, begin: Floats, end: Floats, cause: Cause, kind: str) -> None:
         """Waiting for peers: for their passes a bubble, afterwards for whatever else they do."""
-        others = self.record.passes_end if self.pipeline else 0.0  # passes of other stages
-        passes_until = np.minimum(np.maximum(others, begin), end)
+        passes_until = np.minimum(np.maximum(self.passes_end, begin), end)  # of other stages
         replicas = kind not in ("send", "") and self.uneven
-        self._add(STRAGGLERS if replicas else BUBBLE, float((passes_until - begin).sum()))
-        self._add(STRAGGLERS if replicas else cause, float((end - passes_until).sum()))
+        self._add(STRAGGLERS if replicas else BUBBLE, (passes_until - begin).sum(axis=0))
+        self._add(STRAGGLERS if replicas else cause, (end - passes_until).sum(axis=0))
 
-    def _add(self, cause: Cause, seconds: float) -> None:
-        self._seconds[cause] += seconds
+    def _add(self, cause: Cause, seconds: float | Floats) -> None:
+        self._seconds[cause] = self._seconds[cause] + seconds
+
+
+def _last_until(ends: Floats, moments: Floats) -> Indices:
+    """Of the times of each column, in order, the last until some moments; -1 for none."""
+    count, columns = ends.shape
+    if columns == 1:
+        found = np.searchsorted(ends[:, 0], moments[:, 0], side="right")[:, None]
+        return found - 1
+    behind = np.arange(columns) * (1.0 + max(float(ends.max()), float(moments.max())))
+    found = np.searchsorted((ends + behind).T.ravel(), (moments + behind).T.ravel(), side="right")
+    last: Indices = found.reshape(columns, -1).T - count * np.arange(columns) - 1
+    return last
 
 
 _LEAST = 1e-9

@@ -12,6 +12,7 @@ operations.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import count as count_up
 
@@ -126,6 +127,12 @@ class Folding:
         classes = _classes(machine, ranks, groups, unfold)
         self.desk = TransferDesk(machine, groups, classes, scopes_beside(program))
         self.roles = _roles(program, machine, ranks, classes)
+
+    def on(self, machine: Machine) -> "Folding":
+        """The same program on a machine that is `like` this one."""
+        other = copy(self)
+        other.machine, other.desk = machine, self.desk.on(machine)
+        return other
 
     def folded(
         self, slower: Callable[[Role], float] = lambda role: 1.0, *, together: bool = False

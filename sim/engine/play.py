@@ -73,5 +73,5 @@ def _replayed(program: Program, folding: Folding) -> Record | None:
     estimate = replay.FoldedMachine(folding).estimate(program)
     if estimate.grid.deadlocks:
         return _clocked(folding, "passes wait for one another")  # says which
-    writer = Writer(replay.play([estimate]), estimate)
-    return None if contends(writer) else writer.record(folding)
+    writer = Writer(replay.play([estimate]), [estimate])
+    return None if contends(writer).any() else writer.record(folding)

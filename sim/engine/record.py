@@ -17,7 +17,7 @@ import numpy as np
 from sim.engine.costs import Parts
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram, LinkClass, Step, Transfer
 from sim.engine.timeline import Deferred, Rate, Role, Span, Timeline
-from sim.engine.tracks import COMMUNICATION, Track
+from sim.engine.tracks import COMMUNICATION, Runs, Track, of_columns
 from sim.hardware.cluster.storage import UNITS
 from sim.program.causes import COMPUTE, WAITING, Cause
 from sim.program.operations import COMPUTE_STREAM
@@ -132,6 +132,39 @@ class Record:
         """Seconds from one step to the next."""
         return self.end if self.period is None else self.period
 
+    @classmethod
+    def of(cls, runs: Runs, column: int, program: Callable[[], FoldedProgram]) -> "Record":
+        """The record of one of some runs without a clock."""
+        return cls(
+            roles=runs.roles,
+            tracks=tuple(of_columns(track, column) for track in runs.tracks),
+            parts=[
+                {
+                    cause: float(np.broadcast_to(own, runs.end.shape)[column])
+                    for cause, own in part.items()
+                }
+                for part in runs.parts
+            ],
+            kinds=runs.kinds,
+            end=float(runs.end[column]),
+            passes_end=float(runs.passes_end[column]),
+            steps=runs.steps,
+            program=program,
+        )
+
+    @property
+    def runs(self) -> Runs:
+        """The run as the only column."""
+        return Runs(
+            roles=self.roles,
+            tracks=tuple(_in_a_column(track) for track in self.tracks),
+            parts=self.parts,
+            kinds=self.kinds,
+            end=np.array([self.end]),
+            passes_end=np.array([self.passes_end]),
+            step=np.array([self.step_time]),
+        )
+
     def repeated_apart(self, opened: Sequence[bool]) -> "Record":
         """The same run of stages that end apart; `opened` says which stages open a step by work."""
         spans = (self._span(role, opened[role.stage]) for role in self.roles)
@@ -203,6 +236,12 @@ class Record:
             met = tuple((number, ways[number]) for number in step.transfers)
             args = {"transfers": flights, "meetings": met, **fact}
             yield Span(*where, cause, starts[n], ends[n], args)
+
+
+def _in_a_column(track: Track) -> Track:
+    times = (track.start, track.end, track.begun, track.arrived)
+    start, end, begun, arrived = (time[..., None] for time in times)
+    return replace(track, start=start, end=end, begun=begun, arrived=arrived)
 
 
 def _of_pass(step: ComputeStep, parts: tuple[tuple[Cause, float], ...]) -> dict[str, object]:

@@ -1,9 +1,13 @@
 """When every step of one stream ran, in arrays: what a record consists of."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sim.engine.timeline import Role
+from sim.program.causes import Cause
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -29,3 +33,55 @@ class Track:
     transfers: Indices
     begun: Floats
     arrived: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Runs:
+    """The tracks of runs that differ in durations alone, a column each: the last axis of all times.
+
+    `parts` and `kinds` are those of a record, seconds by cause a number or an array of columns. A
+    run takes a `step` of its time until the `end`; its last pass ended at `passes_end` [columns].
+    """
+
+    roles: tuple[Role, ...]
+    tracks: tuple[Track, ...]
+    parts: Sequence[Mapping[Cause, float | Floats]]
+    kinds: Sequence[tuple[Cause, str]]
+    end: Floats
+    passes_end: Floats
+    step: Floats
+
+    @property
+    def steps(self) -> int:
+        """The steps of a run."""
+        return sum(len(track.start) for track in self.tracks)
+
+    def chosen(self, columns: Indices) -> "Runs":
+        """Some of the runs."""
+        if len(columns) == len(self.end):
+            return self
+        return replace(
+            self,
+            tracks=tuple(of_columns(track, columns) for track in self.tracks),
+            parts=[
+                {cause: own if np.ndim(own) == 0 else own[columns] for cause, own in part.items()}  # type: ignore[index]
+                for part in self.parts
+            ],
+            end=self.end[columns],
+            passes_end=self.passes_end[columns],
+            step=self.step[columns],
+        )
+
+    def by_role(self) -> list[list[Track]]:
+        """The tracks of each role."""
+        found: list[list[Track]] = [[] for _ in self.roles]
+        for track in self.tracks:
+            found[track.role].append(track)
+        return found
+
+
+def of_columns(track: Track, columns: Indices | int) -> Track:
+    """A track in some columns, or without the axis in one."""
+    times = (track.start, track.end, track.begun, track.arrived)
+    start, end, begun, arrived = (time[..., columns] for time in times)
+    return replace(track, start=start, end=end, begun=begun, arrived=arrived)

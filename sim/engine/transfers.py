@@ -1,18 +1,20 @@
 """Calls of ranks become transfers: each class of equal calls is one transfer."""
 
 from collections import Counter
+from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost
 from sim.engine.cable_routes import number_of
 from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Scope, scope_of
 from sim.engine.costs import Losses, losses
-from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
+from sim.engine.folded import LinkClass, Traffic, Transfer
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Link
 from sim.hardware.device import Device
@@ -60,6 +62,8 @@ class TransferDesk:
         self._numbers: dict[tuple[int, str], int] = {}
         self._traffic: dict[tuple[int, Volume], Traffic] = {}
         self._chosen: dict[tuple[int, Volume], tuple[str, str]] = {}
+        self._costs: dict[tuple[Volume, GroupShape], CallCost] = {}
+        self._group_loads: dict[tuple[int, int], _GroupLoads] = {}
         self._roles: dict[int, tuple[int, ...]] = {}
         self._rivals: dict[int, bool] = {}
         self._class_of: list[int] = classes.groups.tolist()
@@ -75,7 +79,7 @@ class TransferDesk:
         counts = Counter(classes.links.tolist())
         self.links = [
             LinkClass(_name(link), counts[number], machine.topology.capacity(link))
-            for number, link in enumerate(groups.links[n] for n in self._first_link.tolist())
+            for number, link in enumerate(self._named_links())
         ]
 
     def anew(self) -> "TransferDesk":
@@ -83,6 +87,21 @@ class TransferDesk:
         other = copy(self)
         other.transfers, other._numbers = [], {}
         return other
+
+    def on(self, machine: Machine) -> "TransferDesk":
+        """A new desk for a machine on which the same ranks, communicators and links are alike."""
+        other = self.anew()
+        other.machine = machine
+        other._traffic, other._chosen, other._costs = {}, {}, {}
+        other.links = [
+            replace(link, capacity=machine.topology.capacity(named))
+            for link, named in zip(self.links, self._named_links(), strict=True)
+        ]
+        return other
+
+    def _named_links(self) -> Iterator[Link]:
+        """A link of each class."""
+        return (self.groups.links[number] for number in self._first_link.tolist())
 
     @cached_property
     def _on_link(self) -> dict[tuple[int, int], tuple[float, Floats]]:
@@ -200,53 +219,70 @@ class TransferDesk:
         key = g, volume
         if key not in self._traffic:
             cost, times = self._cost(volume, g), volume.times
-            way = number_of(self.machine.topology.network, volume.kind, cost.algorithm)
-            size, loads = self._loads(g, times * cost.port, times * cost.nic, way)
+            group = self._loads(
+                g, number_of(self.machine.topology.network, volume.kind, cost.algorithm)
+            )
+            size = times * max((p * cost.port + n * cost.nic for p, n in group.busiest), default=0)
+            through = (
+                (link, times * (port * cost.port + nic * cost.nic) / size)
+                for link, port, nic in (group.through if size > 0.0 else ())
+            )
+            loads = tuple([(link, load) for link, load in through if load > 0.0])
             rates = [self.links[link].capacity / load for link, load in loads]
-            seconds = size / min(rates) if rates else 0.0
+            at_once = [
+                (port * cost.port + nic * cost.nic) / self.links[link].capacity
+                for port, nic, link in group.at_once
+            ]
             self._traffic[key] = Traffic(
                 latency=times * cost.latency,
                 size=size,
                 loads=loads,
-                seconds=seconds,
+                seconds=size / min(rates) if rates else 0.0,
                 ctas=cost.ctas,
                 memory=times * cost.memory,
-                at_once=times * (cost.latency + self._at_once(g, cost, way)),
+                at_once=times * (cost.latency + max(at_once, default=0.0)),
             )
             self._chosen[key] = cost.algorithm, cost.protocol
         return self._traffic[key]
 
-    def _at_once(self, g: int, cost: CallCost, way: int) -> float:
-        """Seconds of a call's bytes while all groups of the kin of communicator g send as many."""
-        rows, (port, nic) = self._rows(g), self.groups.at_once
-        sizes = port[rows] * cost.port + nic[rows, way] * cost.nic
-        return float((sizes / self._capacity[self.groups.loads.link[rows]]).max(initial=0.0))
-
-    @cached_property
-    def _capacity(self) -> Floats:
-        """B/s of each link."""
-        return np.array([link.capacity for link in self.links])[self.classes.links]
-
     def _cost(self, volume: Volume, g: int) -> CallCost:
-        """The cost of a single collective of a volume."""
-        each = volume.bytes / volume.times
-        shape, among = self.groups.shape[g], volume.among
-        return self.machine.call_cost(volume.kind, each, shape, volume.routed, among)
+        """The cost of a single collective of a volume, which groups of one shape share."""
+        key = volume, self.groups.shape[g]
+        if key not in self._costs:
+            each = volume.bytes / volume.times
+            self._costs[key] = self.machine.call_cost(
+                volume.kind, each, key[1], volume.routed, volume.among
+            )
+        return self._costs[key]
 
-    def _loads(self, g: int, port: float, nic: float, way: int) -> tuple[float, Loads]:
-        """Bytes on the busiest link of communicator g, and the ratio of each link class to them."""
-        rows, number = self._rows(g), self._class_of[g]
-        loads = self.groups.loads
-        size = float((loads.port[rows] * port + loads.nic[rows, way] * nic).max(initial=0.0))
-        if size <= 0.0:
-            return 0.0, ()
-        found = []
-        for link in sorted(set(self.classes.links[loads.link[rows]].tolist())):
-            through_port, through_nic = self._on_link[link, number]
-            load = (through_port * port + float(through_nic[way]) * nic) / size
-            if load > 0.0:
-                found.append((link, load))
-        return size, tuple(found)
+    def _loads(self, g: int, way: int) -> "_GroupLoads":
+        """The loads of communicator g, its bytes crossing the network by one of the ways."""
+        key = g, way
+        if key not in self._group_loads:
+            rows, number = self._rows(g), self._class_of[g]
+            loads, (port, nic) = self.groups.loads, self.groups.at_once
+            links = self.classes.links[loads.link[rows]].tolist()
+            through = [(link, *self._on_link[link, number]) for link in sorted(set(links))]
+            self._group_loads[key] = _GroupLoads(
+                busiest=_distinct(loads.port[rows].tolist(), loads.nic[rows, way].tolist()),
+                through=tuple((link, own, float(ways[way])) for link, own, ways in through),
+                at_once=_distinct(port[rows].tolist(), nic[rows, way].tolist(), links),
+            )
+        return self._group_loads[key]
+
+
+class _GroupLoads(NamedTuple):
+    """The loads of a communicator for each byte of its ports and of its NICs: distinct loads of its
+    links, the load of each class of links, and the loads of all groups of its kin on its links."""
+
+    busiest: tuple[tuple[float, float], ...]
+    through: tuple[tuple[int, float, float], ...]
+    at_once: tuple[tuple[float, float, int], ...]
+
+
+def _distinct(*columns: list[Any]) -> tuple[Any, ...]:
+    """The distinct rows of some columns."""
+    return tuple(dict.fromkeys(zip(*columns, strict=True)))
 
 
 def _first(classes: Indices) -> Indices:
@@ -264,7 +300,9 @@ class RankTransfers:
 
     def __init__(self, desk: TransferDesk, index: int) -> None:
         self.desk, self.index = desk, index
-        self._groups: dict[int, tuple[Scope, int]] = {}  # keyed by id: equal scopes share an object
+        # Keys are identities: what they stand for is kept, and so they stay its own.
+        self._groups: dict[int, tuple[Scope, int]] = {}  # equal scopes share an object
+        self._traffic: dict[tuple[int, int], tuple[Call, Traffic]] = {}
 
     def _group(self, call: Call, stage: int) -> int:
         """The communicator of this rank that takes part in a call, or `NOBODY`."""
@@ -319,8 +357,13 @@ class RankTransfers:
 
     def traffic(self, call: Call, stage: int) -> Traffic:
         """The traffic of a call on the network."""
-        g = self._group(call, stage)
-        return NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, call)
+        key = id(call), stage
+        known = self._traffic.get(key)
+        if known is None:
+            g = self._group(call, stage)
+            traffic = NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, call)
+            known = self._traffic[key] = call, traffic
+        return known[1]
 
     def has_rivals(self, scope: Scope) -> bool:
         """Whether other traffic uses the links of this rank's communicator of a scope."""

@@ -99,7 +99,7 @@ def _in_a_unit(plain: Block, run: Execution, rule: Rule, again: Again) -> Block:
 
 
 def _block(kind: str, run: Execution, rule: Rule) -> Block:
-    operators = _operators(kind, run)
+    operators = operators_of(kind, run)
     rule = rule if is_layer(kind) else NOTHING
     again = recomputed(operators, rule, compiled=run.fusion.compiled)
     return Block(
@@ -146,11 +146,14 @@ def _launched(parts: Iterable[tuple[str, Items]], graphs: tuple[str, ...]) -> It
 
 def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) -> None:
     """Raise `InputError` where no operator of these kinds of layers has a name of the rule's."""
-    operators = [each for kind in dict.fromkeys(kinds) for each in _operators(kind, run)]
+    named = [name for name in rule.again if name != FULL]
+    if not named:
+        return
+    operators = [each for kind in dict.fromkeys(kinds) for each in operators_of(kind, run)]
     modules = dict.fromkeys(name for operator in operators for name in operator.modules)
     known = [*modules, *dict.fromkeys(each.name for each in operators)]
-    for name in rule.again:
-        if name != FULL and name not in known:
+    for name in named:
+        if name not in known:
             fault = f"recompute: no operator or module of this model is named {name!r}"
             raise InputError(where, fault, nearest(name, [*MODES, *known]))
 
@@ -164,7 +167,7 @@ def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
     if run.lora.rank > run.model.hidden:
         fault = f"lora.rank = {run.lora.rank} is larger than hidden = {run.model.hidden}"
         raise InputError(where, fault, f"set lora.rank at most {run.model.hidden}")
-    operators = [each for kind in dict.fromkeys(kinds) for each in _operators(kind, run)]
+    operators = [each for kind in dict.fromkeys(kinds) for each in operators_of(kind, run)]
     known = dict.fromkeys(filter(None, (module_of(each.name) for each in operators)))
     missing = [module for module in run.lora.modules if module not in known]
     if missing and (run.lora.modules != Lora().modules or not known):
@@ -173,10 +176,12 @@ def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
 
 
 def check_graphs(
-    graphs: Iterable[str], kinds: Iterable[str], run: Execution, *, where: str
+    graphs: Sequence[str], kinds: Iterable[str], run: Execution, *, where: str
 ) -> None:
     """Raise `InputError` where no operator of these kinds of layers is in such a scope."""
-    operators = [each for kind in dict.fromkeys(kinds) for each in _operators(kind, run)]
+    if not graphs:
+        return
+    operators = [each for kind in dict.fromkeys(kinds) for each in operators_of(kind, run)]
     known = dict.fromkeys(each.scope for each in operators if each.scope)
     for scope in graphs:
         if scope not in known:
@@ -184,7 +189,8 @@ def check_graphs(
             raise InputError(where, fault, f"known: {', '.join(['full_iteration', *known])}")
 
 
-def _operators(kind: str, run: Execution) -> list[Operator]:
+def operators_of(kind: str, run: Execution) -> list[Operator]:
+    """The operators of a kind of block on one rank, in forward order."""
     module, run = specialised(kind, run)
     if not (run.fusion.compiled_ends or is_layer(kind)):
         run = replace(run, fusion=replace(run.fusion, compiled=False))

@@ -4,18 +4,18 @@ Both are read off the same operators that the simulation runs, on a rank that ho
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sim.config.plugins import remembered
-from sim.model.block import Block, block
+from sim.model.block import operators_of
 from sim.model.execution import EXPERTS, Execution, Sharding
 from sim.model.experts.layer import Experts
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm, Item
 from sim.model.kinds import FOLDER, specialised
 from sim.model.model import Model
-from sim.model.operators import kernels_of
+from sim.model.operators import Operator, kernels_of
 
 
 @remembered(FOLDER)
@@ -26,7 +26,14 @@ def parameters(model: Model) -> int:
     >>> f"{parameters(load('gpt3-175b')) / 1e9:.1f}"
     '174.6'
     """
-    return round(_over_blocks(whole(model, 1), lambda block: block.count))
+    blocks = _operators(whole(model, 1))
+    return round(
+        sum(
+            often * operator.parameters
+            for kind, often in Counter(model.row).items()
+            for operator in blocks[kind]
+        )
+    )
 
 
 @remembered(FOLDER)
@@ -38,12 +45,12 @@ def active_parameters(model: Model) -> int:
     '12.9'
     """
     run = whole(model, 1)
-    active = 0.0
+    blocks, active = _operators(run), 0.0
     for kind, often in Counter(model.row).items():
         settings = specialised(kind, run)[1].block
         chosen = settings.chosen if isinstance(settings, Experts) else 1.0
-        for group, count in block(kind, run).parameters.items():
-            active += often * count * (chosen if group == EXPERTS else 1.0)
+        for operator in blocks[kind]:
+            active += often * operator.parameters * (chosen if operator.group == EXPERTS else 1.0)
     return round(active)
 
 
@@ -63,11 +70,17 @@ def model_flops(model: Model, batch: int, *, frozen: bool = False) -> float:
     >>> abs(model_flops(gpt, b) / paper - 1) < 1e-12
     True
     """
-    run = replace(whole(model, batch), empty_slots=False)
-    return (2.0 if frozen else 3.0) * _over_blocks(run, lambda block: full_flops(block.forward))
+    each = block_flops(replace(whole(model, batch), empty_slots=False))
+    forward = sum(often * each[kind] for kind, often in Counter(model.row).items())
+    return (2.0 if frozen else 3.0) * forward
 
 
-def full_flops(items: tuple[Item, ...]) -> float:
+def block_flops(run: Execution) -> dict[str, float]:
+    """FLOPs of the forward pass of each kind of block, attention in full also when causal."""
+    return {kind: full_flops(_forward(each)) for kind, each in _operators(run).items()}
+
+
+def full_flops(items: Iterable[Item]) -> float:
     """FLOPs of matrix products among some items, attention in full also when causal."""
     total = 0.0
     for kernel in kernels_of(items):
@@ -80,8 +93,8 @@ def full_flops(items: tuple[Item, ...]) -> float:
 
 def weights(model: Model, kind: str) -> float:
     """Elements of the matrices that the tokens of a block are multiplied by."""
-    run = whole(model, 1)
-    gemms = [kernel for kernel in kernels_of(block(kind, run).forward) if isinstance(kernel, Gemm)]
+    kernels = kernels_of(_forward(_operators(whole(model, 1))[kind]))
+    gemms = [kernel for kernel in kernels if isinstance(kernel, Gemm)]
     return float(sum(gemm.n * gemm.k for gemm in gemms if gemm.batch == 1))
 
 
@@ -92,5 +105,11 @@ def whole(model: Model, batch: int) -> Execution:
     )
 
 
-def _over_blocks(run: Execution, count: Callable[[Block], float]) -> float:
-    return sum(often * count(block(kind, run)) for kind, often in Counter(run.model.row).items())
+@remembered(FOLDER)
+def _operators(run: Execution) -> Mapping[str, Sequence[Operator]]:
+    """The operators of each kind of block."""
+    return {kind: operators_of(kind, run) for kind in dict.fromkeys(run.model.row)}
+
+
+def _forward(operators: Iterable[Operator]) -> list[Item]:
+    return [item for operator in operators for item in operator.forward]

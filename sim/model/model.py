@@ -129,7 +129,9 @@ class Model(metaclass=Named):
         ('dense', 'dense', 'own:2', 'dense', 'dense')
         """
         turns = [(name, self.entry(name).get("numbered")) for name in period(self.pattern)]
-        each = (turns[layer % len(turns)] for layer in range(self.layers))
+        each = (turns * -(-self.layers // len(turns)))[: self.layers]
+        if not any(numbered for _, numbered in turns):
+            return tuple([name for name, _ in each])
         return tuple(f"{name}:{i}" if numbered else name for i, (name, numbered) in enumerate(each))
 
     def entry(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from sim.config.plugins import remembered
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.model import counts
-from sim.model.block import ALONE, NOT, Again, block
+from sim.model.block import ALONE, NOT, Again
 from sim.model.checkpointing import FULL, NONE
 from sim.model.kinds import FOLDER, is_layer
 from sim.model.model import Model
@@ -169,14 +169,10 @@ def _costs_in_layers(model: Model, balance: str) -> tuple[float, float, tuple[fl
 
     A "quota" counts weights only, as nanotron does.
     """
-    run = counts.whole(model, 1)
-
-    def cost(kind: str) -> float:
-        if balance == "quota":
-            return counts.weights(model, kind)
-        return counts.full_flops(block(kind, run).forward)
-
-    own = {kind: cost(kind) for kind in dict.fromkeys(model.row)}
+    if balance == "quota":
+        own = {kind: counts.weights(model, kind) for kind in dict.fromkeys(model.row)}
+    else:
+        own = counts.block_flops(counts.whole(model, 1))
     costs = [own[kind] for kind in model.kinds]
     layer = sum(costs) / model.layers
     behind = sum(own[kind] for kind in model.row[1 + model.layers :])

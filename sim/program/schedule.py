@@ -20,7 +20,7 @@ Order = tuple[Action, ...]
 Places = tuple[tuple[int, ...], ...]  # [stage][chunk] -> piece
 Place = tuple[int, int]  # stage and chunk
 
-_LETTERS = np.array(sorted(KINDS))
+_LETTERS = sorted(KINDS)
 
 
 def in_loops(stages: int, chunks: int) -> Places:
@@ -119,7 +119,7 @@ class Schedule:
     @cached_property
     def splits_backward(self) -> bool:
         """Whether input and weight gradients are passes of their own."""
-        return any(action.kind == "I" for order in self.orders for action in order)
+        return any((actions.kinds == "I").any() for actions in self.actions)
 
     @cached_property
     def cuts(self) -> int:
@@ -185,10 +185,8 @@ class Schedule:
     @cached_property
     def actions(self) -> tuple[Actions, ...]:
         """The orders as arrays."""
-        pairs = self.pairs or (frozenset(),) * self.stages
         count = 1 + max(action.microbatch for action in self.orders[0])
-        each = count // self.steps
-        return tuple(_actions(*pair, each) for pair in zip(self.orders, pairs, strict=True))
+        return tuple(_actions(self.orders, self.pairs, count // self.steps))
 
     @cached_property
     def rows(self) -> tuple[Indices, Indices]:
@@ -201,48 +199,67 @@ class Schedule:
         return np.concatenate(rows), np.cumsum(lengths) - lengths
 
 
-def _actions(order: Order, pairs: frozenset[int], each: int) -> Actions:
-    """The actions of a stage, steps having so many microbatches each."""
-    letters, *numbers = zip(*order, strict=True)
+def _actions(
+    orders: Sequence[Order], pairs: Sequence[frozenset[int]], each: int
+) -> Iterator[Actions]:
+    """The actions of each stage, steps having so many microbatches each."""
+    lengths = np.array([len(order) for order in orders])
+    starts = np.cumsum(lengths) - lengths
+    listed = [action for order in orders for action in order]
+    letters, *numbers = zip(*listed, strict=True)
     kinds = np.frombuffer("".join(letters).encode("utf-32-le"), dtype="U1")
     microbatches, chunks = map(np.array, numbers)
+    stage, most = np.repeat(np.arange(len(orders)), lengths), chunks.max() + 1
+    places = _codes(kinds) * most + chunks
     forward, weights = kinds == "F", (kinds == "B") | (kinds == "W")
-    first, last = np.zeros((2, len(order)), dtype=bool)
-    for chunk in np.unique(chunks).tolist():
-        for passes in (forward, weights):
-            places = np.flatnonzero(passes & (chunks == chunk))
-            steps = microbatches[places] // each
-            first[places[np.diff(steps, prepend=-1) != 0]] = True
-        last[places[np.diff(steps, append=-1) != 0]] = True
-    codes = (
-        (np.searchsorted(_LETTERS, kinds) * (chunks.max() + 1) + chunks) * 2 + first
-    ) * 2 + last
-    beside = _partners(kinds, chunks, pairs, np.flatnonzero((first & forward) | last))
+    ways = (stage * most + chunks) * 3 + forward + 2 * weights  # through a chunk
+    first, last = _ends(ways * (microbatches.max() + 1) + microbatches // each)
+    first, last = first & (forward | weights), last & weights
+    codes = (places * 2 + first) * 2 + last
+    paired = [place + start for pair, start in zip(pairs, starts, strict=False) for place in pair]
+    beside = _partners(places, sorted(paired), (first & forward) | last)
     codes = codes * (beside.max() + 2) + beside + 1
-    _, places, rows = np.unique(codes, return_index=True, return_inverse=True)
-    partners = [divmod(int(beside[place]), int(chunks.max()) + 1) for place in places]
-    variants = tuple(
+    found, chosen, rows = np.unique(
+        stage * (codes.max() + 1) + codes, return_index=True, return_inverse=True
+    )
+    bounds = np.searchsorted(found, np.arange(len(orders) + 1) * (codes.max() + 1)).tolist()
+    partners = [divmod(int(beside[place]), int(most)) for place in chosen]
+    variants = [
         PassVariant(
-            order[place].kind,
-            order[place].chunk,
+            listed[place].kind,
+            listed[place].chunk,
             bool(first[place]),
             bool(last[place]),
-            None if beside[place] < 0 else (KINDS[kind], chunk),
+            None if beside[place] < 0 else (_LETTERS[letter], chunk),
         )
-        for place, (kind, chunk) in zip(places.tolist(), partners, strict=True)
-    )
-    return Actions(kinds, microbatches, chunks, variants, rows.astype(np.int64))
+        for place, (letter, chunk) in zip(chosen.tolist(), partners, strict=True)
+    ]
+    for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+        here, (low, high) = slice(start, start + length), bounds[number : number + 2]
+        own = tuple(variants[low:high])
+        yield Actions(kinds[here], microbatches[here], chunks[here], own, rows[here] - low)
 
 
-def _partners(
-    kinds: NDArray[np.str_], chunks: Indices, pairs: frozenset[int], alone: Indices
-) -> Indices:
-    """Kind and chunk, as one number, of the action that each overlaps; -1 for none. What the first
-    forward and the last backward pass do besides is not overlapped."""
-    beside = np.full(len(kinds), -1, dtype=np.int64)
-    some = np.array(sorted(pairs), dtype=np.int64)
-    some = some[~np.isin(some, alone) & ~np.isin(some + 1, alone)]
-    codes = np.array([KINDS.index(kind) for kind in kinds.tolist()]) if len(some) else beside
-    codes = codes * (chunks.max() + 1) + chunks
+def _ends(keys: Indices) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether each key is the first, and the last, of its value."""
+    order = np.argsort(keys, kind="stable")
+    changes = np.diff(keys[order], prepend=-1) != 0
+    first, last = np.empty((2, len(order)), dtype=bool)
+    first[order], last[order] = changes, np.append(changes[1:], True)
+    return first, last
+
+
+def _codes(kinds: NDArray[np.str_]) -> Indices:
+    """The places of letters among those of all kinds."""
+    codes: Indices = np.searchsorted([ord(letter) for letter in _LETTERS], kinds.view(np.uint32))
+    return codes
+
+
+def _partners(codes: Indices, paired: Sequence[int], alone: NDArray[np.bool_]) -> Indices:
+    """The code of the action that each overlaps; -1 for none. What the first forward and the last
+    backward pass do besides is not overlapped."""
+    beside = np.full(len(codes), -1, dtype=np.int64)
+    some = np.array(paired, dtype=np.int64)
+    some = some[~alone[some] & ~alone[some + 1]]
     beside[some], beside[some + 1] = codes[some + 1], codes[some]
     return beside

@@ -172,6 +172,15 @@ class JobAnswer(Answer):
     timeline: Timeline = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """An answer as a row of a sweep's table has it: its columns, and why it would not run."""
+
+    columns: Mapping[str, Any]
+    misfit: str
+    wall_seconds: float = 0.0
+
+
 def plain(value: Any) -> Any:
     """Dataclasses as tables, rows that are written on demand as lists."""
     if isinstance(value, Answer):

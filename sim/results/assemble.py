@@ -1,16 +1,28 @@
 """From what was played to a result: rates, utilisation, accounts, memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from sim.collectives.libraries import profile as fabrics
 from sim.config.units import human_bytes
-from sim.engine.accounts import Account, bubble_fraction, critical_role, hidden
+from sim.engine.accounts import (
+    Account,
+    account_runs,
+    bubble_fraction,
+    bubble_fractions,
+    critical_role,
+    critical_roles,
+    hidden,
+    of_run,
+)
+from sim.engine.fold import fold
 from sim.engine.link_loads import link_loads, narrowest
 from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
+from sim.engine.tracks import Runs
 from sim.hardware.cluster.price import per_million
 from sim.hardware.cluster.topology import Topology
 from sim.model.counts import active_parameters, model_flops, parameters
@@ -24,12 +36,12 @@ from sim.parallel.offload import host_memory
 from sim.program.causes import BUBBLE, COMPUTE, LOADING, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.answer import Inputs, said_of
-from sim.results.result import Result
+from sim.results.result import Result, columns_of
 from sim.scenario.setup import PlanSetup
 from sim.uncertainty.campaign import Campaign
 from sim.uncertainty.evidence import evidence
-from sim.uncertainty.intervals import Interval, Kernels
-from sim.uncertainty.work_shares import device_time, profiled, work_shares
+from sim.uncertainty.intervals import ErrorLaw, Interval, Kernels, Sigmas, interval
+from sim.uncertainty.work_shares import DeviceTime, device_time, profiled, work_shares
 
 
 def report(
@@ -48,44 +60,114 @@ def report(
     are any, `others` the step times (s) of orders that the job's own may be compared with.
     """
     job, step = setup.job, record.step_time
-    plan, topology = job.plan, setup.machine.topology
-    taken = memories(job, program)
-    worst, sources = fullest(taken), device_time(job)
-    sure = _interval(setup, program, record, sources.shares.get("profile", 0.0))
+    plan, facts = job.plan, facts_of(setup, program)
     return Result(
         scenario=setup.name,
         inputs=inputs_of(setup),
         parameters=parameters(job.model),
         active_parameters=active_parameters(job.model),
-        **expected(step, sure),
-        **rates(
-            topology,
-            step,
-            samples=plan.global_batch,
-            tokens=plan.global_batch * job.model.tokens,
-            flops=model_flops(job.model, plan.global_batch, frozen=plan.lora is not None),
-            executed=executed_flops(job),
-            precision=plan.precision,
-        ),
+        **of_step(setup, facts, step, facts.interval(program, step, lambda: record)),
         **account_of(record, spent),
-        stages=tuple(_stages(job, record, spent, taken)),
+        stages=tuple(_stages(job, record, spent, facts.taken)),
         wall_seconds=wall_seconds,
-        warnings=(*_warnings(setup, worst), *sources.warnings),
-        device_time=sources.shares,
+        warnings=(*_warnings(setup, facts.worst), *facts.sources.warnings),
+        device_time=facts.sources.shares,
         straggler_seconds=step - healthy.step_time if healthy else 0.0,
         dropped=_dropped(job),
         gains={name: seconds / step - 1.0 for name, seconds in (others or {}).items()},
         staleness=tuple(n - 1 for stage in range(plan.pp) if (n := plan.versions(stage))),
         plan=plan,
         schedule=program.schedule,
-        memory_curves=Deferred(partial(_curves, program, record, taken)),
+        memory_curves=Deferred(partial(_curves, program, record, facts.taken)),
         setup=setup,
-        memory_per_gpu=_parts(worst),
-        capacity=job.device.usable_memory,
-        host_memory=host_memory(job, topology),
-        fits=(fits := worst.fits(job.device.usable_memory)),
-        remedies=() if fits else Deferred(partial(_remedies, setup)),
+        host_memory=host_memory(job, setup.machine.topology),
+        remedies=() if facts.fits else Deferred(partial(_remedies, setup)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """The facts of a step that do not follow from its time: the memory `taken` on each stage, FLOPs
+    as counted and as `executed`, the sources of kernels' seconds, the errors of such steps."""
+
+    taken: Sequence[Memory]
+    worst: Memory
+    fits: bool
+    flops: float
+    executed: float
+    sources: DeviceTime
+    errors: ErrorLaw
+    sigmas: Sigmas | None
+
+    def interval(self, program: Program, step: float, record: Callable[[], Record]) -> Interval:
+        """Where the measured step time would lie (`sim.uncertainty.intervals`)."""
+        if self.sigmas is None:
+            return interval(step, self.errors)
+        kernels = Kernels.of(self.sigmas, work_shares(program, record()))
+        return interval(step, self.errors, kernels)
+
+
+def facts_of(setup: PlanSetup, program: Program) -> StepFacts:
+    """The facts of the step of a setup, whose program this is."""
+    job, topology = setup.job, setup.machine.topology
+    taken, sources = memories(job, program), device_time(job)
+    worst = fullest(taken)
+    return StepFacts(
+        taken=taken,
+        worst=worst,
+        fits=worst.fits(job.device.usable_memory),
+        flops=model_flops(job.model, job.plan.global_batch, frozen=job.plan.lora is not None),
+        executed=executed_flops(job),
+        sources=sources,
+        errors=evidence().errors(Campaign.of(job, topology.name)),
+        sigmas=profiled(job, topology.backend, share=sources.shares.get("profile", 0.0)),
+    )
+
+
+def of_step(setup: PlanSetup, facts: StepFacts, step: float, sure: Interval) -> dict[str, Any]:
+    """The fields of a result that follow from its step time (s), and its memory."""
+    plan, job = setup.job.plan, setup.job
+    return {
+        **expected(step, sure),
+        **rates(
+            setup.machine.topology,
+            step,
+            samples=plan.global_batch,
+            tokens=plan.global_batch * job.model.tokens,
+            flops=facts.flops,
+            executed=facts.executed,
+            precision=plan.precision,
+        ),
+        "memory_per_gpu": _parts(facts.worst),
+        "capacity": job.device.usable_memory,
+        "fits": facts.fits,
+    }
+
+
+def of_runs(
+    runs: Runs, setups: Sequence[PlanSetup], programs: Sequence[Program]
+) -> Iterator[dict[str, Any]]:
+    """The columns of each run in the table of a sweep: those of a result, without a result."""
+    spent, critical = account_runs(runs), critical_roles(runs).tolist()
+    bubbles = bubble_fractions(runs.roles, runs.step, spent).tolist()
+    known: dict[tuple[int, str, str], StepFacts] = {}
+    for column, (setup, program) in enumerate(zip(setups, programs, strict=True)):
+        topology = setup.machine.topology
+        key = id(program), topology.name, topology.backend
+        facts = known.get(key) or known.setdefault(key, facts_of(setup, program))
+        step, lowered = float(runs.step[column]), partial(fold, program, setup.machine)
+        sure = facts.interval(program, step, partial(Record.of, runs, column, lowered))
+        yield columns_of(
+            {
+                **of_step(setup, facts, step, sure),
+                "breakdown": of_run(spent[critical[column]], column),
+                "bubble_fraction": bubbles[column],
+                "straggler_seconds": 0.0,
+                "roles": len(runs.roles),
+                "operations": runs.steps,
+                "events": 0,
+            }
+        )
 
 
 def expected(step: float, sure: Interval) -> dict[str, Any]:
@@ -181,19 +263,6 @@ def inputs_of(setup: PlanSetup) -> Inputs:
             *(job.loading.notes if job.loading else ()),
         ),
     )
-
-
-def _interval(setup: PlanSetup, program: Program, record: Record, profile: float) -> Interval:
-    """Where the measured step time would lie; `sim.uncertainty.intervals` says how that is known.
-
-    `profile` is the share of the device's time that its profile says.
-    """
-    job, kernels = setup.job, None
-    sigmas = profiled(job, setup.machine.topology.backend, share=profile)
-    if sigmas is not None:
-        kernels = Kernels.of(sigmas, work_shares(program, record))
-    campaign = Campaign.of(job, setup.machine.topology.name)
-    return evidence().interval(record.step_time, campaign, kernels=kernels)
 
 
 def executed_flops(job: Job) -> float:

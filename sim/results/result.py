@@ -110,17 +110,29 @@ class Result(JobAnswer):
     @property
     def columns(self) -> dict[str, Any]:
         """Seconds by cause and bytes by part are prefixed."""
-        named = {name: getattr(self, name) for name in _COLUMNS}
-        seconds = {f"seconds.{cause}": value for cause, value in self.breakdown.items()}
-        return named | seconds | {f"memory.{part}": n for part, n in self.memory_per_gpu.items()}
+        names = (*_COLUMNS, "breakdown", "memory_per_gpu")
+        return columns_of({name: getattr(self, name) for name in names})
 
     @property
     def misfit(self) -> str:
-        if self.fits is None:
-            return "takes an unknown share of its memory"
-        needed, offered = self.memory_per_gpu["total"] / 2**30, self.capacity / 2**30
-        return "" if self.fits else f"takes {needed:.1f} GiB of {offered:.1f} GiB a GPU"
+        return misfit_of(self.fits, self.memory_per_gpu["total"], self.capacity)
 
     def to_frame(self) -> "pd.DataFrame":
         """The timeline as a table, one row a span."""
         return self.timeline.to_frame()
+
+
+def columns_of(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a sweep's table, from fields of a result; seconds by cause and bytes by part
+    are prefixed."""
+    named = {name: figures[name] for name in _COLUMNS}
+    seconds = {f"seconds.{cause}": value for cause, value in figures["breakdown"].items()}
+    memory = {f"memory.{part}": size for part, size in figures["memory_per_gpu"].items()}
+    return named | seconds | memory
+
+
+def misfit_of(fits: bool | None, held: float, capacity: float) -> str:
+    """Why a job that holds so many bytes on a GPU would not run; empty if it would."""
+    if fits is None:
+        return "takes an unknown share of its memory"
+    return "" if fits else f"takes {held / 2**30:.1f} GiB of {capacity / 2**30:.1f} GiB a GPU"

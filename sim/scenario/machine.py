@@ -1,11 +1,11 @@
 """The files that a scenario names, loaded with its changes, and the cluster that they make, with
 its collective library and what is slow on it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sim.collectives.libraries import backend as backends
-from sim.config import catalog
+from sim.config import catalog, reads
 from sim.config.checked import altered
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
@@ -20,32 +20,41 @@ from sim.scenario.scenario import BaseScenario, Straggler
 from sim.scenario.settings import changed
 
 
-def load_document(
-    scenario: BaseScenario, file: str, folder: str, name: str
-) -> tuple[dict[str, Any], str]:
-    """A file that a scenario names, with the scenario's changes, and how errors name it."""
-    path = catalog.find(folder, name, where=f"{scenario.name}, {file}")
-    changes = scenario.changes(file)
-    place = catalog.place(path, changed=bool(changes))
-    read = reading.document(path) if folder == "models" else catalog.document(folder, path)
-    return changed(read, changes, place), place
-
-
 def load_model(scenario: BaseScenario) -> Model:
     """The model of a scenario with its changes."""
-    changes = scenario.changes("model")
-    if not isinstance(scenario.model, str):
-        model = altered(scenario.model, changes, f"{scenario.name}, model")
-    else:
-        model = reading.model_of(*load_document(scenario, "model", "models", scenario.model))
-    return reading.settled(model, changes)
+    changes, where = scenario.changes("model"), f"{scenario.name}, model"
+    if isinstance(scenario.model, str):
+        return _model(scenario.model, changes, where)
+    return reading.settled(altered(scenario.model, changes, where), changes)
 
 
 def load_stack(scenario: BaseScenario, stack: str | stacks.Stack) -> stacks.Stack:
     """A stack with the changes of a scenario."""
-    if not isinstance(stack, str):
-        return altered(stack, scenario.changes("stack"), f"{scenario.name}, stack")
-    document, place = load_document(scenario, "stack", "topologies/stacks", stack)
+    changes, where = scenario.changes("stack"), f"{scenario.name}, stack"
+    return (
+        _stack(stack, changes, where) if isinstance(stack, str) else altered(stack, changes, where)
+    )
+
+
+def _asked(name: str, changes: Mapping[str, Any], where: str) -> object:
+    return name, repr(changes), where
+
+
+@reads.kept(8, key=_asked)
+def _model(name: str, changes: Mapping[str, Any], where: str) -> Model:
+    """A model of a file with changes; `where` names the scenario in errors."""
+    path = catalog.find("models", name, where=where)
+    place = catalog.place(path, changed=bool(changes))
+    model = reading.model_of(changed(reading.document(path), changes, place), place)
+    return reading.settled(model, changes)
+
+
+@reads.kept(8, key=_asked)
+def _stack(name: str, changes: Mapping[str, Any], where: str) -> stacks.Stack:
+    """A stack of a file with changes."""
+    path = catalog.find("topologies/stacks", name, where=where)
+    place = catalog.place(path, changed=bool(changes))
+    document = changed(catalog.document("topologies/stacks", path), changes, place)
     return catalog.validate(document, stacks.Stack, place)
 
 

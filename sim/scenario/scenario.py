@@ -1,6 +1,6 @@
 """A scenario: a model, a cluster, a plan; `sim.kind` reads it from a file."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
@@ -161,7 +161,11 @@ def named_columns(scenario: BaseScenario) -> dict[str, str]:
 
 def plan_columns(plan: Plan) -> dict[str, Any]:
     """The keys of a plan, as columns of a sweep's table."""
-    return {f"plan.{key}": value for key, value in asdict(plan).items()}
+    return {f"plan.{field.name}": _plain(getattr(plan, field.name)) for field in fields(plan)}
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def name_of(given: str | Model | Stack | Topology) -> str:

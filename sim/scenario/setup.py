@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from sim.config import limit
+from sim.config import limit, reads
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.engine.ordering import ordered
@@ -100,6 +100,30 @@ def assemble(
     loader: Loader | None = None,
 ) -> PlanSetup:
     """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
+    job = _job(name, model, stack, topology, plan, loader)
+    known = known_of(job.model, job.stack, job.device, job.device.measured)
+    job = job if job.known is known else replace(job, known=known)
+    on = machine(topology, job.plan, tuple(stragglers), name)
+    return PlanSetup(name=name, job=ordered(job, on), machine=on)
+
+
+def _asked(name: str, *parts: Any) -> object:
+    model, stack, topology, plan, loader = parts
+    device = topology.device
+    cluster = device, device.measured, topology.checks, topology.form
+    return name, model, stack, plan, loader, cluster, limit.allowed()
+
+
+@reads.kept(4, key=_asked)
+def _job(
+    name: str,
+    model: Model,
+    stack: stacks.Stack,
+    topology: Topology,
+    plan: Plan,
+    loader: Loader | None,
+) -> Job:
+    """A job that a plan lays out on a cluster, whatever the rates of the links between devices."""
     where = f"{name}, plan"
     check_layers(model)
     plan = resolved(plan, topology.gpus, where=where)
@@ -126,5 +150,4 @@ def assemble(
         known=known_of(model, stack, topology.device, topology.device.measured),
     )
     check_job(job, topology, where)
-    on = machine(topology, plan, tuple(stragglers), name)
-    return PlanSetup(name=name, job=ordered(job, on), machine=on)
+    return job

@@ -6,9 +6,11 @@ bytes everywhere (`wall_seconds` aside, which is no part of the answer).
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.reads import joined
 from sim.config.stopping import so_far
+from sim.results.answer import Figures
 from sim.scenario.scenario import BaseScenario
 
 if TYPE_CHECKING:
@@ -32,17 +35,19 @@ if TYPE_CHECKING:
 
 _OF_POINT = 0.01  # s, of the quickest
 _TRIED = 64  # points of a value, until one of them is no mistake
+_TOGETHER = 128  # points at most that are played together
+_UNSEEN = 2.0  # s of work at most that is lost where a sweep is killed
+_SHARES = 4  # for each process, so that all are busy until the end
 
 Answer = tuple[str, str, reads.Reads]  # a task's key, its row, what was read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTask:
-    """A point to simulate, and the hash of the question."""
+    """Points to simulate, each with the hash of its question."""
 
     scenario: str | BaseScenario
-    point: Point
-    key: str
+    points: Sequence[tuple[str, Point]]
     samples: int = 0
 
 
@@ -69,22 +74,19 @@ def sweep(
     asked = [{**(always or {}), **point} for point in points]
     check(scenario, asked, always or {})
     keys = [fingerprint(scenario, point, (samples,)) for point in asked]
-    tasks = [
-        SweepTask(scenario=scenario, point=point, key=key, samples=samples)
-        for point, key in zip(asked, keys, strict=True)
-    ]
+    compute = partial(_computed, scenario, dict(zip(keys, asked, strict=True)), samples, jobs)
     damaged = 0
     if store is None:
-        rows = _computed(tasks, {}, None, jobs)
+        rows = compute({}, None)
     else:
         with Store(store) as results:
             stored = {key: text for key in keys if (text := results.get(key)) is not None}
-            rows = _computed(tasks, stored, results, jobs)
+            rows = compute(stored, results)
             damaged = results.damaged
     found = [
-        (point, json.loads(rows[task.key]))
-        for point, task in zip(points, tasks, strict=True)
-        if task.key in rows  # all of them, unless it was stopped
+        (point, json.loads(rows[key]))
+        for point, key in zip(points, keys, strict=True)
+        if key in rows  # all of them, unless it was stopped
     ]
     frame = table(found)
     frame.attrs["damaged"] = damaged
@@ -138,26 +140,44 @@ def _of_layout(error: InputError) -> bool:
 
 
 def _computed(
-    tasks: Sequence[SweepTask], rows: dict[str, str], store: Store | None, jobs: executors.Jobs
+    scenario: str | BaseScenario,
+    points: Mapping[str, Point],
+    samples: int,
+    jobs: executors.Jobs,
+    rows: dict[str, str],
+    store: Store | None,
 ) -> dict[str, str]:
-    """The rows of all tasks by key; each new row is stored at once."""
-    missing = list({task.key: task for task in tasks if task.key not in rows}.values())
-    total = len(missing) + len(rows)
-    fresh = so_far(_new_rows(missing, jobs))
-    for key, text, seen in counted(fresh, total=total, unit="point", done=len(rows)):
+    """The rows of all points by key; each new row is stored at once."""
+    missing = [(key, point) for key, point in points.items() if key not in rows]
+    total, done = len(missing) + len(rows), len(rows)
+    fresh = so_far(_new_rows(partial(SweepTask, scenario=scenario, samples=samples), missing, jobs))
+    for key, text, seen in counted(fresh, total=total, unit="point", done=done):
         rows[key] = text
         if store is not None:
             store.put(key, text, seen)
     return rows
 
 
-def _new_rows(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answer]:
-    """Rows as they are found. Refuses those of workers that read other files."""
+def _new_rows(
+    task: Callable[..., SweepTask], points: Sequence[tuple[str, Point]], jobs: executors.Jobs
+) -> Iterator[Answer]:
+    """Rows as they are found: that of the first point, whose time says how many of the others may
+    be asked for at once. Refuses those of workers that read other files."""
+    began = time.perf_counter()
+    yield from _of_tasks([task(points=points[:1])] if points else [], jobs)
+    each = time.perf_counter() - began
+    rest, count = points[1:], jobs if isinstance(jobs, int) else executors.cores()
+    size = min(_TOGETHER, int(_UNSEEN / each), -(-len(rest) // (_SHARES * count))) or 1
+    starts = range(0, len(rest), size)
+    yield from _of_tasks([task(points=rest[first : first + size]) for first in starts], jobs)
+
+
+def _of_tasks(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answer]:
     if not tasks:
         return
-    keys = {task.key for task in tasks}
+    keys = {key for task in tasks for key, _ in task.points}
     held: dict[tuple[tuple[str, str], str], bool] = {}
-    for key, text, seen in executors.answers(answer, tasks, jobs):
+    for key, text, seen in chain.from_iterable(executors.answers(answers, tasks, jobs)):
         held |= {one: reads.holds(dict([one])) for one in seen.items() if one not in held}
         if key not in keys or not all(held[one] for one in seen.items()):
             fault = "a worker found another program or other models, topologies or scenarios"
@@ -168,26 +188,47 @@ def _new_rows(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answ
         yield key, text, seen
 
 
-def answer(task: SweepTask) -> Answer:
-    """The key of a task as this process computes it, its row, and the inputs that were read."""
-    with reads.recorded() as seen:
-        text = json.dumps(row(task.scenario, task.point, task.samples))
-    return fingerprint(task.scenario, task.point, (task.samples,)), text, seen
+def answers(task: SweepTask) -> list[Answer]:
+    """For each point of a task its key as this process computes it, its row, and the inputs that
+    were read."""
+    with reads.at_once():
+        points = [_Asked(task.scenario, point, task.samples) for _, point in task.points]
+    with reads.recorded() as together:
+        ready = [point for point in points if point.setup is not None]
+        setups = [point.setup for point in ready if point.setup is not None]
+        found = dict(zip(map(id, ready), kind.figures(setups), strict=True))
+    return [
+        (
+            fingerprint(task.scenario, point.point, (task.samples,)),
+            json.dumps(point.row(found.get(id(point)))),
+            point.reads | (together if point.setup else {}),
+        )
+        for point in points
+    ]
 
 
-def row(scenario: str | BaseScenario, point: Point, samples: int = 0) -> Row:
-    """Inputs and figures of one point; `reason` says why a row is not valid."""
-    job = kind.load(scenario, point)
-    inputs = job.columns
-    try:
-        setup = kind.set_up(job, brief=True)
-        inputs |= setup.columns
-        answer = kind.answer(setup)
-        figures = answer.columns | (drawn(job, samples).columns if samples else {})
-    except InputError as error:
-        return {**inputs, "valid": False, "reason": str(error), WALL: 0.0}
-    wall = answer.get(WALL)
-    return {**inputs, **figures, "valid": not answer.misfit, "reason": answer.misfit, WALL: wall}
+class _Asked:
+    """A point, its setup or why it has none, the cells that describe it, and what was read."""
+
+    def __init__(self, scenario: str | BaseScenario, point: Point, samples: int) -> None:
+        self.point, self.setup, self.fault = point, None, ""
+        with reads.recorded() as self.reads:
+            job = kind.load(scenario, point)
+            self.inputs = job.columns
+            try:
+                self.setup = kind.set_up(job, brief=True)
+                self.inputs |= self.setup.columns
+                self.drawn = drawn(job, samples).columns if samples else {}
+            except InputError as error:
+                self.setup, self.fault = None, str(error)
+
+    def row(self, found: Figures | InputError | None) -> Row:
+        """Inputs and figures; `reason` says why a row is not valid."""
+        if found is None or isinstance(found, InputError):
+            reason = self.fault if found is None else str(found)
+            return {**self.inputs, "valid": False, "reason": reason, WALL: 0.0}
+        valid = {"valid": not found.misfit, "reason": found.misfit, WALL: found.wall_seconds}
+        return {**self.inputs, **found.columns, **self.drawn, **valid}
 
 
 def fingerprint(scenario: str | BaseScenario, point: Point, extra: tuple[Any, ...] = ()) -> str:

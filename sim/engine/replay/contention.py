@@ -6,78 +6,104 @@ was played is exact. Otherwise max-min fairness slows some, and only the clock k
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.engine.folded import LinkClass, Traffic
-from sim.engine.replay.pass_map import PlayedOperation
 from sim.engine.replay.writing import Writer
 from sim.engine.tracks import Floats
 from sim.program.operations import Collective, Compute, Work
 
+Flags = NDArray[np.bool_]
+
+_MOMENTS: tuple[Literal["start", "host", "end"], ...] = ("start", "host", "end")
 _ROUNDING = 1e-9
 _FULL = 1.0 + 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Traffic of one stream on one link: a share of it, from when to when."""
+    """Traffic of one stream on one link: a share of it [columns], from when to when [times,
+    columns]."""
 
-    share: float
+    share: Floats
     begin: Floats
     end: Floats
 
+    def column(self, number: int) -> "_Use":
+        """The use in one column alone."""
+        here = slice(number, number + 1)
+        return _Use(self.share[here], self.begin[:, here], self.end[:, here])
 
-def contends(writer: Writer) -> bool:
-    """Whether some link was asked for more than it has."""
+
+def contends(writer: Writer) -> Flags:
+    """Whether some link was asked for more than it has [columns]."""
     outside = _outside(writer)
-    if any(_overfull(uses) for uses in outside.values()):
-        return True
-    passes_end = writer.passes_end
+    found = np.zeros(len(writer.estimates), dtype=bool)
+    for uses in outside.values():
+        found |= _overfull(uses)
     loading: dict[int, list[int]] = defaultdict(list)
     for stage in range(len(writer.estimate.machine.desks)):
         for link in _links_inside(writer, stage):
             loading[link].append(stage)
     shared = {}
     for link, stages in loading.items():
-        end = max(passes_end[stage] for stage in stages)
+        end = writer.passes_end[stages].max(axis=0)
         beside = [use for use in outside.get(link, ()) if (use.begin < end).any()]
         if beside or len(stages) > 1:
             shared[link] = beside, stages
-    if not shared:
-        return False
+    for number in np.flatnonzero(~found).tolist() if shared else ():
+        own = {
+            link: ([use.column(number) for use in beside], stages)
+            for link, (beside, stages) in shared.items()
+        }
+        found[number] = _overfull_inside(writer.column(number), own)
+    return found
+
+
+def _overfull_inside(writer: Writer, shared: Mapping[int, tuple[list[_Use], list[int]]]) -> bool:
+    """Whether links that collectives inside computations share are asked for too much, in the only
+    column."""
     computations = list(_computations(writer))
-    for link, (beside, stages) in shared.items():
+    for link, (uses, stages) in shared.items():
+        end = writer.passes_end[stages].max()
+        beside = [use for use in uses if (use.begin < end).any()]
         alone = len(stages) == 1
+        if alone and not beside:
+            continue
         inside = (use for computation in computations if link in computation.links
                   for use in computation.uses(link, beside if alone else None))  # fmt: skip
-        if _overfull([*beside, *inside]):
+        if _overfull([*beside, *inside]).any():
             return True
     return False
 
 
 def _links_inside(writer: Writer, stage: int) -> set[int]:
-    """The links that collectives inside a stage's computations load."""
-    desk = writer.estimate.machine.desks[stage]
-    calls = writer.estimate.program.stages[stage].calls_inside
-    links = desk.desk.links
-    return {link for call in calls for link, _ in shares(desk.traffic(call, stage), links)}
+    """The links that collectives inside a stage's computations load in some column."""
+    one_of_each = {id(e.program): e for e in writer.estimates}.values()
+    return {
+        link
+        for e in one_of_each
+        for call in e.program.stages[stage].calls_inside
+        for link, _ in shares(e.machine.desks[stage].traffic(call, stage), e.machine.links)
+    }
 
 
 def _outside(writer: Writer) -> dict[int, list[_Use]]:
     """The traffic outside of computations, by link."""
-    links = writer.estimate.machine.desks[0].desk.links
     uses: dict[int, list[_Use]] = {}
-    desks = writer.estimate.machine.desks
-    collectives = (
-        (desks[stage].traffic(call, stage), begun) for stage, call, begun in writer.collectives()
-    )
-    for traffic, begun in (*writer.messages(), *collectives):
-        begin = begun + traffic.latency
-        for link, share in shares(traffic, links):
-            uses.setdefault(link, []).append(_Use(share, begin, begin + traffic.seconds))
+    links = [e.machine.links for e in writer.estimates]
+    for traffic, begun in (*writer.messages(), *writer.collectives()):
+        begin = begun + np.array([own.latency for own in traffic])
+        end = begin + np.array([own.seconds for own in traffic])
+        taken = [dict(shares(*pair)) for pair in zip(traffic, links, strict=True)]
+        for link in dict.fromkeys(link for own in taken for link in own):
+            share = np.array([own.get(link, 0.0) for own in taken])
+            uses.setdefault(link, []).append(_Use(share, begin, end))
     return uses
 
 
@@ -89,26 +115,30 @@ def shares(traffic: Traffic, links: Sequence[LinkClass]) -> Iterator[tuple[int, 
             yield link, rate * load / links[link].capacity
 
 
-def _overfull(uses: Sequence[_Use]) -> bool:
-    """Whether streams that share a link ever ask for more than all of it."""
-    if sum(use.share for use in uses) <= _FULL:
-        return False
-    share = np.concatenate([np.full(len(use.begin), use.share) for use in uses])
+def _overfull(uses: Sequence[_Use]) -> Flags:
+    """Whether streams that share a link ever ask for more than all of it [columns]."""
+    asked = sum((use.share for use in uses), np.zeros(1))
+    if not (asked > _FULL).any():
+        return np.zeros(len(asked), dtype=bool)
+    share = np.concatenate([np.broadcast_to(use.share, use.begin.shape) for use in uses])
     begin = np.concatenate([use.begin for use in uses])
     end = np.concatenate([use.end for use in uses])
     # Traffic that ends as other traffic begins leaves the link to it.
-    close = _ROUNDING * float(end.max(initial=0.0))
+    close = _ROUNDING * end.max(axis=0, initial=0.0)
     times, changes = np.concatenate((begin, end - close)), np.concatenate((share, -share))
-    order = np.lexsort((changes, times))
-    return bool(np.cumsum(changes[order]).max(initial=0.0) > _FULL)
+    order = np.lexsort((changes, times), axis=0)
+    sums = np.cumsum(np.take_along_axis(changes, order, axis=0), axis=0)
+    over: Flags = sums.max(axis=0, initial=0.0) > _FULL
+    return over
 
 
 def _computations(writer: Writer) -> Iterator["_Computation"]:
     """The computations of all kinds of passes that have collectives inside."""
     for kind, (stage, _) in enumerate(writer.grid.kinds):
-        for played in writer.estimate.maps[kind].played:
+        for number, played in enumerate(writer.estimate.maps[kind].played):
             if isinstance(played.operation, Compute):
-                computation = _Computation(writer, kind, stage, played, played.operation.work)
+                work = played.operation.work
+                computation = _Computation(writer, kind, stage, number, work)
                 if computation.links:
                     yield computation
 
@@ -116,10 +146,9 @@ def _computations(writer: Writer) -> Iterator["_Computation"]:
 class _Computation:
     """A computation that passes of one kind have in common, and the collectives inside it."""
 
-    def __init__(
-        self, writer: Writer, kind: int, stage: int, played: PlayedOperation, work: Work
-    ) -> None:
-        self.writer, self.stage, self.played, self.work = writer, stage, played, work
+    def __init__(self, writer: Writer, kind: int, stage: int, number: int, work: Work) -> None:
+        self.writer, self.kind, self.stage, self.number = writer, kind, stage, number
+        self.work = work
         self.nodes = np.flatnonzero(writer.grid.kind == kind)
         self.costs, self.desk = (
             writer.estimate.machine.costs[stage],
@@ -133,13 +162,14 @@ class _Computation:
     def uses(self, link: int, beside: Sequence[_Use] | None) -> list[_Use]:
         """When collectives inside use a link; where something is `beside`, of those passes only
         that it overlaps."""
-        start = self.writer.at(self.played.start, self.nodes)
-        host = self.writer.at(self.played.host, self.nodes)
+        start, host, end = (
+            self.writer.at(self.writer.lags(self.kind, self.number, moment), self.nodes)
+            for moment in _MOMENTS
+        )
         if beside is not None:
-            end = self.writer.at(self.played.end, self.nodes)
             chosen = np.zeros(len(start), dtype=bool)
             for use in beside:
-                chosen |= _overlap(start, end, use.begin, use.end)
+                chosen |= _overlap(start[:, 0], end[:, 0], use.begin[:, 0], use.end[:, 0])
             start, host = start[chosen], host[chosen]
         return list(self._played(link, start, host)) if len(start) else []
 
@@ -151,7 +181,7 @@ class _Computation:
                 for loaded, share in self._shares(call):
                     if loaded == link:
                         begin = come + traffic.latency
-                        yield _Use(share, begin, begin + traffic.seconds)
+                        yield _Use(np.array([share]), begin, begin + traffic.seconds)
             device, launches, lead, wait = self.costs.of(item).duration
             ready, host = (
                 np.maximum(ready + device, host + lead),
@@ -159,9 +189,7 @@ class _Computation:
             )
 
 
-def _overlap(
-    start: Floats, end: Floats, begin: Floats, stop: Floats
-) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _overlap(start: Floats, end: Floats, begin: Floats, stop: Floats) -> Flags:
     """Which of some intervals overlap any of others, of which none overlap each other."""
     order = np.argsort(begin)
     begin, stop = begin[order], stop[order]

@@ -58,6 +58,13 @@ class PlayedOperation(NamedTuple):
     parts: Parts | None
 
     @property
+    def form(self) -> tuple[object, ...]:
+        """The form that is equal for operations that are written together."""
+        operation = self.operation
+        calls = tuple((call.cause, call.kind) for call in self.collectives)
+        return operation.stream, self.parts is None, calls
+
+    @property
     def collectives(self) -> tuple[Collective, ...]:
         """The collectives that a communication takes part in."""
         calls = () if isinstance(self.operation, Compute) else self.operation.calls
@@ -67,11 +74,13 @@ class PlayedOperation(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class PassMap:
     """Where a pass leads: when its last computation ends, when the host is free, when side
-    streams are, when its last but one computation ends [moments, inputs]."""
+    streams are, when its last but one computation ends [moments, inputs]. `form` is equal for
+    passes that are written together."""
 
     table: Floats
     played: tuple[PlayedOperation, ...]
     computations: int
+    form: tuple[object, ...]
 
 
 def pass_map(
@@ -148,4 +157,5 @@ class _Player:
             table=np.array([self.ready, self.host, *self.free.values(), self.computed[-2]]),
             played=tuple(self.played),
             computations=len(self.computed) - 2,
+            form=tuple(operation.form for operation in self.played),
         )

@@ -38,8 +38,9 @@ class Durations:
 
     `maps` are the (max, +) maps of the kinds of passes [outputs, inputs, kinds, layouts]: outputs
     are the end, the host, the side streams, and the end of the last but one computation where
-    something waits for it; inputs as in `sim.engine.replay.pass_map`. `messages` is what passes
-    between neighbours [pairs, layouts], `opening` when stages begin [layouts].
+    something waits for it; inputs as in `sim.engine.replay.pass_map`; there is one layout of maps
+    where all have the same. `messages` is what passes between neighbours [pairs, layouts],
+    `opening` when stages begin [layouts].
     """
 
     maps: Floats
@@ -74,7 +75,7 @@ class Pipeline:
 
     def times(self, durations: Durations) -> Floats:
         """All moments [moments, nodes, layouts]; behind the nodes stands the opening."""
-        size, layouts = self.grid.size + 2, durations.maps.shape[3]
+        size, layouts = self.grid.size + 2, len(durations.opening)
         count = FIRST_SIDE - 2 + len(durations.maps)
         moments = np.full((count, size, layouts), -np.inf)
         moments[[END, REACHED, HOST_FREE], self.grid.size] = durations.opening
@@ -89,11 +90,13 @@ class Pipeline:
         rest = np.setdiff1d(np.arange(len(place)), order, assume_unique=True)
         place[rest] = len(order) + np.arange(len(rest))
         causes, lags = self._causes(place, order, durations), self._lags(order, durations)
+        messages = self._messages(order, durations)
         moments = np.take(moments, np.concatenate((order, rest)), axis=1)
         flat = moments.reshape(-1, moments.shape[2])
         for first, last in pairwise(bounds.tolist()):
-            terms = flat[causes[:, first:last]] + lags[:, :, first:last]
-            np.maximum.reduce(terms, axis=1, out=moments[:, first:last])
+            terms = flat[causes[:, first:last]]
+            terms[-len(messages) :] += messages[:, first:last]
+            np.maximum.reduce(terms + lags[:, :, first:last], axis=1, out=moments[:, first:last])
         times: Floats = np.take(moments, place, axis=1)
         return times
 
@@ -119,13 +122,20 @@ class Pipeline:
         terms = np.where(awaited >= 0, grid.moments[:, nodes] * size + place[awaited], never)
         return np.concatenate([*([moment * size + before] for moment in outputs), terms])
 
+    def _messages(self, nodes: Indices, durations: Durations) -> Floats:
+        """The seconds of the messages that an arrival waits for [terms, nodes, layouts]."""
+        silent = np.zeros((1, len(durations.opening)))
+        messages: Floats = np.concatenate([durations.messages, silent])[
+            self.grid.messages[:, nodes]
+        ]
+        return messages
+
     def _lags(self, nodes: Indices, durations: Durations) -> Floats:
-        """The seconds behind each of these moments [moments, causes, nodes, layouts]."""
+        """The seconds behind each of these moments, messages apart [moments, causes, nodes,
+        layouts]."""
         grid, sides = self.grid, durations.sides
         kind = grid.kind[nodes]
         maps = np.concatenate([durations.maps, _idle(durations.maps)], axis=2)[:, :, kind]
-        silent = np.zeros((1, maps.shape[3]))
-        messages = np.concatenate([durations.messages, silent])[grid.messages[:, nodes]]
         never = np.full_like(maps[:, 0], -np.inf)
         few = [(self.computed[nodes] < back)[:, None] for back in (1, 2)]
         own = [
@@ -144,12 +154,12 @@ class Pipeline:
                        np.where(few[1], maps[:, COMPUTED_2], never))  # fmt: skip
             arrival = np.maximum.reduce([arrival, maps[:, BROUGHT], *missing])
         count = FIRST_SIDE - 2 + len(maps)
-        lags = np.full((count, len(own) + len(messages), *maps.shape[2:]), -np.inf)
+        lags = np.full((count, len(own) + len(grid.nodes), *maps.shape[2:]), -np.inf)
         mapped = [END, HOST_FREE, *range(FIRST_SIDE, count)]
         for cause, lag in enumerate(own):
             lags[mapped, cause] = lag
-        lags[mapped, len(own) :] = arrival[:, None] + messages
-        lags[ARRIVAL, len(own) :] = messages
+        lags[mapped, len(own) :] = arrival[:, None]
+        lags[ARRIVAL, len(own) :] = 0.0
         lags[REACHED] = np.maximum(lags[END], lags[HOST_FREE])
         return lags
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from sim.engine.costs import Costs
 from sim.engine.fold import Folding
-from sim.engine.folded import Traffic
+from sim.engine.folded import LinkClass, Traffic
+from sim.engine.machine import Machine
 from sim.engine.replay.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
 from sim.engine.replay.pass_map import COMPUTED_2, PassMap, pass_map
 from sim.engine.replay.pipeline import Durations, Floats, Pipeline
@@ -18,6 +19,7 @@ from sim.engine.replay.step_tail import Closing, StageMoments, StepTail, stage_c
 from sim.program.durations import Duration
 from sim.program.operations import (
     COMPUTE_STREAM,
+    Call,
     Collective,
     Communicate,
     Compute,
@@ -83,6 +85,13 @@ class Estimate:
         """Equal for programs of one shape whose ends can be played together."""
         return tuple(tail.form for tail in self.closing)
 
+    @property
+    def written(self) -> tuple[object, ...]:
+        """Equal for programs of one shape whose records differ in times alone."""
+        tails = tuple(tail.written for tail in self.closing)
+        opened = tuple(stage.opening is None for stage in self.program.stages)
+        return tails, tuple(map_.form for map_ in self.maps), opened
+
 
 class FoldedMachine:
     """What a folded machine makes of programs; what they have in common is worked out once.
@@ -106,6 +115,18 @@ class FoldedMachine:
         self._closing: dict[tuple[int, ...], tuple[object, StepTail]] = {}
         self._messages: dict[tuple[object, ...], tuple[Traffic, ...]] = {}
 
+    def on(self, machine: Machine) -> "FoldedMachine":
+        """Another machine that differs in rates and latencies alone. Maps of passes are shared:
+        their keys have all that passes ask of the network."""
+        other = FoldedMachine(self.folding.on(machine))
+        other._maps, other._stages = self._maps, self._stages
+        return other
+
+    @property
+    def links(self) -> Sequence[LinkClass]:
+        """The links of all ranks."""
+        return self.folding.desk.links
+
     def estimate(self, program: Program) -> Estimate:
         """A program, ready to be evaluated."""
         grid = grid_of(program.schedule, program.exchange.style)
@@ -125,8 +146,8 @@ class FoldedMachine:
 
     def _maps_of(self, stage: int, stage_program: Stage, streams: tuple[str, ...]) -> StageMaps:
         """The maps of a stage, one object for stages that do the same in the same time."""
-        desk, slowdown = self.desks[stage], self.costs[stage].slowdown
-        seconds = tuple(desk.traffic(call, stage).alone for call in stage_program.calls_of_passes)
+        slowdown = self.costs[stage].slowdown
+        seconds = self._asked(stage, stage_program.calls_of_passes)
         key = id(stage_program), slowdown, seconds, streams
         if key not in self._stages:
             maps = (
@@ -137,13 +158,16 @@ class FoldedMachine:
         return self._stages[key][1]
 
     def _map(self, stage: int, ops: PassOps, slowdown: float, streams: tuple[str, ...]) -> PassMap:
-        desk = self.desks[stage]
-        seconds = tuple(desk.traffic(call, stage).alone for call in ops.calls)
-        key = id(ops), slowdown, seconds, streams
+        key = id(ops), slowdown, self._asked(stage, ops.calls), streams
         if key not in self._maps:
-            made = pass_map(ops, self.costs[stage], desk, stage, streams)
+            made = pass_map(ops, self.costs[stage], self.desks[stage], stage, streams)
             self._maps[key] = ops, made
         return self._maps[key][1]
+
+    def _asked(self, stage: int, calls: Iterable[Call]) -> tuple[tuple[float, ...], ...]:
+        """What passes ask of the network of each of their calls."""
+        traffic = (self.desks[stage].traffic(call, stage) for call in calls)
+        return tuple([(own.alone, own.at_once, own.memory, own.ctas) for own in traffic])
 
     def _closing_of(self, stage: int, stage_program: Stage) -> StepTail:
         last = stage_program.closing, stage_program.beside
@@ -291,9 +315,9 @@ def closing_of(estimates: Sequence[Estimate], ends: Floats) -> Closing:
 
 def durations(estimates: Sequence[Estimate]) -> Durations:
     """The durations of programs of one shape, a column each."""
-    maps = np.stack(
-        [np.concatenate([stage.tables for stage in e.stages]) for e in estimates], axis=-1
-    )
+    distinct = dict.fromkeys(tuple(map(id, e.stages)) for e in estimates)
+    given = estimates if len(distinct) > 1 else estimates[:1]
+    maps = np.stack([np.concatenate([stage.tables for stage in e.stages]) for e in given], axis=-1)
     maps = maps.transpose(1, 2, 0, 3)
     asks_before_last = bool((maps[:-1, COMPUTED_2] > -np.inf).any())
     return Durations(

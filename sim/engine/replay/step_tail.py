@@ -62,6 +62,12 @@ class StepTail:
         return tuple(step.form for step in self.steps)
 
     @cached_property
+    def written(self) -> tuple[object, ...]:
+        """Equal where, besides, they can be written together."""
+        calls = (call for step in self.steps for call, _ in step.traffic)
+        return self.form, tuple((call.cause, call.kind) for call in calls)
+
+    @cached_property
     def numbers(self) -> Floats:
         """The numbers of all steps in a row."""
         return np.array([number for step in self.steps for number in step.numbers])

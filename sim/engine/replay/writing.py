@@ -1,9 +1,10 @@
 """The record of a program that was played without a clock: the arrays that the clock would log."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
@@ -20,9 +21,10 @@ from sim.engine.replay.grid import (
     Grid,
     Indices,
 )
-from sim.engine.replay.pass_map import Form, PlayedOperation
+from sim.engine.replay.pass_map import PassMap
 from sim.engine.replay.play import Estimate, Played
-from sim.engine.tracks import COMMUNICATION, Floats, Track
+from sim.engine.timeline import Role
+from sim.engine.tracks import COMMUNICATION, Floats, Runs, Track
 from sim.program.causes import PIPELINE, Cause
 from sim.program.operations import COMPUTE_STREAM, Collective
 from sim.program.program import message_stream
@@ -45,73 +47,104 @@ class _Rows:
 
 
 class Writer:
-    def __init__(self, played: Played, estimate: Estimate) -> None:
-        self.played, self.estimate = played, estimate
-        self.grid: Grid = estimate.grid
-        self.moments = played.moments[:, :, 0]
-        stages = estimate.program.stages
+    """Writes the tracks of programs of one shape and form that were played together, a column each:
+    the last axis of all times."""
+
+    def __init__(self, played: Played, estimates: Sequence[Estimate]) -> None:
+        self.played, self.estimates, self.estimate = played, estimates, estimates[0]
+        self.grid: Grid = self.estimate.grid
+        self.moments = played.moments
+        stages = self.estimate.program.stages
         longest = max(len(ops) + len(stage.beside) for stage in stages for ops in stage.all_ops)
         self.room = 2 * (longest + 4)  # steps of one node: exchanges, a pass, messages behind it
-        self.parts: list[Parts] = []
+        self.parts: list[Mapping[Cause, float | Floats]] = []
         self.kinds: dict[tuple[Cause, str], int] = {}
         self.inputs = self._inputs()
-        self.alone = np.array([traffic.alone for traffic in estimate.messages] or [0.0])
+        alone = [[traffic.alone for traffic in e.messages] or [0.0] for e in estimates]
+        self.alone = np.array(alone).T
+
+    def column(self, number: int) -> "Writer":
+        """The writer of one of the programs alone."""
+        here = slice(number, number + 1)
+        played = replace(self.played, moments=self.moments[..., here], end=self.played.end[here])
+        return Writer(played, self.estimates[here])
 
     def record(self, folding: Folding) -> Record:
-        """The record of what was played."""
+        """The record of a single program that was played."""
+        return Record.of(self.runs(tuple(role for role, _ in folding.roles)), 0, folding.folded)
+
+    def runs(self, roles: tuple[Role, ...]) -> Runs:
+        """What was played, a column each."""
         self.rows: dict[str, list[_Rows]] = {COMPUTE_STREAM: []}
         self._open()
         if self.grid.batched:
             self._exchanges()
         else:
             self._messages()
-        for nodes, stage, operations in self._passes():
-            for number, operation in enumerate(operations):
-                self._operation(stage, operation, nodes, number)
+        for nodes, kind in self._passes():
+            for number in range(len(self.estimate.maps[kind].played)):
+                self._operation(kind, number, nodes)
         self._close()
         tracks = [
             track for stream, rows in self.rows.items() for track in self._tracks(stream, rows)
         ]
-        return Record(
-            roles=tuple(role for role, _ in folding.roles),
+        return Runs(
+            roles=roles,
             tracks=tuple(sorted(tracks, key=lambda track: track.role)),
             parts=self.parts,
             kinds=list(self.kinds),
-            end=float(self.played.end[0]),
-            passes_end=max(self.passes_end),
-            steps=sum(len(track.start) for track in tracks),
-            program=folding.folded,
+            end=self.played.end,
+            passes_end=self.passes_end.max(axis=0),
+            step=self.played.end,
         )
 
     @cached_property
-    def passes_end(self) -> list[float]:
-        """When the last pass of each stage ended."""
-        ends: list[float] = self.moments[END, self.grid.ends - 1].tolist()
+    def passes_end(self) -> Floats:
+        """When the last pass of each stage ended [stages, columns]."""
+        ends: Floats = self.moments[END, self.grid.ends - 1]
         return ends
 
-    def messages(self) -> Iterator[tuple[Traffic, Floats]]:
+    def messages(self) -> Iterator[tuple[Sequence[Traffic], Floats]]:
         """Messages between neighbours, a stream at a time, and when each began."""
         grid = self.grid
         taken = np.flatnonzero(grid.received >= 0)
         streams = grid.received[taken] * 2 + grid.way[taken]
         for number in np.unique(streams).tolist():
             nodes = taken[streams == number]
-            yield self.estimate.messages[number // 2], self._begun[nodes]
+            yield [e.messages[number // 2] for e in self.estimates], self._begun[nodes]
 
-    def collectives(self) -> Iterator[tuple[int, Collective, Floats]]:
-        """Collectives outside of computations: a stage that takes part, and when each began."""
+    def collectives(self) -> Iterator[tuple[Sequence[Traffic], Floats]]:
+        """Collectives outside of computations, and when each began."""
         for kind, map_ in enumerate(self.estimate.maps):
             if any(operation.collectives for operation in map_.played):
                 nodes, stage = np.flatnonzero(self.grid.kind == kind), self.grid.kinds[kind][0]
-                for operation in map_.played:
-                    for call in operation.collectives:
-                        yield stage, call, self.at(operation.start, nodes)
+                for number in range(len(map_.played)):
+                    for _, traffic in self._traffic(kind, number):
+                        yield traffic, self.at(self.lags(kind, number, "start"), nodes)
         closing = self.played.closing
         for stage, steps in enumerate(closing.steps):
-            for step, span in zip(steps, closing.spans[stage], strict=True):
-                for members, (call, _) in zip(step.members, step.traffic, strict=True):
+            for number, (step, span) in enumerate(zip(steps, closing.spans[stage], strict=True)):
+                for members, (_, traffic) in zip(
+                    step.members, self._traffic_at_end(stage, number), strict=True
+                ):
                     if stage == members[0]:
-                        yield stage, call, span.begun
+                        yield traffic, span.begun[None]
+
+    def _traffic(self, kind: int, number: int) -> Iterator[tuple[Collective, Sequence[Traffic]]]:
+        """The collectives of an operation of passes of a kind, and their traffic in each column."""
+        stage = self.grid.kinds[kind][0]
+        own = [(e.machine.desks[stage], e.maps[kind].played[number]) for e in self.estimates]
+        for place, call in enumerate(own[0][1].collectives):
+            if own[0][0].group(call, stage) is not None:
+                yield call, [desk.traffic(op.collectives[place], stage) for desk, op in own]
+
+    def _traffic_at_end(
+        self, stage: int, number: int
+    ) -> Iterator[tuple[Collective, Sequence[Traffic]]]:
+        """The same of an operation behind the passes."""
+        steps = [e.closing[stage].steps[number] for e in self.estimates]
+        for place, (call, _) in enumerate(steps[0].traffic):
+            yield call, [step.traffic[place][1] for step in steps]
 
     @cached_property
     def _begun(self) -> Floats:
@@ -125,14 +158,14 @@ class Writer:
     def _joined(self, term: int) -> Floats:
         """When both ends of an exchange's message had come: two terms of a node's arrival."""
         grid = self.grid
-        reached = np.append(self.moments[REACHED, : grid.size + 1], -np.inf)
+        reached = self.moments[REACHED]
         at = np.where(grid.nodes >= 0, grid.nodes, grid.size + 1)
         joined: Floats = np.maximum(reached[at[term]], reached[at[term + 1]])
         return joined
 
     def _inputs(self) -> Floats:
-        """Moments that the passes of all nodes depended on [inputs, nodes], numbered as in the
-        maps."""
+        """Moments that the passes of all nodes depended on [inputs, nodes, columns], numbered as in
+        the maps."""
         grid, moments = self.grid, self.moments
         before = np.where(grid.before >= 0, grid.before, grid.size)
         arrival = moments[ARRIVAL, : grid.size]
@@ -140,7 +173,7 @@ class Writer:
         if self.played.pipeline.sync:
             host = np.maximum(host, arrival)
         brought = np.full_like(arrival, -np.inf) if grid.blocking else arrival
-        count = self.played.pipeline.computed
+        count = self.played.pipeline.computed[:, None]
         return np.stack(
             [
                 np.maximum(moments[END, before], arrival),
@@ -152,47 +185,70 @@ class Writer:
             ]
         )
 
-    def at(self, form: Form, nodes: Indices) -> Floats:
-        """A form's moments at some nodes."""
-        lags = [(given, lag) for given, lag in enumerate(form) if lag > -np.inf]
-        terms = [self.inputs[given, nodes] + lag for given, lag in lags]
-        return np.maximum.reduce(terms) if terms else np.zeros(len(nodes))
+    def lags(self, kind: int, number: int, moment: Literal["start", "host", "end"]) -> Floats:
+        """The form of a moment of an operation of passes of a kind [inputs, columns]; one column
+        where all are the same."""
+        played = [map_.played[number] for map_ in self._maps(kind)]
+        lags: Floats = np.array([getattr(operation, moment) for operation in played]).T
+        return lags
+
+    def at(self, lags: Floats, nodes: Indices) -> Floats:
+        """The moments of a form [inputs, columns] at some nodes."""
+        given = np.flatnonzero((lags > -np.inf).any(axis=1))
+        if not len(given):
+            return np.zeros((len(nodes), self.moments.shape[2]))
+        terms = self.inputs[given[:, None], nodes] + lags[given, None]
+        moments: Floats = np.maximum.reduce(terms)
+        return moments
+
+    def _maps(self, kind: int) -> Sequence[PassMap]:
+        """The maps of a kind of pass in all columns; one where all are the same."""
+        maps = [e.maps[kind] for e in self.estimates]
+        return maps[:1] if all(map_ is maps[0] for map_ in maps) else maps
 
     # --- Passes ----------------------------------------------------------------------------------
 
     def _open(self) -> None:
         """Write the work of stages before their passes."""
         first = np.concatenate(([0], self.grid.ends[:-1] + 1))
-        for stage, stage_program in enumerate(self.estimate.program.stages):
-            if stage_program.opening is not None:
-                cost = self.estimate.machine.costs[stage].of(stage_program.opening.work)
-                start, end = np.zeros(1), np.array([cost.duration.lead])
-                self._add(COMPUTE_STREAM, first[stage : stage + 1], 0, start, end, cost.parts)
+        for stage in range(self.grid.schedule.stages):
+            node = first[stage : stage + 1]
+            costs = [
+                e.machine.costs[stage].of(opening.work)
+                for e in self.estimates
+                if (opening := e.program.stages[stage].opening) is not None
+            ]
+            if costs:
+                end = np.array([[cost.duration.lead for cost in costs]])
+                parts = _in_columns([cost.parts for cost in costs])
+                self._add(COMPUTE_STREAM, node, 0, np.zeros_like(end), end, parts)
 
-    def _passes(self) -> Iterator[tuple[Indices, int, Sequence[PlayedOperation]]]:
-        """The nodes that run the same operations in the same time, and a stage of theirs."""
-        maps = self.estimate.maps
-        first: dict[int, int] = {}
+    def _passes(self) -> Iterator[tuple[Indices, int]]:
+        """The nodes that run the same operations in the same time, and a kind of theirs."""
+        first: dict[tuple[int, ...], int] = {}
         alike = np.array(
-            [first.setdefault(id(map_), kind) for kind, map_ in enumerate(maps)] or [0]
+            [
+                first.setdefault(tuple(map(id, self._maps(kind))), kind)
+                for kind in range(len(self.grid.kinds))
+            ]
+            or [0]
         )
         nodes = np.flatnonzero(self.grid.kind >= 0)
         kinds = alike[self.grid.kind[nodes]]
         order = np.argsort(kinds, kind="stable")
         bounds = np.flatnonzero(np.diff(kinds[order])) + 1
         for same in np.split(nodes[order], bounds):
-            kind = int(self.grid.kind[same[0]])
-            yield same, self.grid.kinds[kind][0], maps[kind].played
+            yield same, int(self.grid.kind[same[0]])
 
-    def _operation(self, stage: int, played: PlayedOperation, nodes: Indices, number: int) -> None:
-        start, end = self.at(played.start, nodes), self.at(played.end, nodes)
-        desk = self.estimate.machine.desks[stage]
+    def _operation(self, kind: int, number: int, nodes: Indices) -> None:
+        played = self.estimate.maps[kind].played[number]
+        start, end = (self.at(self.lags(kind, number, one), nodes) for one in ("start", "end"))
         flights = [
-            (self._kind(call.cause, call.kind), start, start + desk.traffic(call, stage).alone)
-            for call in played.collectives
-            if desk.group(call, stage) is not None
+            (self._kind(call.cause, call.kind), start, start + _alone(traffic))
+            for call, traffic in self._traffic(kind, number)
         ]
-        self._add(played.operation.stream, nodes, 2 + number, start, end, played.parts, flights)
+        parts = _in_columns([map_.played[number].parts for map_ in self._maps(kind)])
+        self._add(played.operation.stream, nodes, 2 + number, start, end, parts, flights)
 
     def _messages(self) -> None:
         """Messages on streams of their own; only receipts may block the compute stream."""
@@ -215,7 +271,7 @@ class Writer:
         order = np.argsort(keys, kind="stable")
         nodes, takers, keys = nodes[order], takers[order], keys[order]
         begun, end = self._begun[takers], self.moments[ARRIVAL, takers]
-        before = np.concatenate(([0.0], end[:-1]))
+        before = np.concatenate((np.zeros_like(end[:1]), end[:-1]))
         before[np.concatenate(([True], np.diff(keys) != 0))] = 0.0
         start = np.maximum(self.moments[END, nodes], before) if what == "send" else before
         names = {key: self._stream(what, key) for key in dict.fromkeys(keys.tolist())}
@@ -238,7 +294,7 @@ class Writer:
         flights = []
         for term, there in ((2, sent), (0, received)):
             begun = self._joined(term)
-            arrived = np.where(there, begun + self.alone[grid.messages[term]], np.nan)
+            arrived = np.where(there[:, None], begun + self.alone[grid.messages[term]], np.nan)
             flights.append((np.where(there, self._send, NONE)[nodes], begun[nodes], arrived[nodes]))
         start, end = self.moments[END, self._before(nodes)], self.moments[ARRIVAL, nodes]
         self._add(COMPUTE_STREAM, nodes, 1, start, end, flights=flights)
@@ -255,12 +311,13 @@ class Writer:
         for stage, steps in enumerate(closing.steps):
             node = self.grid.ends[stage : stage + 1]
             for number, (step, span) in enumerate(zip(steps, closing.spans[stage], strict=True)):
+                start, begun, end = span.start[None], span.begun[None], span.end[None]
                 flights = [
-                    (self._kind(call.cause, call.kind), span.begun, span.begun + traffic.alone)
-                    for call, traffic in step.traffic
+                    (self._kind(call.cause, call.kind), begun, begun + _alone(traffic))
+                    for call, traffic in self._traffic_at_end(stage, number)
                 ]
-                stream = step.operation.stream
-                self._add(stream, node, 2 + number, span.start, span.end, step.parts, flights)
+                parts = _in_columns([e.closing[stage].steps[number].parts for e in self.estimates])
+                self._add(step.operation.stream, node, 2 + number, start, end, parts, flights)
 
     # --- Arrays ----------------------------------------------------------------------------------
 
@@ -271,7 +328,7 @@ class Writer:
         number: int,
         start: Floats,
         end: Floats,
-        parts: Parts | None = None,
+        parts: Mapping[Cause, float | Floats] | None = None,
         flights: Sequence[tuple[int | Indices, Floats, Floats]] = (),
     ) -> None:
         """Steps of one stream; a communication has no parts."""
@@ -316,7 +373,7 @@ class Writer:
         """Start, end, parts, transfers and when these began and arrived."""
         most = max(len(row.flights) for row in rows)
         kinds = np.full((count, most), NONE, dtype=np.intp)
-        begun, arrived = np.full((2, count, most), np.nan)
+        begun, arrived = np.full((2, count, most, self.moments.shape[2]), np.nan)
         parts, first = np.empty(count, dtype=np.intp), 0
         for row in rows:
             here = slice(first, first + len(row.place))
@@ -328,3 +385,17 @@ class Writer:
         start = np.concatenate([row.start for row in rows])
         end = np.concatenate([row.end for row in rows])
         return start, end, parts, kinds, begun, arrived
+
+
+def _alone(traffic: Sequence[Traffic]) -> Floats:
+    return np.array([own.alone for own in traffic])
+
+
+def _in_columns(parts: Sequence[Parts | None]) -> Mapping[Cause, float | Floats] | None:
+    """Seconds by cause of the same step in all columns; a number where they are the same."""
+    first = parts[0]
+    if first is None or all(own == first for own in parts):
+        return first
+    given = [own or {} for own in parts]
+    causes = dict.fromkeys(cause for own in given for cause in own)
+    return {cause: np.array([own.get(cause, 0.0) for own in given]) for cause in causes}

@@ -11,7 +11,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from sim.config import catalog
+from sim.config import catalog, reads
+from sim.config.checked import altered, is_rate, structure
 from sim.config.errors import InputError
 from sim.config.units import human_rate
 from sim.hardware.cluster import inventory
@@ -53,6 +54,15 @@ class Topology(Placement):
         Placement.__post_init__(self)
         for sick in self.degraded:
             self.parse_link(sick.link)
+
+    @property
+    def form(self) -> object:
+        """What decides where ranks lie and which links they use: all but rates and latencies of the
+        links between devices."""
+        network, nodes = self.network, self.nodes
+        placed = self.gpus, self.gpus_per_node, self.slots, self.tray, self.built, self.degraded
+        joined = structure(self.node), structure(network), network and network.beyond(nodes, nodes)
+        return placed, joined, self.host, self.storage
 
     def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":
         """The same cluster with `gpus` of its devices in use. A job uses `each` devices of a node,
@@ -218,10 +228,29 @@ def load(
     >>> load("dgx-a100-hdr", {"network.bandwidth": "100 Gb/s"}).bandwidth(("nic-up", 0, 0))
     12500000000.0
     """
+    given = dict(overrides or {})
+    if not given:
+        return _loaded(name, given, where)
+    try:
+        file = _loaded(name, {}, where)
+        rates = {key: value for key, value in given.items() if is_rate(file, key)}
+        rest = {key: value for key, value in given.items() if key not in rates}
+        return altered(_loaded(name, rest, where), rates, f"topology {name}")
+    except InputError:  # the file with all of its changes says what is wrong with it
+        return _loaded(name, given, where)
+
+
+def _asked(name: str, overrides: Mapping[str, Any], where: str) -> object:
+    return name, repr(overrides), where
+
+
+@reads.kept(8, key=_asked)
+def _loaded(name: str, overrides: Mapping[str, Any], where: str) -> Topology:
+    """A cluster of a file with values changed before it is validated."""
     path = catalog.find("topologies", name, where=where)
     data = {"name": path.stem, **catalog.document("topologies", path)}
-    of_device = {k: v for k, v in (overrides or {}).items() if k.startswith("device.")}
-    of_cluster = {k: v for k, v in (overrides or {}).items() if k not in of_device}
+    of_device = {k: v for k, v in overrides.items() if k.startswith("device.")}
+    of_cluster = {k: v for k, v in overrides.items() if k not in of_device}
     place = catalog.place(path, changed=bool(of_cluster))
     if of_cluster.get("device", data.get("device")) != data.get("device"):
         data.pop("price", None)  # the price in the file is another device's

@@ -44,8 +44,9 @@ def alternate(forward: Order, backward: Order, warmup: int) -> Order:
     """`warmup` forwards, one forward and one backward in turn, then the backwards left over."""
     warmup = min(warmup, len(forward))
     steady = len(forward) - warmup
-    pairs = zip(forward[warmup:], backward[:steady], strict=True)
-    return (*forward[:warmup], *(action for pair in pairs for action in pair), *backward[steady:])
+    turns = [*forward[warmup:], *backward[:steady]]
+    turns[::2], turns[1::2] = forward[warmup:], backward[:steady]
+    return (*forward[:warmup], *turns, *backward[steady:])
 
 
 def _naive_bubble(stages: int, microbatches: int, chunks: int) -> float:

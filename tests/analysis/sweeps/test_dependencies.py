@@ -115,12 +115,13 @@ def test_a_row_is_computed_anew_when_any_file_that_it_reaches_was_edited(
     assert edited != before
     assert edited == fresh()
     path.write_text(text)  # as it was: so is the row, and nothing is computed
-    monkeypatch.setattr("sim.kind.answer", None)
+    monkeypatch.setattr("sim.kind.figures", None)
     assert row() == before
 
 
 def test_every_file_that_is_read_for_a_row_is_among_what_it_depends_on(folder: Path) -> None:
-    seen = sweep.answer(sweep.SweepTask(scenario="job.toml", point=POINT, key="", samples=8))[2]
+    task = sweep.SweepTask(scenario="job.toml", points=[("", POINT)], samples=8)
+    ((_, _, seen),) = sweep.answers(task)
     files = {name for look, name in seen if look == "content"}
     assert files > EDITS.keys()
     opened = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, check=True)
@@ -132,14 +133,14 @@ def test_every_file_that_is_read_for_a_row_is_among_what_it_depends_on(folder: P
 WATCHED = """
 import sys
 from sim.config.reads import packaged_root
-from sim.analysis.sweeps.sweep import row
+from sim.analysis.sweeps.sweep import SweepTask, answers
 opened = set()
 def watch(event, arguments):
     name = str(arguments[0]) if event == "open" else ""
     if name.endswith((".toml", ".csv", ".json")) and "site-packages" not in name:
         opened.add(name)
 sys.addaudithook(watch)
-row("job.toml", {"plan.dp": 8}, 8)
+answers(SweepTask(scenario="job.toml", points=[("", {"plan.dp": 8})], samples=8))
 print(*opened, sep="\\n")
 """
 

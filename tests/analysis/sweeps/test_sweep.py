@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from sim.config import catalog, reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.kind import load
+from sim.results.answer import Figures
 from sim.scenario.machine import load_topology
 
 JOB = """
@@ -161,7 +163,7 @@ def test_a_repeated_sweep_answers_from_the_store(
     def never(*_: Any) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr("sim.kind.answer", never)
+    monkeypatch.setattr("sim.kind.figures", never)
     again = swept(store=folder / "runs.db")
     pd.testing.assert_frame_equal(first, again)  # wall-clock columns too
 
@@ -173,7 +175,7 @@ def test_the_command_keeps_what_it_finds_unless_told_otherwise(
     assert CliRunner().invoke(main, [*words, "--no-store"]).exit_code == 0
     assert not (folder / "sweeps.db").exists()
     first = CliRunner().invoke(main, words)
-    monkeypatch.setattr("sim.kind.answer", None)  # computing again fails
+    monkeypatch.setattr("sim.kind.figures", None)  # computing again fails
     assert CliRunner().invoke(main, words).stdout == first.stdout
 
 
@@ -194,7 +196,8 @@ def test_a_changed_input_is_never_answered_with_an_old_result(
     else:
         monkeypatch.setattr(sweep, "program_version", lambda: "another")
         another = run("gpt2-one-gpu")
-        monkeypatch.setattr("sim.kind.answer", lambda setup: another)
+        figures = Figures(another.columns, another.misfit)
+        monkeypatch.setattr("sim.kind.figures", lambda setups: [figures for _ in setups])
     after = swept(store=folder / "runs.db")
     assert len(after) == len(before)
     assert answers(after) != answers(before)
@@ -203,7 +206,7 @@ def test_a_changed_input_is_never_answered_with_an_old_result(
 
 
 def test_the_users_own_measured_runs_are_an_input_too(folder: Path) -> None:
-    seen = sweep.answer(sweep.SweepTask(scenario="job.toml", point={}, key=""))[2]
+    ((_, _, seen),) = sweep.answers(sweep.SweepTask(scenario="job.toml", points=[("", {})]))
     (folder / "topologies" / "validated").mkdir(parents=True)
     (folder / "topologies" / "validated" / "mine.toml").write_text("spreads = []\n")
     assert not reads.holds(seen)
@@ -341,11 +344,11 @@ def kill_later(pid: int, store: str, killed_at: list[int]) -> None:
 def test_files_that_change_meanwhile_end_the_sweep_in_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def changed(*_: Any) -> table.Row:
+    def changed(setups: Sequence[Any]) -> list[Figures]:
         monkeypatch.setattr(sweep, "program_version", lambda: "another")
-        return {"valid": True}
+        return [Figures({}, "") for _ in setups]
 
-    monkeypatch.setattr(sweep, "row", changed)
+    monkeypatch.setattr("sim.kind.figures", changed)
     call = ["sweep", "job.toml", "--vary=plan.tp=1,2", "--jobs=1"]
     result = CliRunner().invoke(main, call)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
@@ -381,7 +384,7 @@ def test_a_mistake_is_one_line_before_any_work(
     def never(*_: Any) -> None:
         raise AssertionError("worked")
 
-    monkeypatch.setattr("sim.kind.answer", never)
+    monkeypatch.setattr("sim.kind.figures", never)
     result = CliRunner().invoke(main, ["sweep", "job.toml", "--jobs=1", *words])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1

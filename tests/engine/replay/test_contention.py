@@ -27,4 +27,4 @@ def test_what_comes_from_both_sides_at_once_contends(schedule, expected):
     program = training(pp=3, microbatches=4, schedule=schedule, style="overlapped", boundary=1e9)
     folding = Folding(program, machine("example-hosts", 3))
     estimate = FoldedMachine(folding).estimate(program)
-    assert contends(Writer(play([estimate]), estimate)) is expected
+    assert contends(Writer(play([estimate]), [estimate])).tolist() == [expected]

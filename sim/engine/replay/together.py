@@ -1,0 +1,84 @@
+"""Steps that differ in durations alone, played together: a column each.
+
+What decides the structure of a step (its program's shape, who is alike, which links are loaded)
+tells columns apart; rates, latencies and seconds of kernels do not.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.config.errors import InputError
+from sim.engine.fold import Folding
+from sim.engine.machine import Machine
+from sim.engine.replay.contention import contends
+from sim.engine.replay.play import Estimate, FoldedMachine, play, unmodelled
+from sim.engine.replay.writing import Writer
+from sim.engine.timeline import Role
+from sim.engine.tracks import Runs
+from sim.program.program import Program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Folded:
+    """A machine on which a program was folded; None for a program that needs the clock."""
+
+    program: Program
+    machine: Machine
+    structure: object
+    folded: FoldedMachine | None
+
+    @classmethod
+    def of(cls, program: Program, machine: Machine) -> "_Folded":
+        folding = Folding(program, machine)
+        stages = [role.stage for role, _ in folding.roles]
+        plain = stages == list(range(len(program.stages))) and not unmodelled(program)
+        folded = FoldedMachine(folding) if plain else None
+        return cls(program, machine, _told(machine), folded)
+
+    def on(self, program: Program, machine: Machine) -> "_Folded | None":
+        """The same program on another machine; None where it would have to be folded anew."""
+        if program is not self.program or _told(machine) != self.structure:
+            return None
+        folded = self.folded and self.folded.on(machine)
+        return _Folded(program, machine, self.structure, folded)
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles of the ranks."""
+        return () if self.folded is None else tuple(role for role, _ in self.folded.folding.roles)
+
+    def estimate(self) -> Estimate | None:
+        """The program, ready to be evaluated; None where only the clock can play it."""
+        if self.folded is None or self.program.base is not None or self.program.apart:
+            return None
+        estimate = self.folded.estimate(self.program)
+        return None if estimate.grid.deadlocks else estimate
+
+
+def _told(machine: Machine) -> object:
+    """What decides how a program is folded on a machine."""
+    topology = machine.topology
+    return topology.form, topology.device, machine.backend, machine.slowdown, machine.shared
+
+
+def runs(steps: Sequence[tuple[Program, Machine]]) -> Iterator[tuple[list[int], Runs]]:
+    """Steps that are played without a clock, by their numbers: those of one shape are columns of
+    one run. All others, whose ranks have to be played together or which are refused, are left out.
+    """
+    groups: dict[tuple[Hashable, tuple[Role, ...]], list[tuple[int, Estimate]]] = {}
+    last: _Folded | None = None
+    for number, (program, machine) in enumerate(steps):
+        with suppress(InputError):
+            last = (last and last.on(program, machine)) or _Folded.of(program, machine)
+            if (estimate := last.estimate()) is not None:
+                key = (estimate.shape, estimate.written), last.roles
+                groups.setdefault(key, []).append((number, estimate))
+    for (_, roles), members in groups.items():
+        numbers, estimates = zip(*members, strict=True)
+        writer = Writer(play(estimates), estimates)
+        alone = np.flatnonzero(~contends(writer))
+        if len(alone):
+            yield [numbers[column] for column in alone], writer.runs(roles).chosen(alone)
