@@ -50,9 +50,9 @@ class Narrowest:
     busy: float
 
 
-def narrowest(record: Record, cause: Cause) -> Narrowest | None:
-    """Of the links that traffic of a cause loads, the busiest, counting whatever is on it; None
-    where there is no such traffic."""
+def narrowest(record: Record, cause: Cause, *, waits: bool) -> Narrowest | None:
+    """Of the links that traffic of a cause loads, that on which it takes longest, or if something
+    `waits` for it the busiest, counting whatever is on it; None where there is no such traffic."""
     if cause not in {kind for kind, _ in record.kinds}:
         return None
     program = record.program()
@@ -64,6 +64,7 @@ def narrowest(record: Record, cause: Cause) -> Narrowest | None:
         return None
     links, (_, traffic) = program.links, amounts(record.tracks, program)
     busy = {link: sum(size for *_, size in traffic[link]) / links[link].capacity for link in own}
-    link = max(own, key=lambda link: busy[link])
+    alone = {link: size / links[link].capacity for link, size in own.items()}
+    link = max(own, key=(busy if waits else alone).__getitem__)
     kind = links[link].name.partition(" ")[0].partition("-")[0]
-    return Narrowest(kind=kind, seconds=own[link] / links[link].capacity, busy=busy[link])
+    return Narrowest(kind=kind, seconds=alone[link], busy=busy[link])

@@ -230,11 +230,12 @@ def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
 
 def loading_of(record: Record, account: Account) -> dict[str, Any] | None:
     """How long a step waits for samples, and on which links; None without a loader."""
-    limit = narrowest(record, LOADING)
+    waits = account.get(LOADING, 0.0)
+    limit = narrowest(record, LOADING, waits=waits > 0.0)
     if limit is None:
         return None
     return {
-        "waits": account.get(LOADING, 0.0),
+        "waits": waits,
         "limit": limit.kind,
         "seconds": limit.seconds,
         "busy": limit.busy,

@@ -29,6 +29,7 @@ PUBLISHED = {
     "zero-bubble-6.2b": (6.2e9 + 0.13e9, 8),
     "pipedream-gnmt": (193.8e6, 4),  # parameter_bytes / 4 of its profile
     "dlrm": (24.04e9, 8),  # facebookresearch/dlrm, --max-ind-range=40000000: 187.8 million rows
+    "resnet50-starved": (25.557e6, 8),  # torchvision.models.resnet50
     "vgg16-gist": (138e6, 1),  # Simonyan and Zisserman 2015, table 2
     "bert-small-cpu": (28.8e6, 1),  # Turc et al. 2019, table 1
     "gpt-small-cpu": (10.65e6, 1),  # nanoGPT, train.py prints 10.65M

@@ -14,6 +14,8 @@ from sim.config.progress import waited
 from sim.hardware.device import Device
 from sim.kind import Floats, KernelCalls, Setup, Speeds
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
+from sim.program.causes import LOADING
+from sim.uncertainty.draws import bandwidth
 
 NAMES = {
     "gemm": "matrix products",
@@ -21,6 +23,7 @@ NAMES = {
     "stream": "memory-bound kernels",
     "host": "the host's launches",
     "collective": "collectives inside passes",
+    bandwidth(LOADING): "the way of the samples",
 }
 _TWICE, _FREE = 0.5, 1e-9  # what is left of a resource's seconds
 _LEAST = 5e-4  # of a step: what is less is no limit

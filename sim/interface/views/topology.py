@@ -7,10 +7,12 @@ from math import isfinite
 from sim.config.units import human_bytes, human_seconds, quantity_text
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
+from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Document, document, table
 from sim.program.checks import MeasuredBandwidth
 from sim.program.selection import AlgorithmRule
+from sim.results.formatting import several
 
 KINDS = {
     "infiniband": "InfiniBand",
@@ -40,6 +42,8 @@ def view(topology: Topology) -> Document:
         parts.append(("node", node_text(topology.node)))
     if topology.network is not None:
         parts.append(("network", network_text(topology.network)))
+    if topology.storage is not None:
+        parts.append(("storage", storage_text(topology.storage)))
     parts += [("measured", text) for text in _measured(topology.network)]
     if topology.degraded:
         sick = ", ".join(f"{link.link} {link.factor:g} times slower" for link in topology.degraded)
@@ -100,6 +104,27 @@ def network_text(network: ClusterNetwork) -> str:
         words.append(f"cables of {rate(network.bandwidth)} each way")
     words += [human_seconds(network.latency), *network.details]
     return ", ".join([*words, *map(rule_text, network.algorithm)])
+
+
+_STORES = {
+    "nvme": "drives of each node",
+    "parallel": "parallel file system",
+    "object": "object store",
+}
+
+
+def storage_text(storage: Storage) -> str:
+    """Its kind and bandwidths, who shares it, and how nodes reach it."""
+    words = [_STORES[storage.kind]]
+    if storage.remote:
+        read, write = rate(storage.read), rate(storage.write)
+        users = several(storage.nodes, "node") if storage.nodes else "all nodes"
+        words.append(f"{read} read and {write} written for {users}")
+        own = f"a network of its own, {rate(storage.bandwidth)} a node"
+        words.append(own if storage.bandwidth else "over the NICs")
+    if storage.operations:
+        words.append(f"{storage.operations:,.0f} operations/s")
+    return ", ".join([*words, human_seconds(storage.latency)])
 
 
 def rule_text(rule: AlgorithmRule) -> str:

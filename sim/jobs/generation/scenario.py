@@ -50,7 +50,7 @@ class GenerationScenario(BaseScenario):
 
     def __post_init__(self) -> None:
         BaseScenario.__post_init__(self)
-        for key in ("stack", "tokens", "checkpoints", "jitter"):
+        for key in ("stack", "tokens", "checkpoints", "loader", "jitter"):
             if getattr(self, key):
                 raise ValueError(f"{key} is of training: leave {key} out")
 

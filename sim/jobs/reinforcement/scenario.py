@@ -188,7 +188,7 @@ class ReinforcementScenario(BaseScenario):
         BaseScenario.__post_init__(self)
         if not self.model:
             raise ValueError("no model is trained: name it")
-        for key in ("checkpoints", "jitter"):
+        for key in ("checkpoints", "loader", "jitter"):
             if getattr(self, key) is not None:
                 raise ValueError(f"{key} beside [reinforcement] is not known; leave {key} out")
         answers = self.reinforcement.taken * self.reinforcement.answers
