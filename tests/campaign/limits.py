@@ -44,6 +44,44 @@ def endless_network(job: Job, chance: random.Random) -> str:
     return _near(one.step_time, two.step_time, "with twice as much")
 
 
+_STORE = {"kind": "parallel", "read": f"{_ENDLESS} B/s", "write": f"{_ENDLESS} B/s",
+          "latency": "0 s"}  # fmt: skip
+_LOADED = {"loader.read": "1 kB", "topology.storage": {**_STORE, "bandwidth": f"{_ENDLESS} B/s"}}
+
+
+def _loaded(job: Job, settings: dict[str, Any], **ways: Any) -> float:
+    """Seconds of a step with a loader; 0 where a pipeline has no step that could wait for it."""
+    try:
+        return job.time(_LOADED | settings, **ways)
+    except InputError:
+        return 0.0
+
+
+def endless_loader(job: Job, chance: random.Random) -> str:
+    """Samples that come at once make no step longer."""
+    found = _loaded(job, {})
+    return _near(job.time(), found, "with an endless loader", 1e-6) if found else ""
+
+
+def waits_for_samples(job: Job, chance: random.Random) -> str:
+    """A step that waits for its samples lasts as long as workers take to make them."""
+    usual, plan = job.time(), from_scenario(load(job.write())).job.plan
+    samples, workers = plan.global_batch / plan.data_parallel, chance.randint(1, 8)
+    rate = samples / (3.0 * usual * workers)
+    settings = {"loader.rate": rate, "loader.workers": workers, "loader.prefetch": 64}
+    found = _loaded(job, settings)
+    return _near(3.0 * usual, found, "while samples are made", 1e-6) if found else ""
+
+
+def folded_loader(job: Job, chance: random.Random) -> str:
+    """A loader that meets gradients on NICs and other nodes at their store."""
+    nodes, read = chance.randint(0, 2), chance.choice((1e6, 1e8, 1e9))
+    store = {"kind": "parallel", "read": "9 GB/s", "write": "9 GB/s", "nodes": nodes}
+    settings = {"loader.read": f"{read} B", "topology.storage": store}
+    one, other = (_loaded(job, settings, unfold=way) for way in (False, True))
+    return same(one, other)
+
+
 def alone(job: Job, chance: random.Random) -> str:
     """Workers with next to nothing to send take the time of a single one."""
     sharing = job.document["sharing"]
