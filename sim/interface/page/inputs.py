@@ -14,6 +14,7 @@ _SHOWN = (".toml", ".json")
 _MOST = 100_000  # characters of a file; longer ones are tables of numbers
 _FOLDERS = (
     ("scenarios", "scenario"), ("models", "model"), ("devices", "device"), ("stacks", "stack"),
+    ("engines", "engine"),
     ("backends", "collective library"), ("profiles", "profile"), ("validated", "measured runs"),
     ("recipes", "precision"), ("topologies", "cluster"),
 )  # fmt: skip

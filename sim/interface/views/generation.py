@@ -8,7 +8,6 @@ from sim.interface.document.nodes import (
     Figure,
     Figures,
     Section,
-    Sentence,
     Table,
     document,
     section,
@@ -38,7 +37,6 @@ def view(answer: Generated) -> Document:
         _waits(answer),
         _step(answer),
         _memory(answer),
-        *(Sentence(note, "note") for note in answer.noted),
         *warnings(answer.warnings),
         line=f"{count(answer.tokens_per_second)} tokens/s, {human_seconds(answer.time)}",
     )

@@ -1,15 +1,18 @@
 """Scenarios with [generation]: what they answer, and what is refused."""
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sim import kind
+from sim.config import reads
 from sim.config.errors import FitError, InputError
+from sim.interface.page.report import write
 from sim.jobs.generation.answer import Generated
 
-BASE = {
+BASE: dict[str, Any] = {
     "name": "answers",
     "model": "llama3-8b",
     "topology": "dgx-h100-ndr",
@@ -111,3 +114,23 @@ def test_a_slow_link_within_a_server_is_refused() -> None:
     slow = {"straggler": [{"link": "node0.nic0", "factor": 3.0}]}
     with pytest.raises(InputError, match="links"):
         kind.set_up(kind.described(deepcopy(BASE) | slow))
+
+
+def test_a_page_has_the_figures_the_picture_and_the_files(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    with reads.recorded():
+        answer = kind.answer(kind.set_up(kind.load("qwen3-32b-answers", {"generation.prompts": 4})))
+        write(answer, path)
+    page = path.read_text()
+    assert "first token" in page
+    assert "<svg" in page
+    assert "engine: vllm" in page
+
+
+def test_a_note_is_said_once() -> None:
+    answer = kind.answer(kind.set_up(kind.described(deepcopy(BASE) | MTP)))
+    assert str(answer).count("multi-token prediction") == 1
+
+
+MTP = {"model": "deepseek-v3", "generation": BASE["generation"] | {
+    "servers": 1, "layout": {"tp": 1, "dp": 32, "ep": 32, "precision": "fp8"}}}  # fmt: skip

@@ -1,0 +1,34 @@
+"""The page of an answer whose kind has no page of its own: its document, its picture, its inputs.
+
+An answer names this module as its `report`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from sim.interface.document import answers
+from sim.interface.document.nodes import Document, Section, Sentence, document
+from sim.interface.page import inputs
+from sim.interface.page.network import element
+from sim.interface.page.page import Drawing, html, paged
+from sim.results.answer import JobAnswer
+
+
+def page(answer: JobAnswer, files: Sequence[str]) -> str:
+    """All that an answer says, beside its picture and the files that it rests on."""
+    seen = answers.document(answer)
+    top = [node for node in seen.nodes if not isinstance(node, Section | Sentence)]
+    return html(
+        document(answer.scenario, *top, *_sections(answer, seen, files)),
+        subtitle=seen.title,
+        numbers=answer.to_dict(),
+    )
+
+
+def _sections(answer: JobAnswer, seen: Document, files: Sequence[str]) -> Iterator[Section]:
+    yield paged("Picture", Drawing(element(answer.plot())), name="picture")
+    for number, node in enumerate(node for node in seen.nodes if isinstance(node, Section)):
+        yield paged(node.title, *node.nodes, name=node.name or f"part-{number}")
+    said = [node for node in seen.nodes if isinstance(node, Sentence)]
+    if said:
+        yield paged("Notes", *said, name="notes")
+    yield inputs.shown([("", answer.inputs)], files, ())
