@@ -33,7 +33,10 @@ from sim.interface.cli.main import main as sim
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 ACCURACY = ROOT / "docs" / "accuracy.md"
-PAGES = ("questions", "inputs", "techniques", "sharing", "jobs", "storage", "measuring", "traces")
+PAGES = (
+    *("questions", "inputs", "techniques", "sharing", "jobs", "storage", "reinforcement"),
+    *("measuring", "traces"),
+)
 SHOWN = (README, *(ROOT / "docs" / f"{name}.md" for name in PAGES))
 BLOCK = re.compile(r"^```(?P<kind>\w+)(?P<name>[^\n]*)\n(?P<body>.*?)^```$", re.M | re.S)
 COMMAND = re.compile(r"^\$ (?P<line>(?:.*\\\n)*.*)\n", re.M)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sim import kind
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Event
 from sim.jobs.reinforcement.answer import ReinforcementAnswer
@@ -211,3 +212,19 @@ def test_a_reward_is_waited_for_behind_the_last_answer() -> None:
 def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         set_up(**changes)
+
+
+PACKAGED = [
+    name
+    for name in catalog.names("scenarios")
+    if kind.load(name).kind == "sim.jobs.reinforcement.kind"
+]
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_every_packaged_loop_fits_and_its_seconds_add_up(name: str) -> None:
+    few = {"reinforcement.steps": 1, "reinforcement.warmup": 0}
+    answer = kind.answer(kind.set_up(kind.load(name, few)))
+    assert isinstance(answer, ReinforcementAnswer)
+    assert answer.fits
+    assert sum(answer.spent.values()) == pytest.approx(answer.step_time, rel=1e-9)
