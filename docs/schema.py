@@ -27,6 +27,7 @@ ANSWERS = {
     "budget": "sim.analysis.reliability.budget:Budget",
     "cost": "sim.analysis.reliability.cost:TrainingCost",
     "compare": "sim.analysis.comparison.steps:StepComparison",
+    "network": "sim.analysis.networks.networks:Networks",
     "diff": "sim.analysis.comparison.lines:LineDifferences",
     "compare-figures": "sim.analysis.comparison.figures:FigureComparison",
     "compare-sharing": "sim.analysis.comparison.sharing:SharingComparison",

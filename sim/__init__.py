@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sim.analysis.comparison.lines import diff
     from sim.analysis.explanation.explain import explain
     from sim.analysis.explanation.moves import moves
+    from sim.analysis.networks.networks import networks
     from sim.analysis.reliability.budget import budget
     from sim.analysis.reliability.cost import cost
     from sim.analysis.reliability.goodput import goodput
@@ -78,6 +79,7 @@ __all__ = [
     "load",
     "moves",
     "names",
+    "networks",
     "plan",
     "replay",
     "run",
@@ -105,6 +107,7 @@ _HOMES = {
     "capture": "sim.jobs.capturing.capture",
     "collective": "sim.analysis.collectives.times:collective",
     "compare": "sim.analysis.comparison.compare:compare",
+    "networks": "sim.analysis.networks.networks:networks",
     "cost": "sim.analysis.reliability.cost",
     "diff": "sim.analysis.comparison.lines:diff",
     "explain": "sim.analysis.explanation.explain",

@@ -36,7 +36,7 @@ RINGS = {
     ],
     "questions and doors": [
         ["analysis.collectives", "analysis.reliability", "analysis.samples"],
-        ["analysis.comparison"],
+        ["analysis.comparison", "analysis.networks"],
         ["interface.formats", "interface.frameworks"],
         ["analysis.calibration"],
         ["analysis.program_version"],

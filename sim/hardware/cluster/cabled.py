@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sim.hardware.cluster.bill import Bill
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route, path_links
 
 
@@ -57,6 +58,19 @@ class CabledNetwork(ClusterNetwork, ABC):
         ends = self.vertex_of(source, nics[0]), self.vertex_of(target, nics[1])
         return path_links("edge", self.path(*ends))
 
+    def bill(self, nodes: int) -> Bill:
+        ends = sum(self.count(a, b) for a in range(self.vertices) for b in self.neighbours(a))
+        nics = nodes * self.nics
+        return Bill(
+            switches=(self.vertices,) if nics else (),
+            links=nics or ends // 2,
+            trunks=ends // 2 if nics else 0,
+        )
+
+    def count(self, a: int, b: int) -> int:
+        """How many cables join two vertices."""
+        return int(b in self.neighbours(a))
+
     def links(self, nodes: int) -> Iterator[Link]:
         yield from super().links(nodes)
         for a in range(self.vertices):
@@ -90,10 +104,6 @@ class NodeCables(CabledNetwork, ABC):
     """
 
     spread: bool = False
-
-    def count(self, a: int, b: int) -> int:
-        """How many cables join two vertices."""
-        return int(b in self.neighbours(a))
 
     def mesh(self) -> tuple[tuple[int, ...], ...]:
         """Cables between every two nodes as a matrix."""

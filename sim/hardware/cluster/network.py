@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
+from sim.hardware.cluster.bill import Bill
 from sim.program.checks import MeasuredBandwidth
 from sim.program.selection import AlgorithmChoice
 
@@ -209,6 +210,10 @@ class ClusterNetwork:
     def above(self, source: int, target: int) -> float:
         """Seconds beyond `latency` and the links of `route` between two nodes."""
         return 0.0
+
+    def bill(self, nodes: int) -> Bill | None:
+        """What it takes to join so many nodes; None where that is unknown."""
+        return None
 
     def links(self, nodes: int) -> Iterator[Link]:
         """All links of so many nodes."""

@@ -12,6 +12,7 @@ from annotated_types import Ge
 
 from sim.config.errors import InputError
 from sim.config.units import Seconds
+from sim.hardware.cluster.bill import Bill
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
 
 HOPS = {"infiniband": 0.28e-6, "infiniband-host": 0.28e-6, "omnipath": 0.26e-6,
@@ -131,6 +132,27 @@ class PodNetwork(SwitchedNetwork):
         """Cables from a leaf switch to the spines."""
         below = self.leaf * (1 if self.rails else self.nics)
         return max(round(below / self.oversubscription), 1)
+
+    def bill(self, nodes: int) -> Bill | None:
+        """Leaves, the switches that join them, and where these are not enough, cores above."""
+        if not self.radix:
+            return None
+        leaves, half = self.leaves(nodes), self.radix // 2
+        up, links = leaves * self.uplinks, nodes * self.nics
+        planes = self.planes
+        if leaves <= planes:
+            return Bill(switches=(leaves,), links=links)
+        if leaves // planes <= self.radix and nodes <= self.leaf * half:
+            spines = planes * -(-up // planes // self.radix)
+            return Bill(switches=(leaves, spines), links=links, trunks=up)
+        middle = planes * -(-up // planes // half)
+        cores = planes * -(-middle // planes * half // self.radix)
+        return Bill(switches=(leaves, middle, cores), links=links, trunks=up + middle * half)
+
+    @property
+    def planes(self) -> int:
+        """Networks of switches that no cable joins."""
+        return 1
 
     def leaf_of(self, node: int, nic: int) -> int:
         """The leaf switch of a NIC; with rails each has its own."""

@@ -7,6 +7,8 @@ from annotated_types import Ge, Lt
 
 from sim.config.units import HOUR, DollarsPerHour, DollarsPerJoule, Watts
 
+Dollars = Annotated[float, Ge(0)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
@@ -14,7 +16,8 @@ class Price:
 
     `source` says whose price it is and `date` when it was that; neither of a price that is given
     for one question. `host` is what hosts and network draw for each device, `pue` the power usage
-    effectiveness of the building, `electricity` the price of energy.
+    effectiveness of the building, `electricity` the price of energy. A `switch`, a `cable` and a
+    `transceiver` of the network cost so many dollars.
     """
 
     hour: DollarsPerHour
@@ -23,6 +26,9 @@ class Price:
     host: Watts | None = None
     pue: Annotated[float, Ge(1), Lt(10)] = 1.0
     electricity: DollarsPerJoule | None = None
+    switch: Dollars | None = None
+    cable: Dollars | None = None
+    transceiver: Dollars | None = None
 
     def __str__(self) -> str:
         origin = ", ".join(filter(None, (self.source, self.date))) or "as given"

@@ -128,6 +128,7 @@ _COMMANDS = {
             "run",
             "explain",
             "compare",
+            "network",
             "plan",
             "sweep",
             "goodput",

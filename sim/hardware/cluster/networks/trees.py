@@ -37,6 +37,10 @@ class RailOptimised(PodNetwork):
     pxn: bool = True
 
     @property
+    def planes(self) -> int:
+        return 1 if self.spines else self.nics
+
+    @property
     def cabled(self) -> bool:
         return super().cabled or not self.pxn
 

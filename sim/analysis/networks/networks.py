@@ -1,0 +1,267 @@
+"""`sim.networks`: several clusters under a mix of jobs.
+
+A job's weight is its share of the devices' hours on the first cluster. Of the same work, hours on
+cluster k are h_k = sum_j w_j t_jk / t_j1, with expected steps t; tokens for a dollar of rent are
+(sum_j w_j tokens_j / t_j1) / (h_k price_k), and a failure makes hours sum_j w_j t'_jk / t_j1.
+
+How sure an order is follows from the steps' errors. Steps of one job that rest on the same measured
+runs share most of theirs, which cancels (`sim.uncertainty.intervals.faster`); other errors are
+taken as independent.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.config.progress import counted
+from sim.config.units import HOUR
+from sim.hardware.cluster.bill import Bill
+from sim.results.answer import Answer
+from sim.results.likely import Pace
+from sim.scenario.settings import Settings, settings_of
+from sim.uncertainty import student
+from sim.uncertainty.intervals import LEVEL, faster
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStep:
+    """A job on a cluster: its simulated and expected step (s) with bounds, its `tokens` a step, the
+    mean draw of a device (W), its step with the failure. `apart` is the scale of the error that
+    layouts of a job do not share, `basis` the measured runs behind the expectation."""
+
+    job: str
+    gpus: int
+    seconds: float
+    expected: float
+    low: float
+    high: float
+    tokens: float
+    fits: bool | None
+    watts: float | None
+    failed: float | None = None
+    apart: float | None = None
+    basis: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A cluster under the mix: `hours` for the work of an hour on the first cluster, `low` to
+    `high` with the level of intervals; `failed` the same with the failure; tokens for a dollar of
+    rent; W of a device with its host; `sure`, the probability that a measured mix takes longer
+    here than on the best. `bill` counts switches, cables and transceivers for all of its GPUs, and
+    `dollars` is what they cost; None where unknown."""
+
+    name: str
+    gpus: int
+    hours: float
+    low: float
+    high: float
+    failed: float | None
+    tokens_per_dollar: float | None
+    watts: float | None
+    fits: bool | None
+    sure: float | None
+    bill: Bill | None
+    dollars: float | None
+    steps: tuple[JobStep, ...]
+
+    @property
+    def slowdown(self) -> float | None:
+        """Hours with the failure over hours without."""
+        return None if self.failed is None else self.failed / self.hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Networks(Answer):
+    """Clusters side by side under jobs of `weights`; `failure` says what fails."""
+
+    view = "sim.interface.views.networks"
+    picture = "sim.interface.plots.networks"
+    derived: ClassVar[Mapping[str, str]] = {"best": "best"}
+
+    networks: tuple[Network, ...]
+    weights: dict[str, float]
+    failure: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> str:
+        """The cluster that takes the fewest hours, among those where all jobs fit if there is
+        one."""
+        fit = [network for network in self.networks if network.fits is not False]
+        return min(fit or self.networks, key=lambda network: network.hours).name
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether all jobs fit on some cluster; None where that is unknown."""
+        found = [network.fits for network in self.networks]
+        return True if True in found else None if None in found else False
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A row for each cluster."""
+        import pandas as pd
+
+        rows = []
+        for network in self.networks:
+            row = {key: getattr(network, key) for key in _COLUMNS}
+            bill = network.bill or Bill()
+            known = {"switches": sum(bill.switches), "cables": bill.cables,
+                     "transceivers": bill.transceivers}  # fmt: skip
+            row |= known if network.bill else dict.fromkeys(known)
+            rows.append(row | {f"step_time.{step.job}": step.seconds for step in network.steps})
+        return pd.DataFrame(rows).set_index("name")
+
+
+_COLUMNS = ("name", "gpus", "hours", "low", "high", "failed", "slowdown", "tokens_per_dollar",
+            "watts", "fits", "sure", "dollars")  # fmt: skip
+
+
+def networks(
+    topologies: Sequence[str],
+    jobs: Mapping[str, float] | Sequence[str],
+    *,
+    failure: Settings = (),
+    settings: Settings = (),
+    price: str | None = None,
+) -> Networks:
+    """Clusters under a mix of jobs, given with their weights (equal ones where none are).
+
+    A cluster is a topology's name, or `NAME: KEY=VALUE; KEY=VALUE` with values changed; `settings`
+    are for all. `failure` changes values for a second step of each. Raises `InputError`.
+
+    >>> both = networks(["dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"], ["megatron-1.7b"])
+    >>> both.best, [round(network.hours, 2) for network in both.networks]
+    ('dgx-a100-hdr', [1.0, 1.0])
+    """
+    weights = dict(jobs) if isinstance(jobs, Mapping) else dict.fromkeys(jobs, 1.0)
+    if not weights or not topologies:
+        raise InputError("network", "no clusters or no jobs", "give one or more of each")
+    if min(weights.values()) <= 0.0:
+        raise InputError("network", "a weight is not positive", "leave that job out")
+    total = sum(weights.values())
+    shares = {job: weight / total for job, weight in weights.items()}
+    own, failed = settings_of(settings, price), settings_of(failure)
+    pairs = [(name, job) for name in dict.fromkeys(topologies) for job in shares]
+    played = counted((_step(n, job, own, failed) for n, job in pairs), total=len(pairs), unit="job")
+    found: dict[str, list[tuple[JobStep, Pace]]] = {}
+    for (name, _), step in zip(pairs, played, strict=True):
+        found.setdefault(name, []).append(step)
+    first = [step for step, _ in next(iter(found.values()))]
+    rows = [_network(name, steps, first, list(shares.values())) for name, steps in found.items()]
+    answer = Networks(networks=tuple(rows), weights=shares, failure=dict(failed))
+    return _with_chances(answer, list(shares.values()))
+
+
+def _step(
+    name: str, job: str, settings: Mapping[str, Any], failure: Mapping[str, Any]
+) -> tuple[JobStep, Pace]:
+    """A job on a cluster, and with the failure."""
+    topology, _, changes = (part.strip() for part in name.partition(":"))
+    if not topology or "=" in topology:
+        raise InputError(f"network {name!r}", "names no topology", _GRAMMAR)
+    own = settings_of([part.strip() for part in changes.split(";") if part.strip()])
+    asked = {"topology": topology, **settings, **own}
+    setup = kind.set_up(kind.load(job, asked), brief=True)
+    pace = kind.pace(setup)
+    law: Mapping[str, Any] = (kind.answer(setup).get("interval") or {}) if pace.sure else {}
+    bounds = pace.sure.of(pace.seconds) if pace.sure else dict.fromkeys(_RATIOS, pace.seconds)
+    again = kind.pace(kind.set_up(kind.load(job, {**asked, **failure}), brief=True))
+    return JobStep(
+        job=job,
+        gpus=pace.topology.gpus,
+        seconds=pace.seconds,
+        tokens=pace.tokens,
+        fits=pace.fits,
+        watts=pace.watts,
+        failed=again.seconds * bounds["expected"] / pace.seconds if failure else None,
+        apart=law.get("apart"),
+        basis=law.get("basis", ""),
+        **bounds,
+    ), pace
+
+
+_RATIOS = ("low", "expected", "high")
+
+
+def _network(
+    name: str,
+    steps: Sequence[tuple[JobStep, Pace]],
+    first: Sequence[JobStep],
+    shares: Sequence[float],
+) -> Network:
+    own, topology = [step for step, _ in steps], steps[0][1].topology
+    scales = [share / step.expected for share, step in zip(shares, first, strict=True)]
+
+    def mixed(values: Iterable[float | None]) -> float | None:
+        known = list(values)
+        if any(value is None for value in known):
+            return None
+        return sum(scale * (value or 0.0) for scale, value in zip(scales, known, strict=True))
+
+    hours = mixed(step.expected for step in own) or 0.0
+    reach = _reach(own, scales, hours)
+    price, whole = topology.price, topology.with_gpus(topology.size)
+    tokens = mixed(step.tokens / step.gpus for step in own) or 0.0
+    bill = whole.network.bill(whole.nodes) if whole.network else Bill()
+    drawn = mixed(None if s.watts is None else s.watts * s.expected for s in own)
+    host = price.host if price and price.host is not None else None
+    return Network(
+        name=name,
+        gpus=whole.gpus,
+        hours=hours,
+        low=hours * exp(-reach),
+        high=hours * exp(reach),
+        failed=mixed(step.failed for step in own),
+        tokens_per_dollar=tokens * HOUR / (hours * price.hour) if price and price.hour else None,
+        watts=None if drawn is None or host is None else drawn / hours + host,
+        fits=_all([step.fits for step in own]),
+        sure=None,
+        bill=bill,
+        dollars=bill.dollars(price) if bill else None,
+        steps=tuple(own),
+    )
+
+
+def _all(fits: Sequence[bool | None]) -> bool | None:
+    return False if False in fits else None if None in fits else True
+
+
+def _reach(steps: Sequence[JobStep], scales: Sequence[float], hours: float) -> float:
+    """Half the width of the interval of the logarithm, from independent errors of the jobs."""
+    parts = (
+        (scale * step.expected / hours * log(step.high / step.low) / 2.0) ** 2
+        for step, scale in zip(steps, scales, strict=True)
+    )
+    return sqrt(sum(parts))
+
+
+def _with_chances(answer: Networks, shares: Sequence[float]) -> Networks:
+    """With the probability that each takes longer than the best."""
+    best = next(network for network in answer.networks if network.name == answer.best)
+    rows = tuple(
+        network if network is best else replace(network, sure=_longer(network, best, shares))
+        for network in answer.networks
+    )
+    return replace(answer, networks=rows)
+
+
+def _longer(other: Network, best: Network, shares: Sequence[float]) -> float | None:
+    """The probability that the mix takes longer: errors that both have in common cancel."""
+    pairs = list(zip(other.steps, best.steps, strict=True))
+    if all(a.apart and a.basis == b.basis for a, b in pairs):
+        weights = [share * a.seconds for share, (a, _) in zip(shares, pairs, strict=True)]
+        square = sum((w * (a.apart or 0.0)) ** 2 for w, (a, _) in zip(weights, pairs, strict=True))
+        return faster(best.hours, other.hours, sqrt(square) / sum(weights))
+    spread = [log(network.high / network.low) / 2.0 for network in (other, best)]
+    scale = sqrt(spread[0] ** 2 + spread[1] ** 2) / student.quantile((1.0 + LEVEL) / 2.0)
+    if not scale:
+        return None
+    return student.below(log(other.hours / best.hours) / scale)

@@ -1,0 +1,54 @@
+"""`sim network`: clusters side by side under a mix of jobs."""
+
+import click
+
+from sim.interface.cli import options
+from sim.interface.cli.files import Form, answers
+
+
+@click.command(
+    epilog=options.examples(
+        "sim network dgx-h100-ndr 'dgx-h100-ndr: network.routing=ecmp' --job megatron-39b=3 "
+        "--job llama3-8b-torchtitan",
+        "sim network mine.toml --job megatron-39b --failure 'network.down=[[0,0]]' --report it.md",
+    )
+)
+@click.argument("topologies", nargs=-1, required=True)
+@click.option("--job", "jobs", multiple=True, required=True, metavar="SCENARIO[=WEIGHT]",
+              help="A job and its share of the devices' hours; repeatable.")  # fmt: skip
+@click.option("--failure", multiple=True, metavar="KEY=VALUE",
+              help="What fails, such as network.down=[[0,3]]; repeatable.")  # fmt: skip
+@options.SETTINGS
+@options.PRICE
+@answers("Draw the hours of each job on each network")
+@options.LIMIT
+def network(
+    topologies: tuple[str, ...],
+    jobs: tuple[str, ...],
+    failure: tuple[str, ...],
+    settings: tuple[str, ...],
+    price: str | None,
+    form: Form,
+) -> None:
+    """Hold TOPOLOGIES against each other under a mix of jobs: hours, tokens for a dollar, watts, a
+    failure, how sure the order is, and what each network is built of.
+
+    A topology is a name or a file, or 'NAME: KEY=VALUE; KEY=VALUE' with values changed; --set is
+    for all of them. The exit code is 3 where the jobs fit into the memory of none.
+    """
+    from sim.analysis.networks.networks import networks
+
+    weights = dict(map(_weighted, jobs))
+    form.show(networks(topologies, weights, failure=failure, settings=settings, price=price))
+
+
+def _weighted(text: str) -> tuple[str, float]:
+    """A job and its weight.
+
+    >>> _weighted("megatron-39b=3"), _weighted("mine.toml")
+    (('megatron-39b', 3.0), ('mine.toml', 1.0))
+    """
+    name, equals, weight = text.rpartition("=")
+    if not equals:
+        return text, 1.0
+    return name, float(options.NUMBER.convert(weight, None, None))

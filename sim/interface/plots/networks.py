@@ -1,0 +1,33 @@
+"""Hours of a mix on each network, job upon job, and with the failure."""
+
+from sim.analysis.networks.networks import Networks
+from sim.interface.plots.picture import PALETTE, Figure
+
+
+def figure(answer: Networks) -> Figure:
+    """A bar for each network, divided by job, with the interval of the whole; a mark for the hours
+    with the failure."""
+    rows = list(range(len(answer.networks)))
+    fig = Figure(figsize=(9.0, 1.8 + 0.55 * len(rows)), layout="constrained")
+    axes = fig.subplots()
+    first = answer.networks[0].steps
+    left = [0.0 for _ in rows]
+    for number, (job, share) in enumerate(answer.weights.items()):
+        scale = share / first[number].expected
+        parts = [scale * network.steps[number].expected for network in answer.networks]
+        axes.barh(rows, parts, left=left, color=PALETTE[number % len(PALETTE)], label=job)
+        left = [a + b for a, b in zip(left, parts, strict=True)]
+    reach = [
+        [n.hours - n.low for n in answer.networks],
+        [n.high - n.hours for n in answer.networks],
+    ]
+    axes.errorbar(left, rows, xerr=reach, fmt="none", ecolor="#333333", capsize=3)
+    failed = [(n.failed, row) for row, n in enumerate(answer.networks) if n.failed is not None]
+    if failed:
+        xs, ys = zip(*failed, strict=True)
+        axes.plot(xs, ys, "|", color="#d62728", ms=18, mew=2.5, label="with the failure")
+    axes.set_yticks(rows, [network.name for network in answer.networks], parse_math=False)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel("hours for the work of an hour on the first")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+    return fig

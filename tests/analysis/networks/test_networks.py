@@ -1,0 +1,123 @@
+"""Clusters under a mix of jobs: hours, orders and bills, against hand counts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import sim
+from sim.analysis.networks.networks import Networks
+from sim.config.errors import InputError
+from sim.hardware.cluster.bill import Bill
+from sim.hardware.cluster.price import Price
+from sim.hardware.cluster.topology import load
+from sim.interface.cli.main import main
+
+TREE, HASHED = "dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"
+JOBS = {"megatron-1.7b": 3.0, "megatron-3.6b": 1.0}
+SLOW = {"straggler": [{"link": "node0.nic0", "factor": 8.0}]}
+
+
+@pytest.fixture(scope="module")
+def answer() -> Networks:
+    return sim.networks([TREE, HASHED, "megascale-a100"], JOBS, failure=SLOW)
+
+
+def test_hours_are_those_of_the_jobs_by_their_weights(answer: Networks) -> None:
+    first, _, other = answer.networks
+    assert first.hours == pytest.approx(1.0)
+    one, two = (a.expected / b.expected for a, b in zip(other.steps, first.steps, strict=True))
+    assert other.hours == pytest.approx(0.75 * one + 0.25 * two)
+    assert first.steps[0].seconds == pytest.approx(sim.run("megatron-1.7b").step_time)
+    tokens = sum(
+        share * step.tokens / step.gpus / step.expected
+        for share, step in zip((0.75, 0.25), first.steps, strict=True)
+    )
+    assert first.tokens_per_dollar == pytest.approx(tokens * 3600 / 5.12)
+
+
+def test_a_failure_makes_no_network_faster(answer: Networks) -> None:
+    assert all(network.slowdown >= 1.0 - 1e-9 for network in answer.networks)
+    assert any(network.slowdown > 1.0 + 1e-6 for network in answer.networks)
+
+
+def test_an_order_of_one_machine_is_surer_than_its_intervals(answer: Networks) -> None:
+    """Errors that both have in common cancel: half of what is equal, more of what is longer."""
+    best = next(network for network in answer.networks if network.name == answer.best)
+    assert best.sure is None
+    assert best.low < best.hours < best.high
+    for network in answer.networks:
+        if network is not best:
+            assert 0.5 - 1e-9 <= network.sure <= 1.0
+    same = sim.networks([TREE, f"{TREE}: network.nics=8"], ["megatron-1.7b"]).networks[1]
+    assert same.sure == pytest.approx(0.5)
+
+
+def test_the_order_of_jobs_and_the_scale_of_weights_say_nothing(answer: Networks) -> None:
+    jobs = {name: 10.0 * JOBS[name] for name in reversed(JOBS)}
+    again = sim.networks([TREE, "megascale-a100"], jobs)
+    assert again.networks[1].hours == pytest.approx(answer.networks[2].hours)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "bill"),
+    [
+        # 32 nodes a rail: 8 leaves, whose 256 uplinks fill 4 spines; without spines nothing above
+        ("dgx-h100-ndr", {"gpus": 256}, Bill(switches=(8, 4), links=256, trunks=256)),
+        ("dgx-h100-ndr", {"gpus": 256, "network.spines": False}, Bill(switches=(8,), links=256)),
+        ("dgx-h100-ndr", {"gpus": 512}, Bill(switches=(16, 8), links=512, trunks=512)),
+        ("dgx-h100-ndr", {"gpus": 512, "network.spines": False},
+         Bill(switches=(16, 8), links=512, trunks=512)),
+        ("dgx-h100-ndr", {"gpus": 2048}, Bill(switches=(64, 32), links=2048, trunks=2048)),
+        # 144 leaves of 32 uplinks need 144 of 32 ports down and 72 cores
+        ("dgx-h100-ndr", {}, Bill(switches=(144, 144, 72), links=4608, trunks=9216)),
+        ("example-torus-2d", {}, Bill(links=32)),  # two cables for each of 16 chips
+    ],
+)  # fmt: skip
+def test_switches_and_cables_are_counted(name: str, changes: dict[str, object], bill: Bill) -> None:
+    cluster = load(name, changes)
+    assert cluster.network.bill(cluster.nodes) == bill
+
+
+def test_a_bill_needs_every_price_of_what_is_there() -> None:
+    bill = Bill(switches=(2, 1), links=16, trunks=8)
+    price = Price(hour=1.0, switch=1000.0, cable=10.0, transceiver=1.0)
+    assert bill.dollars(price) == 3 * 1000.0 + 24 * 10.0 + 48 * 1.0
+    assert bill.dollars(Price(hour=1.0, switch=1000.0)) is None
+    assert load("h100-grand-teton-roce").network.bill(3072) is None  # no radix is known
+
+
+@pytest.mark.parametrize("suffix", ["md", "tex", "csv", "json", "txt", "html", "pdf"])
+def test_the_table_is_written_in_every_form(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"networks.{suffix}"
+    words = ["network", TREE, HASHED, "--job", "megatron-1.7b=2"]
+    option = "--picture" if suffix == "pdf" else "--report"
+    found = CliRunner().invoke(main, [*words, option, str(path)])
+    assert found.exit_code == 0, found.output
+    assert path.stat().st_size > 100
+    if suffix == "json":
+        assert json.loads(path.read_text())["best"] in (TREE, HASHED)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["nonesuch", "--job", "megatron-1.7b"], "no topology named 'nonesuch'"),
+        ([TREE, "--job", "nonesuch=2"], "no scenario named 'nonesuch'"),
+        ([TREE, "--job", "megatron-1.7b=-1"], "is not positive"),
+        ([": network.nics=4", "--job", "megatron-1.7b"], "names no topology"),
+        ([TREE, "--job", "two-jobs-one-network"], "several jobs"),
+        (["dgx-a100-hdr: network.nix=4", "--job", "megatron-1.7b"], "unknown key 'nix'"),
+    ],
+)
+def test_what_cannot_be_held_against_each_other_is_refused(words: list[str], fault: str) -> None:
+    found = CliRunner().invoke(main, ["network", *words])
+    assert found.exit_code == 2
+    assert fault in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_no_clusters_are_refused() -> None:
+    with pytest.raises(InputError, match="no clusters or no jobs"):
+        sim.networks([], ["megatron-1.7b"])
