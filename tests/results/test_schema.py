@@ -68,6 +68,7 @@ def answers(folder: Path) -> dict[str, Answer]:
         "run-samples": sim.run("megatron-1.7b", samples=20),
         "run-sharing-samples": sim.run(shared, samples=2),
         "compare": sim.compare(JOB, ": plan.microbatch=2"),
+        "network": sim.networks(["dgx-h100-ndr", "dgx-a100-hdr"], [JOB]),
         "compare-figures": sim.compare(
             "qwen3-32b-answers", ": generation.layout.tp=8", settings={"generation.prompts": 16}
         ),

@@ -8,7 +8,7 @@ def figure(answer: Networks) -> Figure:
     """A bar for each network, divided by job, with the interval of the whole; a mark for the hours
     with the failure."""
     rows = list(range(len(answer.networks)))
-    fig = Figure(figsize=(9.0, 1.8 + 0.55 * len(rows)), layout="constrained")
+    fig = Figure(figsize=(9.0, 1.8 + 0.75 * len(rows)), layout="constrained")
     axes = fig.subplots()
     first = answer.networks[0].steps
     left = [0.0 for _ in rows]
@@ -26,8 +26,9 @@ def figure(answer: Networks) -> Figure:
     if failed:
         xs, ys = zip(*failed, strict=True)
         axes.plot(xs, ys, "|", color="#d62728", ms=18, mew=2.5, label="with the failure")
-    axes.set_yticks(rows, [network.name for network in answer.networks], parse_math=False)
+    names = [network.name.replace(": ", ":\n").replace("; ", "\n") for network in answer.networks]
+    axes.set_yticks(rows, names, parse_math=False)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("hours for the work of an hour on the first")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+    fig.legend(loc="outside upper center", ncols=3, frameon=False)
     return fig
