@@ -37,7 +37,7 @@ OF_NO_MODEL = (
     "validate-parts",
     "validate-figures",
 )  # nor of one plan
-SEVERAL = ("compare", "compare-figures", "compare-sharing", "diff")
+SEVERAL = ("network", "compare", "compare-figures", "compare-sharing", "diff")
 RECORD = Path(__file__).parents[1] / "jobs/capturing/recordings/ddp-2.12.json.gz"
 ON = {"topology": "dgx-h100-ndr"}
 

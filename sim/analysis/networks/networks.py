@@ -19,7 +19,7 @@ from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import HOUR
 from sim.hardware.cluster.bill import Bill
-from sim.results.answer import Answer
+from sim.results.answer import Answer, Inputs
 from sim.results.likely import Pace
 from sim.scenario.settings import Settings, settings_of
 from sim.uncertainty import student
@@ -81,7 +81,8 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networks(Answer):
-    """Clusters side by side under jobs of `weights`; `failure` says what fails."""
+    """Clusters side by side under jobs of `weights`; `failure` says what fails. `inputs` are those
+    of each "cluster, job"."""
 
     view = "sim.interface.views.networks"
     picture = "sim.interface.plots.networks"
@@ -89,6 +90,7 @@ class Networks(Answer):
 
     networks: tuple[Network, ...]
     weights: dict[str, float]
+    inputs: dict[str, Inputs]
     failure: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -156,7 +158,10 @@ def networks(
         found.setdefault(name, []).append(step)
     first = [step for step, _ in next(iter(found.values()))]
     rows = [_network(name, steps, first, list(shares.values())) for name, steps in found.items()]
-    answer = Networks(networks=tuple(rows), weights=shares, failure=dict(failed))
+    inputs = {
+        f"{name}, {step.job}": pace.inputs for name, steps in found.items() for step, pace in steps
+    }
+    answer = Networks(networks=tuple(rows), weights=shares, inputs=inputs, failure=dict(failed))
     return _with_chances(answer, list(shares.values()))
 
 
