@@ -23,7 +23,31 @@ def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
     norms = normalise_heads(run, before[-1].name)
     after = [operator for operator in (rotate(run), *_core_of_heads(run)) if operator.name]
     after[0] = replace(after[0], reads=tuple(norm.name for norm in norms))
-    return (*before, *norms, *after, project_out(run))
+    return (*before, *norms, *after, *_gated(run), project_out(run))
+
+
+def _gated(run: Execution) -> tuple[Operator, ...]:
+    """The core's output times a sigmoid of numbers that the projection makes beside Q (Qiu et al.
+    2025, arXiv 2505.06708): reads both and writes one, backward reads three and writes two. In two
+    kernels where nothing fuses them."""
+    if not run.shape.output_gate:
+        return ()
+    size, fused = float(run.rows * run.output_width * run.width), run.fusion.compiled
+    name, (passes, launches) = "attention gate", (3, 1) if fused else (5, 2)
+    return (
+        Operator(
+            name=name,
+            forward=(MemoryBound(name=name, bytes=passes * size, launches=launches),),
+            input_gradient=(
+                MemoryBound(name=f"{name} grad", bytes=(passes + 3 - fused) * size,
+                            launches=2 * launches - 1),
+            ),
+            inputs=2 * size,
+            saved=(1 if fused else 2) * size,
+            made=0.0 if fused else size,
+            transient=2 * size,
+        ),
+    )  # fmt: skip
 
 
 def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
@@ -49,7 +73,8 @@ def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
 
 def project_in(run: Execution, *, normed: bool = False) -> Operator:
     """Q, K and V of the rank's heads, from the whole hidden width."""
-    widths = (run.query_width, run.kv_width, run.value_width)
+    queries = run.query_width + run.output_width * run.shape.output_gate
+    widths = (queries, run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
     return column_linear(run, "qkv", packed, bias=run.shape.biased("qkv"), normed=normed)
 

@@ -20,6 +20,8 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,
     # Mixtral, DeepSeek, Qwen: Llama's layers with experts.
     "moe": _LLAMA,
+    # Nemotron: known by the file of the model alone.
+    "hybrid": {},
     # llm-foundry scripts/train/benchmarking: learned_pos_emb, no dropout; biases, as the parameter
     # counts that its README prints show (7b: 13 h a layer and 2 h beside its matrices).
     "mpt": {"dropout": False},
@@ -69,6 +71,14 @@ def from_columns(row: Mapping[str, Any]) -> Transformer:
         return replace(model, name=where)
     except ValueError as error:
         raise InputError.of(where, error) from None
+
+
+def filled(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose table prints no shape, with that of the model that it names, if that is known."""
+    if not blank(row.get("layers")) or (model := _published(row)) is None:
+        return dict(row)
+    shape = {key: getattr(model, key) for key in (*_SIZES, "gated_mlp", "tied_embeddings")}
+    return {**row, **{key: value for key, value in shape.items() if blank(row.get(key))}}
 
 
 def masked_predictions(seq: int) -> int:

@@ -51,7 +51,8 @@ class Transformer(Model):
     documents of that many tokens in the mean, whose queries see no other one's keys. `qk_norm`
     normalises each head of Q and K, by its root mean square with a gain or ("l2") without, each
     with a gain of its own ("heads"), or all heads together ("whole"); `sinks` gives
-    each head a logit to leave attention on. `latent` makes it multi-head latent attention.
+    each head a logit to leave attention on; `output_gate` multiplies what attention gives by a
+    sigmoid of the token. `latent` makes it multi-head latent attention.
     `ffn` is the inner width of the feed-forward block, which is three matrices when `gated_mlp`;
     `glu_limit` clamps its gate and what that gates (0: neither).
     `dropout` says whether the published training uses it (its masks cost memory and time).
@@ -89,6 +90,7 @@ class Transformer(Model):
     documents: int = 0
     qk_norm: QkNorm = "none"
     sinks: bool = False
+    output_gate: bool = False
     latent: Latent | None = None
     ffn: int
     gated_mlp: bool = False

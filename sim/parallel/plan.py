@@ -60,7 +60,7 @@ Count = Annotated[int, Ge(1)]
 MOST_MICROBATCHES, MOST_CHUNKS = 20_000, 1_000
 # Megatron-Core's scopes (core/transformer/enums.py, CudaGraphModule, and cuda_graph_impl).
 WHOLE = "full_iteration"
-Scope = Literal["full_iteration", "attn", "mlp", "moe_router", "moe_preprocess"]
+Scope = Literal["full_iteration", "attn", "mlp", "mamba", "moe_router", "moe_preprocess"]
 
 ORDERED = ("tp", "cp", "dp", "pp")  # what an order has to name
 PLAN_AXES = (*ORDERED, "dp_replicate", "ep", "etp")  # what is a key of the plan itself

@@ -15,6 +15,7 @@ from sim.model.transformer import Transformer
 PUBLISHED = {
     # Counts of the published checkpoints (Hugging Face hub, safetensors metadata).
     "qwen3-32b": 32_762_123_264,
+    "nemotron-3-nano": 31_577_937_344,
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
     "mixtral-8x22b": 140_630_071_296,

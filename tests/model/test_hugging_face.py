@@ -22,6 +22,15 @@ from sim.model.reading import load, model_of
 # device; it builds from `built` a type that it does not know, and the text of one that sees images.
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("hugging_face.json").read_text())
 
+HYBRIDS = (
+    "mamba2-2.7b",
+    "jamba-v0.1",
+    "bamba-9b",
+    "nemotron-h-8b",
+    "nemotron-3-nano-30b",
+    "qwen3-next-80b",
+)
+
 
 def described(config: dict[str, Any]) -> dict[str, Any]:
     return document(config, "config.json")
@@ -38,7 +47,10 @@ def test_a_config_is_shown_with_what_it_takes(name: str) -> None:
     model = model_of(described(CASES[name]["config"]), name)
     shown = text(view(model, name)).splitlines()
     heads = [line.split("  ")[1] for line in shown if line.startswith("  ") and line[2] != " "]
-    assert heads == ["parameters", "FLOPs", "keys and values", "activations"]
+    kept = [head for head in heads if head in ("keys and values", "states")]
+    assert heads == ["parameters", "FLOPs", *kept, "activations"]
+    assert ("states" in kept) == (name in HYBRIDS)
+    assert ("keys and values" in kept) == (name != "mamba2-2.7b")
     active = active_parameters(model)
     assert ("a token" in shown[1]) == (active != CASES[name]["parameters"])
     assert 0 < active <= CASES[name]["parameters"]
@@ -165,8 +177,9 @@ def test_what_is_not_modelled_is_said() -> None:
         ("gemma-3", {"layer_types": ["full_attention"]}, "names 1 layers of 26"),
         ("bert", {"architectures": ["BertModel"]}, "this head is not modelled"),
         ("llama", {"model_type": "mamba"}, "'mamba' has layers with a state in place of attention"),
-        ("llama", {"model_type": "jamba"}, "'jamba' has layers with a state in place of attention"),
-        ("llama", {"model_type": "qwen3_next"}, "'qwen3_next' has linear attention"),
+        ("llama", {"model_type": "zamba2"}, "'zamba2' has layers with a state in place of attent"),
+        ("llama", {"model_type": "minimax"}, "'minimax' has linear attention"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "M-X"}, "layers of 'X' are not modelled"),
         ("llama", {"model_type": "gemma3n_text"}, "'gemma3n_text' has embeddings in each layer"),
         ("llama", {"model_type": "mllama"}, "'mllama' has attention to images in some layers"),
         ("t5-small", {"model_type": "umt5"}, "'umt5' has relative positions of its own in each"),

@@ -20,7 +20,7 @@ from sim.config.schema import nearest
 from sim.hardware import stack as stacks
 from sim.hardware.stack import Stack
 from sim.model.checkpointing import MODES, SELECTIVE
-from sim.model.columns import blank, from_columns, true, whole
+from sim.model.columns import blank, filled, from_columns, true, whole
 from sim.model.transformer import Transformer
 from sim.parallel.plan import WHOLE, Plan
 from sim.scenario.setup import PlanSetup, assemble
@@ -241,7 +241,7 @@ def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) 
     """
     where = str(row["id"])
     stack = _stack(str(row["software"]), where)
-    row = {**row, **_scripted(row, stack)}
+    row = filled({**row, **_scripted(row, stack)})
     if settings:
         stack = changed_stack(str(row["software"]), _precision(row)["precision"], settings, where)
     row |= {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}

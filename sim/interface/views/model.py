@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 
 from sim.config import catalog
 from sim.config.errors import InputError
@@ -84,13 +85,20 @@ def _traffic(model: Model) -> Iterator[Cells]:
     run, row = whole(model, 1), Counter(model.kinds)
     kept = sum(often * block(kind, run).saved for kind, often in row.items()) / model.tokens
     if model.alike:
-        cached = sum(often * _cached(specialised(kind, run)[1]) for kind, often in row.items())
-        yield "keys and values", human_bytes(cached), f"{of}, all layers, in half precision"
+        layers = {kind: specialised(kind, run) for kind in row}
+        cached = sum(often * _cached(*layers[kind]) for kind, often in row.items())
+        if cached:
+            yield "keys and values", human_bytes(cached), f"{of}, all layers, in half precision"
+        held = sum(often * getattr(layers[kind][1].block, "held", 0) for kind, often in row.items())
+        if held:
+            yield "states", human_bytes(_WIDTH * held), "a sequence, all layers, in half precision"
     what = f"{of}, all layers, in half precision, nothing recomputed"
     yield "activations", human_bytes(kept), what
 
 
-def _cached(run: Execution) -> int:
+def _cached(kind: ModuleType, run: Execution) -> int:
     """Bytes of a token's keys and values, or of what latent attention makes them from."""
+    if not getattr(kind, "KEYS", True):
+        return 0
     latent = run.model.latent
     return _WIDTH * (latent.kv + latent.rotary if latent else run.kv_width + run.value_width)

@@ -16,8 +16,12 @@ SETTINGS = Experts
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
+    return (*attention_part(run), *experts_part(run))
+
+
+def experts_part(run: Execution) -> tuple[Operator, ...]:
+    """Experts behind their norm, and the residual sum."""
     return (
-        *attention_part(run),
         *scoped("moe_router", before(run, "ffn")),
         *forked(run, belonging("moe", tuple(_experts(Layer(run))))),
         *joined(run, "ffn"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
-from sim.model.hugging_face import encoders, experts, gpt, llama
+from sim.model.hugging_face import encoders, experts, gpt, llama, states
 from sim.model.hugging_face.config import Config, Document
 from sim.model.hugging_face.keys import translated
 
@@ -117,6 +117,11 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "bloom": gpt.bloom,
     "gpt_neox": gpt.gpt_neox,
     "opt": gpt.opt,
+    "mamba2": states.mamba2,
+    "jamba": states.jamba,
+    "bamba": states.bamba,
+    "nemotron_h": states.nemotron_h,
+    "qwen3_next": states.qwen3_next,
     "bert": encoders.bert,
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), encoders.roberta),
     "t5": encoders.t5,
@@ -126,10 +131,10 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
 # What is known and has something that no block here does.
 _STATES, _LINEAR = "layers with a state in place of attention", "linear attention"
 _REFUSED = {
-    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "rwkv", "recurrent_gemma"), _STATES),
-    **dict.fromkeys(("jamba", "bamba", "zamba", "zamba2", "falcon_h1"), _STATES),
-    **dict.fromkeys(("nemotron_h", "granitemoehybrid", "lfm2", "lfm2_moe"), _STATES),
-    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "kimi_linear"), _LINEAR),
+    **dict.fromkeys(("mamba", "falcon_mamba", "rwkv", "recurrent_gemma"), _STATES),
+    **dict.fromkeys(("zamba", "zamba2", "falcon_h1"), _STATES),
+    **dict.fromkeys(("granitemoehybrid", "lfm2", "lfm2_moe"), _STATES),
+    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text", "kimi_linear"), _LINEAR),
     "minimax": _LINEAR,
     **dict.fromkeys(
         ("gemma3n", "gemma3n_text"), "embeddings in each layer, and alternating updates"

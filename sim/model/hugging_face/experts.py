@@ -27,6 +27,14 @@ def qwen3_moe(config: Config) -> Document:
     return _qwen_experts(config, {"qk_norm": "rmsnorm"}, {})
 
 
+def qwen_experts(config: Config) -> tuple[Document, Document, list[bool]]:
+    """Qwen3-Next: the shape of its layers, its experts, and which layers have them."""
+    shared = {"shared_ffn": config("shared_expert_intermediate_size"), "shared_gate": True}
+    fields = {"experts": config("num_experts"), "top_k": config("num_experts_per_tok")}
+    fields |= {"ffn": config("moe_intermediate_size"), **shared}
+    return llama(config), fields, _sparse(config)
+
+
 def _qwen_experts(config: Config, further: Document, shared: Document) -> Document:
     experts = config("num_local_experts", 0) or config("num_experts")
     fields = {"experts": experts, "top_k": config("num_experts_per_tok")}

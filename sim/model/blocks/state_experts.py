@@ -1,0 +1,32 @@
+"""The layer with experts, and with a state in place of attention, as of Jamba and Qwen3-Next."""
+
+from dataclasses import dataclass
+
+from sim.model.blocks.experts import experts_part
+from sim.model.blocks.state import state_part
+from sim.model.execution import Execution
+from sim.model.experts.layer import Experts
+from sim.model.operators import Operator
+from sim.model.state_space import StateSpace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateExperts(Experts):
+    """Keys of experts, and a table `mixer` of those of a state."""
+
+    mixer: StateSpace
+
+    @property
+    def held(self) -> int:
+        """Numbers of a sequence's state."""
+        return self.mixer.held
+
+
+SETTINGS = StateExperts
+KEYS = False  # no attention, and so no keys of tokens
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """Its operators on one rank, in forward order."""
+    own: StateExperts = run.block
+    return (*state_part(run, own.mixer), *experts_part(run))

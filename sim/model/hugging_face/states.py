@@ -1,0 +1,177 @@
+"""Models whose layers have states in place of attention, in some of them or in all."""
+
+from math import ceil
+
+from sim.config.errors import InputError
+from sim.model.hugging_face.config import Config, Document, length
+from sim.model.hugging_face.experts import qwen_experts
+from sim.model.hugging_face.layers import laid_out
+from sim.model.hugging_face.llama import llama
+
+_UNSAID = {"use_mamba_kernels", "use_mambapy", "use_associative_scan", "residual_in_fp32",
+           "rescale_prenorm_residual", "time_step_min", "time_step_max", "time_step_floor",
+           "time_step_limit", "mamba_ssm_cache_dtype"}  # fmt: skip
+
+
+def mamba2(config: Config) -> Document:
+    """Mamba 2: mixers alone; heads of attention, which it has not, are those of its states."""
+    config.read |= {*_UNSAID, "expand", "time_step_rank", "rms_norm"}
+    heads, head = config("num_heads", 128), config("head_dim", 64)
+    own = {
+        "heads": heads, "head": head, "state": config("state_size", 128),
+        "groups": config("n_groups", 8), "taps": config("conv_kernel", 4),
+        "chunk": config("chunk_size", 256), "bias": config("use_bias", False),
+        "convolution_bias": config("use_conv_bias", True),
+    }  # fmt: skip
+    shape = {
+        "name": str(config("_name_or_path", "")),
+        "family": "llama", "layers": config.layers(), "hidden": config("hidden_size"),
+        "heads": heads, "head": head, "ffn": heads * head, "vocab": config("vocab_size"),
+        "seq": 4096, "tied_embeddings": config("tie_word_embeddings", False),
+        "positions": "none", "normalisation": "rmsnorm", "bias": False, "dropout": False,
+        "attention": "flash",
+    }  # fmt: skip
+    return shape | {"pattern": "state", "blocks": {"state": own}}
+
+
+def jamba(config: Config) -> Document:
+    """Mamba's own mixers with norms, attention without positions in every eighth layer, experts in
+    every second (JambaConfig)."""
+    config.read |= _UNSAID
+    shape = llama(config) | {"positions": "none"}
+    inner, rank = config("mamba_expand", 2) * shape["hidden"], config.content.get("mamba_dt_rank")
+    config.read.add("mamba_dt_rank")
+    own = {
+        "rule": "mamba", "heads": inner, "state": config("mamba_d_state", 16), "norms": True,
+        "taps": config("mamba_d_conv", 4), "bias": config("mamba_proj_bias", False),
+        "convolution_bias": config("mamba_conv_bias", True),
+        "rank": rank if isinstance(rank, int) else ceil(shape["hidden"] / 16),
+    }  # fmt: skip
+    attends = _every(config, "attn_layer_period", 8, "attn_layer_offset", 4)
+    experts = {"experts": config("num_experts", 16), "top_k": config("num_experts_per_tok", 2)}
+    experts |= {"ffn": shape["ffn"]}
+    sparse = _every(config, "expert_layer_period", 2, "expert_layer_offset", 1)
+    return _mixed(shape, attends, sparse, own, experts)
+
+
+def bamba(config: Config) -> Document:
+    """Mamba 2's mixers, attention in the layers that `attn_layer_indices` names."""
+    config.read |= {*_UNSAID, "mamba_expand", "z_loss_coefficient"}
+    shape = llama(config)
+    heads, inner = config("mamba_n_heads", 128), config("mamba_expand", 2) * shape["hidden"]
+    own = {
+        "heads": heads, "head": inner // heads, "state": config("mamba_d_state", 256),
+        "groups": config("mamba_n_groups", 1), "taps": config("mamba_d_conv", 4),
+        "chunk": config("mamba_chunk_size", 256), "bias": config("mamba_proj_bias", False),
+        "convolution_bias": config("mamba_conv_bias", True),
+    }  # fmt: skip
+    config.read |= {"mamba_d_head"}
+    attends = config.some("attn_layer_indices", config.layers())
+    layers = range(config.layers())
+    return _mixed(shape, [one in attends for one in layers], [False for _ in layers], own, {})
+
+
+def nemotron_h(config: Config) -> Document:
+    """One thing in each layer: a mixer, attention without positions, a feed-forward block or
+    experts, neither gated."""
+    config.read |= {*_UNSAID, "expand", "mamba_hidden_act", "mlp_hidden_act", "head_dim"}
+    config.read |= {"moe_shared_expert_overlap", "attention_head_dim", "mtp_layers_block_type"}
+    config.read |= {"mtp_hybrid_override_pattern", "num_nextn_predict_layers", "mamba_proj_bias"}
+    config.refuse_unless("moe_latent_size", None)
+    kinds = _kinds(config)
+    shape = _nemotron_shape(config, len(kinds))
+    own = {
+        "heads": config("mamba_num_heads", 128), "head": config("mamba_head_dim", 64),
+        "state": config("ssm_state_size", 128), "groups": config("n_groups", 8),
+        "taps": config("conv_kernel", 4), "chunk": config("chunk_size", 128),
+        "bias": config("use_bias", False), "convolution_bias": config("use_conv_bias", True),
+    }  # fmt: skip
+    blocks: Document = {"state": own} if "state" in kinds else {}
+    if "experts_alone" in kinds:
+        blocks["experts_alone"] = _nemotron_experts(config)
+        shape["family"] = "moe"
+    return laid_out(shape | {"blocks": blocks}, [(kind, {}) for kind in kinds])
+
+
+_LETTERS = {"M": "state", "*": "attention", "-": "feed_forward", "E": "experts_alone"}
+_TYPES = {"mamba": "state", "linear_attention": "state", "attention": "attention",
+          "full_attention": "attention", "mlp": "feed_forward", "moe": "experts_alone"}  # fmt: skip
+
+
+def _kinds(config: Config) -> list[str]:
+    """The kind of each layer, by letters or by names. Raises `InputError`."""
+    letters: str = config("hybrid_override_pattern", "")
+    names = config("layers_block_type", []) or config("layer_types", [])
+    table, given = (_LETTERS, list(letters)) if letters else (_TYPES, names)
+    config.read.add("num_hidden_layers")
+    if unknown := [one for one in given if one not in table]:
+        fault = f"layers of {unknown[0]!r} are not modelled"
+        raise InputError(config.place, fault, f"known: {', '.join(table)}")
+    if not given:
+        fault = "hybrid_override_pattern and layers_block_type are missing"
+        raise InputError(config.place, fault, "take the config of the checkpoint")
+    return [table[one] for one in given]
+
+
+def _nemotron_shape(config: Config, layers: int) -> Document:
+    heads = config("num_attention_heads")
+    biases = ["qkv", "attention output"] if config("attention_bias", False) else []
+    return {
+        "name": str(config("_name_or_path", "")),
+        "family": "llama", "layers": layers, "hidden": config("hidden_size"), "heads": heads,
+        "kv_heads": config("num_key_value_heads", heads),
+        "head": config("head_dim", 0) or config("attention_head_dim", 0),
+        "ffn": config("intermediate_size"), "gated_mlp": False, "vocab": config("vocab_size"),
+        "seq": length(config), "tied_embeddings": config("tie_word_embeddings", False),
+        "positions": "none", "normalisation": "rmsnorm", "bias": False,
+        "biases": biases + (["ffn"] if config("mlp_bias", False) else []),
+        "dropout": config.dropout("attention_dropout", "hidden_dropout"), "attention": "flash",
+    }  # fmt: skip
+
+
+def _nemotron_experts(config: Config) -> Document:
+    fields = {"experts": config("n_routed_experts"), "top_k": config("num_experts_per_tok")}
+    fields |= {"ffn": config("moe_intermediate_size")}
+    fields |= {"shared_ffn": config("moe_shared_expert_intermediate_size")}
+    if config("n_group", 1) > 1:
+        fields |= {"groups": config("n_group"), "limit": config("topk_group")}
+    config.read |= {"n_shared_experts", "topk_group"}
+    return fields
+
+
+def qwen3_next(config: Config) -> Document:
+    """Gated delta nets in three of four layers, gated attention in the others, experts in all."""
+    count, interval = config.layers(), config.positive("full_attention_interval", 4)
+    types = config.each("layer_types", count)
+    attends = [one == "full_attention" for one in types] or [
+        (layer + 1) % interval == 0 for layer in range(count)
+    ]
+    own = {
+        "rule": "delta", "heads": config("linear_num_value_heads", 32),
+        "head": config("linear_value_head_dim", 128), "state": config("linear_key_head_dim", 128),
+        "groups": config("linear_num_key_heads", 16), "taps": config("linear_conv_kernel_dim", 4),
+        "convolution_bias": False, "chunk": 64,
+    }  # fmt: skip
+    shape, experts, sparse = qwen_experts(config)
+    shape |= {"qk_norm": "rmsnorm", "output_gate": True}
+    return _mixed(shape, attends, sparse, own, experts)
+
+
+def _every(config: Config, period: str, usual: int, offset: str, at: int) -> list[bool]:
+    """Whether each layer is one of a period."""
+    every, place = config.positive(period, usual), config(offset, at)
+    return [layer % every == place for layer in range(config.layers())]
+
+
+def _mixed(
+    shape: Document, attends: list[bool], sparse: list[bool], own: Document, experts: Document
+) -> Document:
+    """Layers of attention or of states, each with experts or a feed-forward block."""
+    names = {(True, True): "experts", (True, False): "dense", (False, True): "state_experts",
+             (False, False): "state_dense"}  # fmt: skip
+    kinds = [names[pair] for pair in zip(attends, sparse, strict=True)]
+    blocks: Document = {"state_dense": own, "state_experts": {**experts, "mixer": own}}
+    blocks = {name: table for name, table in blocks.items() if name in kinds}
+    family = {"family": "moe"} if any(sparse) else {}
+    layers: list[tuple[str, Document]] = [(kind, {}) for kind in kinds]
+    return laid_out(shape | family | {"blocks": blocks}, layers, experts=experts)

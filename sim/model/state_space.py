@@ -1,0 +1,244 @@
+"""Mixers with a state in place of attention, on one rank: what a layer runs, keeps and holds.
+
+A head of width P has a state of N x P numbers, which every token decays and adds to:
+S_t = a_t S_(t-1) + B_t' x_t, y_t = C_t S_t. In "mamba" each channel is a head (Gu and Dao 2023,
+arXiv 2312.00752), and the states are scanned token by token. "mamba2" computes chunks of Q tokens
+as matrix products, and carries states from chunk to chunk (Dao and Gu 2024, arXiv 2405.21060,
+section 6). The "delta" rule replaces what the state holds for a key by its new value (Yang et al.
+2024, arXiv 2412.06464), within chunks by products too.
+
+How fast these products run has not been measured: they are taken to run as other batched products.
+A convolution over time in front reads and writes its channels once, which agrees with the kernels
+`mamba2` that aiconfigurator has measured (docs/kernels.md).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
+
+from sim.config.errors import InputError
+from sim.model.execution import Execution
+from sim.model.kernels import Gemm, Item, MemoryBound
+from sim.model.operators import Operator
+from sim.model.tensor_parallel import column_linear, row_linear
+
+Rule = Literal["mamba", "mamba2", "delta"]
+
+_SCAN_FLOPS = 9  # of a token, channel and state (state-spaces/mamba, issue 110)
+_FP32 = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpace:
+    """Keys of a layer with a state.
+
+    `heads` of width `head` have states of `state` numbers for each of their columns; `groups` of
+    heads share B and C (of "delta", keys and queries). A convolution of `taps` over time runs in
+    front, `convolution_bias` says whether with a bias, `bias` whether the projections in and out
+    have one. "mamba" makes the step of each channel from `rank` numbers, and normalises these, B
+    and C with `norms`. The others compute `chunk` tokens at once.
+    """
+
+    rule: Rule = "mamba2"
+    heads: Annotated[int, Gt(0)]
+    head: Annotated[int, Gt(0)] = 1
+    state: Annotated[int, Gt(0)]
+    groups: Annotated[int, Gt(0)] = 1
+    taps: Annotated[int, Gt(0)] = 4
+    chunk: Annotated[int, Gt(0)] = 256
+    rank: Annotated[int, Ge(0)] = 0
+    norms: bool = False
+    convolution_bias: bool = True
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.heads % self.groups:
+            raise ValueError(f"groups = {self.groups} do not divide heads = {self.heads}")
+        if (self.rule == "mamba") != (self.rank > 0):
+            raise ValueError(f"rank = {self.rank} with rule = {self.rule!r}; mamba alone has one")
+
+    @property
+    def held(self) -> int:
+        """Numbers of a sequence's state, whatever its length: those of all heads, and the tokens
+        that the convolution looks back at."""
+        mixed = self.heads * self.head
+        mixed += 0 if self.rule == "mamba" else 2 * self.groups * self.state
+        return self.heads * self.head * self.state + (self.taps - 1) * mixed
+
+
+def operators(run: Execution, own: StateSpace) -> tuple[Operator, ...]:
+    """The mixer's own. Raises `InputError` for plans that divide what it keeps whole."""
+    mixer = _Mixer(run, own)
+    return (
+        mixer.project_in(), mixer.convolve(), *mixer.steps(), mixer.scan(), mixer.gate(),
+        mixer.project_out(),
+    )  # fmt: skip
+
+
+class _Mixer:
+    """The operators of a mixer on a rank that holds its share of the heads."""
+
+    def __init__(self, run: Execution, own: StateSpace) -> None:
+        self.run, self.own = run, own
+        if own.heads % run.tp or (own.rule != "mamba" and own.groups % run.tp):
+            what = f"heads = {own.heads} of a state in {own.groups} groups"
+            raise InputError("plan", f"tp = {run.tp} does not divide {what}", "lower tp")
+        if run.sharding.cp > 1:
+            fault = f"cp = {run.sharding.cp}: a state that ranks hand on is not known"
+            raise InputError("plan", fault, "set cp = 1")
+        self.heads, self.groups = own.heads // run.tp, max(own.groups // run.tp, 1)
+        self.inner = self.heads * own.head
+        shared = 0 if own.rule == "mamba" else 2 * self.groups * own.state
+        self.mixed = self.inner + shared  # channels of the convolution
+
+    def project_in(self) -> Operator:
+        """To the convolution's channels and a gate, and to numbers of each head: the step, or decay
+        and strength."""
+        each = {"mamba": 0, "mamba2": self.heads, "delta": 2 * self.heads}[self.own.rule]
+        widths: tuple[int, ...] = (self.mixed + self.inner + each,)
+        if self.own.rule == "delta":
+            widths = (self.mixed + self.inner, each)
+        normed = self.run.shape.pre_norm
+        return column_linear(self.run, "mixer in", widths, bias=self.own.bias, normed=normed)
+
+    def convolve(self) -> Operator:
+        """A convolution of each channel over time and SiLU, one kernel: reads x and writes y;
+        backward reads x and dy, writes dx, and once more x for the taps' gradient."""
+        size = self._bytes(self.mixed)
+        own = self.own
+        return Operator(
+            name="convolution",
+            forward=(MemoryBound(name="convolution", bytes=2 * size),),
+            input_gradient=(MemoryBound(name="convolution grad", bytes=4 * size, launches=2),),
+            inputs=size,
+            saved=size,
+            transient=2 * size,
+            parameters=float(self.mixed * (own.taps + own.convolution_bias)),
+        )
+
+    def steps(self) -> Iterator[Operator]:
+        """Mamba's step, B and C of each token, from the channels: a product to few columns, which
+        tensor parallelism sums, and one back to all channels."""
+        own, run = self.own, self.run
+        if own.rule != "mamba":
+            return
+        if run.tp > 1:
+            raise InputError("plan", f"tp = {run.tp}: Mamba's steps are not known divided",
+                             "set tp = 1")  # fmt: skip
+        few = own.rank + 2 * own.state
+        yield column_linear(run, "mixer steps", (few,), inputs=self.inner)
+        if own.norms:
+            size = self._bytes(few)
+            norms = MemoryBound(name="steps norm", bytes=2 * size, launches=3)
+            back = MemoryBound(name="steps norm grad", bytes=5 * size, launches=6)
+            yield Operator(name="steps norm", forward=(norms,), input_gradient=(back,),
+                           inputs=size, saved=size, parameters=float(few))  # fmt: skip
+        yield column_linear(run, "mixer step out", (self.inner,), inputs=own.rank, bias=True)
+
+    def scan(self) -> Operator:
+        """The states of all tokens and what is read from them. It keeps its output (the kernels
+        of mamba-ssm run the convolution and the states again backward)."""
+        made = self._bytes(self.inner)
+        forward = self._forward()
+        if self.own.rule == "mamba":
+            back: tuple[Item, ...] = tuple(
+                replace(one, name=f"{one.name} grad", bytes=2.5 * one.bytes, flops=2.5 * one.flops)
+                for one in forward
+                if isinstance(one, MemoryBound)
+            )
+        else:
+            back = (*self._again(forward), *(one for own in forward for one in _gradients(own)))
+        each = {"mamba": 0, "mamba2": 3, "delta": 2}[self.own.rule]
+        channels = self.inner * (self.own.state + 1) if self.own.rule == "mamba" else 0
+        return Operator(
+            name="scan",
+            forward=forward,
+            input_gradient=back,
+            inputs=self._bytes(self.mixed),
+            saved=made,
+            made=made,
+            transient=2 * made,
+            parameters=float(each * self.heads + channels),
+        )
+
+    def _again(self, forward: tuple[Item, ...]) -> tuple[Item, ...]:
+        """The convolution and the chunks' states once more."""
+        convolved = MemoryBound(name="convolution again", bytes=2 * self._bytes(self.mixed))
+        return (convolved, *forward[:2])
+
+    def _forward(self) -> tuple[Item, ...]:
+        run, own = self.run, self.own
+        if own.rule == "mamba":
+            moved = self._bytes(4 * self.inner + 2 * own.state)  # x, step, gate, y; B and C
+            flops = float(_SCAN_FLOPS * run.rows * self.inner * own.state)
+            return (MemoryBound(name="scan", bytes=moved, flops=flops),)
+        long = min(own.chunk, run.seq)
+        chunks = run.microbatch * -(-run.seq // long)
+        carried = 2.0 * _FP32 * chunks * self.inner * own.state
+        sizes = self._mamba2(long) if own.rule == "mamba2" else self._delta(long)
+        products = (
+            Gemm(name=name, m=long, n=n, k=k, batch=chunks * often, precision=run.precision)
+            for name, n, k, often in sizes
+        )
+        first, *rest = products
+        return (first, *rest, MemoryBound(name="states carried", bytes=carried))
+
+    def _mamba2(self, long: int) -> tuple[tuple[str, int, int, int], ...]:
+        """Products of a chunk: C B' of each group; B' X (as many FLOPs as a row for each token),
+        what the chunk's tokens give one another, what the state before gives them."""
+        head, state = self.own.head, self.own.state
+        return (
+            ("chunk C B", long, state, self.groups),
+            ("chunk states", head, state, self.heads),
+            ("chunk outputs", head, long, self.heads),
+            ("state outputs", head, state, self.heads),
+        )
+
+    def _delta(self, long: int) -> tuple[tuple[str, int, int, int], ...]:
+        """K K' and its inverse's products with keys and values, what they change of the state, Q K'
+        and its product with the changes, what the state gives to the queries."""
+        head, state = self.own.head, self.own.state
+        return (
+            ("chunk keys", long, state, self.heads),
+            ("chunk solved", head + state, long, self.heads),
+            ("chunk changes", head, state, self.heads),
+            ("chunk states", head, state, self.heads),
+            ("chunk scores", long, state, self.heads),
+            ("chunk outputs", head, long, self.heads),
+            ("state outputs", head, state, self.heads),
+        )
+
+    def gate(self) -> Operator:
+        """The output times SiLU of the gate, normalised where the rule does: reads both, writes
+        one; backward reads three and writes two. Mamba's scan applies the gate itself."""
+        size, own = self._bytes(self.inner), self.own
+        if own.rule == "mamba":
+            return Operator(name="gate", saved=size, inputs=size)
+        gains = self.inner if own.rule == "mamba2" else own.head
+        return Operator(
+            name="gated norm",
+            forward=(MemoryBound(name="gated norm", bytes=3 * size),),
+            input_gradient=(MemoryBound(name="gated norm grad", bytes=5 * size, launches=2),),
+            inputs=2 * size,
+            saved=size,
+            transient=2 * size,
+            parameters=float(gains),
+        )
+
+    def project_out(self) -> Operator:
+        return row_linear(self.run, "mixer out", self.inner, bias=self.own.bias)
+
+    def _bytes(self, columns: int) -> float:
+        """Bytes of so many columns of all tokens."""
+        return float(self.run.rows * columns * self.run.width)
+
+
+def _gradients(item: Item) -> Iterator[Item]:
+    """Those of both factors of a product; a pass over bytes goes back as it came."""
+    if isinstance(item, Gemm):
+        yield replace(item, name=f"{item.name} grad", n=item.k, k=item.n)
+        yield replace(item, name=f"{item.name} grad", m=item.k, k=item.m)
+    elif isinstance(item, MemoryBound):
+        yield replace(item, name=f"{item.name} grad")
