@@ -8,8 +8,7 @@ section 6). The "delta" rule replaces what the state holds for a key by its new 
 2024, arXiv 2412.06464), within chunks by products too.
 
 How fast these products run has not been measured: they are taken to run as other batched products.
-A convolution over time in front reads and writes its channels once, which agrees with the kernels
-`mamba2` that aiconfigurator has measured (docs/kernels.md).
+A convolution over time in front of them reads and writes its channels once.
 """
 
 from collections.abc import Iterator
@@ -28,6 +27,10 @@ Rule = Literal["mamba", "mamba2", "delta"]
 
 _SCAN_FLOPS = 9  # of a token, channel and state (state-spaces/mamba, issue 110)
 _FP32 = 4
+# Of element-wise kernels' bandwidth, what TensorRT-LLM's convolution reaches: 0.85 on H100, 0.73 on
+# H200, 0.68 on B200, 0.67 on GB200, 0.68 on B300, 0.9 on L40S, medians of at least 16,384 tokens in
+# sequences of at least 1,024 (ai-dynamo/aiconfigurator @095f58a, mamba2, context).
+_CONVOLUTION = 0.71
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +113,8 @@ class _Mixer:
         own = self.own
         return Operator(
             name="convolution",
-            forward=(MemoryBound(name="convolution", bytes=2 * size),),
-            input_gradient=(MemoryBound(name="convolution grad", bytes=4 * size, launches=2),),
+            forward=(self._convolved("convolution", 2 * size),),
+            input_gradient=(self._convolved("convolution grad", 4 * size),),
             inputs=size,
             saved=size,
             transient=2 * size,
@@ -165,8 +168,11 @@ class _Mixer:
 
     def _again(self, forward: tuple[Item, ...]) -> tuple[Item, ...]:
         """The convolution and the chunks' states once more."""
-        convolved = MemoryBound(name="convolution again", bytes=2 * self._bytes(self.mixed))
+        convolved = self._convolved("convolution again", 2 * self._bytes(self.mixed))
         return (convolved, *forward[:2])
+
+    def _convolved(self, name: str, moved: float) -> MemoryBound:
+        return MemoryBound(name=name, bytes=moved, rate=_CONVOLUTION)
 
     def _forward(self) -> tuple[Item, ...]:
         run, own = self.run, self.own

@@ -22,8 +22,9 @@ from sim.model.reading import load, model_of
 # device; it builds from `built` a type that it does not know, and the text of one that sees images.
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("hugging_face.json").read_text())
 
+ALONE = ("mamba-2.8b", "mamba2-2.7b")  # without attention
 HYBRIDS = (
-    "mamba2-2.7b",
+    *ALONE,
     "jamba-v0.1",
     "bamba-9b",
     "nemotron-h-8b",
@@ -50,7 +51,7 @@ def test_a_config_is_shown_with_what_it_takes(name: str) -> None:
     kept = [head for head in heads if head in ("keys and values", "states")]
     assert heads == ["parameters", "FLOPs", *kept, "activations"]
     assert ("states" in kept) == (name in HYBRIDS)
-    assert ("keys and values" in kept) == (name != "mamba2-2.7b")
+    assert ("keys and values" in kept) == (name not in ALONE)
     active = active_parameters(model)
     assert ("a token" in shown[1]) == (active != CASES[name]["parameters"])
     assert 0 < active <= CASES[name]["parameters"]
@@ -176,8 +177,12 @@ def test_what_is_not_modelled_is_said() -> None:
         ("deepseek-v3", {"attention_bias": True}, "attention_bias = True is not modelled"),
         ("gemma-3", {"layer_types": ["full_attention"]}, "names 1 layers of 26"),
         ("bert", {"architectures": ["BertModel"]}, "this head is not modelled"),
-        ("llama", {"model_type": "mamba"}, "'mamba' has layers with a state in place of attention"),
-        ("llama", {"model_type": "zamba2"}, "'zamba2' has layers with a state in place of attent"),
+        (
+            "llama",
+            {"model_type": "falcon_h1"},
+            "'falcon_h1' has attention and a state side by side",
+        ),
+        ("llama", {"model_type": "zamba2"}, "'zamba2' has an attention layer whose weights"),
         ("llama", {"model_type": "minimax"}, "'minimax' has linear attention"),
         ("nemotron-h-8b", {"hybrid_override_pattern": "M-X"}, "layers of 'X' are not modelled"),
         ("llama", {"model_type": "gemma3n_text"}, "'gemma3n_text' has embeddings in each layer"),

@@ -117,6 +117,7 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "bloom": gpt.bloom,
     "gpt_neox": gpt.gpt_neox,
     "opt": gpt.opt,
+    "mamba": states.mamba,
     "mamba2": states.mamba2,
     "jamba": states.jamba,
     "bamba": states.bamba,
@@ -129,11 +130,14 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "vit": encoders.vit,
 }
 # What is known and has something that no block here does.
-_STATES, _LINEAR = "layers with a state in place of attention", "linear attention"
+_LINEAR = "linear attention of another rule than gated delta nets"
 _REFUSED = {
-    **dict.fromkeys(("mamba", "falcon_mamba", "rwkv", "recurrent_gemma"), _STATES),
-    **dict.fromkeys(("zamba", "zamba2", "falcon_h1"), _STATES),
-    **dict.fromkeys(("granitemoehybrid", "lfm2", "lfm2_moe"), _STATES),
+    "falcon_mamba": "a Mamba with norms of its own",
+    **dict.fromkeys(("rwkv", "recurrent_gemma"), "recurrences of a kind of their own"),
+    **dict.fromkeys(("zamba", "zamba2"), "an attention layer whose weights several layers share"),
+    "falcon_h1": "attention and a state side by side in each layer",
+    "granitemoehybrid": "a state or attention in front of experts, with scaled residuals",
+    **dict.fromkeys(("lfm2", "lfm2_moe"), "gated convolutions in place of attention"),
     **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text", "kimi_linear"), _LINEAR),
     "minimax": _LINEAR,
     **dict.fromkeys(

@@ -14,7 +14,7 @@ _UNSAID = {"use_mamba_kernels", "use_mambapy", "use_associative_scan", "residual
 
 
 def mamba2(config: Config) -> Document:
-    """Mamba 2: mixers alone; heads of attention, which it has not, are those of its states."""
+    """Mamba 2."""
     config.read |= {*_UNSAID, "expand", "time_step_rank", "rms_norm"}
     heads, head = config("num_heads", 128), config("head_dim", 64)
     own = {
@@ -23,11 +23,31 @@ def mamba2(config: Config) -> Document:
         "chunk": config("chunk_size", 256), "bias": config("use_bias", False),
         "convolution_bias": config("use_conv_bias", True),
     }  # fmt: skip
+    return _alone(config, own)
+
+
+def mamba(config: Config) -> Document:
+    """Mamba, whose every channel is a head."""
+    config.read |= {*_UNSAID, "time_step_scale", "time_step_init_scheme"}
+    hidden, rank = config("hidden_size"), config.content.get("time_step_rank")
+    config.read |= {"time_step_rank", "expand"}
+    own = {
+        "rule": "mamba", "heads": config("intermediate_size", 0) or 2 * hidden, "head": 1,
+        "state": config("state_size", 16), "taps": config("conv_kernel", 4),
+        "rank": rank if isinstance(rank, int) else ceil(hidden / 16),
+        "bias": config("use_bias", False), "convolution_bias": config("use_conv_bias", True),
+    }  # fmt: skip
+    return _alone(config, own, tied=True)
+
+
+def _alone(config: Config, own: Document, *, tied: bool = False) -> Document:
+    """A model of such layers alone; heads of attention, which it has not, are those of states."""
+    heads, head = own["heads"], own["head"]
     shape = {
         "name": str(config("_name_or_path", "")),
         "family": "llama", "layers": config.layers(), "hidden": config("hidden_size"),
         "heads": heads, "head": head, "ffn": heads * head, "vocab": config("vocab_size"),
-        "seq": 4096, "tied_embeddings": config("tie_word_embeddings", False),
+        "seq": 4096, "tied_embeddings": config("tie_word_embeddings", tied),
         "positions": "none", "normalisation": "rmsnorm", "bias": False, "dropout": False,
         "attention": "flash",
     }  # fmt: skip
