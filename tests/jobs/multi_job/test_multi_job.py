@@ -104,6 +104,20 @@ def test_folded_jobs_are_as_fast_as_jobs_played_rank_by_rank(monkeypatch: Any) -
     assert steps(played(*jobs)) == pytest.approx(folded, rel=1e-9)
 
 
+@pytest.mark.parametrize("nodes", [0, 2])
+def test_jobs_share_the_store_that_both_of_them_read(nodes: int) -> None:
+    """Alone a step reads its 32 samples of 100 MB in 1.6 s; two jobs take twice as long together,
+    or just as long where each has a store of its own."""
+    store = {"kind": "parallel", "read": "2 GB/s", "write": "2 GB/s", "nodes": nodes}
+    loader = {"scenario": DDP | {"loader": {"read": "100 MB"}}}
+    change = PODS | {"network.oversubscription": 1.0, "storage": store}
+    answer = played(job([0, 1], **loader), job([2, 3], **loader), change=change)
+    for row in answer.jobs:
+        assert row.alone == pytest.approx(1.6, rel=1e-6)
+        assert row.step_time == pytest.approx(1.6 if nodes else 3.2, rel=1e-6)
+    assert [link.name for link in answer.links] == ([] if nodes else ["storage0.down"])
+
+
 def test_tables_that_name_neither_cluster_nor_gpus_fill_the_nodes_of_their_job() -> None:
     short = {"model": "llama3-8b", "plan": {"global_batch": 32, "tp": 8}}
     at = {"topology": "h100-grand-teton-roce"}

@@ -109,6 +109,25 @@ def test_a_slower_network_and_device_take_longer() -> None:
     assert played(*work, **{"device.memory": "2 GiB"}).fits is False
 
 
+def test_a_recorded_step_waits_for_its_samples_and_no_longer() -> None:
+    record = (recorded(LAUNCH, replace(REDUCE, blocking=True), samples=4),)
+    loader = {"read": "1 kB", "workers": 2}
+
+    def step(**settings: object) -> sim.Result:
+        scenario = RecordedScenario(record=record, topology="dgx-h100-ndr")
+        return sim.run(sim.load(scenario, {"storage.latency": "0 s", **settings}))
+
+    usual, slow = step(), step(loader=loader | {"rate": 1})
+    assert step(loader=loader).step_time == pytest.approx(usual.step_time, rel=1e-9)
+    assert slow.step_time == pytest.approx(4 / 2, rel=1e-9)
+    assert slow.breakdown["data loading"] == pytest.approx(2 - usual.step_time, rel=1e-9)
+
+
+def test_a_recording_that_knows_no_samples_has_no_loader() -> None:
+    with pytest.raises(InputError, match="does not say how many samples"):
+        played(LAUNCH, loader={"read": "1 kB"})
+
+
 def test_events_put_streams_in_order() -> None:
     work, mark = [LAUNCH] * 20, Event(kind="record", mark=3)
     beside = [replace(LAUNCH, stream=1)] * 20
