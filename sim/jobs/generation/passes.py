@@ -47,11 +47,12 @@ class Passes:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """The recipe of the linear layers, of which only the products forward exist."""
+        """The recipe of the linear layers, of which only the products forward exist. Tokens go to
+        experts in its format (deepseek-ai/DeepEP, low_latency_dispatch, use_fp8 = True)."""
         named = self.stack.recipe(self.layout.precision, "", where="generation, precision")
         if named is None:
             return None
-        forward = replace(named, products=("forward",), weights="primary", dispatches=False)
+        forward = replace(named, products=("forward",), weights="primary", dispatches=True)
         return forward.fitted(transposes=False, sharded=False)
 
     def run(self, rows: int) -> Execution:

@@ -121,6 +121,14 @@ def test_experts_that_no_token_reaches_are_not_read() -> None:
     assert hit(1024) == 128
 
 
+def test_tokens_go_to_experts_in_the_format_of_the_products() -> None:
+    wide, low = (
+        speed("qwen3-30b-a3b", dp=8, ep=8, precision=precision).account(2048, 0)["communication"]
+        for precision in ("bf16", "fp8")
+    )
+    assert 0.6 < low / wide < 0.9  # on their way out; results come back as they are
+
+
 def test_products_of_a_prompt_are_those_of_a_forward_pass_in_training() -> None:
     of = speed("llama3-8b")
     flops = sum(i.flops * n for i, n in of.passes.body(4096) if isinstance(i, Gemm))
