@@ -1,17 +1,18 @@
-"""Where a recording can be moved to: worlds, batches and shardings, each played, the best first."""
+"""Where a job can be moved to, each move played, the best first: other worlds, batches and
+shardings of a recording, other divisions of the GPUs of a loop.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim import kind
 from sim.config.errors import InputError
 from sim.config.progress import counted, whole
 from sim.config.stopping import so_far
 from sim.kind import Setup
-from sim.results.answer import Answer, Inputs
-from sim.results.result import Result
+from sim.results.answer import Answer, Inputs, JobAnswer
 from sim.results.suggestion import Suggestion
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings
@@ -25,37 +26,53 @@ class Move:
     """What is `moved`, and the step there."""
 
     moved: str
-    result: Result
+    result: JobAnswer
+
+    @property
+    def gpus(self) -> int:
+        return self.result.inputs.gpus
+
+    @property
+    def samples(self) -> float:
+        """Samples of a step; 0 where they are not known."""
+        return float(self.result.get("samples") or self.result.inputs.batch)
+
+    @property
+    def step_time(self) -> float:
+        return float(self.result.get("step_time"))
+
+    @property
+    def memory(self) -> float:
+        """Bytes of the fullest GPU."""
+        return float(self.result.get("memory_per_gpu")["total"])
 
     @property
     def rate(self) -> float:
         """Samples a second and GPU; steps a second and GPU where samples are not known."""
-        result = self.result
-        return (result.inputs.batch or 1.0) / result.step_time / result.ranks
+        return (self.samples or 1.0) / self.step_time / self.gpus
 
     @property
     def row(self) -> dict[str, Any]:
         """It as numbers."""
-        result = self.result
         return {
-            "moved": self.moved, "gpus": result.ranks, "batch": result.inputs.batch,
-            "step_time": result.step_time, "samples_per_second": self.rate * result.ranks,
-            "samples_per_second_per_gpu": self.rate, "memory": result.memory_per_gpu["total"],
-            "fits": result.fits,
+            "moved": self.moved, "gpus": self.gpus, "batch": self.samples,
+            "step_time": self.step_time, "samples_per_second": self.rate * self.gpus,
+            "samples_per_second_per_gpu": self.rate, "memory": self.memory,
+            "fits": self.result.fits,
         }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves(Answer):
-    """Worlds, batches and shardings to which a recording can be moved, those that fit first, then
-    by samples a second and GPU. `refused` are those to which it cannot, with the reason."""
+    """What a job can be moved to, those that fit first, then by samples a second and GPU. `refused`
+    are moves that cannot be played, with the reason."""
 
     view = "sim.interface.views.moves"
     picture = "sim.interface.plots.moves"
     unwritten = ("result", "moves")
     derived: ClassVar[Mapping[str, str]] = {"moves": "rows", "inputs": "inputs"}
 
-    result: Result
+    result: JobAnswer
     moves: tuple[Move, ...]
     refused: tuple[tuple[str, str], ...]
 
@@ -85,19 +102,20 @@ class Moves(Answer):
         return pd.DataFrame(self.rows)
 
 
-@whole("moving the recording")
+@whole("moving the job")
 def moves(
     scenario: str | PathLike[str] | BaseScenario,
     settings: Settings = (),
     *,
     global_batch: int | None = None,
 ) -> Moves:
-    """Play a recording, on a cluster that `settings` name, in other worlds, with other batches and
-    shardings of its states; with `global_batch` those that train so many samples a step. Raises
-    `InputError` for a job that has no recording, and where nothing is left."""
+    """Play a job elsewhere: a recording, on a cluster that `settings` name, in other worlds, with
+    other batches and shardings of its states; a loop of generation and training divided otherwise.
+    With `global_batch` these are moves that train so many samples a step. Raises `InputError` for a
+    job that cannot be moved, and where nothing is left."""
     setup = kind.set_up(kind.load(scenario, settings))
     suggestions = kind.moves(setup)
-    result = cast(Result, kind.answer(setup))
+    result = kind.answer(setup)
     batch = result.inputs.batch
     if global_batch is not None:
         suggestions = [one for one in suggestions if round(one.samples * batch) == global_batch]
@@ -116,7 +134,7 @@ def _played(
 ) -> Iterator[tuple[Move | None, tuple[str, str] | None]]:
     for one in counted(so_far(iter(suggestions)), total=len(suggestions), unit="move"):
         try:
-            result = cast(Result, kind.answer(one.made(setup)))
+            result = kind.answer(one.made(setup))
         except InputError as error:
             yield None, (one.change, str(error))
         else:

@@ -70,18 +70,19 @@ def plan(
 ) -> None:
     """Find the fastest layout of MODEL that fits on TOPOLOGY.
 
-    MODEL may be a recording of `sim capture`: it is moved to other worlds (to --gpus if given),
-    batches and shardings of its states, the most samples a second and GPU first. The exit code is 3
-    if no layout fits into memory. Choices are tp, cp, pp, ep, etp, microbatch, recompute, context,
-    sequence_parallel, schedule, interleave, layers (even, balanced), dispatcher, overlap_experts,
-    zero, reshard, no_sync, offload, dp_replicate and order.
+    MODEL may be a scenario of reinforcement learning, whose GPUs are then divided otherwise
+    (TOPOLOGY is its cluster). It may be a recording of `sim capture`: it is moved to other worlds
+    (to --gpus if given), batches and shardings of its states, the most samples a second and GPU
+    first. The exit code is 3 if no layout fits into memory. Choices are tp, cp, pp, ep, etp,
+    microbatch, recompute, context, sequence_parallel, schedule, interleave, layers (even,
+    balanced), dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.
     """
     from sim.analysis.search.plan import plan as planned
     from sim.interface.document.answers import line
     from sim.interface.frameworks.jobs import foreign
     from sim.jobs.recorded.file import is_script
 
-    if is_script(model):
+    if is_script(model) or _is_scenario(model):
         named = {"topology": topology, "gpus": gpus, "stack": stack}
         _show_moves(model, {k: v for k, v in named.items() if v}, global_batch, price, form)
         return
@@ -118,10 +119,18 @@ def plan(
         raise click.exceptions.Exit(STOPPED)
 
 
+def _is_scenario(name: str) -> bool:
+    """Whether a name is a scenario's and no model's."""
+    from sim.config import catalog
+
+    known = catalog.found("models", name) or not catalog.found("scenarios", name)
+    return not known
+
+
 def _show_moves(
     record: str, settings: dict[str, Any], global_batch: int | None, price: str | None, form: Form
 ) -> None:
-    """Where a recording can be moved to."""
+    """Where a job can be moved to."""
     from sim.analysis.explanation.moves import moves
 
     rent = {"topology.price.hour": price} if price else {}

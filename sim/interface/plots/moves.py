@@ -1,4 +1,4 @@
-"""Moves of a recording: memory of the fullest GPU against samples a second and GPU."""
+"""Moves of a job: memory of the fullest GPU against samples a second and GPU."""
 
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,12 @@ def figure(answer: Moves) -> "Figure":
 
     drawn = Figure(figsize=(7.0, 4.5), layout="constrained")
     axes = drawn.add_subplot()
-    for gpus in sorted({move.result.ranks for move in answer.moves}):
-        own = [move for move in answer.moves if move.result.ranks == gpus]
-        sizes = [move.result.memory_per_gpu["total"] / _GIB for move in own]
+    for gpus in sorted({move.gpus for move in answer.moves}):
+        own = [move for move in answer.moves if move.gpus == gpus]
+        sizes = [move.memory / _GIB for move in own]
         axes.scatter(sizes, [move.rate for move in own], label=f"{gpus:,} GPUs")
-    if answer.result.capacity:
-        axes.axvline(answer.result.capacity / _GIB, color="black", linewidth=0.8)
+    if capacity := answer.result.get("capacity"):
+        axes.axvline(capacity / _GIB, color="black", linewidth=0.8)
     axes.set_xlabel("memory of the fullest GPU, GiB")
     axes.set_ylabel("samples a second and GPU")
     axes.set_title(answer.title, fontsize="medium")

@@ -1,4 +1,4 @@
-"""Where a recording can be moved to, as a table."""
+"""Where a job can be moved to, as a table."""
 
 from sim.analysis.explanation.moves import Move, Moves
 from sim.config.units import human_bytes, human_seconds
@@ -25,15 +25,14 @@ def view(answer: Moves) -> Document:
 
 
 def _row(move: Move) -> Cells:
-    result = move.result
     return (
         move.moved,
-        f"{result.inputs.batch:,.0f}" if result.inputs.batch else "unknown",
-        human_seconds(result.step_time),
-        count(move.rate * result.ranks),
+        f"{move.samples:,.0f}" if move.samples else "unknown",
+        human_seconds(move.step_time),
+        count(move.rate * move.gpus),
         count(move.rate),
-        human_bytes(result.memory_per_gpu["total"]),
-        _FITS[result.fits],
+        human_bytes(move.memory),
+        _FITS[move.result.fits],
     )
 
 

@@ -116,6 +116,16 @@ class ReinforcementAnswer(JobAnswer):
         return f"{bad.name} need more memory than their GPUs have" if bad else ""
 
     @property
+    def memory_per_gpu(self) -> dict[str, float]:
+        """Bytes of the fullest GPU."""
+        return {"total": max(sum(pool.held.values()) for pool in self.pools)}
+
+    @property
+    def capacity(self) -> float:
+        """Bytes that it has."""
+        return self.pools[0].room
+
+    @property
     def tokens_per_gpu(self) -> float:
         """Tokens a second of each GPU."""
         return self.tokens_per_second / self.inputs.gpus

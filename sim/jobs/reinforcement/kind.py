@@ -3,7 +3,7 @@
 What the scenario names becomes a trainer and servers on a machine (`setup`). They take turns, or
 work at the same time (`loop`); answers go to servers (`rollouts`), the trainer's seconds come from
 the ordinary simulation of its plan (`training`), weights cross the links (`transfer`). The loop is
-read for its answer (`assemble`).
+read for its answer (`assemble`). `moves` are other divisions of the GPUs.
 """
 
 import time
@@ -15,12 +15,13 @@ from sim.config.progress import waited
 from sim.engine.play import Engine
 from sim.jobs.reinforcement.answer import ReinforcementAnswer
 from sim.jobs.reinforcement.assemble import inputs_of, outcome
+from sim.jobs.reinforcement.moves import moves
 from sim.jobs.reinforcement.scenario import ReinforcementScenario
 from sim.jobs.reinforcement.setup import KEEP_SPANS, LACKS, ReinforcementSetup, from_scenario
 from sim.results.likely import Pace, checkpoint_bytes
 from sim.simulate import garbage_left, refuse_task
 
-__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "pace", "seeded", "set_up"]
+__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "moves", "pace", "seeded", "set_up"]
 
 SCENARIO, ANSWER = ReinforcementScenario, ReinforcementAnswer
 

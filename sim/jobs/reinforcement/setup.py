@@ -49,7 +49,7 @@ class ReinforcementSetup:
     kind: ClassVar[str] = "sim.jobs.reinforcement.kind"
     job: ClassVar[None] = None
 
-    name: str
+    scenario: ReinforcementScenario
     plan: Reinforcement
     machine: Machine
     training: Training
@@ -60,6 +60,10 @@ class ReinforcementSetup:
     stack: str = ""
     change: Mapping[str, Any] = field(default_factory=dict)
     keep_spans: int = KEEP_SPANS
+
+    @property
+    def name(self) -> str:
+        return self.scenario.name
 
     @property
     def program(self) -> Program:
@@ -223,7 +227,7 @@ def from_scenario(
         stragglers=scenario.straggler,
     )
     setup = ReinforcementSetup(
-        name=scenario.name,
+        scenario=scenario,
         plan=plan,
         machine=on,
         training=training,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import sim
 from sim import kind
 from sim.config import catalog
 from sim.config.errors import InputError
@@ -228,3 +229,14 @@ def test_every_packaged_loop_fits_and_its_seconds_add_up(name: str) -> None:
     assert isinstance(answer, ReinforcementAnswer)
     assert answer.fits
     assert sum(answer.spent.values()) == pytest.approx(answer.step_time, rel=1e-9)
+
+
+def test_the_best_move_is_the_fastest_division_that_fits() -> None:
+    document = deepcopy(SCENARIO)
+    found = sim.moves(kind.described(document))
+    rates = [move.rate for move in found.moves]
+    assert rates == sorted(rates, reverse=True)
+    assert {move.gpus for move in found.moves} == {8}
+    assert any("turns on all GPUs" in move.moved for move in found.moves)
+    assert any("2 GPUs write, servers of 2" in move.moved for move in found.moves)
+    assert "moves can be played" in str(found)
