@@ -13,7 +13,7 @@ from sim.engine.meetings import Meetings
 from sim.engine.network import Network
 from sim.engine.record import Record, flights_of
 from sim.engine.role_process import Log, RoleProcess
-from sim.engine.tracks import COMMUNICATION, Track
+from sim.engine.tracks import COMMUNICATION, Track, action_row
 
 
 def play(program: FoldedProgram, *, because: str = "asked for") -> Record:
@@ -117,6 +117,9 @@ class _Recorder:
             transfers=transfers,
             begun=begun,
             arrived=arrived,
+            actions=np.array(
+                [action_row(getattr(step, "action", None)) for step in log.steps], dtype=np.intp
+            ).reshape(-1, 3),
         )
 
     def _row(self, parts: Parts) -> int:

@@ -1,7 +1,9 @@
 """How much every link carries in a run, and for what share of it that keeps it busy."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sim.engine.folded import LinkClass
 from sim.engine.record import Record, amounts
 from sim.program.causes import Cause
 
@@ -24,20 +26,25 @@ class LinkLoad:
 
 def link_loads(record: Record) -> list[LinkLoad]:
     """Classes of links that a run loads, the busiest first."""
-    program = record.program()
-    links, (_, traffic) = program.links, amounts(record.tracks, program)
-    carried = {link: sum(size for *_, size in transfers) for link, transfers in traffic.items()}
+    carried = _carried(record) if record.carried is None else record.carried()
     loads = [
         LinkLoad(
-            name=links[link].name,
-            capacity=links[link].capacity,
+            name=link.name,
+            capacity=link.capacity,
             bytes=size,
-            busy=size / (links[link].capacity * record.end),
+            busy=size / (link.capacity * record.end),
         )
         for link, size in carried.items()
         if size > 0.0
     ]
     return sorted(loads, key=lambda load: (-load.busy, load.name))
+
+
+def _carried(record: Record) -> Mapping[LinkClass, float]:
+    """The bytes of all steps, by class of links."""
+    program = record.program()
+    _, traffic = amounts(record.tracks, program)
+    return {program.links[own]: sum(size for *_, size in all_) for own, all_ in traffic.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

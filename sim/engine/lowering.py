@@ -55,6 +55,10 @@ class Lowering:
         """How the role plays a computation."""
         return self._look(work).cut
 
+    def carried(self, work: Work) -> Loads:
+        """The bytes that collectives inside a computation put on links."""
+        return self._content(work)[1]
+
     def lower(self, outline: Iterable[Entry]) -> None:
         """Write all steps of an outline whose computations are cut like that."""
         streams = self.streams

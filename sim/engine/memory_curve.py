@@ -1,16 +1,14 @@
 """Memory over a played step: what the operations of a stage allocate, at the times they ran."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from sim.engine.record import Record
-from sim.engine.timeline import Span
-from sim.program.memory import NOTHING
-from sim.program.memory_levels import Floats, Levels, levels
-from sim.program.operations import Operation
+from sim.engine.timeline import Role
+from sim.program.memory import NOTHING, MemoryUse
+from sim.program.memory_levels import Floats, Levels, in_order, levels
 from sim.program.program import Program
 
 
@@ -50,16 +48,16 @@ def memory_curve(
     program: Program, record: Record, stage: int, fragmented: float = 0.0
 ) -> MemoryCurve:
     """The curve of the lowest rank of a stage whose allocator has lost so many bytes."""
-    from sim.program.unrolled import operations
-
     role = next(role for role in record.roles if role.stage == stage)
-    spans = [span for span in record.timeline.spans if span.role == role.index]
-    allocating = [
-        operation for operation, _ in operations(program, stage) if operation.memory is not NOTHING
-    ]
-    order = np.arange(len(allocating))
-    step = levels(program.stages[stage].resident, [op.memory for op in allocating], order)
-    starts, ends = np.array(list(_times(allocating, spans))).reshape(-1, 2).T
+    resident = program.stages[stage].resident
+    if record.moments is None:
+        uses, starts, ends = _by_name(program, record, role)
+        step = levels(resident, uses, np.arange(len(uses)))
+    else:
+        uses, order, place, number = in_order(program, stage)
+        allocates = np.array([use is not NOTHING for use in uses])[order]
+        step = levels(resident, uses, order[allocates])
+        starts, ends = record.moments(stage, place[allocates], number[allocates])
     starts = np.maximum.accumulate(starts)
     ends = np.clip(ends, starts, np.append(starts[1:], record.end))
     times = np.concatenate(([0.0], np.column_stack((starts, ends)).ravel()))
@@ -68,9 +66,16 @@ def memory_curve(
     return MemoryCurve(stage, step, times, bytes, fragmented)
 
 
-def _times(allocating: list[Operation], spans: list[Span]) -> Iterator[tuple[float, float]]:
-    """When operations began and ended; some were played in pieces, the last with their name."""
-    by_name = {span.name: span for span in spans}
-    for operation in allocating:
-        last = by_name[operation.name]
-        yield by_name.get(f"{operation.name}.0", last).start, last.end
+def _by_name(
+    program: Program, record: Record, role: Role
+) -> tuple[list[MemoryUse], Floats, Floats]:
+    """What operations allocate, when they began and when they ended; some were played in pieces,
+    the last with their name."""
+    from sim.program.unrolled import operations
+
+    by_name = {span.name: span for span in record.timeline.spans if span.role == role.index}
+    own = [one for one, _ in operations(program, role.stage) if one.memory is not NOTHING]
+    last = [by_name[one.name] for one in own]
+    first = [by_name.get(f"{one.name}.0", end) for one, end in zip(own, last, strict=True)]
+    starts, ends = np.array([s.start for s in first]), np.array([s.end for s in last])
+    return [one.memory for one in own], starts, ends

@@ -8,7 +8,7 @@ transfer spreads its bytes from its beginning to its end. So every rate adds up 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,8 +16,8 @@ import numpy as np
 
 from sim.engine.costs import Parts
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram, LinkClass, Step, Transfer
-from sim.engine.timeline import Deferred, Rate, Role, Span, Timeline
-from sim.engine.tracks import COMMUNICATION, Runs, Track, of_columns
+from sim.engine.timeline import Columns, Deferred, Played, Rate, Role, Span, Timeline
+from sim.engine.tracks import COMMUNICATION, Floats, Indices, Runs, Track, of_columns
 from sim.hardware.cluster.storage import UNITS
 from sim.program.causes import COMPUTE, WAITING, Cause
 from sim.program.operations import COMPUTE_STREAM
@@ -110,6 +110,10 @@ class Record:
     Where stages end steps apart (`Program.apart`), a step takes the `period` and not until `end`;
     so it does where pipelines do not drain, of what was played of the same without its last steps
     (`base`) and of how many there are `more` here.
+
+    What played without a clock knows two things without its steps: by `moments` when operations of
+    a stage began and ended, given the places of their passes in its order and their numbers there
+    (`sim.program.memory_levels.in_order`), and what links have `carried` (bytes).
     """
 
     roles: tuple[Role, ...]
@@ -126,6 +130,8 @@ class Record:
     period: float | None = None
     base: "Record | None" = None
     more: int = 1
+    moments: Callable[[int, Indices, Indices], tuple[Floats, Floats]] | None = None
+    carried: Callable[[], Mapping[LinkClass, float]] | None = None
 
     @property
     def step_time(self) -> float:
@@ -190,11 +196,44 @@ class Record:
         """The spans of all steps."""
         return Timeline(
             roles=self.roles,
-            spans=Deferred(lambda: list(self._spans())),
+            spans=Played(lambda: list(self._spans()), self._columns),
             end=self.end,
             step=self.period,
             events=self.events,
             rates=Deferred(lambda: list(rates(self.tracks, self.program()))),
+        )
+
+    def _columns(self) -> Columns:
+        """Every computation, then every transfer, of each track."""
+        causes: dict[Cause, int] = {}
+        of_parts, of_kinds = (
+            np.array([causes.setdefault(cause, len(causes)) for cause in own], dtype=np.intp)
+            for own in (
+                [next(iter(parts), COMPUTE) for parts in self.parts],
+                [cause for cause, _ in self.kinds],
+            )
+        )
+        tables, actions = list[np.ndarray](), list[Indices]()
+        for track in self.tracks:
+            run = track.parts != COMMUNICATION
+            step, column = np.nonzero((track.transfers >= 0) & ~run[:, None])
+            for begin, end, cause, computes in (
+                (track.start[run], track.end[run], of_parts[track.parts[run]], 1.0),
+                (track.begun[step, column], track.arrived[step, column],
+                 of_kinds[track.transfers[step, column]], 0.0),
+            ):  # fmt: skip
+                role = np.full(len(begin), track.role)
+                tables.append(np.stack((role, begin, end, cause, np.full(len(begin), computes))))
+            actions += [track.actions[run], np.full((len(step), 3), -1, dtype=np.intp)]
+        table = np.concatenate(tables, axis=1)
+        return Columns(
+            role=table[0].astype(np.intp),
+            begin=table[1],
+            end=table[2],
+            computes=table[4] > 0,
+            cause=table[3].astype(np.intp),
+            actions=np.concatenate(actions),
+            causes=tuple(causes),
         )
 
     def _spans(self) -> Iterator[Span]:

@@ -1,10 +1,11 @@
 """The timeline that every picture reads: when each operation ran, on which stream of which role."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from sim.program.actions import KINDS
 from sim.program.causes import Cause
 
 if TYPE_CHECKING:
@@ -58,6 +59,59 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """All that ran, a row each: a computation from `begin` to `end` (s), or a transfer from when it
+    began, without the waiting before it.
+
+    `cause` is a row's place in `causes`, `actions` [rows, 3] the pass that it belongs to: kind (its
+    place in `KINDS`), microbatch and chunk, -1 of none.
+    """
+
+    role: "NDArray[np.intp]"
+    begin: "NDArray[np.float64]"
+    end: "NDArray[np.float64]"
+    computes: "NDArray[np.bool_]"
+    cause: "NDArray[np.intp]"
+    actions: "NDArray[np.intp]"
+    causes: tuple[Cause, ...]
+
+
+def columns_of(spans: Iterable[Span]) -> Columns:
+    """Spans in columns."""
+    import numpy as np
+
+    causes: dict[Cause, int] = {}
+    rows = [
+        (span.role, begin, end, computes, causes.setdefault(cause, len(causes)), *action)
+        for span in spans
+        for cause, begin, end, computes, action in _rows(span)
+    ]
+    table = np.array(rows, dtype=np.float64).reshape(-1, 8)
+    whole = table[:, [0, 4, 5, 6, 7]].astype(np.intp)
+    return Columns(
+        role=whole[:, 0],
+        begin=table[:, 1],
+        end=table[:, 2],
+        computes=table[:, 3] > 0,
+        cause=whole[:, 1],
+        actions=whole[:, 2:],
+        causes=tuple(causes),
+    )
+
+
+def _rows(span: Span) -> Iterator[tuple[Cause, float, float, bool, tuple[int, int, int]]]:
+    args, kind = span.args, span.args.get("phase", "")
+    if "parts" in args or "phase" in args:
+        of = (-1, -1, -1)
+        if kind in KINDS:
+            of = KINDS.index(kind), args.get("microbatch", -1), args.get("chunk", 0)
+        yield span.cause, span.start, span.end, True, of
+        return
+    for cause, _, begin, end in args.get("transfers", ((span.cause, "", span.start, span.end),)):
+        yield cause, begin, end, False, (-1, -1, -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Rate:
     """A rate over the step: `values` a second hold from each of the `times` (s) on.
 
@@ -99,6 +153,19 @@ class Deferred(Sequence[Row]):
         return list, (list(self.rows),)
 
 
+class Played(Deferred[Span]):
+    """Spans of a run whose `columns` are known without them."""
+
+    def __init__(self, write: Callable[[], Sequence[Span]], columns: Callable[[], Columns]) -> None:
+        super().__init__(write)
+        self._columns = columns
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The same in columns."""
+        return self._columns()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """All spans of one run, in order of their start within each role and stream; `step` is the time
@@ -111,6 +178,11 @@ class Timeline:
     events: int = 0
     step: float | None = None
     rates: Sequence[Rate] = ()
+
+    @property
+    def columns(self) -> Columns:
+        """What ran when, in arrays; where spans are not yet written down, they stay so."""
+        return self.spans.columns if isinstance(self.spans, Played) else columns_of(self.spans)
 
     def to_frame(self) -> "pd.DataFrame":
         """One row a span: role, stage, ranks, stream, name, cause, start, end, duration, args."""

@@ -7,12 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.timeline import Role
+from sim.program.actions import KINDS, Action
 from sim.program.causes import Cause
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 COMMUNICATION = -1  # the row of a step that is no computation
+
+
+def action_row(action: Action | None) -> tuple[int, int, int]:
+    """A pass as numbers, -1 of none."""
+    if action is None:
+        return (-1, -1, -1)
+    return KINDS.index(action.kind), action.microbatch, action.chunk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +30,8 @@ class Track:
     `start` and `end` are when a step was ready and when it ended [steps]; `parts` the row of a
     computation's seconds by cause, `COMMUNICATION` for others. The transfers that a communication
     took part in are columns: `transfers` are their rows in the record's table (-1: none),
-    `begun` and `arrived` when they began and ended [steps, most].
+    `begun` and `arrived` when they began and ended [steps, most]. `actions` are the passes that
+    computations belong to [steps, 3]: kind (its place in `KINDS`), microbatch, chunk; -1 of none.
     """
 
     role: int
@@ -33,6 +42,7 @@ class Track:
     transfers: Indices
     begun: Floats
     arrived: Floats
+    actions: Indices
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

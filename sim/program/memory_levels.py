@@ -70,6 +70,14 @@ def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels
 
 def levels_of(program: Program, stage: int) -> Levels:
     """The levels of a stage's operations in the order of the program, exchanges left out."""
+    uses, order, _, _ = in_order(program, stage)
+    return levels(program.stages[stage].resident, uses, order)
+
+
+def in_order(program: Program, stage: int) -> tuple[list[MemoryUse], Indices, Indices, Indices]:
+    """What a stage's operations allocate; and of each in the order of the program, exchanges left
+    out, its row there, the place of its pass in the stage's order (behind all: of what closes the
+    step), and its number in that pass."""
     stage_program, actions = program.stages[stage], program.schedule.actions[stage]
     passes = [stage_program.ops_by_variant[variant] for variant in actions.variants]
     blocks = [*passes, stage_program.closing]
@@ -77,9 +85,10 @@ def levels_of(program: Program, stage: int) -> Levels:
     lengths = np.array([len(block) for block in blocks])
     first, own_length = (np.cumsum(lengths) - lengths)[sequence], lengths[sequence]
     behind = np.cumsum(own_length) - own_length  # operations before each block
-    order = np.repeat(first - behind, own_length) + np.arange(own_length.sum())
+    number = np.arange(own_length.sum()) - np.repeat(behind, own_length)
     uses = [operation.memory for block in blocks for operation in block]
-    return levels(stage_program.resident, uses, order)
+    place = np.repeat(np.arange(len(sequence)), own_length)
+    return uses, np.repeat(first, own_length) + number, place, number
 
 
 def peaks(program: Program) -> Floats:

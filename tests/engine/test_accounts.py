@@ -113,6 +113,7 @@ def track(
     return Track(
         role=0, stream=stream, start=start, end=end, parts=np.full(len(spans), parts),
         transfers=np.full(columns, transfer), begun=np.full(columns, begun), arrived=end[:, None],
+        actions=np.full((len(spans), 3), -1),
     )  # fmt: skip
 
 

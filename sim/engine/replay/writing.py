@@ -1,16 +1,18 @@
 """The record of a program that was played without a clock: the arrays that the clock would log."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
+from functools import cached_property, partial
+from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
 
 from sim.engine.costs import Parts
 from sim.engine.fold import Folding
-from sim.engine.folded import Traffic
+from sim.engine.folded import LinkClass, Loads, Traffic
+from sim.engine.lowering import Lowering
 from sim.engine.record import Record
 from sim.engine.replay.grid import (
     ARRIVAL,
@@ -24,19 +26,22 @@ from sim.engine.replay.grid import (
 from sim.engine.replay.pass_map import PassMap
 from sim.engine.replay.play import Estimate, Played
 from sim.engine.timeline import Role
-from sim.engine.tracks import COMMUNICATION, Floats, Runs, Track
+from sim.engine.tracks import COMMUNICATION, Floats, Runs, Track, action_row
+from sim.program.actions import KINDS
 from sim.program.causes import PIPELINE, Cause
-from sim.program.operations import COMPUTE_STREAM, Collective
+from sim.program.operations import COMPUTE_STREAM, Collective, Compute
 from sim.program.program import message_stream
 
 NONE = -1
+_FIRST = 2  # number of the first operation of a pass, behind exchanges
 
 
 @dataclass(slots=True)
 class _Rows:
     """Steps of one stream, to be put in order: arrays of one length.
 
-    `place` is node x `Writer.room` + number; flights (kinds, begun, arrived) are one column each.
+    `place` is node x `Writer.room` + number; flights (kinds, begun, arrived) are one column each;
+    `actions` are the passes that computations belong to.
     """
 
     place: Indices
@@ -44,6 +49,7 @@ class _Rows:
     end: Floats
     parts: int = COMMUNICATION
     flights: Sequence[tuple[int | Indices, Floats, Floats]] = ()
+    actions: Indices | None = None
 
 
 class Writer:
@@ -71,7 +77,62 @@ class Writer:
 
     def record(self, folding: Folding) -> Record:
         """The record of a single program that was played."""
-        return Record.of(self.runs(tuple(role for role, _ in folding.roles)), 0, folding.folded)
+        record = Record.of(self.runs(tuple(role for role, _ in folding.roles)), 0, folding.folded)
+        return replace(record, moments=self.moments_of, carried=partial(self._carried, folding))
+
+    def moments_of(self, stage: int, place: Indices, number: Indices) -> tuple[Floats, Floats]:
+        """When operations of a stage began and ended, as `Record.moments` has it."""
+        codes, starts, ends = self._by_place
+        first = int(self.grid.ends[stage]) - len(self.grid.schedule.orders[stage])
+        found = np.searchsorted(codes, (first + place) * self.room + _FIRST + number)
+        return starts[found], ends[found]
+
+    @cached_property
+    def _by_place(self) -> tuple[Indices, Floats, Floats]:
+        """All steps of all streams of the first column in the order of their places."""
+        rows = [row for own in self.rows.values() for row in own]
+        places = np.concatenate([row.place for row in rows])
+        starts = np.concatenate([row.start[:, 0] for row in rows])
+        ends = np.concatenate([row.end[:, 0] for row in rows])
+        order = np.argsort(places, kind="stable")
+        return places[order], starts[order], ends[order]
+
+    def _carried(self, folding: Folding) -> dict[LinkClass, float]:
+        """The bytes that links carry, from the number of passes that do the same."""
+        sizes: defaultdict[int, float] = defaultdict(float)
+        for loads, times in chain(self._of_passes(), self._of_messages(), self._of_closing()):
+            for link, size in loads:
+                sizes[link] += times * size
+        return {folding.desk.links[link]: size for link, size in sizes.items()}
+
+    def _of_passes(self) -> Iterator[tuple[Loads, float]]:
+        """Bytes on links of the operations of passes, and how often."""
+        counts = np.bincount(self.grid.kind[self.grid.kind >= 0]).tolist()
+        for kind, ((stage, _), times) in enumerate(zip(self.grid.kinds, counts, strict=True)):
+            for number, played in enumerate(self.estimate.maps[kind].played):
+                if isinstance(played.operation, Compute):
+                    yield self._lowest[stage].carried(played.operation.work), times
+                for _, (traffic, *_) in self._traffic(kind, number):
+                    yield traffic.loads, times * traffic.size
+
+    def _of_messages(self) -> Iterator[tuple[Loads, float]]:
+        for (traffic, *_), begun in self.messages():
+            yield traffic.loads, len(begun) * traffic.size
+
+    def _of_closing(self) -> Iterator[tuple[Loads, float]]:
+        for stage, steps in enumerate(self.played.closing.steps):
+            for step in steps:
+                if isinstance(step.operation, Compute):
+                    yield self._lowest[stage].carried(step.operation.work), 1.0
+                for members, (_, traffic) in zip(step.members, step.traffic, strict=True):
+                    if stage == members[0]:
+                        yield traffic.loads, traffic.size
+
+    @cached_property
+    def _lowest(self) -> list[Lowering]:
+        """What knows the contents of work on each stage."""
+        desks = self.estimate.machine.desks
+        return [Lowering(desk, stage, 1.0) for stage, desk in enumerate(desks)]
 
     def runs(self, roles: tuple[Role, ...]) -> Runs:
         """What was played, a column each."""
@@ -248,7 +309,29 @@ class Writer:
             for call, traffic in self._traffic(kind, number)
         ]
         parts = _in_columns([map_.played[number].parts for map_ in self._maps(kind)])
-        self._add(played.operation.stream, nodes, 2 + number, start, end, parts, flights)
+        actions = None if parts is None else self._actions(kind, number, nodes)
+        place = _FIRST + number
+        self._add(played.operation.stream, nodes, place, start, end, parts, flights, actions)
+
+    def _actions(self, kind: int, number: int, nodes: Indices) -> Indices:
+        """The passes of an operation of nodes that do the same, as `Track.actions` has them."""
+        stage, variant = self.grid.kinds[kind]
+        passes = self.estimate.program.stages[stage].ops_by_variant[variant].passes
+        if not passes:
+            return self._own[nodes]
+        return np.tile(np.array(action_row(passes[number]), dtype=np.intp), (len(nodes), 1))
+
+    @cached_property
+    def _own(self) -> Indices:
+        """The pass of every node."""
+        own = np.full((self.grid.size, 3), NONE, dtype=np.intp)
+        for actions, end in zip(self.grid.schedule.actions, self.grid.ends.tolist(), strict=True):
+            kinds, places = np.unique(actions.kinds, return_inverse=True)
+            codes = np.array([KINDS.index(kind) for kind in kinds.tolist()], dtype=np.intp)
+            first = end - len(actions.rows)
+            rows = codes[places], actions.microbatches, actions.chunks
+            own[first:end] = np.stack(rows, axis=1)
+        return own
 
     def _messages(self) -> None:
         """Messages on streams of their own; only receipts may block the compute stream."""
@@ -317,7 +400,8 @@ class Writer:
                     for call, traffic in self._traffic_at_end(stage, number)
                 ]
                 parts = _in_columns([e.closing[stage].steps[number].parts for e in self.estimates])
-                self._add(step.operation.stream, node, 2 + number, start, end, parts, flights)
+                place = _FIRST + number
+                self._add(step.operation.stream, node, place, start, end, parts, flights)
 
     # --- Arrays ----------------------------------------------------------------------------------
 
@@ -330,6 +414,7 @@ class Writer:
         end: Floats,
         parts: Mapping[Cause, float | Floats] | None = None,
         flights: Sequence[tuple[int | Indices, Floats, Floats]] = (),
+        actions: Indices | None = None,
     ) -> None:
         """Steps of one stream; a communication has no parts."""
         row = COMMUNICATION
@@ -337,7 +422,7 @@ class Writer:
             row = len(self.parts)
             self.parts.append(parts)
         rows = self.rows.setdefault(stream, [])
-        rows.append(_Rows(nodes * self.room + number, start, end, row, flights))
+        rows.append(_Rows(nodes * self.room + number, start, end, row, flights, actions))
 
     @property
     def _send(self) -> int:
@@ -355,7 +440,7 @@ class Writer:
         for stage, (first, last) in enumerate(pairwise([0, *bounds])):
             if first < last:
                 chosen = order[first:last]
-                start, end, parts, kinds, begun, arrived = columns
+                start, end, parts, kinds, begun, arrived, actions = columns
                 yield Track(
                     role=stage,
                     stream=stream,
@@ -365,26 +450,30 @@ class Writer:
                     transfers=kinds[chosen],
                     begun=begun[chosen],
                     arrived=arrived[chosen],
+                    actions=actions[chosen],
                 )
 
     def _columns(
         self, rows: Sequence[_Rows], count: int
-    ) -> tuple[Floats, Floats, Indices, Indices, Floats, Floats]:
-        """Start, end, parts, transfers and when these began and arrived."""
+    ) -> tuple[Floats, Floats, Indices, Indices, Floats, Floats, Indices]:
+        """Start, end, parts, transfers, when these began and arrived, and passes."""
         most = max(len(row.flights) for row in rows)
         kinds = np.full((count, most), NONE, dtype=np.intp)
         begun, arrived = np.full((2, count, most, self.moments.shape[2]), np.nan)
+        actions = np.full((count, 3), NONE, dtype=np.intp)
         parts, first = np.empty(count, dtype=np.intp), 0
         for row in rows:
             here = slice(first, first + len(row.place))
             parts[here] = row.parts
+            if row.actions is not None:
+                actions[here] = row.actions
             for column, (kind, begins, arrives) in enumerate(row.flights):
                 kinds[here, column], begun[here, column] = kind, begins
                 arrived[here, column] = arrives
             first += len(row.place)
         start = np.concatenate([row.start for row in rows])
         end = np.concatenate([row.end for row in rows])
-        return start, end, parts, kinds, begun, arrived
+        return start, end, parts, kinds, begun, arrived, actions
 
 
 def _alone(traffic: Sequence[Traffic]) -> Floats:

@@ -1,16 +1,22 @@
 """The timeline of a run to zoom into: what `plots.pipeline` draws, every box with its times."""
 
-from collections import Counter
-
 import numpy as np
 from bokeh.models import CustomJSHover, HoverTool, Range1d
 from matplotlib.colors import to_hex
 
-from sim.engine.timeline import Role, Timeline
+from sim.engine.timeline import Columns, Role, Timeline
 from sim.interface.page.figures import blank
 from sim.interface.page.page import Chart
 from sim.interface.plots.pipeline import row_label
-from sim.interface.plots.pipeline_boxes import PASS_HEIGHT, TOP, Box, Entry, boxes_of, legend
+from sim.interface.plots.pipeline_boxes import (
+    PASS_HEIGHT,
+    TOP,
+    Boxes,
+    Entry,
+    Indices,
+    boxes_of,
+    legend,
+)
 from sim.results.formatting import count, several, time_unit
 
 _MOST_ROWS, _MOST_BOXES = 64, 40_000  # some 30 bytes of page a box
@@ -22,9 +28,10 @@ def chart(
     """One row a role; rows that the page has no room for are left out, and it says so. Times are
     in the unit of the `end` of `along`, by default the timeline's own (s)."""
     scale, unit = time_unit(end or timeline.end)
-    rows = timeline.roles[: _rows(timeline)]
-    boxes = list(boxes_of(timeline, len(rows), scale))
-    meanings = sorted({box.told for box in boxes})
+    columns = timeline.columns
+    rows = timeline.roles[: _rows(timeline, columns)]
+    boxes = boxes_of(columns, len(rows), scale)
+    meanings, told = _told(boxes)
     hover = _hover(rows, meanings, unit)
     made = blank(
         name=name,
@@ -40,7 +47,7 @@ def chart(
         row + TOP + PASS_HEIGHT / 2: row_label(role) for row, role in enumerate(rows)
     }
     made.yaxis.major_tick_line_color = None
-    made.quad("left", "right", "top", "bottom", source=_columns(boxes, meanings),
+    made.quad("left", "right", "top", "bottom", source=_source(boxes, told),
               fill_color="colour", line_color=None)  # fmt: skip
     hidden = len(timeline.roles) - len(rows)
     left_out = f" {count(hidden)} more rows are left out." if hidden else ""
@@ -53,35 +60,38 @@ def chart(
     )
 
 
+def _told(boxes: Boxes) -> tuple[list[str], Indices]:
+    """Meanings with their chunks, and the place of each box's."""
+    kinds, places = np.unique(np.stack((boxes.meaning, boxes.chunk)), axis=1, return_inverse=True)
+    names = [
+        boxes.meanings[meaning] + (f" (chunk {chunk})" if chunk >= 0 else "")
+        for meaning, chunk in kinds.T.tolist()
+    ]
+    return names, places.reshape(-1)
+
+
 def _background(entry: Entry) -> str:
     """The colour of an entry, or its shades from left to right."""
     colours = [to_hex(colour) for colour in entry.colours]
     return colours[0] if len(colours) == 1 else f"linear-gradient(90deg, {', '.join(colours)})"
 
 
-def _rows(timeline: Timeline) -> int:
+def _rows(timeline: Timeline, columns: Columns) -> int:
     """As many roles as there is room for, at least one."""
-    spans, boxes = Counter(span.role for span in timeline.spans), 0
-    for number, role in enumerate(timeline.roles[:_MOST_ROWS]):
-        boxes += spans[role.index]
-        if boxes > _MOST_BOXES:
-            return max(number, 1)
-    return min(len(timeline.roles), _MOST_ROWS)
+    each = np.bincount(columns.role, minlength=len(timeline.roles))[:_MOST_ROWS]
+    return max(int((np.cumsum(each) <= _MOST_BOXES).sum()), 1) if timeline.roles else 0
 
 
-def _columns(boxes: list[Box], meanings: list[str]) -> dict[str, np.ndarray]:
-    places = np.array([(b.left, b.right, b.top, b.top + b.height) for b in boxes], dtype=np.float32)
-    left, right, top, bottom = places.reshape(-1, 4).T
-    colours = [round(255 * part) for box in boxes for part in (*box.colour, 1.0)]
-    number = {meaning: place for place, meaning in enumerate(meanings)}
+def _source(boxes: Boxes, told: Indices) -> dict[str, np.ndarray]:
+    opaque = np.ones((len(boxes), 1))
     return {
-        "left": left,
-        "right": right,
-        "top": bottom,  # the axis points down
-        "bottom": top,
-        "colour": np.array(colours, dtype=np.uint8).reshape(-1, 4),
-        "meaning": np.array([number[box.told] for box in boxes], dtype=np.uint16),
-        "microbatch": np.array([int(box.number or -1) for box in boxes], dtype=np.int32),
+        "left": boxes.left.astype(np.float32),
+        "right": boxes.right.astype(np.float32),
+        "top": (boxes.top + boxes.height).astype(np.float32),  # the axis points down
+        "bottom": boxes.top.astype(np.float32),
+        "colour": np.rint(255 * np.hstack((boxes.colour, opaque))).astype(np.uint8),
+        "meaning": told.astype(np.uint16),
+        "microbatch": boxes.number.astype(np.int32),
     }
 
 

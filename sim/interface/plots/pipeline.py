@@ -16,15 +16,15 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
 from sim.config.units import human_seconds
-from sim.engine.timeline import Role, Timeline
+from sim.engine.timeline import Columns, Role, Timeline
 from sim.interface.plots.picture import Figure
 from sim.interface.plots.pipeline_boxes import (
     PASS_HEIGHT,
     TOP,
-    Box,
+    Boxes,
     Colour,
+    Floats,
     boxes_of,
-    computes,
     legend,
 )
 from sim.results.formatting import time_unit
@@ -40,7 +40,7 @@ def figure(timeline: Timeline, *, title: str = "", shown: str = "") -> Figure:
     """A row for each role, as far as there is room; `shown` names the drawn time, a step by
     default."""
     fig, axes = _sheet([min(len(timeline.roles), _MOST_ROWS)])
-    _legend(fig, _draw(axes[0], timeline, title, shown, timeline.end))
+    _legend(fig, [_draw(axes[0], timeline, title, shown, timeline.end)])
     return fig
 
 
@@ -49,10 +49,10 @@ def figures(timelines: Sequence[tuple[str, Timeline]], *, shown: Sequence[str] =
     most = max(_LEAST_ROWS, _MOST_ROWS // (2 * max(len(timelines), 1)))
     fig, axes = _sheet([min(len(one.roles), most) for _, one in timelines])
     end = max((one.end for _, one in timelines), default=0.0)
-    drawn: list[Box] = []
+    drawn: list[Boxes] = []
     for number, (title, timeline) in enumerate(timelines):
         note = shown[number] if shown else ""
-        drawn += _draw(axes[number], timeline, title, note, end, most)
+        drawn.append(_draw(axes[number], timeline, title, note, end, most))
         if number < len(timelines) - 1:
             axes[number].set_xlabel("")
             axes[number].tick_params(axis="x", labelbottom=False)
@@ -71,10 +71,11 @@ def _sheet(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
 
 def _draw(
     axes: Axes, timeline: Timeline, title: str, shown: str, end: float, most: int = _MOST_ROWS
-) -> list[Box]:
-    rows = timeline.roles[:most]
-    drawn = list(boxes_of(timeline, len(rows), time_unit(end)[0]))
+) -> Boxes:
+    rows, columns = timeline.roles[:most], timeline.columns
+    drawn = boxes_of(columns, len(rows), time_unit(end)[0])
     _frame(axes, timeline, rows, title, shown, end)
+    _busy(axes, timeline, columns, rows)
     _fill(axes, drawn)
     _number(axes, drawn)
     return drawn
@@ -108,7 +109,6 @@ def _frame(
     hidden = len(timeline.roles) - len(rows)
     if hidden:
         axes.set_ylabel(f"{hidden} more roles are not drawn", color=_LABEL)
-    _busy(axes, timeline, rows)
 
 
 def row_label(role: Role) -> str:
@@ -117,12 +117,11 @@ def row_label(role: Role) -> str:
     return role.name + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _busy(axes: Axes, timeline: Timeline, rows: Sequence[Role]) -> None:
+def _busy(axes: Axes, timeline: Timeline, columns: Columns, rows: Sequence[Role]) -> None:
     """To the right of each row, the share of the step in which its compute stream runs."""
-    busy = [0.0] * len(timeline.roles)
-    for span in timeline.spans:
-        if computes(span):
-            busy[span.role] += span.duration / timeline.end
+    seconds = (columns.end - columns.begin)[columns.computes]
+    own, count = columns.role[columns.computes], len(timeline.roles)
+    busy = np.bincount(own, seconds, minlength=count) / (timeline.end or 1.0)
     style: dict[str, Any] = {"color": _LABEL, "fontsize": 9, "va": "center", "ha": "left"}
     for role in rows:
         axes.text(
@@ -135,56 +134,52 @@ def _busy(axes: Axes, timeline: Timeline, rows: Sequence[Role]) -> None:
     axes.text(1.008, 1.0, "busy", transform=axes.transAxes, **(style | {"va": "bottom"}))
 
 
-def _fill(axes: Axes, boxes: Sequence[Box]) -> None:
+def _fill(axes: Axes, boxes: Boxes) -> None:
     """All boxes as one collection: thousands are drawn as fast as a few."""
-    if not boxes:
+    if not len(boxes):
         return
-    sides = np.array([(b.left, b.right, b.top, b.top + b.height) for b in boxes])
-    corners = sides[:, [[0, 2], [1, 2], [1, 3], [0, 3]]]
-    wide = np.array([_points(axes, box) for box in boxes])
-    passes = np.array([box.height == PASS_HEIGHT for box in boxes])
+    sides = np.stack((boxes.left, boxes.right, boxes.top, boxes.top + boxes.height), axis=1)
+    corners, wide = sides[:, [[0, 2], [1, 2], [1, 3], [0, 3]]], _points(axes, boxes)
     # White edges part passes that are wide enough; a transfer keeps a hair's width to be seen.
-    lines = np.where(passes, np.where(wide > 4, 0.4, np.where(wide > 2, 0.15, 0.0)), 0.25)
-    edges = [(1.0, 1.0, 1.0) if box.height == PASS_HEIGHT else box.colour for box in boxes]
+    lines = np.where(boxes.passes, np.where(wide > 4, 0.4, np.where(wide > 2, 0.15, 0.0)), 0.25)
+    edges = np.where(boxes.passes[:, None], 1.0, boxes.colour)
     collection = PolyCollection(
-        list(corners), facecolors=[b.colour for b in boxes], edgecolors=edges, linewidths=lines
+        list(corners), facecolors=boxes.colour, edgecolors=edges, linewidths=lines
     )
     collection.set_snap(False)
     axes.add_collection(collection, autolim=False)
 
 
-def _points(axes: Axes, box: Box) -> float:
-    """The width of a box on paper, in points of 1/72 inch; the axes take about 4/5 of the paper."""
+def _points(axes: Axes, boxes: Boxes) -> Floats:
+    """The width of boxes on paper, in points of 1/72 inch; the axes take about 4/5 of the paper."""
     left, right = axes.get_xlim()
-    return 0.8 * _WIDTH * 72 * (box.right - box.left) / (right - left)
+    points: Floats = 0.8 * _WIDTH * 72 * (boxes.right - boxes.left) / (right - left)
+    return points
 
 
-def _number(axes: Axes, boxes: Sequence[Box]) -> None:
+def _number(axes: Axes, boxes: Boxes) -> None:
     """Microbatch numbers, for each kind of pass whose boxes hold the longest of them."""
-    kinds: dict[str, list[Box]] = {}
-    for box in boxes:
-        if box.number:
-            kinds.setdefault(box.meaning, []).append(box)
-    for numbered in kinds.values():
-        room = min(_points(axes, box) for box in numbered)
-        longest = max(len(box.number) for box in numbered)
-        if room > 3.9 * longest + 1.5 and len(numbered) <= _MOST_NUMBERS:
-            ink = _ink(numbered[0].colour)
-            for box in numbered:
-                _write_number(axes, box, ink)
+    wide = _points(axes, boxes)
+    for meaning in np.unique(boxes.meaning[boxes.number >= 0]).tolist():
+        own = np.flatnonzero((boxes.meaning == meaning) & (boxes.number >= 0))
+        longest = len(str(boxes.number[own].max()))
+        if wide[own].min() > 3.9 * longest + 1.5 and len(own) <= _MOST_NUMBERS:
+            ink = _ink(boxes.colour[own[0]])
+            for box in own.tolist():
+                _write_number(axes, boxes, box, ink)
 
 
-def _ink(paper: Colour) -> str:
+def _ink(paper: Floats) -> str:
     """Black or white, whichever is read better on that colour (luma of Rec. 601)."""
     red, green, blue = paper
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
 
 
-def _write_number(axes: Axes, box: Box, ink: str) -> None:
+def _write_number(axes: Axes, boxes: Boxes, box: int, ink: str) -> None:
     axes.text(
-        (box.left + box.right) / 2,
-        box.top + box.height / 2,
-        box.number,
+        (boxes.left[box] + boxes.right[box]) / 2,
+        boxes.top[box] + boxes.height[box] / 2,
+        str(boxes.number[box]),
         fontsize=6.5,
         ha="center",
         va="center_baseline",
@@ -193,12 +188,16 @@ def _write_number(axes: Axes, box: Box, ink: str) -> None:
     )
 
 
-def _legend(fig: Figure, boxes: Sequence[Box]) -> None:
+def _legend(fig: Figure, drawn: Sequence[Boxes]) -> None:
     """A patch for each visible colour; kinds of passes below one another, chunk by chunk."""
     widths: dict[str, float] = {}
-    for box in boxes:
-        widths[box.meaning] = widths.get(box.meaning, 0.0) + _points(fig.axes[0], box)
-    entries = legend([box for box in boxes if widths[box.meaning] > 0.5])
+    for boxes in drawn:
+        wide = np.bincount(boxes.meaning, _points(fig.axes[0], boxes), len(boxes.meanings))
+        for meaning, points in zip(boxes.meanings, wide.tolist(), strict=True):
+            widths[meaning] = widths.get(meaning, 0.0) + points
+    entries = [
+        entry for entry in legend(*drawn) if widths[entry.meaning.partition(", chunks")[0]] > 0.5
+    ]
     shades: list[tuple[Patch, ...]] = [
         tuple(Patch(facecolor=colour) for colour in _few(entry.colours)) for entry in entries
     ]

@@ -1,16 +1,20 @@
 """The elements of a pipeline's picture: a coloured box for every pass and every transfer."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cached_property
 
+import numpy as np
 from matplotlib.colors import to_rgb
+from numpy.typing import NDArray
 
-from sim.engine.timeline import Span, Timeline
-from sim.program.actions import NAMES, Kind
-from sim.program.causes import COMPUTE, OPTIMIZER, PIPELINE, Cause
+from sim.engine.timeline import Columns
+from sim.program.actions import KINDS, NAMES, Kind
+from sim.program.causes import COMPUTE, OPTIMIZER, PIPELINE
 
 Colour = tuple[float, float, float]
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 COLOURS: Mapping[Kind, Colour] = {  # of a pass; other work has the colour of its cause
     "F": (0.0, 0.447, 0.698),
@@ -20,25 +24,39 @@ COLOURS: Mapping[Kind, Colour] = {  # of a pass; other work has the colour of it
 }
 TOP, PASS_HEIGHT = -0.45, 0.62  # of a pass, within a row of height 1 around its number
 _LANE = 0.13  # height of a lane of transfers
+_NONE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A coloured rectangle and its label."""
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Coloured rectangles [boxes]: `passes` are those of the compute stream, in the upper part of
+    their row; `colour` [boxes, 3]; `meaning` a place in `meanings`; `number` the microbatch and
+    `chunk` the chunk of a pass (-1: none, or there is only one)."""
 
-    left: float
-    right: float
-    top: float
-    height: float
-    colour: Colour
-    meaning: str
-    number: str = ""
-    chunk: int | None = None  # of a pass where there are several
+    left: Floats
+    right: Floats
+    top: Floats
+    height: Floats
+    passes: NDArray[np.bool_]
+    colour: Floats
+    meaning: Indices
+    meanings: tuple[str, ...]
+    number: Indices
+    chunk: Indices
 
-    @property
-    def told(self) -> str:
-        """The meaning, with the chunk."""
-        return self.meaning if self.chunk is None else f"{self.meaning} (chunk {self.chunk})"
+    def __len__(self) -> int:
+        return len(self.left)
+
+    @cached_property
+    def kinds(self) -> dict[str, tuple[Indices, Indices]]:
+        """Of each meaning its chunks and the first box of each."""
+        found = {}
+        for place, meaning in enumerate(self.meanings):
+            own = np.flatnonzero(self.meaning == place)
+            chunks, first = np.unique(self.chunk[own], return_index=True)
+            if len(own):
+                found[meaning] = chunks, own[first]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +67,15 @@ class Entry:
     colours: tuple[Colour, ...]
 
 
-def legend(boxes: Iterable[Box]) -> list[Entry]:
+def legend(*drawn: Boxes) -> list[Entry]:
     """An entry for each kind of pass and each other meaning, passes first."""
     found: dict[str, dict[int, Colour]] = {}
-    for box in boxes:
-        found.setdefault(box.meaning, {}).setdefault(-1 if box.chunk is None else box.chunk,
-                                                     box.colour)  # fmt: skip
+    for boxes in drawn:
+        for meaning, (chunks, first) in boxes.kinds.items():
+            shades = found.setdefault(meaning, {})
+            for chunk, box in zip(chunks.tolist(), first.tolist(), strict=True):
+                red, green, blue = boxes.colour[box].tolist()
+                shades.setdefault(chunk, (red, green, blue))
     return [_entry(meaning, found[meaning]) for meaning in sorted(found, key=_legend_place)]
 
 
@@ -72,69 +93,51 @@ def _legend_place(meaning: str) -> tuple[int, str]:
     return order.index(meaning) if meaning in order else len(order), meaning
 
 
-def boxes_of(timeline: Timeline, rows: int, scale: float) -> Iterator[Box]:
+def boxes_of(columns: Columns, rows: int, scale: float) -> Boxes:
     """The boxes of the first rows, times in units of `scale` (s)."""
-    chunks = 1 + max((span.args.get("chunk", 0) for span in timeline.spans), default=0)
-    last = max((span.args.get("microbatch", 0) for span in timeline.spans), default=0)
-    lanes = _lanes(timeline.spans)
-    for span in timeline.spans:
-        if span.role >= rows:
-            continue
-        if computes(span):
-            yield _pass_box(span, chunks, last, scale)
-        else:
-            for cause, begin, end in _in_flight(span):
-                top = span.role + TOP + PASS_HEIGHT + _LANE * lanes[cause]
-                yield Box(begin / scale, end / scale, top, 0.85 * _LANE, _rgb(cause), cause)
+    kind, microbatch, chunk = columns.actions.T
+    chunks, last = 1 + int(chunk.max(initial=0)), int(microbatch.max(initial=0))
+    shown = columns.role < rows
+    kind, microbatch, chunk = kind[shown], microbatch[shown], chunk[shown]
+    role, passes, cause = columns.role[shown], columns.computes[shown], columns.cause[shown]
+    # Pipeline communication is in the first lane under the passes, all other in the second.
+    lane = np.array([float(own != PIPELINE) for own in columns.causes] or [0.0])[cause]
+    names = [NAMES[own] for own in KINDS]
+    names += ["other compute" if own == COMPUTE else own for own in columns.causes]
+    names += columns.causes
+    meaning = np.where(passes, len(KINDS) + cause, len(KINDS) + len(columns.causes) + cause)
+    plain = np.array([to_rgb(own.colour) for own in columns.causes]).reshape(-1, 3)
+    shades = shade(np.array([COLOURS[own] for own in KINDS])[kind], chunk, chunks,
+                   np.maximum(microbatch, 0) / max(last, 1))  # fmt: skip
+    of_pass = kind >= 0
+    meanings = tuple(dict.fromkeys(names))
+    places = np.array([meanings.index(name) for name in names])
+    return Boxes(
+        left=columns.begin[shown] / scale,
+        right=columns.end[shown] / scale,
+        top=TOP + np.where(passes, 0.0, PASS_HEIGHT + _LANE * lane) + role.astype(np.float64),
+        height=np.where(passes, PASS_HEIGHT, 0.85 * _LANE),
+        passes=passes,
+        colour=np.where(of_pass[:, None], shades, plain[cause]),
+        meaning=places[np.where(of_pass, kind, meaning)],
+        meanings=meanings,
+        number=np.where(of_pass, microbatch, _NONE),
+        chunk=np.where(of_pass & (chunks > 1), chunk, _NONE),
+    )
 
 
-def computes(span: Span) -> bool:
-    """Whether a span is a pass or other work of the compute stream, not a transfer."""
-    return "parts" in span.args or "phase" in span.args
-
-
-def _pass_box(span: Span, chunks: int, last: int, scale: float) -> Box:
-    kind, microbatch = span.args.get("phase", ""), span.args.get("microbatch", -1)
-    place = span.start / scale, span.end / scale, span.role + TOP, PASS_HEIGHT
-    if kind not in COLOURS:
-        meaning = "other compute" if span.cause == COMPUTE else span.cause
-        return Box(*place, _rgb(span.cause), meaning)
-    chunk = span.args.get("chunk", 0)
-    colour = shade(COLOURS[kind], chunk, chunks, max(microbatch, 0) / max(last, 1))
-    number = "" if microbatch < 0 else str(microbatch)
-    return Box(*place, colour, NAMES[kind], number, chunk if chunks > 1 else None)
-
-
-@cache
-def _rgb(cause: Cause) -> Colour:
-    return to_rgb(cause.colour)
-
-
-@lru_cache(maxsize=65536)
-def shade(base: Colour, chunk: int, chunks: int, progress: float) -> Colour:
+def shade(base: Floats, chunk: Indices, chunks: int, progress: Floats) -> Floats:
     """Chunks from dark to light, and within a chunk a little lighter from first to last."""
-    step = chunk / (chunks - 1) if chunks > 1 else 0.45
-    return _mix(base, -0.38 + 0.84 * step + 0.14 * progress)
+    step = np.asarray(chunk) / (chunks - 1) if chunks > 1 else 0.45
+    return _mix(np.asarray(base), -0.38 + 0.84 * step + 0.14 * np.asarray(progress))
 
 
-def _mix(colour: Colour, light: float) -> Colour:
+def _mix(colour: Floats, light: Floats) -> Floats:
     """Towards white by `light` in 0 ... 1, towards black below 0.
 
-    >>> _mix((0.0, 0.5, 1.0), 0.5), _mix((0.0, 0.5, 1.0), -0.5)
-    ((0.5, 0.75, 1.0), (0.0, 0.25, 0.5))
+    >>> _mix(np.array([0.0, 0.5, 1.0]), np.array([0.5, -0.5])).tolist()
+    [[0.5, 0.75, 1.0], [0.0, 0.25, 0.5]]
     """
-    red, green, blue = (c + (1.0 - c) * light if light > 0 else c * (1.0 + light) for c in colour)
-    return red, green, blue
-
-
-def _in_flight(span: Span) -> Iterable[tuple[Cause, float, float]]:
-    """The transfers of a span, without the waiting before them."""
-    if "transfers" in span.args:
-        return [(cause, begin, end) for cause, _, begin, end in span.args["transfers"]]
-    return [(span.cause, span.start, span.end)]
-
-
-def _lanes(spans: Iterable[Span]) -> dict[Cause, int]:
-    """Pipeline communication in the first lane under the passes, all other in the second."""
-    causes = dict.fromkeys(cause for span in spans for cause, _, _ in _in_flight(span))
-    return {cause: int(cause != PIPELINE) for cause in causes}
+    light = np.asarray(light)[..., None]
+    mixed: Floats = np.where(light > 0, colour + (1.0 - colour) * light, colour * (1.0 + light))
+    return mixed

@@ -197,7 +197,7 @@ def test_a_failure_leaves_the_old_picture_and_no_other_file(tmp_path):
     path = tmp_path / "a.png"
     path.write_text("old")
     broken = line(run(0, "F", "zero", 0.0, 1.0), run(0, "F", 1, 1.0, 2.0), count=1)
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="zero"):
         save(figure(broken), path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
