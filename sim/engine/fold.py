@@ -122,8 +122,10 @@ class Folding:
 
     def __init__(self, program: Program, machine: Machine, *, unfold: bool = False) -> None:
         self.program, self.machine = program, machine
-        ranks = representatives(program.mesh, machine, unfold=unfold)
-        groups = communicators(scopes_of(program), ranks, machine.topology)
+        scopes = scopes_of(program)
+        stores = any(link.startswith("storage") for scope in scopes for link in scope.path)
+        ranks = representatives(program.mesh, machine, unfold=unfold, stores=stores)
+        groups = communicators(scopes, ranks, machine.topology)
         classes = _classes(machine, ranks, groups, unfold)
         self.desk = TransferDesk(machine, groups, classes, scopes_beside(program))
         self.roles = _roles(program, machine, ranks, classes)

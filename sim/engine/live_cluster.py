@@ -137,6 +137,8 @@ class LiveCluster:
             if topology.device.generation != "cpu":
                 link = (f"pcie-{way}", node, number)
                 loads[link] = loads.get(link, 0.0) + share
+                if topology.node is not None and topology.node.network_through_ports:
+                    loads[f"port-{way}", gpu] = share  # by which it reaches everything
         return self._transfer(size, tuple(loads.items()), 0.0)
 
     def set_bandwidth(self, host: Endpoint, bandwidth: float) -> None:

@@ -52,11 +52,14 @@ class _Replica:
     pods: int = 1
 
 
-def representatives(mesh: Mapping[str, int], machine: Machine, *, unfold: bool) -> Representatives:
-    """The ranks to look at: all of them when `unfold`, else those of one block of replicas each."""
+def representatives(
+    mesh: Mapping[str, int], machine: Machine, *, unfold: bool, stores: bool = False
+) -> Representatives:
+    """The ranks to look at: all of them when `unfold`, else those of one block of replicas each;
+    of one for each store where these are used."""
     batch = [name for name in mesh if axis_of(name) in dividing("batch")]
     axis = max(batch, key=lambda name: mesh[name], default="dp")
-    replicas = _replicas(axis, mesh, machine, unfold)
+    replicas = _replicas(axis, mesh, machine, unfold, stores)
     indices = {name: np.arange(size) for name, size in mesh.items() if name != axis}
     names = [*indices, axis] if axis in mesh else list(indices)
     values = [*indices.values(), *([np.arange(len(replicas))] if axis in mesh else [])]
@@ -80,7 +83,9 @@ def representatives(mesh: Mapping[str, int], machine: Machine, *, unfold: bool) 
     )
 
 
-def _replicas(axis: str, mesh: Mapping[str, int], machine: Machine, unfold: bool) -> list[_Replica]:
+def _replicas(
+    axis: str, mesh: Mapping[str, int], machine: Machine, unfold: bool, used: bool
+) -> list[_Replica]:
     size = mesh.get(axis, 1)
     width = None if unfold else _block_width(axis, mesh, machine.topology)
     if width is None:
@@ -92,10 +97,10 @@ def _replicas(axis: str, mesh: Mapping[str, int], machine: Machine, unfold: bool
     where = _places(axis, mesh, topology, width, topology.pod_of, topology.pods > 1)
     kinds = _kinds(where, _odd_blocks(axis, mesh, machine, width), machine)
     storage, alike = topology.storage, defaultdict[object, list[int]](list)
-    several = storage is not None and storage.shared and storage.place_of(topology.nodes - 1) > 0
+    several = used and storage is not None and storage.shared
     stores = _places(axis, mesh, topology, width, storage.place_of if storage else int, several)
-    for block, kind in enumerate(zip(kinds, stores, strict=True)):
-        alike[kind].append(block)
+    for block, kind in enumerate(zip(kinds, stores, where, strict=True)):
+        alike[kind if several else kind[0]].append(block)  # stores may span pods
     return [
         _Replica(blocks[0] * width + index, len(blocks), len({where[block] for block in blocks}))
         for blocks in alike.values()

@@ -135,6 +135,17 @@ def test_folded_is_as_long_as_unfolded_and_the_clock_as_the_replay(
     assert times == pytest.approx([times[0]] * 3, rel=1e-9)
 
 
+@pytest.mark.parametrize("nodes", [0, 2, 3])
+def test_stores_that_span_pods_are_folded_as_they_are(nodes: int) -> None:
+    """Three nodes to a store, four to a pod: a store is read from one pod, another from two."""
+    store = {"kind": "parallel", "read": "9e5 GB/s", "write": "9 GB/s", "nodes": nodes}
+    pods = {"network.nodes_per_pod": 4, "network.oversubscription": 8}
+    more = {"topology": "h100-grand-teton-roce", "gpus": 64, "change": OTHER["change"] | pods}
+    settings = {"plan.dp": 16, "loader.read": "1 GB", "topology.storage": store}
+    folded, unfolded = (played(settings, more, unfold=way).step_time for way in (False, True))
+    assert folded == pytest.approx(unfolded, rel=1e-9)
+
+
 def test_without_prefetch_a_step_begins_when_its_samples_are_there(step: float) -> None:
     limits = {"loader.rate": 4, "loader.workers": 4, "loader.prefetch": 0}
     result = played(SMALL | FREE | limits)
