@@ -34,6 +34,7 @@ class Project:
     command: list[str]
     world: int
     folder: str = ""
+    revision: str = ""
     topology: str = "dgx-h100-ndr"
     parameters: int | None = None
     batch: int | None = None
@@ -45,13 +46,15 @@ class Project:
 
 def checkout(project: Project) -> Path:
     """The folder of a project; it is cloned where nobody has it."""
-    name = project.repository.rpartition("/")[2]
+    name = project.repository.rpartition("/")[2] + f"-{project.revision}" * bool(project.revision)
     homes = [Path(home) for home in (os.environ.get("PROJECTS"), "out/projects") if home]
     found = next((home / name for home in homes if (home / name).is_dir()), None)
     if found is None:
         found = homes[-1] / name
         found.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["git", "clone", "--depth", "1", project.repository, found], check=True)
+        wanted = ["--branch", project.revision] if project.revision else []
+        start = ["git", "clone", "--depth", "1", *wanted]
+        subprocess.run([*start, project.repository, found], check=True)
     return found.resolve()
 
 

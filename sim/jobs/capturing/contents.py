@@ -327,9 +327,9 @@ class TensorContents:
         if name in UNSET:  # what is not written yet, zeros for all captures
             with self.unfaked():
                 return func(*args, **kwargs).zero_()
-        if name == "histc":  # which the CPU has for floats alone
-            dtype, args = args[0].dtype, (args[0].float(), *args[1:])
         with self.unfaked():
+            if name == "histc":  # which the CPU has for floats alone
+                dtype, args = args[0].dtype, (args[0].float(), *args[1:])
             try:
                 found = func(*args, **kwargs)
             except (NotImplementedError, RuntimeError):  # the CPU has no such kernel

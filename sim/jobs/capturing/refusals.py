@@ -20,7 +20,7 @@ _HINTS = {
     "used torch.compile": "torch does not compile stages of a schedule that splits backward passes",
     "flex_attention": "torch.compile it, with Triton installed (no kernel of it is run)",
     "No module named 'triton": "pip install triton: scripts import it, none of its kernels is run",
-    "triton": "leave custom Triton kernels out: use torch's own operators",
+    "triton": "leave Triton kernels that multiply out: use torch's own operators",
     "'_scatter'": "use DistributedDataParallel in place of DataParallel",
     "No module named": "install what the script imports",
     "numpy": "do not read values of GPU tensors: their content is not computed",

@@ -94,6 +94,7 @@ class StepCounter:
                 self.log.optimizer_begins()
             self._depth += 1
             self._optimizers[id(optimizer)] = optimizer
+            self._turns.add(id(optimizer))  # also of an optimizer within another
 
         def ended(optimizer: Any, *_: Any) -> None:
             self._depth -= 1
@@ -131,7 +132,6 @@ class StepCounter:
         last = self._updates[-1]
         last.optimizers.append(optimizer)
         last.end = log.cut()
-        self._turns.add(optimizer)
         if self._marked:
             return
         if len(self._updates) == 1:
@@ -144,8 +144,11 @@ class StepCounter:
         first, turns = self._updates[0].optimizers, len(self._updates) - self._before
         if update.optimizers[-1] != first[-1] or len(update.optimizers) < len(first):
             return False
-        waiting = {id(optimizer) for optimizer in self._made} - self._turns
-        return turns > _MOST_TURNS or not waiting
+        waiting = [optimizer for optimizer in self._made if id(optimizer) not in self._turns]
+        if waiting and turns > _MOST_TURNS:  # they take no turns: updates are steps
+            self._made.difference_update(waiting)
+            self._begin_again()
+        return not waiting
 
     def _begin_again(self) -> None:
         """All up to here is the first step, which is not recorded: it holds the set-up."""

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sim.hardware.device import Device
-from sim.jobs.capturing import autograd, cuda, device, distributed, modules, recurrent, stand_ins
+from sim.jobs.capturing import (
+    autograd,
+    cuda,
+    device,
+    distributed,
+    modules,
+    recurrent,
+    stand_ins,
+    triton_kernels,
+)
 from sim.jobs.capturing.compiled import Compiled
 from sim.jobs.capturing.contents import TensorContents
 from sim.jobs.capturing.cuda import Streams
@@ -111,6 +120,7 @@ def _recorder(
     install_loaders(torch, patches, log, gradients)
     stand_ins.install(torch, patches, log.notes.number)
     recurrent.install(torch, patches, log.notes.number)
+    triton_kernels.install(torch, patches, recorder.launched, log.notes.number)
     Compiled(torch, patches, log, where, recorder).install()
     return fake, recorder
 

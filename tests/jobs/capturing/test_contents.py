@@ -84,3 +84,17 @@ def test_views_and_changes_in_place_agree_with_real_tensors(steps: list[tuple[in
         content = mode.contents.of(fake)
         assert (content is None) == bool(doubt.any()) or not doubt.numel()
         assert content is None or content.tolist() == true.tolist()
+
+
+def test_counts_of_whole_numbers_and_masks_of_zeros_are_real_numbers() -> None:
+    """What is worked out beside a fake tensor is no fake tensor itself."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake, followed(fake) as mode:
+        made = torch.zeros(1 << 20, device="cuda")
+        counts = torch.histc(made.long(), bins=2, min=0, max=2)
+        ones = torch.ones_like(made)
+        contents = [mode.contents.of(tensor) for tensor in (made, counts, ones)]
+        assert mode.contents.of(made.add_(torch.rand(1 << 20, device="cuda"))) is None
+    assert not any(isinstance(content, FakeTensor) for content in contents)
+    assert [content.flatten()[0].item() for content in contents] == [0.0, 1 << 20, 1.0]

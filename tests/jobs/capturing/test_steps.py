@@ -283,3 +283,30 @@ def test_samples_are_those_of_the_loader_or_as_they_are_said() -> None:
 
     assert work_of(capture(train, world=1)[0]).samples == 8
     assert work_of(capture(train, world=1, samples=24)[0]).samples == 24
+
+
+class Container(torch.optim.Optimizer):
+    """Optimizers in an optimizer, as torchtitan has them."""
+
+    def __init__(self, model: nn.Sequential) -> None:
+        self.inner = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model[0], model[2])]
+        super().__init__(list(model.parameters()), {})
+
+    def step(self, closure: Any = None) -> None:
+        for optimizer in self.inner:
+            optimizer.step()
+
+
+@pytest.mark.parametrize("idle", [False, True], ids=["container", "one that never steps"])
+def test_a_step_is_one_update_whatever_optimizers_were_made(*, idle: bool) -> None:
+    def train() -> None:
+        model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)).to("cuda")
+        optimizer = Container(model)
+        unused = torch.optim.SGD(model.parameters(), lr=0.1) if idle else None
+        for _ in range(14):
+            learn(model)
+            optimizer.step()
+            optimizer.zero_grad()
+        del unused
+
+    assert products(capture(train, world=1)[0]) == PRODUCTS
