@@ -87,7 +87,7 @@ class Batch:
             Pages(window, size * block, block)
             for window, size in zip(speed.windows, speed.window_bytes, strict=True)
         )
-        self.cache = Cache(speed.room, tuple(pages))
+        self.cache = Cache(speed.room, tuple(pages), speed.state_bytes)
         self.prefixes = Prefixes(self.cache)
 
     @property
@@ -133,7 +133,7 @@ class Batch:
 
     def _kept(self, own: Sequence) -> int:
         """Tokens that a sequence finds in the blocks that it has given back."""
-        if own.given is None or not self.speed.engine.reuses:
+        if own.given is None or self.cache.states or not self.speed.engine.reuses:
             return 0
         return min(self.cache.kept(*own.given), own.target - 1)
 

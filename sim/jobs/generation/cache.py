@@ -92,7 +92,8 @@ class Pages:
 @dataclass(slots=True, eq=False)
 class Cache:
     """The cache of a server: `room` bytes, of which `used` are held, and the bytes that were ever
-    `handed` out. `step` is the number of decode steps so far.
+    `handed` out. A sequence holds `states` bytes beside its blocks. `step` is the number of decode
+    steps so far.
 
     Free blocks keep their tokens until they are handed out, those first that were free first. What
     lies in blocks given back now is therefore lost when as many bytes as are free have been handed
@@ -101,6 +102,7 @@ class Cache:
 
     room: float
     pages: tuple[Pages, ...]
+    states: float = 0.0
     used: float = 0.0
     handed: float = 0.0
     step: int = 0
@@ -123,8 +125,8 @@ class Cache:
         return int(share * tokens) // block * block
 
     def size(self, tokens: int) -> float:
-        """Bytes of the blocks of a sequence."""
-        return sum(pages.size * pages.blocks(tokens) for pages in self.pages)
+        """Bytes of a sequence of so many tokens."""
+        return self.states + sum(pages.size * pages.blocks(tokens) for pages in self.pages)
 
     def has_room(self, size: float, promised: float = 0.0) -> bool:
         """Whether so many bytes are free, and not `promised` to others."""

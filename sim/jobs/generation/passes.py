@@ -2,7 +2,8 @@
 
 The tokens of a step, whatever sequences they belong to, are the rows of the blocks: a decode step
 has one row for each sequence, a prompt one for each of its tokens. Only the core of attention knows
-of sequences. It becomes kernels that read a cache (`sim.jobs.generation.attention`).
+of sequences. It becomes kernels that read a cache (`sim.jobs.generation.attention`),
+and a state in its place is read and written once a step.
 """
 
 from collections import Counter
@@ -25,6 +26,7 @@ from sim.model.operators import Operator, tensor_collective
 from sim.model.precision import Recipe
 from sim.model.transformer import Transformer
 
+_SCAN = "scan"  # of states in place of attention, `sim.model.state_space`
 _LOSS = ("cross-entropy", "metrics")  # operators of the head that training alone has
 
 # Passes over the logits of a sampled token: the division by the temperature, the softmax (three
@@ -80,18 +82,44 @@ class Passes:
         )
 
     def body(self, rows: int) -> Iterator[tuple[Item, int]]:
-        """The kernels and collectives of the embedding and of all layers but for the core of
-        attention, and how often each runs."""
+        """The kernels and collectives of the embedding and of all layers but for the cores of
+        attention and of states, and how often each runs."""
         run = self.run(rows)
         for operator in operators("embedding", run):
             yield from ((item, 1) for item in operator.forward)
         for kind, often in self.kinds.items():
             _, own = specialised(kind, run)
             for operator in operators(kind, run):
-                if operator.name == CORE:
+                if operator.name in (CORE, _SCAN):
                     continue
                 for item in operator.forward:
                     yield _of_hit_experts(item, own), often
+
+    def scans(self, rows: int) -> Iterator[tuple[Item, int]]:
+        """The kernels that make states of so many tokens of a prompt, and how often each runs."""
+        run = self.run(rows)
+        for kind, often in self.kinds.items():
+            for operator in operators(kind, run):
+                if operator.name == _SCAN:
+                    yield from ((item, often) for item in operator.forward)
+
+    @cached_property
+    def state_layers(self) -> int:
+        """The number of layers with a state."""
+        run, count = self.run(1), 0
+        for kind, often in self.kinds.items():
+            count += often * any(operator.name == _SCAN for operator in operators(kind, run))
+        return count
+
+    @cached_property
+    def state_bytes(self) -> float:
+        """Bytes of a sequence's states on a rank, in half precision, in all layers."""
+        run = self.run(1)
+        held = sum(
+            often * float(getattr(specialised(kind, run)[1].block, "held", 0))
+            for kind, often in self.kinds.items()
+        )
+        return run.width * held / self.layout.tp
 
     def head(self, rows: int) -> Iterator[tuple[Item, int]]:
         """Logits of so many sequences, gathered, and the choice of their next tokens."""

@@ -17,7 +17,8 @@ class _Prefix:
 @dataclass(slots=True, eq=False)
 class Prefixes:
     """The shared prompts in a cache. Only layers that see everything share blocks: those with a
-    window have none for the beginning of a long sequence."""
+    window have none for the beginning of a long sequence. Nothing is shared beside states, which
+    are those of a whole sequence (vLLM leaves prefix caching off for such models)."""
 
     cache: Cache
     _known: dict[Hashable, _Prefix] = field(default_factory=dict)
@@ -25,7 +26,7 @@ class Prefixes:
     @property
     def shares(self) -> bool:
         """Whether there are such layers."""
-        return not self.cache.pages[0].window
+        return not (self.cache.pages[0].window or self.cache.states)
 
     def tokens(self, key: Hashable) -> int:
         """Tokens of a prompt that lie in whole blocks which sequences already hold."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
-from sim.config.errors import FitError
+from sim.config.errors import FitError, InputError
 from sim.config.units import human_bytes
 from sim.engine.machine import Machine
 from sim.jobs.generation.attention import Affine, CachedLayer, cached_layer
@@ -67,6 +67,9 @@ class Speed:
         self._timing = Timing(self.machine, device, self.engine, self.layout)
         self.passes = Passes(checked(self.model, self.where), self.layout, stack)
         device.peak_rate(self.layout.precision)
+        if not self.layers:
+            fault = "layers that all have states in place of attention have no cache of tokens"
+            raise InputError(self.where, fault, "name a model with some attention")
         if self.cache_tokens < self.engine.block:
             need, room = human_bytes(self.weights), human_bytes(self._room)
             fault = f"weights take {need} of each GPU's {room}, which leaves no room for a cache"
@@ -96,6 +99,11 @@ class Speed:
         for layer in self.layers:
             each[layer.window] += layer.bytes(self.layout.cache) / self.layout.pp
         return tuple(each.values())
+
+    @cached_property
+    def state_bytes(self) -> float:
+        """Bytes of a sequence's states on a GPU, whatever its length."""
+        return self.passes.state_bytes / self.layout.pp
 
     @property
     def bytes_per_token(self) -> float:
@@ -215,7 +223,15 @@ class Speed:
         each = dict.fromkeys(self.windows, Affine(0.0, 0.0, 0.0))
         for layer in self.layers:
             each[layer.window] += layer.decode(device, self.layout.cache, offered)
+        each[self.windows[0]] += self._states
         return tuple(each.values())
+
+    @property
+    def _states(self) -> Affine:
+        """States of a decode step: each is read and written, by a kernel a layer."""
+        stream, moved = self.device.stream, 2.0 * self.passes.state_bytes
+        seconds = moved / (self.device.memory_bandwidth * stream.bandwidth)
+        return Affine(self.passes.state_layers * stream.floor, seconds, 0.0)
 
     def _body(self, rows: int) -> Parts:
         """Seconds of all layers on so many rows, a microbatch's way through all stages."""
@@ -243,7 +259,8 @@ class Speed:
         if key not in self._chunks:
             device, offered = self.device, self.engine.stack.attention
             seconds = (layer.prefill(*key, device, offered) for layer in self.layers)
-            self._chunks[key] = sum(seconds)
+            scans = self._timing.of(self.passes.scans(key[0])).device
+            self._chunks[key] = sum(seconds) + scans
         return self._chunks[key]
 
 

@@ -9,12 +9,12 @@ from sim.engine.live_cluster import LiveCluster
 from sim.jobs.generation.server import Request, Server, Speed
 from tests.jobs.generation.servers import Stepping, play, requests, speed
 
-MODELS = ("llama3-8b", "gpt-oss-20b")  # the second has windows
+MODELS = ("llama3-8b", "gpt-oss-20b", "nemotron-3-nano")  # windows, states
 
 
 def small_cache(of: Speed, tokens: int) -> Speed:
-    """The same with a cache of about so many tokens."""
-    room = of._room - of.weights - tokens * of.bytes_per_token
+    """The same with a cache of about so many tokens, of ten sequences if they have states."""
+    room = of._room - of.weights - tokens * of.bytes_per_token - 10 * of.state_bytes
     return Speed(of.model, of.machine, replace(of.engine, workspace=room), of.layout)
 
 

@@ -80,6 +80,16 @@ def test_windows_keep_no_more_than_their_tokens() -> None:
     assert (of.windows, of.window_bytes) == ((0, 128), (each, each))
 
 
+def test_states_take_the_same_whatever_the_length_of_a_sequence() -> None:
+    of = speed("nemotron-3-nano")  # 23 layers of 64 heads of 64 with 128 numbers a column
+    state, convolution = 64 * 64 * 128, 3 * (64 * 64 + 2 * 8 * 128)
+    assert of.state_bytes == 23 * 2 * (state + convolution)
+    assert of.bytes_per_token == 6 * 2 * 2 * 128 * 2  # attention in 6 layers of 52
+    without = of.decode(1, 1) + 63 * 2 * of.state_bytes / of.device.memory_bandwidth
+    assert of.decode(64, 64) > without
+    assert speed("nemotron-3-nano", tp=2).state_bytes == of.state_bytes / 2
+
+
 @pytest.mark.parametrize(("tp", "shares"), [(2, 2), (8, 8), (16, 8)])
 def test_ranks_share_keys_and_values_as_far_as_there_are_heads(tp: int, shares: int) -> None:
     assert speed("llama3-8b", tp=tp).bytes_per_token == speed("llama3-8b").bytes_per_token / shares
