@@ -9,7 +9,7 @@ Communication is overlapped where a role has a transfer in flight and its accoun
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,8 +39,22 @@ def _only(record: Record) -> list[Account]:
 
 def account_runs(runs: Runs) -> list[dict[Cause, Floats]]:
     """Per role, seconds by cause of each run [columns]; 0 where there are none."""
-    uneven = any(role.slowdown != 1.0 for role in runs.roles)
-    return [_Accountant(runs, streams, uneven=uneven).account() for streams in runs.by_role()]
+    parts = _table(runs)
+    alike: dict[object, list[tuple[int, list[Track]]]] = defaultdict(list)
+    for role, tracks in enumerate(runs.by_role()):
+        alike[_shape_of(tracks)].append((role, tracks))
+    found: dict[int, dict[Cause, Floats]] = {}
+    for members in alike.values():
+        roles, joined = zip(*members, strict=True)
+        found |= zip(roles, _Accountant(runs, parts, joined).accounts(), strict=True)
+    return [found[role] for role in range(len(runs.roles))]
+
+
+def _shape_of(tracks: Sequence[Track]) -> object:
+    """Equal for roles whose tracks can stand side by side."""
+    compute = [(t.parts != COMMUNICATION).tobytes() for t in tracks if t.stream == COMPUTE_STREAM]
+    sizes = [(len(t.start), t.transfers.shape, t.stream == COMPUTE_STREAM) for t in tracks]
+    return tuple(compute), tuple(sizes)
 
 
 def of_run(found: Mapping[Cause, Floats], column: int) -> Account:
@@ -142,30 +156,39 @@ class _Waits:
 
 
 class _Accountant:
-    """One role's tracks, and its account while it is written."""
+    """The tracks of roles of one shape, and their accounts while they are written: the columns of
+    one role behind those of the other."""
 
-    def __init__(self, runs: Runs, tracks: Iterable[Track], *, uneven: bool) -> None:
-        self.runs, self.uneven = runs, uneven
-        self.compute = next((t for t in tracks if t.stream == COMPUTE_STREAM), None)
-        self.beside = [track for track in tracks if track.stream != COMPUTE_STREAM]
+    def __init__(
+        self, runs: Runs, parts: tuple[list[Cause], Floats], tracks: Sequence[Sequence[Track]]
+    ) -> None:
+        self.runs, self.parts, self.roles, self.count = runs, parts, tracks, len(tracks)
+        self.uneven = any(role.slowdown != 1.0 for role in runs.roles)
+        joined = [_side_by_side(each) for each in zip(*tracks, strict=True)]
+        self.compute = next((t for t in joined if t.stream == COMPUTE_STREAM), None)
+        self.beside = [track for track in joined if track.stream != COMPUTE_STREAM]
+        self.end, self.step = np.tile(runs.end, self.count), np.tile(runs.step, self.count)
         pipeline = any(role.stage for role in runs.roles)
-        self.passes_end = runs.passes_end if pipeline else np.zeros_like(runs.end)
-        self.close = _ROUNDING * runs.end
+        self.passes_end = np.tile(runs.passes_end, self.count) * pipeline
+        self.close = _ROUNDING * self.end
         self._seconds: defaultdict[Cause, float | Floats] = defaultdict(float)
 
-    def account(self) -> dict[Cause, Floats]:
-        """Seconds by cause."""
+    def accounts(self) -> Iterator[dict[Cause, Floats]]:
+        """Seconds by cause of each role."""
         if self.compute is not None:
             self._runs(self.compute)
             for waits in (self._meetings(self.compute), self._gaps(self.compute)):
                 self._wait(waits)
         else:
-            whole = self.runs.end[None]
+            whole = self.end[None]
             self._wait(self._between(np.zeros_like(whole), whole))
-        if (overlapped := self.runs.end - self.runs.step).any():
+        if (overlapped := self.end - self.step).any():
             self._overlap(overlapped)
         found = ((cause, seconds + 0.0 * self.close) for cause, seconds in self._seconds.items())
-        return {cause: seconds * (seconds > self.close) for cause, seconds in found}
+        clear = {cause: seconds * (seconds > self.close) for cause, seconds in found}
+        split = {cause: seconds.reshape(self.count, -1) for cause, seconds in clear.items()}
+        for role in range(self.count):
+            yield {cause: seconds[role] for cause, seconds in split.items()}
 
     def _overlap(self, seconds: Floats) -> None:
         """Take off what the steps before and after overlap: waiting before the first pass, or for
@@ -177,31 +200,37 @@ class _Accountant:
 
     def _runs(self, track: Track) -> None:
         """Computations by their parts; what they last longer is the host's."""
-        running = track.parts != COMMUNICATION
-        rows, lasted = track.parts[running], (track.end - track.start)[running]
-        counts = np.bincount(rows, minlength=len(self.runs.parts))
-        seconds = np.stack([np.bincount(rows, run, len(counts)) for run in lasted.T], axis=1)
-        for row in np.flatnonzero(counts).tolist():
-            parts, count = self.runs.parts[row], int(counts[row])
-            for cause, each in parts.items():
-                self._add(cause, count * each)
-            left = seconds[row] - count * sum(parts.values())
-            if (longer := left > self.close).any():
-                self._add(HOST, left * longer)
+        running, columns = track.parts != COMMUNICATION, len(self.runs.end)
+        own = [next(t for t in tracks if t.stream == COMPUTE_STREAM) for tracks in self.roles]
+        causes, table = self.parts
+        most = len(table)
+        rows = np.stack([each.parts[running] for each in own], axis=1)
+        rows = (rows + most * np.arange(self.count)).ravel()
+        counts = np.bincount(rows, minlength=self.count * most).reshape(self.count, most)
+        lasted = (track.end - track.start)[running].reshape(len(rows), columns).T
+        seconds = np.stack([np.bincount(rows, run, counts.size) for run in lasted], axis=1)
+        spent = np.einsum("rp,pck->crk", counts, table)
+        for cause, each in zip(causes, spent, strict=True):
+            self._add(cause, np.broadcast_to(each, (self.count, columns)).ravel())
+        left = seconds.reshape(self.count, most, columns)
+        left = left - counts[..., None] * table.sum(axis=1)
+        self._add(HOST, (left * (left > _ROUNDING * self.runs.end)).sum(axis=1).ravel())
 
     def _meetings(self, track: Track) -> _Waits:
         """Communications on the compute stream."""
         meeting = track.parts == COMMUNICATION
-        kinds, begun = track.transfers[meeting][..., None], track.begun[meeting]
-        kinds = kinds + np.zeros(begun.shape, dtype=np.intp)
         return _Waits(
-            track.start[meeting], track.end[meeting], kinds, begun, track.arrived[meeting]
+            track.start[meeting],
+            track.end[meeting],
+            track.transfers[meeting],
+            track.begun[meeting],
+            track.arrived[meeting],
         )
 
     def _gaps(self, track: Track) -> _Waits:
         """Between its steps, the compute stream waits for other streams."""
-        begin = np.concatenate((np.zeros_like(self.runs.end)[None], track.end))
-        end = np.concatenate((track.start, self.runs.end[None]))
+        begin = np.concatenate((np.zeros_like(self.end)[None], track.end))
+        end = np.concatenate((track.start, self.end[None]))
         gap = end - begin > self.close
         some = gap.any(axis=1)
         return self._between(begin[some], np.where(gap, end, begin)[some])
@@ -230,7 +259,7 @@ class _Accountant:
         blocks = (last >= 0) & (track.end[last, runs] >= end - self.close) & (end > begin)
         while blocks.any():
             for column in range(track.transfers.shape[1]):
-                kinds = np.where(blocks, track.transfers[last, column], -1)
+                kinds = np.where(blocks, track.transfers[last, column, runs], -1)
                 yield kinds, track.begun[last, column, runs], track.arrived[last, column, runs]
             last = np.maximum(last - 1, -1)
             blocks = blocks & (last >= 0) & (track.end[last, runs] > begin)
@@ -274,6 +303,30 @@ class _Accountant:
 
     def _add(self, cause: Cause, seconds: float | Floats) -> None:
         self._seconds[cause] = self._seconds[cause] + seconds
+
+
+def _side_by_side(tracks: Sequence[Track]) -> Track:
+    """Tracks of several roles as columns of one, transfers like times."""
+    first, columns = tracks[0], tracks[0].start.shape[1]
+    start, end, begun, arrived = (
+        np.concatenate([getattr(track, name) for track in tracks], axis=-1)
+        for name in ("start", "end", "begun", "arrived")
+    )
+    transfers = np.repeat(np.stack([track.transfers for track in tracks], axis=-1), columns, axis=2)
+    return replace(first, start=start, end=end, begun=begun, arrived=arrived, transfers=transfers)
+
+
+def _table(runs: Runs) -> tuple[list[Cause], Floats]:
+    """The causes of computations, and their seconds [parts, causes, columns]; one column where all
+    runs have the same."""
+    causes = list(dict.fromkeys(cause for parts in runs.parts for cause in parts))
+    rows = [[parts.get(cause, 0.0) for cause in causes] for parts in runs.parts]
+    columns = max((np.size(each) for row in rows for each in row), default=1)
+    table = np.zeros((len(rows), len(causes), columns))
+    for number, row in enumerate(rows):
+        for place, each in enumerate(row):
+            table[number, place] = each
+    return causes, table
 
 
 def _last_until(ends: Floats, moments: Floats) -> Indices:

@@ -44,8 +44,13 @@ def contends(writer: Writer) -> Flags:
     """Whether some link was asked for more than it has [columns]."""
     outside = _outside(writer)
     found = np.zeros(len(writer.estimates), dtype=bool)
+    alike: dict[tuple[int, ...], list[list[_Use]]] = defaultdict(list)
     for uses in outside.values():
-        found |= _overfull(uses)
+        alike[tuple(len(use.begin) for use in uses)].append(uses)
+    for links in alike.values():  # side by side, as further columns
+        found |= _overfull([_beside(uses) for uses in zip(*links, strict=True)]).reshape(
+            len(links), -1
+        ).any(axis=0)  # fmt: skip
     loading: dict[int, list[int]] = defaultdict(list)
     for stage in range(len(writer.estimate.machine.desks)):
         for link in _links_inside(writer, stage):
@@ -63,6 +68,16 @@ def contends(writer: Writer) -> Flags:
         }
         found[number] = _overfull_inside(writer.column(number), own)
     return found
+
+
+def _beside(uses: Sequence[_Use]) -> _Use:
+    """Uses of several links as columns of one."""
+    share = np.concatenate([use.share for use in uses])
+    begin, end = (
+        np.concatenate([getattr(use, moment) for use in uses], axis=1)
+        for moment in ("begin", "end")
+    )
+    return _Use(share, begin, end)
 
 
 def _overfull_inside(writer: Writer, shared: Mapping[int, tuple[list[_Use], list[int]]]) -> bool:

@@ -435,28 +435,28 @@ class Writer:
         """The steps of a stream stage by stage, in the order in which the program has them."""
         place = np.concatenate([row.place for row in rows])
         order = np.argsort(place, kind="stable")
-        columns = self._columns(rows, len(place))
+        start, end, parts, kinds, begun, arrived, actions = self._columns(rows, order)
         bounds = np.searchsorted(place[order], (self.grid.ends + 1) * self.room).tolist()
         for stage, (first, last) in enumerate(pairwise([0, *bounds])):
             if first < last:
-                chosen = order[first:last]
-                start, end, parts, kinds, begun, arrived, actions = columns
+                here = slice(first, last)
                 yield Track(
                     role=stage,
                     stream=stream,
-                    start=start[chosen],
-                    end=end[chosen],
-                    parts=parts[chosen],
-                    transfers=kinds[chosen],
-                    begun=begun[chosen],
-                    arrived=arrived[chosen],
-                    actions=actions[chosen],
+                    start=start[here],
+                    end=end[here],
+                    parts=parts[here],
+                    transfers=kinds[here],
+                    begun=begun[here],
+                    arrived=arrived[here],
+                    actions=actions[here],
                 )
 
     def _columns(
-        self, rows: Sequence[_Rows], count: int
+        self, rows: Sequence[_Rows], order: Indices
     ) -> tuple[Floats, Floats, Indices, Indices, Floats, Floats, Indices]:
-        """Start, end, parts, transfers, when these began and arrived, and passes."""
+        """Start, end, parts, transfers, when these began and arrived, and passes, in an order."""
+        count = len(order)
         most = max(len(row.flights) for row in rows)
         kinds = np.full((count, most), NONE, dtype=np.intp)
         begun, arrived = np.full((2, count, most, self.moments.shape[2]), np.nan)
@@ -473,7 +473,8 @@ class Writer:
             first += len(row.place)
         start = np.concatenate([row.start for row in rows])
         end = np.concatenate([row.end for row in rows])
-        return start, end, parts, kinds, begun, arrived, actions
+        times = start[order], end[order]
+        return *times, parts[order], kinds[order], begun[order], arrived[order], actions[order]
 
 
 def _alone(traffic: Sequence[Traffic]) -> Floats:
