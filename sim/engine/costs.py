@@ -84,6 +84,7 @@ class Cost(NamedTuple):
 
 
 NO_COST = Cost(Duration(), {})
+KnownCosts = dict[tuple[float, int], tuple[Work, Cost]]  # by slowdown and the identity of the work
 
 
 class Links(Protocol):
@@ -113,10 +114,14 @@ class _AtOnce:
 
 
 class Costs:
-    """The costs of a role's work; equal work is worked out once."""
+    """The costs of a role's work; equal work is worked out once. Work that asks nothing of the
+    links costs roles of one slowdown the same: they may share what is `known` of it."""
 
-    def __init__(self, links: Links, *, slowdown: float = 1.0) -> None:
+    def __init__(
+        self, links: Links, *, slowdown: float = 1.0, known: "KnownCosts | None" = None
+    ) -> None:
         self.links, self.slowdown = links, slowdown
+        self.silent: KnownCosts = {} if known is None else known
         # Keys are identities: what they stand for is kept, and so they stay its own.
         self._known: dict[int, tuple[Work, Cost]] = {}
         self._lost: dict[int, tuple[Work, Cost]] = {}
@@ -209,11 +214,13 @@ class Costs:
         )
 
     def _of_work(self, work: Work) -> Cost:
-        known = self._known.get(id(work))
+        key = id(work)
+        known = self._known.get(key) or self.silent.get((self.slowdown, key))
         if known is None:
             whole = NO_COST
             for item, times in runs(work.items):
                 whole = whole.then(self.of(item).repeated(times))
-            whole = whole.then(self.lost(work))
-            known = self._known[id(work)] = work, whole
+            known = self._known[key] = work, whole.then(self.lost(work))
+            if not work.beside and next(work.collectives(), None) is None:
+                self.silent[self.slowdown, key] = known
         return known[1]

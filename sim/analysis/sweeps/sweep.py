@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 _OF_POINT = 0.01  # s, of the quickest
 _TRIED = 64  # points of a value, until one of them is no mistake
 _TOGETHER = 128  # points at most that are played together
+_FEW = 32  # points for each process whose time is taken
 _UNSEEN = 2.0  # s of work at most that is lost where a sweep is killed
-_SHARES = 4  # for each process, so that all are busy until the end
+_SHARES = 2  # for each process, so that all are busy until the end
 
 Answer = tuple[str, str, reads.Reads]  # a task's key, its row, what was read
 
@@ -161,15 +162,20 @@ def _computed(
 def _new_rows(
     task: Callable[..., SweepTask], points: Sequence[tuple[str, Point]], jobs: executors.Jobs
 ) -> Iterator[Answer]:
-    """Rows as they are found: that of the first point, whose time says how many of the others may
-    be asked for at once. Refuses those of workers that read other files."""
-    began = time.perf_counter()
-    yield from _of_tasks([task(points=points[:1])] if points else [], jobs)
-    each = time.perf_counter() - began
-    rest, count = points[1:], jobs if isinstance(jobs, int) else executors.cores()
-    size = min(_TOGETHER, int(_UNSEEN / each), -(-len(rest) // (_SHARES * count))) or 1
-    starts = range(0, len(rest), size)
-    yield from _of_tasks([task(points=rest[first : first + size]) for first in starts], jobs)
+    """Rows as they are found: that of the first point, those of a few, those of all others. What
+    the ones before took says how many may be asked for at once. Refuses those of workers that read
+    other files."""
+    count = jobs if isinstance(jobs, int) else executors.cores()
+    each = 0.0
+    for number in (1, _FEW * count, len(points)):
+        part, points = points[:number], points[number:]
+        if not part:
+            return
+        most = int(_UNSEEN / each) if each else 1
+        size = max(1, min(_TOGETHER, most, -(-len(part) // (_SHARES * count))))
+        starts, began = range(0, len(part), size), time.perf_counter()
+        yield from _of_tasks([task(points=part[first : first + size]) for first in starts], jobs)
+        each = (time.perf_counter() - began) / len(part)
 
 
 def _of_tasks(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answer]:

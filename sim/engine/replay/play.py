@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from sim.engine.costs import Costs
+from sim.engine.costs import Costs, KnownCosts
 from sim.engine.fold import Folding
 from sim.engine.folded import LinkClass, Traffic
 from sim.engine.machine import Machine
@@ -99,14 +99,15 @@ class FoldedMachine:
     Each stage is taken to be its lowest role: exact where it has no other.
     """
 
-    def __init__(self, folding: Folding) -> None:
+    def __init__(self, folding: Folding, known: KnownCosts | None = None) -> None:
         self.folding = folding
+        self._silent: KnownCosts = {} if known is None else known
         self._stage_of = tuple(role.stage for role, _ in folding.roles)
         lowest = {role.stage: (role, index) for role, index in reversed(folding.roles)}
         roles = [lowest[stage] for stage in sorted(lowest)]
         self.desks = tuple(folding.desk.at(index) for _, index in roles)
         self.costs = tuple(
-            Costs(desk.links_of(stage), slowdown=role.slowdown)
+            Costs(desk.links_of(stage), slowdown=role.slowdown, known=self._silent)
             for stage, (desk, (role, _)) in enumerate(zip(self.desks, roles, strict=True))
         )
         # Keys hold what they name by its identity, so that this is not given to something else.
@@ -118,7 +119,7 @@ class FoldedMachine:
     def on(self, machine: Machine) -> "FoldedMachine":
         """Another machine that differs in rates and latencies alone. Maps of passes are shared:
         their keys have all that passes ask of the network."""
-        other = FoldedMachine(self.folding.on(machine))
+        other = FoldedMachine(self.folding.on(machine), self._silent)
         other._maps, other._stages = self._maps, self._stages
         return other
 
