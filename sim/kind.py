@@ -62,13 +62,13 @@ from sim.parallel.plan import Plan
 from sim.program.program import Program
 from sim.results.answer import Figures, JobAnswer
 from sim.results.likely import Pace
-from sim.results.suggestion import Suggestion
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
 from sim.scenario.settings import FILES, Settings, flat, head_of, put, settings_of, split_key
 from sim.scenario.setup import PlanSetup
 
 if TYPE_CHECKING:
     from sim.results.by_line import ByLine
+    from sim.results.suggestion import Suggestion
 
 Floats = NDArray[np.float64]
 
@@ -159,13 +159,13 @@ def by_line(setup: Setup) -> "ByLine | None":
     return None if ask is None else cast("ByLine", ask(setup))
 
 
-def advice(setup: Setup) -> list[Suggestion]:
+def advice(setup: Setup) -> "list[Suggestion]":
     """Changes of a setup's script that may make its step shorter. Raises `InputError` for a setup
     without a script."""
     return list(_ability(setup, "advice")(setup))
 
 
-def moves(setup: Setup) -> list[Suggestion]:
+def moves(setup: Setup) -> "list[Suggestion]":
     """Worlds, batches and shardings to which a recorded step can be moved. Raises `InputError` for
     a setup without a recording."""
     return list(_ability(setup, "moves")(setup))

@@ -23,7 +23,6 @@ from sim.engine.machine import Machine
 from sim.engine.ordering import fixed_orders
 from sim.engine.play import Engine, play
 from sim.engine.record import Record
-from sim.engine.replay.together import runs
 from sim.model.kernels import Attention, Gemm, Kernel
 from sim.parallel.job import Job, stage_kernels
 from sim.parallel.step import training_step
@@ -88,6 +87,8 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
 def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
     """The figures of those setups, by number, whose steps need no clock: steps of equal structure
     are played together."""
+    from sim.engine.replay.together import runs  # which only several steps need
+
     began = time.perf_counter()
     found: dict[int, Figures] = {}
     with garbage_left():

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from itertools import product
+from typing import TYPE_CHECKING
 
-from sim.collectives.cable_rings import Cycle, cycles
 from sim.collectives.fluid import condense
 from sim.collectives.schedule import CollectiveKind, algorithms, offered
 from sim.config.errors import InputError
@@ -13,6 +13,9 @@ from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
 from sim.program.selection import AUTO
+
+if TYPE_CHECKING:
+    from sim.collectives.cable_rings import Cycle
 
 Way = tuple[str, str]
 """An algorithm and a collective: those that differ take different ways between nodes."""
@@ -66,13 +69,15 @@ def number_of(network: ClusterNetwork | None, kind: str, algorithm: str) -> int:
 
 
 @cache
-def orders(network: ClusterNetwork) -> tuple[Cycle, ...]:
+def orders(network: ClusterNetwork) -> "tuple[Cycle, ...]":
     """The rings that follow the cables of a network, in both directions; () in the order of ranks.
 
     Two nodes are a ring in any order.
     """
     if not (isinstance(network, NodeCables) and network.spread):
         return ()
+    from sim.collectives.cable_rings import cycles
+
     found = cycles(network.mesh())
     return (*found, *(tuple(reversed(cycle)) for cycle in found))
 

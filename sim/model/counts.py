@@ -10,7 +10,6 @@ from dataclasses import replace
 from sim.config.plugins import remembered
 from sim.model.block import operators_of
 from sim.model.execution import EXPERTS, Execution, Sharding
-from sim.model.experts.layer import Experts
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm, Item
 from sim.model.kinds import FOLDER, specialised
@@ -48,7 +47,7 @@ def active_parameters(model: Model) -> int:
     blocks, active = _operators(run), 0.0
     for kind, often in Counter(model.row).items():
         settings = specialised(kind, run)[1].block
-        chosen = settings.chosen if isinstance(settings, Experts) else 1.0
+        chosen = getattr(settings, "chosen", 1.0)  # experts
         for operator in blocks[kind]:
             active += often * operator.parameters * (chosen if operator.group == EXPERTS else 1.0)
     return round(active)

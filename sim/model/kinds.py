@@ -93,6 +93,11 @@ def settings_of(model: Model) -> Iterator[Any]:
         yield settings
 
 
+def experts_of(model: Model) -> list[Any]:
+    """The settings of each kind of a model's layers that has experts."""
+    return [settings for settings in settings_of(model) if getattr(settings, "experts", 0)]
+
+
 @remembered(FOLDER)
 def _variant(name: str, model: Model) -> tuple[ModuleType, Model, Any]:
     """The module of a block, the model as its layers see it, and the settings of its kind."""

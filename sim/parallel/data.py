@@ -15,8 +15,10 @@ from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.model.kernels import MemoryBound
 from sim.parallel.job import Job, host_time
+from sim.parallel.offload import gradients_leave_early
 from sim.parallel.replicas import gradient_axes, near_axes, replica_axes, state_axes
 from sim.parallel.segments import Items, Piece, joined, segments
+from sim.program.actions import PassVariant
 from sim.program.causes import DATA
 from sim.program.memory import NOTHING, MemoryUse, added
 from sim.program.operations import (
@@ -232,3 +234,34 @@ def replicated(job: Job, parameters: Parameters) -> bool:
 def sharded(job: Job, parameters: Parameters) -> bool:
     """Whether ZeRO has ranks to shard the states of any of these parameters among."""
     return bool(job.plan.zero) and any(state_axes(job.plan, group) for group in parameters)
+
+
+def gathers(job: Job, variant: PassVariant) -> bool:
+    """Whether a pass gathers weights of any unit: ZeRO-3 for every pass that needs them, ZeRO-1 and
+    2 what the last step updated, where the stack leaves that to the first forward pass."""
+    if job.plan.zero >= 3:
+        return variant.kind != "W"
+    return job.stack.overlap_gather and variant.kind == "F" and variant.first
+
+
+def by_units(job: Job, parameters: Parameters, variant: PassVariant) -> bool:
+    """Whether weights, gradients or activations move while a pass goes on."""
+    offload = job.plan.offload
+    if offload.activations and variant.kind != "W":
+        return True
+    if not (sharded(job, parameters) or offload.parameters):
+        return gradients_leave_early(job, variant)
+    early = job.plan.zero >= 2 or gradients_leave_early(job, variant)
+    return (variant.makes_gradients and early) or gathers(job, variant)
+
+
+def tells_first(job: Job, parameters: Parameters) -> bool:
+    """Whether a chunk's first forward pass differs from the others."""
+    if not (sharded(job, parameters) or job.plan.offload.parameters):
+        return False
+    return job.stack.overlap_gather if job.plan.zero < 3 else held_all_step(job)
+
+
+def held_all_step(job: Job) -> bool:
+    """Whether weights that a pass has gathered stay until the end of the step."""
+    return job.plan.pp > 1 or job.no_sync

@@ -17,7 +17,6 @@ from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
 from sim.parallel.pipeline_p2p import packed, unpacked
 from sim.parallel.segments import Items, Piece, joined
-from sim.parallel.zero import by_units, sharded_pass, tells_first
 from sim.program.actions import Kind, PassVariant
 from sim.program.memory import MemoryUse, added, in_a_row
 from sim.program.operations import (
@@ -197,7 +196,7 @@ class _ChunkPasses:
 
     def on(self, variant: PassVariant) -> PassOps:
         """The operations of a variant; the first forward pass rarely differs from later passes."""
-        if variant.kind == "F" and not tells_first(self.job, self._parameters):
+        if variant.kind == "F" and not data.tells_first(self.job, self._parameters):
             variant = variant._replace(first=False)
         if variant not in self._known:
             self._known[variant] = self._written(variant)
@@ -230,7 +229,9 @@ class _ChunkPasses:
 
     def _written(self, variant: PassVariant) -> PassOps:
         pieces = list(self._pieces(variant))
-        if pieces and by_units(self.job, self._parameters, variant):
+        if pieces and data.by_units(self.job, self._parameters, variant):
+            from sim.parallel.zero import sharded_pass
+
             return PassOps(held_up(self.job, sharded_pass(self.job, pieces, variant)))
         if pieces and self._overlaps(variant):
             return PassOps(tuple(data.overlapped(self.job, pieces)))

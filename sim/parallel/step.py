@@ -16,7 +16,6 @@ from sim.parallel.replicas import shards, state_axes
 from sim.parallel.schedule import is_file, listed
 from sim.parallel.weight_update import gathered_copies, optimizer
 from sim.program.actions import PassVariant
-from sim.program.beside import beside
 from sim.program.causes import DATA, EMBEDDING
 from sim.program.operations import (
     Collective,
@@ -42,7 +41,11 @@ def training_step(job: Job, schedule: Schedule | None = None) -> Program:
         exchange=_exchange(job, schedule),
         apart=_apart(job, schedule.splits_backward),
     )
-    return program if job.loading is None else beside(program, {0: _loading(job, job.loading)})
+    if job.loading is None:
+        return program
+    from sim.program.beside import beside
+
+    return beside(program, {0: _loading(job, job.loading)})
 
 
 def _loading(job: Job, loading: Loading) -> tuple[Operation, ...]:

@@ -68,14 +68,6 @@ class _Unit:
     kept: bool = False
 
 
-def gathers(job: Job, variant: PassVariant) -> bool:
-    """Whether a pass gathers weights of any unit: ZeRO-3 for every pass that needs them, ZeRO-1 and
-    2 what the last step updated, where the stack leaves that to the first forward pass."""
-    if job.plan.zero >= 3:
-        return variant.kind != "W"
-    return job.stack.overlap_gather and variant.kind == "F" and variant.first
-
-
 def reduces(job: Job, variant: PassVariant) -> bool:
     """Whether gradients of a pass are reduced behind each unit."""
     if not variant.makes_gradients:
@@ -85,32 +77,10 @@ def reduces(job: Job, variant: PassVariant) -> bool:
     return variant.last and job.overlaps_gradients
 
 
-def by_units(job: Job, parameters: data.Parameters, variant: PassVariant) -> bool:
-    """Whether weights, gradients or activations move while a pass goes on."""
-    offload = job.plan.offload
-    if offload.activations and variant.kind != "W":
-        return True
-    if not (data.sharded(job, parameters) or offload.parameters):
-        return gradients_leave_early(job, variant)
-    early = job.plan.zero >= 2 or gradients_leave_early(job, variant)
-    return (variant.makes_gradients and early) or gathers(job, variant)
-
-
-def tells_first(job: Job, parameters: data.Parameters) -> bool:
-    """Whether a chunk's first forward pass differs from the others."""
-    if not (data.sharded(job, parameters) or job.plan.offload.parameters):
-        return False
-    return job.stack.overlap_gather if job.plan.zero < 3 else _held_all_step(job)
-
-
 def sharded_pass(job: Job, pieces: Sequence[Piece], variant: PassVariant) -> list[Operation]:
     """The operations of one pass: gather ahead; then compute a block, reduce its unit's gradients,
     gather the next unit, and so on."""
     return _Pass(job, pieces, variant).operations()
-
-
-def _held_all_step(job: Job) -> bool:
-    return job.plan.pp > 1 or job.no_sync
 
 
 class _Pass:
@@ -147,17 +117,17 @@ class _Pass:
 
     def _fetches(self, unit: _Unit) -> bool:
         job, variant = self.job, self.variant
-        if not gathers(job, variant) or not self._comes(unit):
+        if not data.gathers(job, variant) or not self._comes(unit):
             return False
         if job.plan.zero < 3 or not unit.kept:
             return True
-        return variant.kind == "F" and (variant.first or not _held_all_step(job))
+        return variant.kind == "F" and (variant.first or not data.held_all_step(job))
 
     def _gives_back(self, unit: _Unit) -> bool:
         job, variant = self.job, self.variant
         if job.plan.zero < 3 or not self._comes(unit):
             return False
-        if unit.kept and _held_all_step(job):
+        if unit.kept and data.held_all_step(job):
             return variant.makes_gradients and variant.last
         return variant.kind != "W" and (variant.kind != "F" or not unit.kept)
 

@@ -26,8 +26,8 @@ from sim.engine.tracks import Runs
 from sim.hardware.cluster.price import per_million
 from sim.hardware.cluster.topology import Topology
 from sim.model.counts import active_parameters, model_flops, parameters
-from sim.model.experts.layer import layers_of
 from sim.model.kernels import BYTES, Attention, Gemm, Precision
+from sim.model.kinds import experts_of
 from sim.parallel.job import Job, stage_kernels
 from sim.parallel.lacking import lacking
 from sim.parallel.memory import Memory, fullest, memories
@@ -327,7 +327,7 @@ def critical_rows(record: Record) -> list[dict[str, Any]]:
 
 def _dropped(job: Job) -> float:
     """The share of tokens that their experts have no room for."""
-    if not layers_of(job.model):
+    if not experts_of(job.model):
         return 0.0
     from sim.model.experts.layer import dropped
 

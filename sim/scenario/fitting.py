@@ -8,7 +8,7 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
 from sim.model import optimizers
 from sim.model.block import check_adapters, check_graphs, check_rule
-from sim.model.experts.layer import layers_of
+from sim.model.kinds import experts_of
 from sim.model.model import Model
 from sim.parallel.chunks import check_method, check_versions
 from sim.parallel.deferred import check_deferred
@@ -64,7 +64,7 @@ def _check_experts(model: Model, plan: Plan, where: str) -> None:
     if model.tables:
         model.check_tables(plan.ep, plan.data_parallel, where)
         plan = replace(plan, ep=1)
-    if found := layers_of(model):
+    if found := experts_of(model):
         _check_shared(any(experts.shared_width for experts in found), plan, where)
         return
     usual = {

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.model.experts.layer import layers_of
+from sim.model.kinds import experts_of
 from sim.parallel.job import Job
 
 Work = Literal["dense", "experts", "adapters", "other", "recorded"]
@@ -51,4 +51,4 @@ def _work(job: Job) -> Work:
         return "adapters"
     if not job.model.divided:  # no transformer
         return "other"
-    return "experts" if layers_of(job.model) else "dense"
+    return "experts" if experts_of(job.model) else "dense"

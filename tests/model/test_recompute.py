@@ -12,10 +12,9 @@ from sim.model import precision as recipes
 from sim.model.block import Block, block, check_rule
 from sim.model.checkpointing import MODES, Checkpointing, Rule
 from sim.model.execution import Execution, Sharding
-from sim.model.experts.layer import layers_of
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm
-from sim.model.kinds import specialised
+from sim.model.kinds import experts_of, specialised
 from sim.model.operators import Items, kernels_of
 from sim.model.reading import load
 from sim.model.transformer import Latent, Transformer
@@ -148,7 +147,7 @@ def expert_layer(*names: str) -> Block:
 
 def test_modules_of_deepseek_v3_free_what_they_make() -> None:
     """Megatron-Core's moe_act and mla_up_proj discard results that the next operator would keep."""
-    own, whole = layers_of(DEEPSEEK)[0], expert_layer()
+    own, whole = experts_of(DEEPSEEK)[0], expert_layer()
     seq, heads = DEEPSEEK.seq, DEEPSEEK.heads
     rows = seq * own.top_k
     freed = {

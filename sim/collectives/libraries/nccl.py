@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import TypeVar
 
 from sim.collectives.algorithms import nvls, relayed, tree
-from sim.collectives.cable_rings import rings
 from sim.collectives.group import LevelLoads, LevelSteps
 from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries.nccl_constants import (
@@ -126,6 +125,8 @@ class NcclCall:
         hardware, members = self.call.interconnect, self.call.shape.per_node
         if not hardware.mesh or members == 1:
             return 1.0
+        from sim.collectives.cable_rings import rings
+
         return rings(hardware.mesh, members) * hardware.cable_bandwidth / hardware.port_bandwidth
 
 

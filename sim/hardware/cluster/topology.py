@@ -15,12 +15,10 @@ from sim.config import catalog, reads
 from sim.config.checked import altered, is_rate, structure
 from sim.config.errors import InputError
 from sim.config.units import human_rate
-from sim.hardware.cluster import inventory
 from sim.hardware.cluster.host import HOST_LINKS, Host
 from sim.hardware.cluster.network import FORMS, ClusterNetwork, Link, Route, link_name, links_named
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.placement import Placement
-from sim.hardware.cluster.route import route
 from sim.hardware.cluster.storage import STORAGE_LINKS, Storage
 from sim.hardware.device import Device, interned
 
@@ -135,6 +133,8 @@ class Topology(Placement):
     @property
     def links(self) -> Iterator[Link]:
         """All links, one by one, which takes long on a large cluster."""
+        from sim.hardware.cluster import inventory
+
         return inventory.links(self)
 
     def parse_link(self, text: str) -> Route:
@@ -142,6 +142,8 @@ class Topology(Placement):
 
         Raises `InputError` for a text that names no link of this cluster.
         """
+        from sim.hardware.cluster import inventory
+
         links, where = links_named(text), f"link {text!r}"
         if not links:
             raise InputError(where, "is not the name of a link", f"write it like {FORMS}")
@@ -152,6 +154,8 @@ class Topology(Placement):
 
     def route(self, source: int, target: int, path: int = 0) -> Route:
         """The links that a message from one GPU to another passes, in order."""
+        from sim.hardware.cluster.route import route
+
         return route(self, source, target, path)
 
     def delay(self, source: int, target: int) -> float:

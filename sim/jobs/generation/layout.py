@@ -8,8 +8,8 @@ from annotated_types import Ge
 from sim.config.checked import Checked
 from sim.config.errors import InputError
 from sim.model.execution import Sharding
-from sim.model.experts.layer import layers_of
 from sim.model.kernels import Precision
+from sim.model.kinds import experts_of
 from sim.model.model import Model
 
 Count = Annotated[int, Ge(1)]
@@ -49,7 +49,7 @@ class Layout(Checked):
     def sharding(self, model: Model) -> Sharding:
         """The degrees and axes of a layer; layers with experts divide their tokens over tp ranks
         (`sim.model.experts.layer`)."""
-        experts = bool(layers_of(model))
+        experts = bool(experts_of(model))
         return Sharding(
             tp=self.tp,
             sequence_parallel=experts and self.tp > 1,
@@ -69,7 +69,7 @@ class Layout(Checked):
         if self.pp > model.layers:
             fault = f"pp = {self.pp} stages for {model.layers} layers"
             raise InputError(where, fault, f"set pp <= {model.layers}")
-        if layers_of(model):
+        if experts_of(model):
             if self.ranks % self.ep:
                 fault = f"ep = {self.ep} does not divide the {self.ranks} ranks of a stage, tp x dp"
                 raise InputError(where, fault, "change ep")

@@ -8,7 +8,6 @@ tokens through a transform first, and has a classifier of sentence pairs.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sim.model.encoder_decoder import decoded
 from sim.model.execution import Execution
 from sim.model.fusion import Metric
 from sim.model.kernels import MemoryBound
@@ -63,7 +62,11 @@ LOGITS = "logits"
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
-    run = replace(decoded(run), recipe=None)  # no recipe casts the output layer
+    if run.model.decoder_seq:
+        from sim.model.encoder_decoder import decoded
+
+        run = decoded(run)
+    run = replace(run, recipe=None)  # no recipe casts the output layer
     model, rows = run.shape, run.rows
     norm = normalise(run, "final norm", run.local, residual=False)
     before = [] if model.post_norm else [norm]

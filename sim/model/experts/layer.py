@@ -14,9 +14,8 @@ from sim.config.errors import InputError
 from sim.model.execution import Execution
 from sim.model.experts.routing import Load, Routing, load_of
 from sim.model.kernels import MemoryBound
-from sim.model.kinds import settings_of, specialised
+from sim.model.kinds import specialised
 from sim.model.linear import Linear
-from sim.model.model import Model
 from sim.model.operators import Operator
 
 _MOST_EXPERTS = 100_000  # fifty times GShard's
@@ -73,11 +72,6 @@ class Experts:
     def shared_width(self) -> int:
         """The inner width of all shared experts together."""
         return self.shared_ffn or self.shared * self.ffn
-
-
-def layers_of(model: Model) -> list[Experts]:
-    """The experts of a model's layers, for each kind of layer that has any."""
-    return [settings for settings in settings_of(model) if isinstance(settings, Experts)]
 
 
 # What happens to tokens and gradients in front of experts' products, and on the way to them.

@@ -7,7 +7,7 @@ from math import gcd
 from sim.analysis.search.choices.choice import Choice, divisors
 from sim.analysis.search.space import Space
 from sim.config.errors import InputError
-from sim.model.experts.layer import layers_of
+from sim.model.kinds import experts_of
 from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan
 
@@ -48,7 +48,7 @@ def _experts(space: Space, plan: Plan) -> Iterator[int]:
         yield plan.data_parallel
         return
     ranks = (plan.dp or 1) * plan.tp * plan.cp
-    each = gcd(*(settings.experts for settings in layers_of(space.model)))
+    each = gcd(*(settings.experts for settings in experts_of(space.model)))
     for ep in divisors(gcd(each, ranks), ranks) if each else [1]:
         if divides(replace(plan, ep=ep)):
             yield ep
@@ -58,14 +58,14 @@ def _usual_experts(space: Space, plan: Plan, ep: int) -> bool:
     """At most as many experts a rank, and as many nodes a group, as published jobs have."""
     if space.model.tables:
         return True
-    most = max((settings.experts for settings in layers_of(space.model)), default=1)
+    most = max((settings.experts for settings in experts_of(space.model)), default=1)
     return most <= _EXPERTS * ep and ep <= _NODES * max(space.topology.gpus_per_node, 8)
 
 
 def _expert_tensor(space: Space, plan: Plan) -> Iterator[int]:
     """Neighbours that each expert is divided over."""
     ranks = (plan.dp or 1) * plan.tp * plan.cp // plan.ep
-    width = gcd(*(settings.ffn for settings in layers_of(space.model)))
+    width = gcd(*(settings.ffn for settings in experts_of(space.model)))
     for etp in divisors(gcd(width, ranks), ranks) if width else [1]:
         if divides(replace(plan, etp=etp)):
             yield etp
