@@ -124,6 +124,7 @@ class _Checkpoint:
     def _beside(self, copies: Sequence[Copy]) -> tuple[int, float]:
         """Beside how many steps copies are made, and how long each of these is."""
         steps = max(ceil(self._seconds(*copies) / self.pace.seconds), 1)
+        steps = min(steps, self.checkpoints.steps)
         while True:
             work = self._by_stage(_work(copies, 1.0 / steps))
             record = play(beside(self.program, work, self.setup.name), self.machine)

@@ -57,12 +57,20 @@ def test_the_first_rank_alone_is_held_up_by_its_own_links() -> None:
 
 
 def test_asynchronous_checkpoints_stop_training_for_the_copy_and_are_written_beside_steps() -> None:
-    slow = {"storage.write": "1 GB/s"}
+    slow = {"storage.write": "1 GB/s", "checkpoints.steps": 1000}
     stops, size, step = saved(slow)
     beside, _, _ = saved(slow | {"checkpoints.asynchronous": True})
     assert beside.stop < 0.01 * stops.stop
     assert beside.persist >= stops.stop * (1 - 1e-9)  # the storage is no faster
     assert beside.beside >= size / 1e9 / step
+
+
+def test_steps_wait_for_a_checkpoint_that_is_not_written_before_the_next_one() -> None:
+    late = {"storage.write": "1 GB/s", "checkpoints.steps": 4, "checkpoints.asynchronous": True}
+    found, size, step = saved(late)
+    assert size / 1e9 > 4 * step
+    assert found.beside == 4
+    assert found.stop == pytest.approx(size / 1e9 - 4 * step, rel=0.02)
 
 
 def test_a_checkpoint_slows_the_steps_beside_it_where_they_share_nics() -> None:
@@ -79,7 +87,8 @@ def test_a_checkpoint_slows_the_steps_beside_it_where_they_share_nics() -> None:
 
 
 def test_copies_at_peers_are_safe_sooner_and_read_back_sooner() -> None:
-    slow = {"storage.write": "1 GB/s", "storage.read": "1 GB/s", "checkpoints.asynchronous": True}
+    slow = {"storage.write": "1 GB/s", "storage.read": "1 GB/s", "checkpoints.steps": 1000}
+    slow |= {"checkpoints.asynchronous": True}
     none, host, peer = (saved(slow | {"checkpoints.copy": c})[0] for c in ("none", "host", "peer"))
     assert none.nearby is None
     assert host.nearby == peer.nearby
