@@ -19,6 +19,7 @@ from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.jobs.generation.engine import Engine
 from sim.jobs.generation.scenario import GenerationScenario
+from sim.jobs.reinforcement.scenario import ReinforcementScenario
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.model import kinds
 from sim.model.precision import Recipe
@@ -33,7 +34,10 @@ Written by `python -m docs.reference` from the dataclasses that validate the fil
 the same keys. A quantity is a text with its unit; *needed* stands where there is no default.
 """
 FILES = (
-    ("Scenarios: `scenarios/NAME.toml`", (Scenario, SharingScenario, GenerationScenario)),
+    (
+        "Scenarios: `scenarios/NAME.toml`",
+        (Scenario, SharingScenario, GenerationScenario, ReinforcementScenario),
+    ),
     ("Models: `models/NAME.toml`", (Transformer,)),
     ("Devices: `topologies/devices/NAME.toml`", (Device,)),
     ("Clusters: `topologies/NAME.toml`", (Topology,)),

@@ -170,7 +170,7 @@ def _nemo_servers(given: Given) -> dict[str, Any]:
     tp, ep = (integer(given, f"{_V}.{name}_parallel_size", 1) for name in ("tensor", "expert"))
     keys: dict[str, Any] = {
         "gpus": each * nodes,
-        f"{_SERVERS}.memory": _share(given, f"{_V}.gpu_memory_utilization", 0.6),
+        f"{_SERVERS}.tuning.memory": _share(given, f"{_V}.gpu_memory_utilization", 0.6),
         f"{_LAYOUT}.tp": tp,
         f"{_LAYOUT}.pp": integer(given, f"{_V}.pipeline_parallel_size", 1),
     }
@@ -335,7 +335,7 @@ def _verl_loop(given: Given) -> dict[str, Any]:
 def _verl_servers(given: Given) -> dict[str, Any]:
     """Servers share the trainer's GPUs unless `rollout` has nodes of its own."""
     keys: dict[str, Any] = {
-        f"{_SERVERS}.memory": _share(given, f"{_R}.gpu_memory_utilization", 0.5),
+        f"{_SERVERS}.tuning.memory": _share(given, f"{_R}.gpu_memory_utilization", 0.5),
         f"{_LAYOUT}.tp": integer(given, f"{_R}.tensor_model_parallel_size", 2),
     }
     if "rollout.nnodes" in given:

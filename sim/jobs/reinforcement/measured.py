@@ -77,12 +77,13 @@ def _nemo(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
     gen_tp, gen_pp = _numbers(row["Generation_[TP,PP]"])
     tp, cp, ep, pp, *_ = _training(row["Training_[TP,CP,EP,PP,VPP]"], model)
     servers: dict[str, Any] = {
-        "memory": _MEMORY.get((cluster, model), 0.6),
+        "tuning": {"memory": _MEMORY.get((cluster, model), 0.6)},
         "shared": True,
         "layout": _layout(model, gen_tp, gen_pp),
     }
     if off:  # half of the nodes generate: colocated.resources.num_nodes of the recipes
-        servers |= {"memory": _SEPARATE_MEMORY, "shared": False, "gpus": gpus // 2}
+        own = {"memory": _SEPARATE_MEMORY}
+        servers |= {"tuning": own, "shared": False, "gpus": gpus // 2}
     batch, samples = int(row["T-GBS"]), int(row["G-GBS"])
     answer = whole - _PROMPT
     document = {
@@ -216,7 +217,7 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
             "prompt": {"law": "constant", "value": _PROMPT, "cap": 2048},
             "answer": _lengths(_VERL_MEAN, answer) | {"sigma": 1.0},
             "servers": {
-                "memory": 0.7 if experts else 0.8,
+                "tuning": {"memory": 0.7 if experts else 0.8},
                 "shared": colocated,
                 "gpus": 0 if colocated else rollout,
                 "layout": {"tp": 4},

@@ -75,7 +75,7 @@ class _Way:
         total = len(setup.trainer) + loop.servers.gpus + loop.reward.gpus
         own = loop.servers
         servers = Servers(
-            engine=own.engine, memory=own.memory, sequences=own.sequences, gpus=self.gpus,
+            engine=own.engine, tuning=own.tuning, gpus=self.gpus,
             shared=not self.gpus, layout=replace(own.layout, tp=self.tp),
         )  # fmt: skip
         changed = replace(

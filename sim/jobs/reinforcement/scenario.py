@@ -7,7 +7,7 @@ from annotated_types import Ge, Lt
 
 from sim.config.checked import Checked
 from sim.config.schema import Tagged
-from sim.config.units import BytesPerSecond, Share
+from sim.config.units import BytesPerSecond
 from sim.hardware.stack import Stack
 from sim.jobs.generation.layout import Layout
 from sim.jobs.generation.lengths import LAWS, Constant, Law, Lengths
@@ -63,12 +63,11 @@ class Tools(Checked):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers(Checked):
     """Where answers are written: on `gpus` of their own, and with `shared` on the trainer's GPUs,
-    too, while it does not train. A server has the GPUs of its `layout`. It takes a share `memory`
-    of each GPU, and has at most `sequences` answers at once, if not as its engine's file says."""
+    too, while it does not train. A server has the GPUs of its `layout`; `tuning` alters values of
+    its engine's file, such as `memory`, the share of a GPU that it takes."""
 
     engine: str = "vllm"
-    memory: Share | None = None
-    sequences: Count | None = None
+    tuning: dict[str, Any] = field(default_factory=dict)
     gpus: Natural = 0
     shared: bool = False
     layout: Layout = field(default_factory=Layout)

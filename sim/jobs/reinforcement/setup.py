@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -10,9 +10,9 @@ from sim.config import limit
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Event, LiveCluster
 from sim.engine.machine import Machine
-from sim.jobs.generation import engine as engines
 from sim.jobs.generation.engine import Engine
 from sim.jobs.generation.server import Server
+from sim.jobs.generation.setup import load_engine
 from sim.jobs.generation.speed import Speed
 from sim.jobs.reinforcement import transfer
 from sim.jobs.reinforcement.loop import Loop
@@ -214,7 +214,10 @@ def from_scenario(
     trainers = _trainers(scenario, topology.gpus, others, where)
     topology = topology.with_gpus(trainers + others)
     on = machine(topology, None, (), scenario.name)
-    model, engine = load_model(scenario), _engine(plan, where)
+    model, engine = (
+        load_model(scenario),
+        load_engine(plan.servers.engine, plan.servers.tuning, where),
+    )
     training = Training(
         name=scenario.name,
         model=model,
@@ -256,13 +259,6 @@ def _trainers(scenario: ReinforcementScenario, gpus: int, others: int, where: st
         fault = f"servers and reward take {others} GPUs, which leaves none to the trainer"
         raise InputError(where, fault, "set more gpus, or fewer servers.gpus")
     return left
-
-
-def _engine(plan: Reinforcement, where: str) -> Engine:
-    """The engine of the servers, with what the scenario says of it."""
-    own = {"memory": plan.servers.memory, "sequences": plan.servers.sequences}
-    said: dict[str, Any] = {key: value for key, value in own.items() if value is not None}
-    return replace(engines.load(plan.servers.engine, where=where), **said)
 
 
 def _typical(plan: Reinforcement, batch: int) -> tuple[int, ...]:

@@ -69,7 +69,7 @@ def test_verl_says_the_same_in_overrides_of_a_script() -> None:
     loop = job.further["reinforcement"]
     assert (loop["prompts"], loop["answers"], loop["deal"]) == (256, 8, "answers")
     assert loop["answer"]["cap"] == 8192
-    assert loop["servers"] == {"memory": 0.6, "layout": {"tp": 2}, "shared": True}
+    assert loop["servers"] == {"tuning": {"memory": 0.6}, "layout": {"tp": 2}, "shared": True}
     assert (job.plan["global_batch"], job.plan["zero"]) == (64 * 8, 3)
     assert job.stack == "torchtitan-eager"
     assert played(job) == {"gpus": 16, "gpus.training": 16, "gpus.servers": 16}
