@@ -96,3 +96,9 @@ def test_tokens_are_counted_by_version_and_a_pause_costs_its_seconds() -> None:
     assert versions == same
     assert sum(versions.values()) == 200
     assert set(versions) == {0, 7}
+
+
+def test_an_answer_takes_about_two_events_whatever_its_length() -> None:
+    for longest in (100, 3000):
+        server, answers = play(Server, speed(), requests(4, 300, longest=longest))
+        assert server.cluster.events < 2.5 * len(answers) + 100
