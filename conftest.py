@@ -1,12 +1,15 @@
 """Examples of a property may take as long as a busy machine needs; a module of the simulator is
-collected only for its doctests."""
+collected only for its doctests; the laws of traffic hold in every test."""
 
 from pathlib import Path
 
 from hypothesis import settings
 
+from tests import invariants
+
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+invariants.watch()
 
 SOURCES = Path(__file__).parent / "sim"
 # Scripts and modules beside tests that need torch: they hold no tests.
