@@ -21,8 +21,8 @@ def flat(ranks: int, **changes: str) -> Topology:
     """One device a node on one switch, as the peer assumes."""
     wires = {"bandwidth": "53.6870912 GB/s", "latency": "500 ns", "efficiency": 1.0, "nics": 1}
     values = {f"network.{key}": value for key, value in {**wires, **changes}.items()}
-    return topology.load("example-fat-tree", {**values, "network.oversubscription": 1.0, "network.nodes_per_pod": 0,
-                                              "gpus": ranks, "gpus_per_node": 1})  # fmt: skip
+    pods = {"network.oversubscription": 1.0, "network.nodes_per_pod": 0}
+    return topology.load("example-fat-tree", {**values, **pods, "gpus": ranks, "gpus_per_node": 1})
 
 
 def tree(ranks: int, pod: int, each: int = 1, over: float = 2.0) -> Topology:
