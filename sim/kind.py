@@ -22,6 +22,7 @@ folder's module `kind` has
 - optionally `together(setups)`: the `Figures` of those of several setups, by number, that are
   cheaper to play together;
 - optionally `adopt` of the folder itself (settings that use what a Python file adds);
+- optionally `traffic` (bytes on each link, of a setup whose `program` raises `InputError`);
 - optionally `by_line` (a script's lines), `seeded` (the scenario with another seed, None where
   nothing is drawn), `effort` (seconds of one core for a play) and `document` (of a claimed file).
   `LACKS` is the error message for a missing function: its fault and its remedy.
@@ -67,6 +68,7 @@ from sim.scenario.settings import FILES, Settings, flat, head_of, put, settings_
 from sim.scenario.setup import PlanSetup
 
 if TYPE_CHECKING:
+    from sim.hardware.cluster.network import Link
     from sim.results.by_line import ByLine
     from sim.results.suggestion import Suggestion
 
@@ -135,6 +137,12 @@ def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
 def pace(setup: Setup) -> Pace:
     """How fast a setup trains, and on which machine. Raises `InputError` if this is unknown."""
     return cast(Pace, _module(setup).pace(setup))
+
+
+def traffic(setup: Setup) -> "tuple[float, dict[Link, float]]":
+    """Seconds of a unit of work on average, and the bytes that it puts on each link: of a setup
+    without a program that repeats. Raises `InputError` for a kind that does not know."""
+    return cast("tuple[float, dict[Link, float]]", _ability(setup, "traffic")(setup))
 
 
 def speeds(setup: Setup, *, many: bool = False) -> Speeds:

@@ -212,13 +212,14 @@ class LiveCluster:
     @property
     def bytes(self) -> float:
         """Bytes that all links have carried so far."""
-        return sum(size for _, size in self._carried())
+        return sum(size for _, size in self.carried_by_link())
 
     def carried(self) -> dict[str, float]:
         """Bytes that every link has carried so far, by its name."""
-        return {name_of(link): size for link, size in self._carried()}
+        return {name_of(link): size for link, size in self.carried_by_link()}
 
-    def _carried(self) -> Iterator[tuple[Link, float]]:
+    def carried_by_link(self) -> Iterator[tuple[Link, float]]:
+        """Every link, with the bytes that it has carried so far."""
         sizes = self.network.carried()
         for link, number in self._links.items():
             yield link, sizes[number]
@@ -227,7 +228,7 @@ class LiveCluster:
         """The share of the time in which each link would carry its bytes at full rate."""
         return {
             name_of(link): size / self._capacity[self._links[link]] / end
-            for link, size in self._carried()
+            for link, size in self.carried_by_link()
         }
 
     # Links.

@@ -6,12 +6,11 @@ So the folded jobs together are exact (`sim.engine.fold`), and a job never grows
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from sim.config.errors import InputError
 from sim.engine.communicators import communicators, scopes_of
 from sim.engine.fold import Folding
 from sim.engine.folded import (
@@ -36,19 +35,18 @@ _STORES = ("storage-up", "storage-down", "operations")
 @dataclass(frozen=True, eq=False)
 class Guest:
     """A job at its place: the program that it repeats, if it has one, and the machine as it sees
-    it."""
+    it. `work` says on a machine how long a unit of its work takes (s), and its bytes by link."""
 
     name: str
     place: Place
     machine: Machine
     program: Program | None
+    work: Callable[[Machine], tuple[float, Mapping[Link, float]]]
 
     @property
     def repeated(self) -> Program:
-        """Its program. Raises `InputError` where it has none: where it meets others."""
-        if self.program is None:
-            fault = "shares links with other jobs, and its workers have no step that is repeated"
-            raise InputError(self.name, fault, "place it on nodes and pods of its own")
+        """Its program, of a guest that has one."""
+        assert self.program is not None, "guests without programs are not played together"
         return self.program
 
     @cached_property
@@ -62,6 +60,8 @@ class Guest:
             nics = network.nics * network.bandwidth * network.efficiency if network else 0.0
             most = {(kind, pod): count * nics for kind in uplinks for pod, count in nodes.items()}
             return most | dict.fromkeys([*self._of_nodes(), *self._of_storage()], inf)
+        if self.program is None:
+            return {self.place.link(link): inf for link in self.work(self.machine)[1]}
         ranks = representatives(self.repeated.mesh, self.machine, unfold=True)
         groups = communicators(scopes_of(self.repeated), ranks, topology)
         return {self.place.link(link): inf for link in groups.links}

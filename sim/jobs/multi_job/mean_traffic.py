@@ -1,9 +1,9 @@
-"""Paces of many jobs that meet: every job beside the mean traffic of the others.
+"""Paces of jobs that meet: every job beside the mean traffic of the others.
 
-A large company takes too long to play. Each job then finds of a link what the others' mean traffic
-leaves of it, at least its fair part: max(C - sum of the others' bytes a step / pace, C / n).
-The paces that agree with one another are found by iteration. Bursts that coincide, or that miss one
-another, are not seen.
+A large company takes too long to play, and workers that share updates repeat no step. Each job
+then finds of a link what the others' mean traffic leaves of it, at least its fair part:
+max(C - sum of the others' bytes a step / pace, C / n). The paces that agree with one another are
+found by iteration. Bursts that coincide, or that miss one another, are not seen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,6 +47,9 @@ def mean_paces(
 
 def _sizes(guest: Guest, names: Mapping[Link, Link]) -> dict[Link, float]:
     """Bytes of a step on each link of the cluster."""
+    if guest.program is None:
+        sent = guest.work(guest.machine)[1]
+        return {link: sent.get(own, 0.0) for link, own in names.items()}
     machine = replace(guest.machine, shared={own: own for own in names.values()})
     folding = Folding(guest.repeated, machine)
     desk, sizes = folding.desk, carried(folding.folded())
@@ -65,4 +68,7 @@ def _beside(guest: Guest, left: Mapping[Link, float]) -> float:
     topology = guest.machine.topology
     sick = (Degraded(link=link_name(link), factor=1.0 / share) for link, share in left.items())
     topology = replace(topology, degraded=(*topology.degraded, *sick))
-    return play(guest.repeated, replace(guest.machine, topology=topology)).step_time
+    machine = replace(guest.machine, topology=topology)
+    return (
+        guest.work(machine)[0] if guest.program is None else play(guest.program, machine).step_time
+    )

@@ -113,7 +113,7 @@ class Paces:
         return job.template.number, tuple(pods.values()), job.place.slots, slow, moment
 
     def _played(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
-        if len(jobs) > _PLAYED:
+        if len(jobs) > _PLAYED or any(job.program is None for job in jobs):
             return _by_means(jobs)
         links = together([job.guest for job in jobs])
         given = self._company(jobs, links, offsets)

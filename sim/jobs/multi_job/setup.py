@@ -10,7 +10,7 @@ from sim import kind
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
-from sim.hardware.cluster.topology import Topology
+from sim.hardware.cluster.topology import Link, Topology
 from sim.jobs.multi_job.folding import Guest
 from sim.jobs.multi_job.placed import Place
 from sim.jobs.multi_job.scenario import JobTable, MultiJobScenario
@@ -47,6 +47,10 @@ class Template:
                 program = None  # it is no step that repeats
             self._known[pattern] = kind.answer(setup), program
         return self._known[pattern]
+
+    def work(self, on: Machine) -> tuple[float, Mapping[Link, float]]:
+        """Seconds of a unit of its work on a machine, and the bytes that it puts on each link."""
+        return kind.traffic(replace(self._setup(on.topology), machine=on))
 
     def _setup(self, topology: Topology) -> Any:
         gpus = None if self.scenario.layout is None else self.gpus
@@ -143,7 +147,7 @@ class Placed:
     @cached_property
     def guest(self) -> Guest:
         """The job on links that others may load, too."""
-        return Guest(self.name, self.place, self.machine, self.program)
+        return Guest(self.name, self.place, self.machine, self.program, self.template.work)
 
 
 def placed(template: Template, name: str, place: Place, cluster: Machine) -> Placed:

@@ -13,6 +13,7 @@ import numpy as np
 
 from sim.config.errors import InputError
 from sim.engine.play import Engine
+from sim.hardware.cluster.network import Link
 from sim.jobs.sharing.assemble import outcome
 from sim.jobs.sharing.learning.tasks import Task
 from sim.jobs.sharing.loading import from_scenario
@@ -34,6 +35,7 @@ __all__ = [
     "seeded",
     "set_up",
     "sharing_of",
+    "traffic",
 ]
 
 SCENARIO, ANSWER = SharingScenario, Outcome
@@ -82,6 +84,15 @@ def pace(setup: SharingSetup) -> Pace:
         gpus_of_one=setup.plan.gpus_of_worker(each) + reserved_gpus(setup.plan, each),
         at_risk=played.time * workers / updates / 2.0 if alone else inf,
     )
+
+
+def traffic(setup: SharingSetup) -> tuple[float, dict[Link, float]]:
+    """Seconds of an update on average, and the bytes that it puts on each link."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        pool = run(setup)
+    updates = max(pool.record.updates, 1)
+    sizes = {link: size / updates for link, size in pool.cluster.carried_by_link()}
+    return pool.end / updates, sizes
 
 
 def seeded(scenario: SharingScenario, number: int) -> SharingScenario:

@@ -297,3 +297,21 @@ def test_workers_that_share_updates_run_beside_a_job_as_alone() -> None:
     answer = kind.answer(kind.set_up(kind.described(beside)))
     assert {row.name for row in answer.get("jobs")} == {"plan", "servers"}
     assert all(row.step_time == row.alone for row in answer.get("jobs"))
+
+
+def test_workers_that_share_updates_meet_others_on_links() -> None:
+    """Each job finds what the other's mean traffic leaves: nobody is faster, and loads add up."""
+    shared = {"method": "local_sgd", "period": 1, "steps": 8, "workers": 2, "worker": 8, "batch": 1}
+    local = {"scenario": {"model": "llama3-8b", "sharing": shared}, "set": {"model.layers": 2},
+             "nodes": [1, 3], "name": "local"}  # fmt: skip
+    (plan, workers), (again, same) = (
+        sorted(played(*jobs).jobs, key=lambda row: -len(row.name))
+        for jobs in ((job([0, 2], name="a plan"), local), (local, job([0, 2], name="a plan")))
+    )
+    assert (again.step_time, same.step_time) == pytest.approx((plan.step_time, workers.step_time))
+    for row in (plan, workers):
+        assert row.slowdown > 1.001
+        assert row.slowed_by.keys() == {"a plan", "local"} - {row.name}
+    apart = played(job([0, 1], name="a plan"), local | {"nodes": [2, 3]})
+    assert not apart.links
+    assert all(row.step_time == row.alone for row in apart.jobs)
