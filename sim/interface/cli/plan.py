@@ -82,7 +82,7 @@ def plan(
     from sim.interface.frameworks.jobs import foreign
     from sim.jobs.recorded.file import is_script
 
-    if is_script(model) or _is_scenario(model):
+    if is_script(model) or _moves(model):
         named = {"topology": topology, "gpus": gpus, "stack": stack}
         _show_moves(model, {k: v for k, v in named.items() if v}, global_batch, price, form)
         return
@@ -119,12 +119,16 @@ def plan(
         raise click.exceptions.Exit(STOPPED)
 
 
-def _is_scenario(name: str) -> bool:
-    """Whether a name is a scenario's and no model's."""
+def _moves(name: str) -> bool:
+    """Whether a name is a scenario's and no model's, of a kind of jobs that can be moved."""
+    from importlib import import_module
+
+    from sim import kind
     from sim.config import catalog
 
-    known = catalog.found("models", name) or not catalog.found("scenarios", name)
-    return not known
+    if catalog.found("models", name) or not catalog.found("scenarios", name):
+        return False
+    return hasattr(import_module(kind.load(name).kind), "moves")
 
 
 def _show_moves(

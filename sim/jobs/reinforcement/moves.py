@@ -13,7 +13,7 @@ from sim.jobs.reinforcement.setup import ReinforcementSetup, from_scenario
 from sim.parallel.mesh import axes
 from sim.results.suggestion import Suggestion
 
-_EIGHTHS = range(1, 8)  # of the GPUs that write
+_EIGHTHS = range(2, 7)  # of the GPUs that write
 _STALENESS = (1.0, 2.0)  # of GPUs of their own
 _STEPS = 3  # that are played and counted
 

@@ -214,10 +214,8 @@ def from_scenario(
     trainers = _trainers(scenario, topology.gpus, others, where)
     topology = topology.with_gpus(trainers + others)
     on = machine(topology, None, (), scenario.name)
-    model, engine = (
-        load_model(scenario),
-        load_engine(plan.servers.engine, plan.servers.tuning, where),
-    )
+    model, own = load_model(scenario), plan.servers
+    engine = load_engine(own.engine, own.tuning, f"{where}.servers")
     training = Training(
         name=scenario.name,
         model=model,
