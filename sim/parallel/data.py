@@ -15,7 +15,6 @@ from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.model.kernels import MemoryBound
 from sim.parallel.job import Job, host_time
-from sim.parallel.offload import gradients_leave_early
 from sim.parallel.replicas import gradient_axes, near_axes, replica_axes, state_axes
 from sim.parallel.segments import Items, Piece, joined, segments
 from sim.program.actions import PassVariant
@@ -242,6 +241,17 @@ def gathers(job: Job, variant: PassVariant) -> bool:
     if job.plan.zero >= 3:
         return variant.kind != "W"
     return job.stack.overlap_gather and variant.kind == "F" and variant.first
+
+
+def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
+    """Whether gradients go to the host as a pass makes them, and not behind all passes: they do
+    where they are reduced meanwhile, or need not be."""
+    plan = job.plan
+    if not (plan.offload.optimizer and plan.offload.overlap and variant.makes_gradients):
+        return False
+    if plan.zero >= 2:
+        return variant.last or not job.no_sync
+    return variant.last and (job.overlaps_gradients or plan.data_parallel == 1)
 
 
 def by_units(job: Job, parameters: Parameters, variant: PassVariant) -> bool:

@@ -17,6 +17,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.model.execution import ParameterGroup
 from sim.model.kinds import is_layer
 from sim.model.optimizer import gradient_width, optimizer_work
+from sim.parallel.data import gradients_leave_early
 from sim.parallel.job import Job
 from sim.parallel.memory import state_of
 from sim.parallel.mesh import Mesh
@@ -94,17 +95,6 @@ def updated_on_host(job: Job, parameters: Parameters) -> float:
     trained = ((group, count) for group, count in parameters.items() if group.trained)
     held = sum(count / shards(job.plan, group) for group, count in trained)
     return held * job.plan.offload.optimizer
-
-
-def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
-    """Whether gradients go to the host as a pass makes them, and not behind all passes: they do
-    where they are reduced meanwhile, or need not be."""
-    plan = job.plan
-    if not (plan.offload.optimizer and plan.offload.overlap and variant.makes_gradients):
-        return False
-    if plan.zero >= 2:
-        return variant.last or not job.no_sync
-    return variant.last and (job.overlaps_gradients or plan.data_parallel == 1)
 
 
 def gradients_out(

@@ -9,7 +9,6 @@ from sim.parallel.job import Job, host_time
 from sim.parallel.loader import Loading
 from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.mesh import axes
-from sim.parallel.offload import FROM_HOST, host_update, shares_out
 from sim.parallel.pass_ops import Ends, ends_of, held_up, pass_ops
 from sim.parallel.pipeline_p2p import sent_bytes
 from sim.parallel.replicas import shards, state_axes
@@ -172,11 +171,15 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
             memory=optimizer_use(job, stage),
         )
     )
-    done += [*host_update(job, parameters), *shares_out(job, parameters)]
+    back: tuple[Drained, ...] = ()
+    if plan.offload:
+        from sim.parallel.offload import FROM_HOST, host_update, shares_out
+
+        done += [*host_update(job, parameters), *shares_out(job, parameters)]
+        back = (Drained(FROM_HOST),)
     if plan.zero in (1, 2) and not stack.overlap_gather:
         calls = data.weights_gathered(job, parameters)
-        back = Drained(FROM_HOST)
-        done += [Communicate(name="gather weights", calls=calls, after=(back,))] if calls else []
+        done += [Communicate(name="gather weights", calls=calls, after=back)] if calls else []
     if copied:
         done.append(Compute(name="copy weights", work=Work(name="copies", items=copied), sync=True))
     return PassOps(held_up(job, done))

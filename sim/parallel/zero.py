@@ -25,7 +25,7 @@ from sim.model.kernels import MemoryBound
 from sim.model.kinds import is_layer
 from sim.parallel import data
 from sim.parallel.job import Job
-from sim.parallel.offload import Activations, gradients_leave_early, gradients_out, share_in
+from sim.parallel.offload import Activations, gradients_out, share_in
 from sim.parallel.segments import Items, Piece, segments
 from sim.parallel.unsharded import (
     divided,
@@ -93,7 +93,7 @@ class _Pass:
         ended = sorted(learning, key=lambda unit: unit.numbers[-1])
         self.activations = Activations(job, pieces, variant, self.names)
         self._works: dict[object, Work] = {}
-        leaves = reduces(job, variant) or gradients_leave_early(job, variant)
+        leaves = reduces(job, variant) or data.gradients_leave_early(job, variant)
         self.scattered = ended if leaves else []
 
     def operations(self) -> list[Operation]:
@@ -235,7 +235,7 @@ class _Pass:
         done: list[Operation] = [
             *data.reduced(self.job, parameters, name, after=after, stream=stream, memory=use)
         ]
-        if gradients_leave_early(self.job, self.variant):
+        if data.gradients_leave_early(self.job, self.variant):
             behind = (done[-1].name,) if done else after
             done.append(gradients_out(self.job, parameters, f"{name} to host", behind))
         return done

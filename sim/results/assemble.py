@@ -32,7 +32,6 @@ from sim.parallel.job import Job, stage_kernels
 from sim.parallel.lacking import lacking
 from sim.parallel.memory import Memory, fullest, memories
 from sim.parallel.mesh import dividing
-from sim.parallel.offload import host_memory
 from sim.program.causes import BUBBLE, COMPUTE, LOADING, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.answer import Inputs, said_of
@@ -80,7 +79,7 @@ def report(
         schedule=program.schedule,
         memory_curves=Deferred(partial(_curves, program, record, facts.taken)),
         setup=setup,
-        host_memory=host_memory(job, setup.machine.topology),
+        host_memory=_host_memory(setup),
         remedies=() if facts.fits else Deferred(partial(_remedies, setup)),
     )
 
@@ -332,6 +331,14 @@ def _dropped(job: Job) -> float:
     from sim.model.experts.layer import dropped
 
     return dropped(job.execution)
+
+
+def _host_memory(setup: PlanSetup) -> float:
+    if not setup.job.plan.offload:
+        return 0.0
+    from sim.parallel.offload import host_memory
+
+    return host_memory(setup.job, setup.machine.topology)
 
 
 def _remedies(setup: PlanSetup) -> Sequence[str]:

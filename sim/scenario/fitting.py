@@ -14,7 +14,6 @@ from sim.parallel.chunks import check_method, check_versions
 from sim.parallel.deferred import check_deferred
 from sim.parallel.job import Job
 from sim.parallel.mesh import dividing
-from sim.parallel.offload import host_memory
 from sim.parallel.plan import WHOLE, Plan
 from sim.parallel.unused import check_used
 
@@ -127,6 +126,10 @@ def _check_links(plan: Plan, topology: Topology, where: str) -> None:
 
 
 def _check_host_memory(job: Job, topology: Topology, where: str) -> None:
+    if not job.plan.offload:
+        return
+    from sim.parallel.offload import host_memory
+
     held = host_memory(job, topology)
     if topology.host is not None and held > topology.host.memory:
         room = human_bytes(topology.host.memory)
