@@ -13,7 +13,7 @@ from annotated_types import Ge
 from sim.config.units import BytesPerSecond, Seconds, Share
 
 STORAGE_LINKS = ("storage-up", "storage-down", "operations", "client-up", "client-down")
-UNITS = {"operations": "op/s", "cores": "cores", "workers": "teams"}
+UNITS = {"operations": "op/s", "cores": "cores", "workers": "team"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from sim.config.units import human_rate, human_seconds
+from sim.hardware.cluster.storage import UNITS
 from sim.interface.document.nodes import (
     Document,
     Figure,
@@ -104,10 +105,11 @@ def _costs(jobs: list[JobRow]) -> Iterator[Cells]:
 
 def _link(link: SharedLink) -> Cells:
     heavy = sorted(link.rates.items(), key=lambda item: -item[1])
-    rates = ", ".join(f"{name} {human_rate(rate, 'B/s')}" for name, rate in heavy[:_NAMED])
+    unit = UNITS.get(link.name.rpartition(".")[2], "B/s")
+    rates = ", ".join(f"{name} {human_rate(rate, unit)}" for name, rate in heavy[:_NAMED])
     if len(heavy) > _NAMED:
         rates += f" and {len(heavy) - _NAMED} more"
-    return link.name, human_rate(link.capacity, "B/s"), percent(link.busy), rates
+    return link.name, human_rate(link.capacity, unit), percent(link.busy), rates
 
 
 def _seconds(seconds: float | None) -> str:
