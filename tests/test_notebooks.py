@@ -23,8 +23,9 @@ ANSWERED = (
 NEEDS_TORCH = {"calibrate_a_node", "compression", "my_script_on_512_h100s"}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-LONG = {"calibrate_a_node", "choosing_a_layout", "compression", "cost_and_goodput", "how_stale",
-        "stragglers_at_scale", "which_graph", "which_sharing"}  # fmt: skip
+LONG = {"async_against_sync", "calibrate_a_node", "choosing_a_layout", "compression",
+        "cost_and_goodput", "how_stale", "stragglers_at_scale", "which_graph", "which_sharing",
+}  # fmt: skip
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 INLINE = "module://matplotlib_inline.backend_inline"

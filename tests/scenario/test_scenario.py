@@ -22,6 +22,7 @@ from sim.scenario.scenario import Scenario, Straggler
 from sim.scenario.setup import from_scenario
 
 SCRIPTS = sorted((catalog.packaged_root() / "scenarios").glob("*.py"))
+LONG = {"pipedream_staleness"}  # trains
 
 # Parameters and GPUs as the papers print them, apart from the files that the scenarios name.
 PUBLISHED = {
@@ -127,7 +128,11 @@ def test_every_scenario_is_held_against_its_publication() -> None:
     assert sorted(PUBLISHED) == SYNCHRONOUS
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=[pytest.mark.long] * (p.stem in LONG)) for p in SCRIPTS],
+    ids=lambda path: path.stem,
+)
 def test_every_script_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sim.analysis.calibration.timing import (
     launches,
     provenance,
 )
+from sim.analysis.calibration.timing.copies import SIZES, copies
 from sim.analysis.calibration.training.real_run import Interleaving
 from sim.hardware.kernels import profile
 from sim.hardware.kernels.time import kernel_time
@@ -41,6 +43,7 @@ def quickly() -> Iterator[None]:
             )  # fmt: skip
             patch.setitem(kernel_suite.SIZES, ("cuda", suite), few)
         patch.setattr(kernel_suite, "LARGEST_STEP", 2e9)
+        patch.setattr(kernel_profile, "copies", partial(copies, sizes=SIZES[:3]))
         patch.setattr(clock, "LEAST", 2)
         patch.setattr(clock, "BUDGET", 0.0)
         patch.setattr(interference, "LASTING", 2e-3)

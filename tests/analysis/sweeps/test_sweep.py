@@ -228,6 +228,7 @@ def rows_in(store: Path) -> int:
         return int(db.execute("SELECT count(*) FROM results").fetchone()[0]) if tables[0] else 0
 
 
+@pytest.mark.long
 def test_killed_at_random_moments_it_ends_with_the_undisturbed_table(folder: Path) -> None:
     assert command(folder, "whole.db", "whole.csv").wait(120) == 0
     chance = random.Random(5)

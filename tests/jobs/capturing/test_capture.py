@@ -370,7 +370,7 @@ for step in range(2):
     torch.save(obj={"model": net.state_dict(), "optimizer": optimizer.state_dict()}, f="kept.pt")
     print(f"{loss:.3f}", torch.cuda.memory_summary(), loss.detach().cpu().numpy())
     print(loss.numpy(force=True), copy.copy(loss.detach()))
-    print(net.head.weight.tolist()[0])
+    print(net.head.weight[:2].tolist()[0])
     optimizer.step()
 """
 

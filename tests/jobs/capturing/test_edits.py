@@ -195,6 +195,7 @@ def test_states_sharded_within_a_node_are_hybrid_sharding() -> None:
     held_against("mesh=", text, hybrid, time=0.03, memory=0.15)
 
 
+@pytest.mark.long
 def test_fused_kernels_save_no_more_than_inductor_does() -> None:
     text = SCRIPT + MICRO
     before, edit, _, _ = edited(text, "torch.compile(model)")

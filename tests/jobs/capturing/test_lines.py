@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
+import pytest
+
 from sim.jobs.recorded.recording import Event, Recording
 from tests.jobs.capturing.conftest import MODEL, Capture
 
@@ -49,6 +51,7 @@ def test_a_kernel_of_a_graph_is_of_the_line_that_it_was(captured: Capture) -> No
     assert not any("compile" in text for _, _, text in kernels(own, STEP))
 
 
+@pytest.mark.long
 def test_what_a_graph_runs_again_is_marked_as_in_an_eager_step(captured: Capture) -> None:
     own = captured(AGAIN)
     eager = AGAIN.replace("torch.compile(Checkpointed()", "(Checkpointed()")

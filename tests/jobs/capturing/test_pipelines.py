@@ -137,6 +137,7 @@ def test_passes_are_those_of_the_schedule(record: Record) -> None:
     assert {"F", "I", "W", "optimizer"} <= {span.args.get("phase") for span in shown}
 
 
+@pytest.mark.long
 def test_stages_are_compiled(record: Record) -> None:
     """With the same products and messages, pass by pass."""
     for own, eager in zip(record("Schedule1F1B", "compiled"), record("Schedule1F1B"), strict=True):

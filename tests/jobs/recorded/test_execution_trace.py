@@ -144,7 +144,9 @@ def observed(path: str, again: bool, micro: int) -> None:
 
 
 @torch_there
-@pytest.mark.parametrize(("again", "micro"), [(False, 1), (True, 2)])
+@pytest.mark.parametrize(
+    ("again", "micro"), [pytest.param(False, 1, marks=pytest.mark.long), (True, 2)]
+)
 def test_a_trace_has_the_kernels_of_a_capture(tmp_path: Path, again: bool, micro: int) -> None:
     path = tmp_path / "trace.json"
     # A process that has run a backward pass cannot be forked, as captures of stages are.

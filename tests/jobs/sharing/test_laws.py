@@ -68,7 +68,7 @@ def runs(draw: st.DrawFn) -> tuple[str, str, dict[str, Any]]:
     return variant, method, options
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(run=runs())
 def test_every_second_of_every_worker_is_accounted_for_once(run):
     variant, method, options = run

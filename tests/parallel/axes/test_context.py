@@ -30,7 +30,7 @@ def setup(*settings: str) -> PlanSetup:
     ids=["one node each", "pipeline", "ring over nodes", "sharded weights", "two nodes a ring"],
 )
 def test_folded_equals_unfolded(settings: tuple[str, ...]) -> None:
-    job = setup("model.layers=4", *settings)
+    job = setup("model.layers=2", "plan.global_batch=16", *settings)
     folded, unfolded = answer(job), answer(job, unfold=True)
     assert folded.roles < unfolded.roles == 64
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)

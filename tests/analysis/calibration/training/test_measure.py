@@ -67,6 +67,7 @@ def test_a_tiny_job_is_measured_beside_its_prediction() -> None:
     assert len(comparison.measurement.steps) == 2
 
 
+@pytest.mark.long
 def test_ranks_see_the_loss_of_one_process_with_the_same_batches() -> None:
     """Batches are seeded by their number, on any rank."""
     alone, shared = job(GPT, global_batch=4), job(GPT, dp=2)
@@ -84,6 +85,7 @@ def text(trained: Job) -> str:
 def silent(message: str) -> None: ...
 
 
+@pytest.mark.long
 def test_fully_sharded_ranks_hold_half_of_the_state() -> None:
     """Masters, moments and weights; gathered layers and activations come on top."""
     sharded = process_group.run(held, 2, text(job(GPT, dp=2, zero=3)), threads=1)
