@@ -76,5 +76,6 @@ def test_a_ring_over_nodes_shows_what_it_cannot_hide() -> None:
     short = ("model.seq=8192", "plan.tp=1", "plan.sequence_parallel=false", "plan.cp=32")
     inside = answer(setup("model.seq=8192", "plan.tp=1", "plan.sequence_parallel=false"))
     outside = answer(setup(*short))
-    share = [step.breakdown["context communication"] / step.step_time for step in (inside, outside)]
+    parts = [step.breakdown for step in (inside, outside)]  # launches of small pieces take long
+    share = [part["context communication"] / part["compute"] for part in parts]
     assert share[1] > 2 * share[0] > 0
