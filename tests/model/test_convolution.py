@@ -75,10 +75,11 @@ def test_single_device_throughput_is_met_within_an_eighth(name, precision, batch
 @pytest.mark.parametrize(("name", "precision", "seconds"), TRACED)
 def test_convolutions_norms_and_the_rest_take_what_traces_show(name, precision, seconds):
     found = [0.0, 0.0, 0.0]
+    at_full_clock = device.load(name).in_bursts()  # the A100 waits for its host most of a step
     for layer in operators(load("resnet50"), execution(precision, 32)):
         for kernel in kernels_of((*layer.forward, *layer.backward)):
             kind = 0 if isinstance(kernel, Convolution) else 1 if "norm" in kernel.name else 2
-            found[kind] += kernel_time(kernel, device.load(name))
+            found[kind] += kernel_time(kernel, at_full_clock)
     assert found == pytest.approx(seconds, rel=0.2)
     assert sum(found) == pytest.approx(sum(seconds), rel=0.05)
 
