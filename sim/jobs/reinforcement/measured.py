@@ -75,11 +75,11 @@ def _nemo(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
     each = _ANSWERS.get(model, 32)
     off = 0 if policy == "On policy" else int(policy.partition("-")[0])
     gen_tp, gen_pp = _numbers(row["Generation_[TP,PP]"])
-    tp, cp, ep, pp, *_ = _training(row["Training_[TP,CP,EP,PP,VPP]"], model)
+    tp, cp, ep, pp = _numbers(row["Training_[TP,CP,EP,PP,VPP]"])[:4]
     servers: dict[str, Any] = {
         "tuning": {"memory": _MEMORY.get((cluster, model), 0.6)},
         "shared": True,
-        "layout": _layout(model, gen_tp, gen_pp),
+        "layout": {"tp": gen_tp, "pp": gen_pp},
     }
     if off:  # half of the nodes generate: colocated.resources.num_nodes of the recipes
         own = {"memory": _SEPARATE_MEMORY}
@@ -131,22 +131,6 @@ def _numbers(text: Any) -> list[int]:
     return [int(cell) if cell.strip().isdigit() else 1 for cell in cells]
 
 
-def _training(text: Any, model: str) -> list[int]:
-    """TP, CP, EP, PP of a row. Rows of four or six cells print the same in other places: Qwen3-32B
-    on GB200 has TP 2 by its recipe (grpo-qwen3-32b-4n4g.yaml), pp 4."""
-    numbers = _numbers(text)
-    if len(numbers) == 5:
-        return numbers
-    if model == "Qwen3-32B":
-        tp, cp, ep, pp = numbers[0], *numbers[1:4]
-        return [tp, cp, ep, pp, 1]
-    return [*numbers[:4], 1]
-
-
-def _layout(model: str, tp: int, pp: int) -> dict[str, Any]:
-    return {"tp": tp, "pp": pp}
-
-
 def _layers(model: str, stages: int) -> list[int]:
     """The layers of each stage, where the first and the last have others."""
     layers = {"Qwen3-235B": 94, "DeepSeek V3": 61}[model]
@@ -162,7 +146,9 @@ def _lengths(mean: float, cap: int) -> dict[str, Any]:
 
 # --- verl -----------------------------------------------------------------------------------------
 
-_VERL_MEAN = 1200.0  # tokens of an answer; assumed
+# Tokens of an answer; assumed. The first guess, 4,000, made updates four times too long and was
+# replaced in view of the rows: steps of verl test orders and ratios, not the level.
+_VERL_MEAN = 1200.0
 _VERL_PROMPTS = 512  # of a step: total_rollout_steps = 512 * 400 for 400 steps
 _OF_VERL = {
     "Qwen2.5-Math-7B": "qwen2.5-7b",
