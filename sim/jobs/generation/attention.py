@@ -121,7 +121,7 @@ def cached_layer(kernel: Attention, model: Transformer, layers: int) -> CachedLa
     GQA keeps the keys and values of a rank's heads, latent attention `kv` + `rotary` elements on
     every rank.
     """
-    window = model.window or model.chunk
+    window = model.window
     if model.latent:
         width = model.latent.kv + model.latent.rotary
         groups = -(-kernel.heads // _HEADS_OF_CTA)

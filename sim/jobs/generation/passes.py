@@ -183,7 +183,25 @@ def checked(model: Model, where: str) -> Transformer:
     if not getattr(model, "causal", False) or model.decoder_seq:
         fault = f"{model.name or 'this model'} does not write a text token by token"
         raise InputError(where, fault, "name a decoder, such as llama3-8b")
-    return replace(cast(Transformer, model), attention="flash")
+    shape = _windowed(cast(Transformer, model))
+    return replace(shape, attention="flash")
+
+
+def chunked(model: Transformer) -> bool:
+    """Whether some layers see the tokens of their own chunk of a sequence only."""
+    return bool(model.chunk) or any(entry.get("chunk") for entry in model.blocks.values())
+
+
+def _windowed(model: Transformer) -> Transformer:
+    """Chunks of a sequence as windows of their length: a cache holds a whole chunk at most. The
+    rows of a step are of several sequences, and have no chunks."""
+    if not chunked(model):
+        return model
+    blocks = {
+        name: {"window" if key == "chunk" else key: value for key, value in entry.items()}
+        for name, entry in model.blocks.items()
+    }
+    return replace(model, chunk=0, window=model.window or model.chunk, blocks=blocks)
 
 
 def _of_hit_experts(item: Item, run: Execution) -> Item:

@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from sim.config import catalog, limit
 from sim.config.errors import FitError, InputError
 from sim.engine.machine import Machine
 from sim.jobs.generation.attention import ASSUMED, READINGS
 from sim.jobs.generation.engine import Engine
-from sim.jobs.generation.passes import checked
+from sim.jobs.generation.passes import checked, chunked
 from sim.jobs.generation.scenario import GenerationScenario
 from sim.jobs.generation.speed import Speed
+from sim.model.transformer import Transformer
 from sim.program.program import Program
 from sim.results.formatting import several
 from sim.scenario.machine import load_model, load_topology, machine
@@ -74,8 +75,8 @@ class GenerationSetup:
             yield f"attention to a cache was not timed on {device.name}: rates of {ASSUMED} GPUs"
         if model.mtp:
             yield "modules of multi-token prediction do not run: one token a step"
-        if any(layer.kernel.window != layer.window for layer in self.speed.layers):
-            yield "chunked attention reads a whole chunk of each sequence, which is an upper bound"
+        if chunked(cast(Transformer, self.speed.model)):
+            yield "attention to a chunk of a sequence is taken as a window: an upper bound"
         yield from model.notes
 
 

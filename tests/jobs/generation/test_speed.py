@@ -80,6 +80,13 @@ def test_windows_keep_no_more_than_their_tokens() -> None:
     assert (of.windows, of.window_bytes) == ((0, 128), (each, each))
 
 
+def test_a_chunk_of_a_sequence_is_the_most_that_its_layers_hold() -> None:
+    of = speed("llama4-scout", tp=8)  # three of four layers see 8,192 tokens
+    assert of.windows == (0, 8192)
+    assert of.step(300, [300 * 500] * 2, ((8100, 0), (500, 1000))) > of.decode(300, 300 * 500)
+    assert of.decode(1, 8192) < of.decode(1, 16_384) < of.decode(1, 8192) * 1.1
+
+
 def test_states_take_the_same_whatever_the_length_of_a_sequence() -> None:
     of = speed("nemotron-3-nano")  # 23 layers of 64 heads of 64 with 128 numbers a column
     state, convolution = 64 * 64 * 128, 3 * (64 * 64 + 2 * 8 * 128)
