@@ -9,10 +9,10 @@
 True
 
 `load` and `run` are what `sim run` does; `plan`, `compare`, `explain`, `diff`, `sweep`, `goodput`,
-`cost`, `collective`, `workers`, `replay` and `validate` are what the commands of their names do, by
-the same words; `capture` records a function that trains a model in torch, which may say where its
-steps end (`step`). `Scenario`, of names or of objects, goes in; what comes out has `to_dict`,
-`to_frame` and `plot`.
+`cost`, `collective`, `workers`, `replay`, `show`, `init`, `measure`, `calibrate` and `validate` are
+what the commands of their names do, by the same words; `capture` records a function that trains a
+model in torch, which may say where its steps end (`step`). `Scenario`, of names or of objects, goes
+in; what comes out has `to_dict`, `to_frame` and `plot`.
 Everything here is imported when it is first used, so that `import sim` costs nothing.
 """
 
@@ -20,6 +20,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sim.analysis.calibration.kernel_profile import calibrate
+    from sim.analysis.calibration.training.measure import asked as measure
     from sim.analysis.collectives.times import collective
     from sim.analysis.comparison.compare import compare
     from sim.analysis.comparison.lines import diff
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from sim.hardware.stack import Stack
     from sim.interface.plots.sliders import sliders
     from sim.interface.serve.explore import explore
+    from sim.interface.showing import show
+    from sim.interface.starting import init
     from sim.jobs.capturing.capture import capture
     from sim.jobs.capturing.marks import step
     from sim.jobs.recorded.setup import RecordedScenario
@@ -68,6 +72,7 @@ __all__ = [
     "Transformer",
     "__version__",
     "budget",
+    "calibrate",
     "capture",
     "collective",
     "compare",
@@ -76,13 +81,16 @@ __all__ = [
     "explain",
     "explore",
     "goodput",
+    "init",
     "load",
+    "measure",
     "moves",
     "names",
     "networks",
     "plan",
     "replay",
     "run",
+    "show",
     "sliders",
     "step",
     "sweep",
@@ -104,6 +112,7 @@ _HOMES = {
     "Transformer": "sim.model.transformer",
     "__version__": "sim.config.version:VERSION",
     "budget": "sim.analysis.reliability.budget",
+    "calibrate": "sim.analysis.calibration.kernel_profile",
     "capture": "sim.jobs.capturing.capture",
     "collective": "sim.analysis.collectives.times:collective",
     "compare": "sim.analysis.comparison.compare:compare",
@@ -113,12 +122,15 @@ _HOMES = {
     "explain": "sim.analysis.explanation.explain",
     "explore": "sim.interface.serve.explore",
     "goodput": "sim.analysis.reliability.goodput",
+    "init": "sim.interface.starting",
     "load": "sim.kind",
+    "measure": "sim.analysis.calibration.training.measure:asked",
     "moves": "sim.analysis.explanation.moves",
     "names": "sim.config.catalog",
     "plan": "sim.analysis.search.plan",
     "replay": "sim.jobs.traces.replay",
     "run": "sim.analysis.samples.run",
+    "show": "sim.interface.showing",
     "sliders": "sim.interface.plots.sliders",
     "step": "sim.jobs.capturing.marks",
     "sweep": "sim.analysis.sweeps.answer",

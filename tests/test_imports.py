@@ -51,6 +51,8 @@ RINGS = {
         ["interface.page"],
         ["interface.outputs"],
         ["interface.serve"],
+        ["interface.showing"],
+        ["interface.starting"],
         ["interface.cli"],
         ["__main__"],
     ],

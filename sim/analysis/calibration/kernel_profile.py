@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 from sim.analysis.calibration.fitting.device_profile import host_table, profiled
 from sim.analysis.calibration.fitting.profile_file import write
@@ -46,14 +48,14 @@ PASSES = {("cpu", "quick"): 2, ("cpu", "full"): 2, ("cuda", "quick"): 1, ("cuda"
 
 
 def calibrate(
-    device: str,
+    device: Literal["cuda", "cpu"],
     suite: Suite,
-    out: Path,
+    out: str | PathLike[str],
     *,
     processes: int = 1,
     name: str = "",
     minutes: float = inf,
-    note: Callable[[str], None],
+    note: Callable[[str], None] = lambda message: None,
 ) -> Profile | None:
     """Time a suite and write its profile to `out`; None on ranks that do not report, and where the
     `minutes` were over before the last kernel.
@@ -66,7 +68,7 @@ def calibrate(
     torch_device.require(device)
     name = name or device_file(device)
     catalog.find("topologies/devices", name, where="--as")
-    out = out.with_suffix(".toml")
+    out = Path(out).with_suffix(".toml")
     store = part_of(out)
     threads = process_group.threads_each(processes) if device == "cpu" else 0
     process_group.run(

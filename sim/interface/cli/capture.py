@@ -172,10 +172,11 @@ def _check(out: Path | None, topology: str | None, asked: bool) -> None:
 def _scenario(
     recordings: "Sequence[Recording]", topology: str, changes: dict[str, object]
 ) -> "BaseScenario":
+    from sim.interface.showing import title
     from sim.jobs.recorded.setup import RecordedScenario
     from sim.kind import load
 
-    name = f"{Path(recordings[0].script).stem}, {options.title(topology)}"
+    name = f"{Path(recordings[0].script).stem}, {title(topology)}"
     return load(RecordedScenario(name=name, record=tuple(recordings), topology=topology), changes)
 
 

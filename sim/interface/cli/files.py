@@ -147,14 +147,3 @@ def _inches(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
 def wrote(path: Path) -> None:
     """Say on standard error that a file is there."""
     click.echo(f"wrote {path}", err=True)
-
-
-def named(folder: str, name: str, *, force: bool) -> Path:
-    """The file of a name that a command is to write. Raises `InputError` for what is no plain name,
-    and for a file that is there already."""
-    path = Path(folder) / f"{name}.toml"
-    if Path(name).name != name or name.endswith(".toml") or not name.isprintable():
-        raise InputError("--name", f"{name!r} is no plain name", "give one such as my-job")
-    if path.exists() and not force:
-        raise InputError(str(path), "is there already", "take another name, or --force")
-    return path

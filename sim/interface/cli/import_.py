@@ -7,7 +7,7 @@ import click
 
 from sim.config import reads
 from sim.config.errors import InputError
-from sim.interface.cli.files import named, wrote
+from sim.interface.cli.files import wrote
 from sim.interface.cli.options import COUNT, examples
 from sim.interface.frameworks.names import LOOPS, NAMES
 
@@ -81,12 +81,14 @@ def import_(
         raise InputError(where, error.what, error.remedy) from None
     own = _model(job, framework, model)
     called = own["like"] if own.keys() == {"like"} else name
-    files = {named("models", name, force=force): own} if called == name else {}
+    from sim.interface.starting import scenario_file
+
+    files = {scenario_file("models", name, force=force): own} if called == name else {}
     scenario: dict[str, Any] = {"model": called, "topology": topology, "stack": job.stack}
     scenario |= {"gpus": job.gpus} if job.gpus else {}
     changes = {"change": {"stack": job.changes}} if job.changes else {}
     scenario |= {"plan": job.plan, **job.further, **changes}
-    files[named("scenarios", name, force=force)] = scenario
+    files[scenario_file("scenarios", name, force=force)] = scenario
     for path, content in files.items():
         _write(path, content)
     _say(job, name)

@@ -192,6 +192,8 @@ def scenario_of(
     if not {"plan", "plan.global_batch"} & own.keys():
         fault = "global_batch is missing: how many sequences an update takes"
         raise InputError("command line, plan", fault, "add --set plan.global_batch=256")
+    from sim.interface.showing import title
+
     name = f"{title(given['model'])}, {title(given['topology'])}"
     return described({"name": name, "plan": {}, **given}, own, "command line")
 
@@ -201,14 +203,6 @@ def changes(settings: Sequence[str], profiles: Sequence[str] = ()) -> dict[str, 
     from sim.scenario.settings import setting, setting_of
 
     return dict(map(setting_of, profiles)) | dict(map(setting, settings))
-
-
-def title(name: str) -> str:
-    """The title of a model or topology: the folder of a checkpoint, the stem of another file."""
-    path = Path(name)
-    if path.name == "config.json":
-        return path.resolve().parent.name
-    return path.stem if path.suffix in (".toml", ".json") else path.name
 
 
 def pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from sim.analysis.calibration.training import real_run
 from sim.analysis.calibration.training.comparison import JobComparison, compare
 from sim.analysis.calibration.training.interleaved_kernels import time_share, write_profile
 from sim.analysis.calibration.training.job_measurement import JobMeasurement, MeasuredRound
-from sim.analysis.calibration.training.real_run import Interleaving, measure_text
+from sim.analysis.calibration.training.real_run import Interleaving, interleaving, measure_text
 from sim.analysis.calibration.training.script import check, script_of
 from sim.config import catalog
 from sim.config.errors import InputError
@@ -69,6 +70,24 @@ def measure(
     if process_group.own_rank() > 0:
         return None
     return _compared(scenario, setup, measurement, calibrated=calibrate)
+
+
+def asked(
+    scenario: str | PathLike[str] | BaseScenario,
+    settings: Settings = (),
+    *,
+    device: Literal["cuda", "cpu"] | None = None,
+    steps: int = 20,
+    calibrate: bool | None = None,
+) -> JobComparison | None:
+    """`sim.measure`: as `measure`, of a name or file with settings, on a GPU if there is one, for
+    at least so many steps. Raises `InputError`."""
+    return measure(
+        kind.load(scenario, settings),
+        device=available_device(device),
+        interleaving=interleaving(steps),
+        calibrate=calibrate,
+    )
 
 
 def printed(scenario: BaseScenario, *, device: str, steps: int) -> str:
