@@ -340,6 +340,8 @@ def _workers_swapped(job: Job, chance: random.Random) -> str:
         return ""
     if sharing["method"] == "data_parallel":  # whose worker 0 has work of its own
         return ""
+    if sharing.get("servers") == "colocated" and sharing.get("shards", 1) < sharing["workers"]:
+        return ""  # who holds a shard sends less than the others
     if job.document["topology"] == "dgx-1-v100" and sharing["workers"] < 8:
         return ""  # some of the GPUs of a cube mesh have other cables
     ranks = chance.sample(range(sharing["workers"]), 2)
