@@ -54,16 +54,17 @@ class JobStep:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """A cluster under the mix: `hours` for the work of an hour on the first cluster, `low` to
-    `high` with the level of intervals; `failed` the same with the failure; tokens for a dollar of
-    rent; W of a device with its host; `sure`, the probability that a measured mix takes longer
-    here than on the best. `bill` counts switches, cables and transceivers for all of its GPUs, and
-    `dollars` is what they cost; None where unknown."""
+    `high` with the level of intervals; `sound` and `failed` the same without and with the failure;
+    tokens for a dollar of rent; W of a device with its host; `sure`, the probability that a
+    measured mix takes longer here than on the best. `bill` counts switches, cables and
+    transceivers for all of its GPUs, `dollars` is what they cost; None where unknown."""
 
     name: str
     gpus: int
     hours: float
     low: float
     high: float
+    sound: float
     failed: float | None
     tokens_per_dollar: float | None
     watts: float | None
@@ -76,13 +77,13 @@ class Network:
     @property
     def slowdown(self) -> float | None:
         """Hours with the failure over hours without."""
-        return None if self.failed is None else self.failed / self.hours
+        return None if self.failed is None else self.failed / self.sound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networks(Answer):
-    """Clusters side by side under jobs of `weights`; `failure` says what fails. `inputs` are those
-    of each "cluster, job"."""
+    """Clusters side by side under jobs of `weights`; `failure` says what fails, `failing` for which
+    share of the time. `inputs` are those of each "cluster, job"."""
 
     view = "sim.interface.views.networks"
     picture = "sim.interface.plots.networks"
@@ -92,6 +93,7 @@ class Networks(Answer):
     weights: dict[str, float]
     inputs: dict[str, Inputs]
     failure: dict[str, Any] = field(default_factory=dict)
+    failing: float = 0.0
     notes: tuple[str, ...] = ()
 
     @property
@@ -131,13 +133,16 @@ def networks(
     jobs: Mapping[str, float] | Sequence[str],
     *,
     failure: Settings = (),
+    failing: float = 0.0,
     settings: Settings = (),
     price: str | None = None,
 ) -> Networks:
     """Clusters under a mix of jobs, given with their weights (equal ones where none are).
 
     A cluster is a topology's name, or `NAME: KEY=VALUE; KEY=VALUE` with values changed; `settings`
-    are for all. `failure` changes values for a second step of each. Raises `InputError`.
+    are for all. `failure` changes values for a second step of each; where a cluster is in that
+    state for a share `failing` of the time, as with a link that flaps, `hours` are the mean of
+    both. Raises `InputError`.
 
     >>> both = networks(["dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"], ["megatron-1.7b"])
     >>> both.best, [round(network.hours, 2) for network in both.networks]
@@ -150,6 +155,9 @@ def networks(
         raise InputError("network", "a weight is not positive", "leave that job out")
     total = sum(weights.values())
     shares = {job: weight / total for job, weight in weights.items()}
+    if not 0.0 <= failing <= 1.0 or (failing and not failure):
+        fault = f"{failing:g} is no share of the time in which something fails"
+        raise InputError("network, failing", fault, "give --failure, and a share from 0 to 1")
     own, failed = settings_of(settings, price), settings_of(failure)
     pairs = [(name, job) for name in dict.fromkeys(topologies) for job in shares]
     played = counted((_step(n, job, own, failed) for n, job in pairs), total=len(pairs), unit="job")
@@ -157,11 +165,14 @@ def networks(
     for (name, _), step in zip(pairs, played, strict=True):
         found.setdefault(name, []).append(step)
     first = [step for step, _ in next(iter(found.values()))]
-    rows = [_network(name, steps, first, list(shares.values())) for name, steps in found.items()]
+    parts = list(shares.values())
+    rows = [_network(name, steps, first, parts, failing) for name, steps in found.items()]
     inputs = {
         f"{name}, {step.job}": pace.inputs for name, steps in found.items() for step, pace in steps
     }
-    answer = Networks(networks=tuple(rows), weights=shares, inputs=inputs, failure=dict(failed))
+    answer = Networks(
+        networks=tuple(rows), weights=shares, inputs=inputs, failure=dict(failed), failing=failing
+    )
     return _with_chances(answer, list(shares.values()))
 
 
@@ -201,6 +212,7 @@ def _network(
     steps: Sequence[tuple[JobStep, Pace]],
     first: Sequence[JobStep],
     shares: Sequence[float],
+    failing: float,
 ) -> Network:
     own, topology = [step for step, _ in steps], steps[0][1].topology
     scales = [share / step.expected for share, step in zip(shares, first, strict=True)]
@@ -211,8 +223,9 @@ def _network(
             return None
         return sum(scale * (value or 0.0) for scale, value in zip(scales, known, strict=True))
 
-    hours = mixed(step.expected for step in own) or 0.0
-    reach = _reach(own, scales, hours)
+    sound, failed = mixed(step.expected for step in own) or 0.0, mixed(s.failed for s in own)
+    hours = sound + failing * ((failed or sound) - sound)
+    reach = _reach(own, scales, sound)
     price, whole = topology.price, topology.with_gpus(topology.size)
     tokens = mixed(step.tokens / step.gpus for step in own) or 0.0
     bill = whole.network.bill(whole.nodes) if whole.network else Bill()
@@ -224,9 +237,10 @@ def _network(
         hours=hours,
         low=hours * exp(-reach),
         high=hours * exp(reach),
-        failed=mixed(step.failed for step in own),
+        sound=sound,
+        failed=failed,
         tokens_per_dollar=tokens * HOUR / (hours * price.hour) if price and price.hour else None,
-        watts=None if drawn is None or host is None else drawn / hours + host,
+        watts=None if drawn is None or host is None else drawn / sound + host,
         fits=_all([step.fits for step in own]),
         sure=None,
         bill=bill,

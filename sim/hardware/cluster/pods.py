@@ -233,7 +233,8 @@ class PodNetwork(SwitchedNetwork):
         return () if first == last else (("pod-up", first), ("pod-down", last))
 
     def _cable(self, here: int, there: int, flow: tuple[int, ...]) -> int:
-        """The uplink that a connection from leaf to leaf takes."""
+        """The uplink that a connection from leaf to leaf takes; one of those left where that is
+        down."""
         if self.routing == "adaptive":
             return 0
         dead = {cable for leaf, cable in self.down if leaf in (here, there)}
@@ -241,9 +242,9 @@ class PodNetwork(SwitchedNetwork):
         if not alive:
             fault = f"no uplink joins leaf {here} to leaf {there}"
             raise InputError("network, down", fault, "leave one of them up")
-        if self.routing == "static":
-            return alive[(flow[2] * self.nics + flow[3]) % len(alive)]
-        return alive[_hash((self.seed, *flow)) % len(alive)]
+        hashed = _hash((self.seed, *flow)) if self.hashed else flow[2] * self.nics + flow[3]
+        cable = hashed % self.uplinks
+        return alive[hashed // self.uplinks % len(alive)] if cable in dead else cable
 
     def links(self, nodes: int) -> Iterator[Link]:
         yield from super().links(nodes)

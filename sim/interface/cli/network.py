@@ -18,6 +18,8 @@ from sim.interface.cli.files import Form, answers
               help="A job and its share of the devices' hours; repeatable.")  # fmt: skip
 @click.option("--failure", multiple=True, metavar="KEY=VALUE",
               help="What fails, such as network.down=[[0,3]]; repeatable.")  # fmt: skip
+@click.option("--failing", type=options.NUMBER, default=None,
+              help="The share of the time in which it fails, as of a link that flaps.")  # fmt: skip
 @options.SETTINGS
 @options.PRICE
 @answers("Draw the hours of each job on each network")
@@ -26,6 +28,7 @@ def network(
     topologies: tuple[str, ...],
     jobs: tuple[str, ...],
     failure: tuple[str, ...],
+    failing: float | None,
     settings: tuple[str, ...],
     price: str | None,
     form: Form,
@@ -39,7 +42,16 @@ def network(
     from sim.analysis.networks.networks import networks
 
     weights = dict(map(_weighted, jobs))
-    form.show(networks(topologies, weights, failure=failure, settings=settings, price=price))
+    form.show(
+        networks(
+            topologies,
+            weights,
+            failure=failure,
+            failing=failing or 0.0,
+            settings=settings,
+            price=price,
+        )
+    )
 
 
 def _weighted(text: str) -> tuple[str, float]:

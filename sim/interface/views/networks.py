@@ -72,6 +72,7 @@ def _told(answer: Networks) -> str:
     if answer.failure:
         failure = ", ".join(f"{key} = {value}" for key, value in answer.failure.items())
         told += f"; failure: {failure}"
+        told += f", {percent(answer.failing)} of the time" if answer.failing else ""
     return f"{told}."
 
 

@@ -42,6 +42,15 @@ def test_a_failure_makes_no_network_faster(answer: Networks) -> None:
     assert any(network.slowdown > 1.0 + 1e-6 for network in answer.networks)
 
 
+def test_a_link_that_flaps_costs_its_share_of_the_time(answer: Networks) -> None:
+    flapping = sim.networks([TREE], JOBS, failure=SLOW, failing=0.25).networks[0]
+    first = answer.networks[0]
+    assert flapping.hours == pytest.approx(0.75 * first.hours + 0.25 * first.failed)
+    assert flapping.slowdown == pytest.approx(first.slowdown)
+    with pytest.raises(InputError, match="2 is no share of the time"):
+        sim.networks([TREE], JOBS, failure=SLOW, failing=2.0)
+
+
 def test_an_order_of_one_machine_is_surer_than_its_intervals(answer: Networks) -> None:
     """Errors that both have in common cancel: half of what is equal, more of what is longer."""
     best = next(network for network in answer.networks if network.name == answer.best)

@@ -103,6 +103,15 @@ def test_uplinks_that_are_down_leave_less_for_all() -> None:
     assert step(down=few) == pytest.approx(one, rel=1e-9)
 
 
+@pytest.mark.parametrize("routing", ["static", "ecmp"])
+def test_only_connections_of_an_uplink_that_is_down_move(routing: str) -> None:
+    whole, rest = tree(routing=routing), tree(routing=routing, down=[[0, 3]])
+    for gpu in range(16, 64):
+        before, after = (own.route(0, gpu)[1][-1] for own in (whole, rest))
+        assert after == before or before == 3
+        assert after != 3
+
+
 def test_folded_hashes_equal_ranks_played_one_by_one() -> None:
     setup = sim.kind.set_up(sim.kind.described(deepcopy(JOB), LEAVES | {"network.routing": "ecmp"}))
     assert isinstance(setup, PlanSetup)
