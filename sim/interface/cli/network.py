@@ -33,8 +33,10 @@ def network(
     price: str | None,
     form: Form,
 ) -> None:
-    """Hold TOPOLOGIES against each other under a mix of jobs: hours, tokens for a dollar, watts, a
-    failure, how sure the order is, and what each network is built of.
+    """Compare TOPOLOGIES under a mix of jobs.
+
+    The answer has hours, tokens for a dollar, watts, a failure, how sure the order is, and what
+    each network is built of.
 
     A topology is a name or a file, or 'NAME: KEY=VALUE; KEY=VALUE' with values changed; --set is
     for all of them. The exit code is 3 where the jobs fit into the memory of none.

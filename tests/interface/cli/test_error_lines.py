@@ -45,8 +45,8 @@ LINES = [
     (("plan", "dgx-h100-ndr", "gpt2-124m", "--global-batch", "8"), "that is a model"),
     (("plan", "ps-async", "dgx-h100-ndr", "--global-batch", "8"), "that is a scenario"),
     (
-        ("plan", "Qwen2.5-7B", "dgx-h100-ndr", "--global-batch", "8"),
-        "did you mean 'Qwen2.5-7B/config.json'",
+        ("plan", "Qwen9-7B", "dgx-h100-ndr", "--global-batch", "8"),
+        "did you mean 'Qwen9-7B/config.json'",
     ),
     (("collective", "all_reduc", "1 B", "dgx-a100-hdr"), "did you mean 'all_reduce'"),
     (("workers", "all-reduce-ddp", "--counts", "1,8", "--set", RANK, *CURVE), "--counts 1, all-"),
@@ -79,8 +79,8 @@ def test_a_mistake_is_answered_where_it_is(
     Path("empty.yaml").touch()
     for name, content in FILES.items():
         Path(name).write_text(json.dumps(content))
-    Path("Qwen2.5-7B").mkdir()
-    Path("Qwen2.5-7B/config.json").touch()
+    Path("Qwen9-7B").mkdir()
+    Path("Qwen9-7B/config.json").touch()
     for name in ("binary", "bin.toml"):
         Path(name).write_bytes(b"\xff\xfe" + os.urandom(64))
     ran = CliRunner().invoke(main, asked)

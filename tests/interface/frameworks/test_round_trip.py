@@ -21,7 +21,8 @@ from sim.scenario.setup import PlanSetup, from_scenario
 SCENARIOS = sorted(
     path.stem
     for path in (Path(__file__).parents[3] / "scenarios").glob("*.toml")
-    if not {"sharing", "record", "job"} & tomllib.loads(path.read_text()).keys()
+    if not {"sharing", "record", "job", "generation", "reinforcement"}
+    & tomllib.loads(path.read_text()).keys()
 )
 # What is said aloud where a plan leaves it to the stack: of a recipe, of the sharding's own way.
 SAID = {
