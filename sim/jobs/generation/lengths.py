@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import NDArray
 
 from sim.config import gate, reads
@@ -25,7 +25,7 @@ from sim.variability.laws import generator
 Floats = NDArray[np.float64]
 Positive = Annotated[float, Gt(0)]
 _NORMAL = NormalDist()
-_BLOCK = 256  # prompts whose numbers are drawn at once
+_BLOCK, _DRAWS = 256, 1 << 17  # prompts whose numbers are drawn at once, and their answers
 _LEAST = 1e-12  # a share that no draw is below
 
 
@@ -74,7 +74,7 @@ class Lognormal(Law):
 
     law: Literal["lognormal"] = "lognormal"
     mean: Positive
-    sigma: Annotated[float, Ge(0)]
+    sigma: Annotated[float, Ge(0), Le(10)]
 
     def values(self, normal: Floats, cap: float = inf) -> Floats:
         mu = _location(self.mean, self.sigma, cap)
@@ -176,6 +176,10 @@ class Mixture(Law):
     law: Literal["mixture"] = "mixture"
     parts: tuple[Part, ...]
 
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("a mixture has parts: give at least one")
+
     def values(self, normal: Floats, cap: float = inf) -> Floats:
         shares, values = _shares(normal), np.zeros(normal.shape)
         whole, begin = sum(part.weight for part in self.parts), 0.0
@@ -234,15 +238,20 @@ class Lengths:
     def drawn(self, seed: int, cause: str, prompt: int, answers: int) -> Floats:
         """Tokens of the answers to a prompt, whole numbers from 1 on; the same whenever they are
         asked for."""
-        block, place = divmod(prompt, _BLOCK)
+        block, place = divmod(prompt, _prompts(answers))
         drawn: Floats = _block(self, seed, cause, block, answers)[place]
         return drawn
+
+
+def _prompts(answers: int) -> int:
+    """The prompts of a block: fewer where each has many answers, so that memory is bounded."""
+    return max(1, min(_BLOCK, _DRAWS // answers))
 
 
 @lru_cache(maxsize=8)
 def _block(lengths: Lengths, seed: int, cause: str, block: int, answers: int) -> Floats:
     """Tokens [prompts, answers] of a block of prompts."""
-    normal = generator(seed, cause, block).standard_normal((_BLOCK, 1 + answers))
+    normal = generator(seed, cause, block).standard_normal((_prompts(answers), 1 + answers))
     shared = sqrt(lengths.correlation) * normal[:, :1]
     own = sqrt(1.0 - lengths.correlation) * normal[:, 1:]
     cap = float(lengths.cap)

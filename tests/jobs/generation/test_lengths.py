@@ -13,6 +13,7 @@ from sim.jobs.generation.lengths import (
     Measured,
     Mixture,
     Part,
+    _block,
 )
 
 TABLE = Measured(table=(10.0, 20.0, 90.0))
@@ -52,3 +53,12 @@ def test_a_file_of_lengths_is_read_and_a_hole_in_it_refused(tmp_path: Path) -> N
 def test_a_mean_beyond_the_cap_is_refused() -> None:
     with pytest.raises(ValueError, match="above the cap"):
         Lengths(of=Lognormal(mean=200.0, sigma=0.5), cap=100)
+
+
+def test_answers_are_drawn_in_blocks_of_bounded_size() -> None:
+    lengths = Lengths(of=Constant(value=5.0), cap=9)
+    for answers, prompts in ((8, 256), (1024, 128), (10**6, 1)):
+        whole = _block(lengths, 1, "answers", 0, answers)
+        assert whole.shape == (prompts, answers)
+        drawn = lengths.drawn(1, "answers", prompts, answers)  # the first of the next block
+        assert (drawn == _block(lengths, 1, "answers", 1, answers)[0]).all()
