@@ -242,7 +242,9 @@ class PodNetwork(SwitchedNetwork):
         if not alive:
             fault = f"no uplink joins leaf {here} to leaf {there}"
             raise InputError("network, down", fault, "leave one of them up")
-        hashed = _hash((self.seed, *flow)) if self.hashed else flow[2] * self.nics + flow[3]
+        _, _, node, nic, _ = flow
+        target = node if self.rails else node * self.nics + nic  # a leaf of a rail has one NIC each
+        hashed = _hash((self.seed, *flow)) if self.hashed else target
         cable = hashed % self.uplinks
         return alive[hashed // self.uplinks % len(alive)] if cable in dead else cable
 

@@ -79,6 +79,14 @@ def test_a_target_has_an_uplink_of_its_own_where_there_are_as_many_as_nics() -> 
     assert len(cables) == 16
 
 
+def test_a_target_on_a_rail_has_an_uplink_of_its_own_where_there_are_as_many_as_nodes() -> None:
+    """D-mod-K: a leaf of a rail has a NIC of each of its 4 nodes, and 4 uplinks."""
+    rails = {f"network.{key}": value for key, value in TREE_RAILS.items()}
+    topology = load("dgx-h100-ndr", rails | {"network.routing": "static"})
+    cables = {topology.route(3, 32 + 8 * node + 3)[1] for node in range(4)}
+    assert len(cables) == 4
+
+
 def test_no_routing_is_faster_than_an_even_spread_and_more_connections_come_closer() -> None:
     even, static, hashed = (step(routing=name) for name in ("adaptive", "static", "ecmp"))
     assert even == pytest.approx(step(), rel=1e-9)
