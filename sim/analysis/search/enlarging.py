@@ -78,6 +78,11 @@ def _by_gpus(space: Space) -> list[str]:
     return []
 
 
+def most_gpus(space: Space) -> int:
+    """The most GPUs that remedies try."""
+    return max(space.gpus, min(space.gpus << _DOUBLINGS, space.topology.size))
+
+
 def _told(options: list[str], space: Space, found: Candidate) -> str:
     room = human_bytes(space.topology.device.usable_memory)
     return f"{' '.join(options)} fits ({human_bytes(found.memory)} of {room})"

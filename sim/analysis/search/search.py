@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sim.analysis import executors
 from sim.analysis.search.answer import SearchResult
-from sim.analysis.search.enlarging import remedies
+from sim.analysis.search.enlarging import most_gpus, remedies
 from sim.analysis.search.families import Family, bounded, evaluated_layouts, families
 from sim.analysis.search.layouts import Pruned, meshes
 from sim.analysis.search.simplicity import score
@@ -176,7 +176,8 @@ def _rank(layout: Layout) -> tuple[float, float, str]:
 def _nothing(space: Space, pruned: Pruned) -> InputError:
     if pruned.memory:
         fault = f"none of {pruned.memory} layouts fits in memory"
-        more = "neither other choices nor 256 times as many GPUs would do; take larger GPUs"
+        most = f"{most_gpus(space):,} GPUs"
+        more = f"neither other choices nor more GPUs, up to {most}, would do; take larger GPUs"
         return FitError("sim plan", fault, "; ".join(remedies(space)) or more)
     gpus, batch = space.gpus, space.global_batch
     most = f"in at most {MOST_MICROBATCHES:,} micro-steps"

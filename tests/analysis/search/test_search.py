@@ -381,6 +381,13 @@ def test_what_does_not_fit_is_said() -> None:
         search(huge, jobs=1)
 
 
+def test_a_cluster_without_more_gpus_is_said_to_have_none() -> None:
+    few = {"tp": ("8",), "recompute": ("full",), "microbatch": ("1",)}
+    node = space("deepseek-v3", "a100-node", gpus=8, global_batch=8, only=few)
+    with pytest.raises(InputError, match="more GPUs, up to 8 GPUs, would do"):
+        search(node, jobs=1)
+
+
 def test_options_that_would_make_a_job_fit_do() -> None:
     """Each of those told, given to the same command."""
     fixed = ("zero=0", "tp=1", "pp=1", "cp=1", "recompute=none")
