@@ -65,6 +65,9 @@ def _figures(answer: ReinforcementAnswer) -> Iterator[Figure]:
         several = f"several versions wrote {percent(answer.mixed)} of the answers"
         note = f"of written tokens are not learnt from; {several}"
         yield Figure(title="lost", shown=percent(answer.lost), note=note, key="lost")
+    if answer.straggler_seconds:
+        shown = human_seconds(answer.straggler_seconds)
+        yield Figure(title="lost to stragglers", shown=f"{shown} a step", key="straggler_seconds")
     if answer.dollars is not None:
         yield Figure(title="cost", shown=f"{answer.dollars:,.2f} $ a step",
                      note=f"at {answer.inputs.price}", key="dollars")  # fmt: skip

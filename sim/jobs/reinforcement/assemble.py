@@ -15,7 +15,7 @@ from sim.results.answer import Inputs, said_of
 _TAIL = 0.9  # of the answers of a step: the others are its tail
 
 
-def outcome(setup: ReinforcementSetup, loop: Loop, wall_seconds: float) -> ReinforcementAnswer:
+def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
     """Read a loop that has been played."""
     plan, counted = setup.plan, loop.steps[setup.plan.warmup :]
     seconds = [step.end - step.begin for step in counted]
@@ -38,7 +38,7 @@ def outcome(setup: ReinforcementSetup, loop: Loop, wall_seconds: float) -> Reinf
         inputs=inputs_of(setup),
         fits=not misfit,
         events=loop.cluster.events,
-        wall_seconds=wall_seconds,
+        wall_seconds=0.0,
         warnings=tuple(_warnings(setup, loop, misfit)),
         timeline=loop.cluster.timeline(_roles(setup), loop.cluster.now),
         mode=plan.mode,
@@ -88,6 +88,8 @@ def inputs_of(setup: ReinforcementSetup) -> Inputs:
 def _notes(setup: ReinforcementSetup) -> Iterator[str]:
     """What was taken unasked."""
     yield from setup.training.model.notes
+    if any(slow.link for slow in setup.scenario.straggler):
+        yield "a slow link holds up training and weights; servers have their links to themselves"
     yield f"answers are packed into rows of at most {setup.training.row:,} tokens"
     if setup.plan.reference:
         yield "the reference's weights are taken to be on the trainer's GPUs when they are needed"

@@ -45,9 +45,18 @@ def answer(
             raise InputError(setup.name, fault, f"leave --{name} out")
     began = time.perf_counter()
     with garbage_left():
-        loop = setup.loop()
-        loop.cluster.run(until=loop.cluster.start(loop.train()))
-        return outcome(setup, loop, time.perf_counter() - began)
+        found = _played(setup)
+        if setup.scenario.straggler:
+            sound = from_scenario(replace(setup.scenario, straggler=()), keep_spans=0)
+            lost = found.step_time - _played(sound).step_time
+            found = replace(found, straggler_seconds=lost)
+    return replace(found, wall_seconds=time.perf_counter() - began)
+
+
+def _played(setup: ReinforcementSetup) -> ReinforcementAnswer:
+    loop = setup.loop()
+    loop.cluster.run(until=loop.cluster.start(loop.train()))
+    return outcome(setup, loop)
 
 
 def pace(setup: ReinforcementSetup) -> Pace:

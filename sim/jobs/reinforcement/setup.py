@@ -31,6 +31,7 @@ from sim.program.program import Program
 from sim.scenario.machine import load_model, load_stack, load_topology, machine
 from sim.scenario.scenario import name_of
 from sim.scenario.settings import flat
+from sim.scenario.setup import PlanSetup
 from sim.variability.laws import generator
 
 KEEP_SPANS = 50_000
@@ -102,6 +103,16 @@ class ReinforcementSetup:
         first += [own + place for place in range(0, self.plan.servers.gpus, each)]
         return tuple(tuple(range(gpu, gpu + each)) for gpu in first)
 
+    def slowdown(self, server: int) -> float:
+        """How many times as long the steps of a server take, for its slowest GPU."""
+        slow = self._trained.machine.slowdown
+        return max(slow.get(gpu, 1.0) for gpu in self.places[server])
+
+    @cached_property
+    def _trained(self) -> PlanSetup:
+        """The trainer's job with the fewest microbatches."""
+        return self.training.setup(self.training.unit)
+
     @cached_property
     def weights(self) -> float:
         """Bytes of all weights as servers hold them."""
@@ -110,8 +121,7 @@ class ReinforcementSetup:
     @property
     def effort(self) -> float:
         """How long a play takes (s of one core)."""
-        steps = self.plan.steps + self.plan.warmup
-        return steps * self.plan.prompts * self.plan.answers * _OF_ANSWER
+        return _answers(self.plan) * _OF_ANSWER
 
     @cached_property
     def held(self) -> dict[str, dict[str, float]]:
@@ -149,9 +159,10 @@ class ReinforcementSetup:
         """The loop, ready to be played."""
         cluster = LiveCluster(self.machine, keep_spans=self.keep_spans)
         servers = [
-            Server(cluster, self.speed, name=f"{self.name}, server {number}")
+            Server(cluster, self.speed, name=f"{self.name}, server {number}",
+                   slowdown=self.slowdown(number))
             for number in range(self.servers)
-        ]
+        ]  # fmt: skip
         moves = transfer.Transfer(
             cluster=cluster,
             table=self.plan.weights,
@@ -176,10 +187,8 @@ class ReinforcementSetup:
 
     @property
     def _sides(self) -> transfer.Sides:
-        job = self.training.setup(self.training.unit).job
-        return transfer.Sides(
-            trainer=tuple(self.trainer), copies=transfer.copies(job), servers=self.places
-        )
+        copies = transfer.copies(self._trained.job)
+        return transfer.Sides(trainer=tuple(self.trainer), copies=copies, servers=self.places)
 
     def _rewards(self, cluster: LiveCluster) -> Callable[[Sample], Event]:
         table = self.plan.reward
@@ -209,11 +218,14 @@ def from_scenario(
     """Load what a scenario names and put it on its GPUs. Raises `InputError`."""
     plan, where = scenario.reinforcement, f"{scenario.name}, reinforcement"
     _check(plan, where)
+    answers = _answers(plan)
+    limit.refuse_long(where, f"{answers:,} answers", answers * _OF_ANSWER)
     others = plan.servers.gpus + plan.reward.gpus
     topology = load_topology(scenario)
     trainers = _trainers(scenario, topology.gpus, others, where)
     topology = topology.with_gpus(trainers + others)
-    on = machine(topology, None, (), scenario.name)
+    links = [slow for slow in scenario.straggler if slow.link is not None]
+    on = machine(topology, None, links, scenario.name)
     model, own = load_model(scenario), plan.servers
     engine = load_engine(own.engine, own.tuning, f"{where}.servers")
     training = Training(
@@ -241,10 +253,13 @@ def from_scenario(
         keep_spans=keep_spans,
     )
     _check_places(setup, where)
-    training.setup(training.unit)  # refuses a plan that does not fit
-    answers = (plan.steps + plan.warmup) * plan.prompts * plan.answers
-    limit.refuse_long(where, f"{answers:,} answers", setup.effort)
+    _ = setup._trained  # refuses a plan that does not fit
     return setup
+
+
+def _answers(plan: Reinforcement) -> int:
+    """The answers of all steps."""
+    return (plan.steps + plan.warmup) * plan.prompts * plan.answers
 
 
 def _trainers(scenario: ReinforcementScenario, gpus: int, others: int, where: str) -> int:

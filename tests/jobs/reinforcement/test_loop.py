@@ -137,7 +137,7 @@ def test_every_token_is_learnt_from_or_lost_or_still_there(changes: dict[str, An
     learnt = [s for step in loop.steps for g in step.groups for s in g.samples]
     assert all(sample.done == sample.length == sum(sample.versions.values()) for sample in learnt)
     assert len(learnt) == len(set(map(id, learnt))) == 32 * len(loop.steps)
-    answer = outcome(setup, loop, 0.0)
+    answer = outcome(setup, loop)
     assert sum(answer.spent.values()) == pytest.approx(answer.step_time, rel=1e-9)
     assert sum(answer.staleness.values()) == pytest.approx(1.0)
 
@@ -208,11 +208,45 @@ def test_a_reward_is_waited_for_behind_the_last_answer() -> None:
         ({"row": 100}, "row >="),
         ({"answer": {"mean": 600, "sigma": 0.5, "cap": 512}}, "above the cap"),
         ({"reward": {"model": "llama3.2-1b"}}, "gpus of its own"),
+        ({"answer": {"mean": 200, "sigma": 60, "cap": 512}}, "sigma = 60"),
+        ({"answer": {"law": "mixture", "parts": [], "cap": 512}}, "at least one"),
+        ({"answers": 10**8}, "would take about"),  # before anything of their number is drawn
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         set_up(**changes)
+
+
+def test_a_slow_gpu_slows_the_server_and_the_trainer_that_share_it() -> None:
+    servers = {"shared": True, "layout": {"tp": 1}}
+    sound, slow = (
+        kind.described(
+            SCENARIO | {"reinforcement": SCENARIO["reinforcement"] | {"servers": servers}} | sick
+        )
+        for sick in ({}, {"straggler": [{"rank": 3, "factor": 2.0}]})
+    )
+    before, after = (kind.answer(kind.set_up(own)) for own in (sound, slow))
+    assert isinstance(before, ReinforcementAnswer)
+    assert isinstance(after, ReinforcementAnswer)
+    generated = (answer.spent["generation"] for answer in (before, after))
+    assert 2.0 * next(generated) == pytest.approx(next(generated), rel=1e-6)
+    assert after.spent["update"] > 1.2 * before.spent["update"]
+    assert after.straggler_seconds == pytest.approx(after.step_time - before.step_time)
+
+
+def test_a_slow_link_holds_up_the_weights_that_cross_it() -> None:
+    document = SCENARIO | {"gpus": 16}
+    document["reinforcement"] = SCENARIO["reinforcement"] | {
+        "servers": {"gpus": 8, "layout": {"tp": 1}}, "steps": 1, "warmup": 0,
+    }  # fmt: skip
+    sick = {"straggler": [{"link": "node0.nic0", "factor": 10.0}]}
+    seconds = []
+    for own in (document, document | sick):
+        answer = kind.answer(kind.set_up(kind.described(deepcopy(own))))
+        assert isinstance(answer, ReinforcementAnswer)
+        seconds.append(answer.weights["seconds"])
+    assert seconds[1] > 5.0 * seconds[0]
 
 
 PACKAGED = [
