@@ -237,16 +237,18 @@ class PodNetwork(SwitchedNetwork):
         down."""
         if self.routing == "adaptive":
             return 0
-        dead = {cable for leaf, cable in self.down if leaf in (here, there)}
-        alive = [cable for cable in range(self.uplinks) if cable not in dead]
-        if not alive:
-            fault = f"no uplink joins leaf {here} to leaf {there}"
-            raise InputError("network, down", fault, "leave one of them up")
         _, _, node, nic, _ = flow
         target = node if self.rails else node * self.nics + nic  # a leaf of a rail has one NIC each
         hashed = _hash((self.seed, *flow)) if self.hashed else target
         cable = hashed % self.uplinks
-        return alive[hashed // self.uplinks % len(alive)] if cable in dead else cable
+        dead = {cable for leaf, cable in self.down if leaf in (here, there)}
+        if cable not in dead:
+            return cable
+        alive = [cable for cable in range(self.uplinks) if cable not in dead]
+        if not alive:
+            fault = f"no uplink joins leaf {here} to leaf {there}"
+            raise InputError("network, down", fault, "leave one of them up")
+        return alive[hashed // self.uplinks % len(alive)]
 
     def links(self, nodes: int) -> Iterator[Link]:
         yield from super().links(nodes)
