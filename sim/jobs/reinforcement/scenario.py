@@ -84,10 +84,10 @@ class WeightTransfer(Checked):
 
     "broadcast": they are gathered on every trainer, one of which sends them to all servers;
     "sharded": each trainer sends its shard to the servers that need it; "host": the same by way of
-    the memory of both hosts; "storage": they are written and read at the topology's rates, or at
-    `storage` B/s. `tensor` is the software's cost of each tensor (s): its gather, its send, its
-    name in the other layout, its loading. Experts are tensors of their own, so that this is most of
-    the time of a mixture of experts; software that sends buckets has 0.
+    the memory of both hosts; "storage": they are written and read at `storage` B/s. `tensor` is the
+    software's cost of each tensor (s): its gather, its send, its name in the other layout, its
+    loading. Experts are tensors of their own, so that this is most of the time of a mixture of
+    experts; software that sends buckets has 0.
     """
 
     way: Way = "broadcast"

@@ -1,6 +1,6 @@
 """What answers wait for beside a server: tools, sandboxes, reward models."""
 
-from heapq import heapify, heapreplace
+from heapq import heappush, heapreplace
 
 import numpy as np
 
@@ -12,17 +12,19 @@ class Waiting:
     """Workers that serve in the order of arrival; without a number, as many as are asked."""
 
     def __init__(self, cluster: LiveCluster, workers: int | None) -> None:
-        self._cluster = cluster
-        self._free = [0.0] * workers if workers else []
-        heapify(self._free)
+        self._cluster, self._workers = cluster, workers
+        self._free: list[float] = []  # a heap: when each worker that has served is free
 
     def serve(self, seconds: float) -> Event:
         """Fires when so many seconds of a worker have passed."""
-        now = self._cluster.now
-        if not self._free:
+        now, free = self._cluster.now, self._free
+        if self._workers is None:
             return self._cluster.sleep(seconds)
-        end = max(now, self._free[0]) + seconds
-        heapreplace(self._free, end)
+        if len(free) < self._workers and not (free and free[0] <= now):
+            heappush(free, now + seconds)
+            return self._cluster.sleep(seconds)
+        end = max(now, free[0]) + seconds
+        heapreplace(free, end)
         return self._cluster.sleep(end - now)
 
 

@@ -10,10 +10,12 @@ import sim
 from sim import kind
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.engine.live_cluster import Event
+from sim.engine.events import then
+from sim.engine.live_cluster import Event, LiveCluster
 from sim.jobs.reinforcement.answer import ReinforcementAnswer
 from sim.jobs.reinforcement.assemble import outcome
 from sim.jobs.reinforcement.loop import GENERATION, Loop
+from sim.jobs.reinforcement.services import Waiting
 from sim.jobs.reinforcement.setup import ReinforcementSetup
 
 SCENARIO: dict[str, Any] = {
@@ -233,6 +235,20 @@ def test_a_slow_gpu_slows_the_server_and_the_trainer_that_share_it() -> None:
     assert 2.0 * next(generated) == pytest.approx(next(generated), rel=1e-6)
     assert after.spent["update"] > 1.2 * before.spent["update"]
     assert after.straggler_seconds == pytest.approx(after.step_time - before.step_time)
+
+
+def test_workers_serve_in_order_however_many_there_are() -> None:
+    def ends(workers: int | None) -> list[float]:
+        cluster = LiveCluster(set_up().machine)
+        waiting, found = Waiting(cluster, workers), list[float]()
+        for seconds in (3.0, 1.0, 2.0, 1.0):
+            then(waiting.serve(seconds), lambda _: found.append(cluster.now))
+        cluster.run()
+        return found
+
+    assert ends(1) == [3.0, 4.0, 6.0, 7.0]
+    assert ends(2) == [1.0, 3.0, 3.0, 4.0]
+    assert ends(10**12) == ends(4) == ends(None) == [1.0, 1.0, 2.0, 3.0]
 
 
 def test_a_slow_link_holds_up_the_weights_that_cross_it() -> None:
