@@ -396,7 +396,7 @@ class TestSizes:
             [(link, gpu) for gpu in range(3) for link in ("port-up", "port-down")]
             + [(link, 0, nic) for nic in range(8) for link in ("nic-up", "nic-down")]
             + [(link, 0, pair) for pair in range(2) for link in ("pcie-up", "pcie-down")]
-            + [(link, 0) for link in ("memory", "nvme-up", "nvme-down")]
+            + [(link, 0) for link in ("cores", "memory", "nvme-up", "nvme-down")]
         )
 
     def test_nodes_must_be_full(self) -> None:
