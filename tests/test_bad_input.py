@@ -425,7 +425,7 @@ def test_a_setting_that_means_nothing_is_refused(folder: Path, setting: str, sai
         (["run", "nul\0.toml"], "no file"),
         (["show", "atlantis"], "no topology named 'atlantis'"),
         (["show", "atlantis.json"], "no file 'atlantis.json'"),
-        (["show", "llama3-8b", "--gpus", "8"], "a model is shown as text"),
+        (["show", "llama3-8b", "--gpus", "8"], "llama3-8b has no number of GPUs; leave it out"),
         (["run"], "neither SCENARIO nor --model"),
         (["run", "--model", "llama3-8b"], "neither SCENARIO nor --topology"),
         (

@@ -1,6 +1,7 @@
 """Budgets: laws of when a training is done, and what a date needs."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_times_are_said_in_units_of_their_size() -> None:
         return CliRunner().invoke(main, ["cost", JOB, "--tokens", tokens, *words]).output
 
     assert "Done within 10 minutes" in (short := said("1e7", "--deadline", "10 min"))
-    assert short.startswith("10 million tokens on 512 GPUs: done in 46.3 seconds with 50 %")
+    assert re.match(r"10 million tokens on 512 GPUs: done in \d\d\.\d seconds with 50 %", short)
     assert "chance  seconds  dollars" in short
     long = said("500B", "--deadline", "3 weeks")
     assert "Done within 3 weeks: less than 1% likely." in long
