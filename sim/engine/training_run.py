@@ -133,14 +133,15 @@ def _fault_of(interrupt: simpy.Interrupt) -> Fault:
 
 
 class TrainingRun:
-    """A job and its faults. `unsafe` is the productive time that no checkpoint holds yet."""
+    """A job and its faults. `trained` is the productive time behind the weights, `safe` that of the
+    newest checkpoint that is written."""
 
     def __init__(self, env: simpy.Environment, conduct: Conduct, rng: np.random.Generator) -> None:
         self.env, self.conduct, self.rng = env, conduct, rng
         self.ledger = Ledger()
         self.spares, self.missing = conduct.spares, 0
         self.slow: list[float] = []
-        self.unsafe = 0.0
+        self.trained = self.safe = 0.0
         self.failures = 0
         self._activity, self._since = "productive", 0.0
         self._repaired = env.event()
@@ -160,7 +161,7 @@ class TrainingRun:
         self._do("productive")
         yield self.env.timeout(self.conduct.interval)
         self._do("checkpoints")
-        covered = self.unsafe
+        covered = self.trained
         yield self.env.timeout(self.conduct.stop)
         self.ledger.checkpoints += 1
         self.env.process(self._write(covered))
@@ -169,7 +170,7 @@ class TrainingRun:
         before = self.failures
         yield self.env.timeout(self.conduct.persist)
         if self.failures == before:  # a failure meanwhile loses it
-            self.unsafe -= covered
+            self.safe = covered
 
     def _recover(self, fault: Fault) -> Process:
         """From a fault to training again; a further fault meanwhile begins the recovery anew."""
@@ -193,9 +194,9 @@ class TrainingRun:
         """Work since the last checkpoint is gone, and so may be a node."""
         self._do("detection")
         if not (fault.planned or fault.slows > 1.0):
-            lost = min(self.unsafe, self.conduct.at_risk)
+            lost = min(self.trained - self.safe, self.conduct.at_risk)
             self.ledger.move("productive", "lost work", lost)
-        self.unsafe = 0.0
+        self.trained = self.safe
         self.failures += 1
         if fault.breaks:
             self.env.process(self._repair())
@@ -298,7 +299,7 @@ class TrainingRun:
             progress = spent * self.speed
             self.ledger.seconds["productive"] += progress
             self.ledger.seconds["slowdown"] += spent - progress
-            self.unsafe += progress
+            self.trained += progress
         else:
             self.ledger.seconds[self._activity] += spent
 

@@ -111,6 +111,17 @@ def test_an_asynchronous_checkpoint_loses_more_work_and_stops_less() -> None:
     assert written["productive"] > stopped["productive"]
 
 
+@pytest.mark.parametrize("interval", [600.0, 10.0, 1.0])
+def test_each_fault_loses_at_least_the_seconds_that_a_checkpoint_is_being_written(
+    interval: float,
+) -> None:
+    """Also where several checkpoints are being written at once."""
+    behind = replace(CONDUCT, interval=interval, stop=0.0, persist=30.0)
+    struck = ledger(every(DAY), conduct=behind)
+    lost = struck.seconds["lost work"] / sum(struck.faults.values())
+    assert 20.0 < lost < 30.0 + interval
+
+
 def test_weibull_and_exponential_strike_equally_often_on_average() -> None:
     """Renewal theorem: one fault per component and mean time, once the young have aged."""
     counts = [
