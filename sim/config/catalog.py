@@ -210,7 +210,11 @@ def document(
     files that others wrote into the folder's own."""
     content: dict[str, Any] = {}
     for file in reversed(lineage(folder, path)):
-        local = keys(read(file), place(file))
+        written = read(file)
+        if folder in ("models", "topologies") and "topology" in written:
+            fault = f"is a scenario, not a {_KINDS.get(folder, 'file')}"
+            raise InputError(place(file), fault, f"play it with `sim run {place(file)}`")
+        local = keys(written, place(file))
         content = overlaid(
             content, {key: local[key] for key in local if key not in ("like", "names")}
         )

@@ -120,13 +120,14 @@ def plan(
 
 
 def _moves(name: str) -> bool:
-    """Whether a name is a scenario's and no model's, of a kind of jobs that can be moved."""
+    """Whether a name, or a path, is a scenario's and no model's, of jobs that can be moved."""
     from importlib import import_module
 
     from sim import kind
     from sim.config import catalog
+    from sim.interface.views.model import is_model
 
-    if catalog.found("models", name) or not catalog.found("scenarios", name):
+    if is_model(name) or not catalog.found("scenarios", name):
         return False
     return hasattr(import_module(kind.load(name).kind), "moves")
 

@@ -21,7 +21,9 @@ _LEAST = 1e-4  # of the step: a cause below is not shown
 def view(answer: LineDifferences) -> Document:
     """The two steps, their differences by cause, and lines by the seconds that they differ in."""
     before, after = answer.step_times
-    steps = f"{human_seconds(before)} -> {human_seconds(after)} a step ({100 * answer.slower:+.1f} %)"
+    steps = (
+        f"{human_seconds(before)} -> {human_seconds(after)} a step ({100 * answer.slower:+.1f} %)"
+    )
     memory = f"{human_bytes(answer.memory[0])} -> {human_bytes(answer.memory[1])}"
     return document(
         f"{answer.title}: {steps}, {memory}",

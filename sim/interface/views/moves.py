@@ -2,10 +2,10 @@
 
 from sim.analysis.explanation.moves import Move, Moves
 from sim.config.units import human_bytes, human_seconds
-from sim.interface.document.nodes import Document, Section, document, section, table
-from sim.results.formatting import Cells, count
+from sim.interface.document.nodes import Document, Section, Sentence, document, section, table
+from sim.results.formatting import Cells, count, several
 
-_MOST = 16  # moves that are shown
+_MOST = 40  # moves that are shown
 _FITS = {True: "fits", False: "does not fit", None: "unknown"}
 
 
@@ -19,9 +19,16 @@ def view(answer: Moves) -> Document:
     return document(
         f"{title} can be played; the most samples a second and GPU: {best}",
         table(map(_row, answer.moves[:_MOST]), head),
+        _more(len(answer.moves) - _MOST),
         _refused(answer) if answer.refused else None,
         line=f"{title} can be played",
     )
+
+
+def _more(left: int) -> Section | None:
+    if left <= 0:
+        return None
+    return section("", Sentence(f"{several(left, 'move')} behind them; --report moves.csv has all"))
 
 
 def _row(move: Move) -> Cells:

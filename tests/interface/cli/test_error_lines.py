@@ -26,6 +26,23 @@ FILES = {
     "two.json": {"train_batch_size": 64, "bf16": {"enabled": True}, "fp16": {"enabled": True}},
     "hpz.json": {"train_batch_size": 64, "zero_optimization": {"zero_hpz_partition_size": 3}},
 }
+JOB = """
+model = "llama3-8b"
+topology = "dgx-h100-ndr"
+plan.global_batch = 8
+"""
+LOOP = """
+model = "llama3.2-1b"
+topology = "dgx-h100-ndr"
+gpus = 8
+plan = { global_batch = 16 }
+[reinforcement]
+prompts = 8
+answers = 4
+prompt = { law = "constant", value = 50, cap = 64 }
+answer = { law = "constant", value = 200, cap = 512 }
+servers = { gpus = 8 }
+"""
 CURVE = ("--critical-batch", "64", "--least-samples", "1e4")
 
 LINES = [
@@ -48,6 +65,9 @@ LINES = [
         ("plan", "Qwen9-7B", "dgx-h100-ndr", "--global-batch", "8"),
         "did you mean 'Qwen9-7B/config.json'",
     ),
+    (("plan", "job.toml", "dgx-h100-ndr", "--global-batch", "8"), "is a scenario, not a model"),
+    (("plan", "loop.toml", "dgx-h100-ndr"), "which leaves none to the trainer"),
+    (("show", "job.toml"), "job.toml: is a scenario, not a topology; play it with `sim run"),
     (("collective", "all_reduc", "1 B", "dgx-a100-hdr"), "did you mean 'all_reduce'"),
     (("workers", "all-reduce-ddp", "--counts", "1,8", "--set", RANK, *CURVE), "--counts 1, all-"),
     (("workers", "all-reduce-ddp", "--counts", "0,8"), "are no numbers of workers"),
@@ -79,6 +99,8 @@ def test_a_mistake_is_answered_where_it_is(
     Path("empty.yaml").touch()
     for name, content in FILES.items():
         Path(name).write_text(json.dumps(content))
+    Path("job.toml").write_text(JOB)
+    Path("loop.toml").write_text(LOOP)
     Path("Qwen9-7B").mkdir()
     Path("Qwen9-7B/config.json").touch()
     for name in ("binary", "bin.toml"):
