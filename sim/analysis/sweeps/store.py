@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from time import monotonic, sleep
 
 from sim.config.errors import InputError
 from sim.config.reads import Reads, holds, joined
@@ -69,13 +70,27 @@ class Store:
             self._rebuild()
 
     def _create(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
+        self._write_ahead()
         self._db.execute("BEGIN IMMEDIATE")  # two sweeps may open a new file at once
         for table in _TABLES:
             self._db.execute(table)
         self._db.execute(f"PRAGMA application_id = {APPLICATION}")
         self._db.execute(f"PRAGMA user_version = {FORMAT}")
         self._db.execute("COMMIT")
+
+    def _write_ahead(self) -> None:
+        """Write to a log of its own. While another opens the file, SQLite refuses this at once
+        instead of waiting."""
+        end = monotonic() + _PATIENCE
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or monotonic() > end:
+                    raise
+                sleep(0.01)
+            else:
+                return
 
     def _is_sound(self) -> bool:
         """Whether SQLite finds its pages and indices in order."""
