@@ -73,6 +73,10 @@ class GenerationSetup:
         device, model = self.machine.topology.device, self.speed.passes.model
         if device.generation not in READINGS:
             yield f"attention to a cache was not timed on {device.name}: rates of {ASSUMED} GPUs"
+        used = self.machine.topology.gpus
+        asked = self.scenario.gpus or used
+        if asked > used:
+            yield f"{asked - used:,} of {asked:,} GPUs are in no server, and are not counted"
         if model.mtp:
             yield "modules of multi-token prediction do not run: one token a step"
         if chunked(cast(Transformer, self.speed.model)):

@@ -51,11 +51,12 @@ class ReinforcementAnswer(JobAnswer):
     `step_time` is from one step to the next (s), `spent` the trainer's seconds by cause, which add
     up to it: what it waits for is exposed. `generation` and `tail` are those of the steps' rows.
     `tokens_per_second` counts prompts and answers that are learnt from, of all GPUs; `samples` are
-    answers of a step. `staleness` are the shares of answers that are so many versions old when they
-    are learnt from, by their first token; `mixed` the share of answers that several versions wrote.
-    `lost` is the share of written tokens that are not learnt from, `cut` the share of answers that
-    end at the cap, `running` the answers on servers from some moments (s) on. `dollars` are those
-    of a step, None where the topology has no price.
+    answers of a step, `mean_length` their mean tokens with prompts. `staleness` are the shares of
+    answers that are so many versions old when they are learnt from, by their first token; `mixed`
+    the share of answers that several versions wrote. `lost` is the share of written tokens that are
+    not learnt from, `cut` the share of answers that end at the cap, `running` the answers on
+    servers from some moments (s) on. `dollars` are those of a step, None where the topology has no
+    price.
     """
 
     view = "sim.interface.views.reinforcement"

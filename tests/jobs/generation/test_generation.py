@@ -103,6 +103,13 @@ def test_a_model_that_does_not_fit_is_told_from_a_mistake() -> None:
         kind.set_up(kind.described(deepcopy(BASE), {"model": "llama3-70b"}))
 
 
+def test_gpus_that_no_server_has_are_named() -> None:
+    document = deepcopy(BASE) | {"gpus": 5}
+    setup = kind.set_up(kind.described(document, {"generation.layout.tp": 2}))
+    assert setup.columns == {"gpus": 4, "servers": 2}
+    assert setup.notes == ("1 of 5 GPUs are in no server, and are not counted",)
+
+
 def test_a_slow_gpu_slows_its_server() -> None:
     slow = {"straggler": [{"rank": 1, "factor": 3.0}]}
     answer = kind.answer(kind.set_up(kind.described(deepcopy(BASE) | slow)))
