@@ -484,11 +484,16 @@ def meant(word: str, known: Sequence[str]) -> str:
     ("did you mean 'dgx-h100-ndr'?", "did you mean 'dgx-2h-v100'?")
     >>> meant("H100", ["h100-96gb", "h100-80gb", "h200"])
     "did you mean 'h100-80gb' or 'h100-96gb'?"
+    >>> meant("h200-141gb-sxm", ["v100-16gb-sxm", "h200-sxm"])  # of the same first word
+    "did you mean 'h200-sxm'?"
     """
     written = word.casefold()
     longer = [candidate for candidate in known if word and candidate.casefold().startswith(written)]
     near = sorted(longer) if len(longer) <= _LISTED else []
-    near = near or difflib.get_close_matches(
-        written, longer or known, n=1, cutoff=0.0 if longer else 0.6
-    )
+    if not near:
+        close = difflib.get_close_matches(
+            written, longer or known, n=5, cutoff=0.0 if longer else 0.6
+        )
+        head = written.partition("-")[0]
+        near = sorted(close, key=lambda name: name.casefold().partition("-")[0] != head)[:1]
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
