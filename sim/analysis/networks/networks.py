@@ -155,9 +155,11 @@ def networks(
         raise InputError("network", "a weight is not positive", "leave that job out")
     total = sum(weights.values())
     shares = {job: weight / total for job, weight in weights.items()}
-    if not 0.0 <= failing <= 1.0 or (failing and not failure):
+    if failing and not failure:
+        raise InputError("network, failing", "no failure lasts so long", "give --failure KEY=VALUE")
+    if not 0.0 <= failing <= 1.0:
         fault = f"{failing:g} is no share of the time in which something fails"
-        raise InputError("network, failing", fault, "give --failure, and a share from 0 to 1")
+        raise InputError("network, failing", fault, "give a share from 0 to 1")
     own, failed = settings_of(settings, price), settings_of(failure)
     pairs = [(name, job) for name in dict.fromkeys(topologies) for job in shares]
     played = counted((_step(n, job, own, failed) for n, job in pairs), total=len(pairs), unit="job")

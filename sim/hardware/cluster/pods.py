@@ -103,6 +103,10 @@ class PodNetwork(SwitchedNetwork):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.radix and not self.leaf:
+            least = 2 * (1 if self.rails else self.nics)
+            fault = f"radix: half of the {self.radix} ports of a switch have no room for a node"
+            raise ValueError(f"{fault}; set radix at least {least}, or leave it out")
         if self.cabled and not self.leaf:
             raise ValueError("its leaf switches are unknown; add radix, the ports of a switch")
         for leaf, cable in self.down:

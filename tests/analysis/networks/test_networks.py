@@ -49,6 +49,8 @@ def test_a_link_that_flaps_costs_its_share_of_the_time(answer: Networks) -> None
     assert flapping.slowdown == pytest.approx(first.slowdown)
     with pytest.raises(InputError, match="2 is no share of the time"):
         sim.networks([TREE], JOBS, failure=SLOW, failing=2.0)
+    with pytest.raises(InputError, match="give --failure"):
+        sim.networks([TREE], JOBS, failing=0.5)
 
 
 def test_an_order_of_one_machine_is_surer_than_its_intervals(answer: Networks) -> None:
