@@ -492,7 +492,7 @@ def meant(word: str, known: Sequence[str]) -> str:
     near = sorted(longer) if len(longer) <= _LISTED else []
     if not near:
         close = difflib.get_close_matches(
-            written, longer or known, n=5, cutoff=0.0 if longer else 0.6
+            written, longer or known, n=len(known) or 1, cutoff=0.0 if longer else 0.6
         )
         head = written.partition("-")[0]
         near = sorted(close, key=lambda name: name.casefold().partition("-")[0] != head)[:1]
