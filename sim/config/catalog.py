@@ -118,9 +118,7 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
 
 
 def _other(folder: str, name: str) -> str:
-    """A remedy for a name of another kind of file, or of a checkpoint's folder."""
-    if exists(config := Path(name) / "config.json"):
-        return f"did you mean {str(config)!r}?"
+    """A remedy for a name of another kind of file."""
     kinds = [
         kind
         for candidate, kind in _KINDS.items()
@@ -158,9 +156,11 @@ def _candidates(folder: str, name: str) -> Iterator[Path]:
     if name.endswith(_SUFFIXES):
         yield Path(name)
     else:
+        yield from (root / folder / f"{name}.toml" for root in roots())
+        if folder == "models":  # of a checkpoint; a packaged name that is nearly the same is not it
+            yield Path(name) / "config.json"
         spelled = name.casefold().replace(" ", "-").replace("_", "-")
-        for spelling in dict.fromkeys((name, spelled)):
-            yield from (root / folder / f"{spelling}.toml" for root in roots())
+        yield from (root / folder / f"{spelled}.toml" for root in roots())
 
 
 def place(path: Path, *, changed: bool = False) -> str:

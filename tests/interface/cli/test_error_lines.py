@@ -63,7 +63,7 @@ LINES = [
     (("plan", "ps-async", "dgx-h100-ndr", "--global-batch", "8"), "that is a scenario"),
     (
         ("plan", "Qwen9-7B", "dgx-h100-ndr", "--global-batch", "8"),
-        "did you mean 'Qwen9-7B/config.json'",
+        "Qwen9-7B/config.json: is not valid JSON",
     ),
     (("plan", "job.toml", "dgx-h100-ndr", "--global-batch", "8"), "is a scenario, not a model"),
     (("plan", "loop.toml", "dgx-h100-ndr"), "which leaves none to the trainer"),
