@@ -281,11 +281,13 @@ def endless_host(job: Job, chance: random.Random) -> str:
 
 def _on_host(job: Job, *, overlap: bool) -> Job:
     """The job with its parameters on the host and its optimizer on the device, of equal ranks: a
-    slow rank has a link to itself that two usually share."""
+    slow rank has a link to itself that two usually share. Messages to other nodes, which pass a
+    device's link with `gpudirect`, do not: copies alone are counted there."""
     own = {"parameters": 1.0, "overlap": overlap}
     kept = job.document["plan"].get("offload", {}).get("activations")
     return job.without("straggler").but({
         "plan.zero": 3, "plan.offload": own | ({"activations": kept} if kept else {}),
+        "change.host.gpudirect": False,
     })  # fmt: skip
 
 
