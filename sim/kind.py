@@ -14,7 +14,8 @@ folder's module `kind` has
   `brief` leaves out data that only pictures need. A setup has `name`, `machine`, `columns`, and
   `job`, which is None without a plan. The `kind` of scenario and setup names this module;
 - `answer(setup, engine=, unfold=)`: plays a setup and returns its answer;
-- `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines follow;
+- optionally `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines
+  follow;
 - optionally `speeds` (a step with resources faster or slower) and `kernels` (of each stage, with
   their calls). `sim explain` asks for both if the kind's answer is a `Result`;
 - optionally `advice` (changes of a script, `sim.results.suggestion`), which `--advise` tries, and
@@ -93,6 +94,17 @@ class Setup(Protocol):
     def columns(self) -> dict[str, Any]: ...
 
 
+class WithoutProgram:
+    """A part of setups that no plan lays out and whose work is no program that repeats."""
+
+    job: ClassVar[None] = None
+
+    @property
+    def program(self: Setup) -> Program:
+        """Raises `InputError`: it is not known before the work is done."""
+        raise InputError(self.name, *_module(self).LACKS)
+
+
 class Speeds(Protocol):
     """A step time as a function of factors on the durations of its `kinds` of resources."""
 
@@ -136,7 +148,7 @@ def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
 
 def pace(setup: Setup) -> Pace:
     """How fast a setup trains, and on which machine. Raises `InputError` if this is unknown."""
-    return cast(Pace, _module(setup).pace(setup))
+    return cast(Pace, _ability(setup, "pace")(setup))
 
 
 def traffic(setup: Setup) -> "tuple[float, dict[Link, float]]":

@@ -196,6 +196,14 @@ def refuse_task(scenario: str, task: Any) -> None:
         raise InputError(scenario, fault, "leave the task out")
 
 
+def refuse_choices_of_a_step(setup: str, why: str, *, engine: Engine, unfold: bool) -> None:
+    """Raise `InputError` for choices that only a single step has; `why` says how a setup of this
+    name is played."""
+    for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
+        if chosen:
+            raise InputError(setup, why, f"leave --{name} out")
+
+
 def _of_same_stage(record: Record, healthy: Record) -> list[Account]:
     """Per role of a record, the account of its stage in a healthy one."""
     by_stage = dict(zip((role.stage for role in healthy.roles), accounts(healthy), strict=True))

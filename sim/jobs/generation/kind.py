@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sim.config.errors import InputError
 from sim.config.progress import waited
 from sim.engine.events import carried
 from sim.engine.live_cluster import Event, LiveCluster, Process
@@ -22,18 +21,18 @@ from sim.jobs.generation.answer import Generated, Spread, State
 from sim.jobs.generation.request import Answer, Request
 from sim.jobs.generation.scenario import Generation, GenerationScenario
 from sim.jobs.generation.server import Server
-from sim.jobs.generation.setup import LACKS, GenerationSetup, from_scenario
+from sim.jobs.generation.setup import GenerationSetup, from_scenario
 from sim.program.causes import COMPUTE
 from sim.results.answer import Inputs
-from sim.results.likely import Pace
 from sim.scenario.scenario import name_of
 from sim.scenario.settings import flat
-from sim.simulate import garbage_left, refuse_task
+from sim.simulate import garbage_left, refuse_choices_of_a_step, refuse_task
 from sim.variability.laws import generator
 
-__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "pace", "seeded", "set_up"]
+__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "seeded", "set_up"]
 
 SCENARIO, ANSWER = GenerationScenario, Generated
+LACKS = ("answers prompts: it has no training step", "ask it of a scenario with a [plan]")
 _STATES = 400  # of a course
 
 
@@ -49,10 +48,8 @@ def set_up(
 def answer(setup: GenerationSetup, *, engine: Engine = "auto", unfold: bool = False) -> Generated:
     """Play the servers until all prompts are answered. Raises `InputError`, also for choices that
     only a step alone has."""
-    for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
-        if chosen:
-            fault = "servers are played on the clock, every one by itself"
-            raise InputError(setup.name, fault, f"leave --{name} out")
+    why = "servers are played on the clock, every one by itself"
+    refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
     with garbage_left():
         played = _play(setup)
@@ -60,11 +57,6 @@ def answer(setup: GenerationSetup, *, engine: Engine = "auto", unfold: bool = Fa
         if not setup.machine.is_healthy:
             lost = played.end - _play(replace(setup, machine=setup.machine.healthy)).end
         return _answer(setup, played, lost, began)
-
-
-def pace(setup: GenerationSetup) -> Pace:
-    """None: raises `InputError`."""
-    raise InputError(setup.name, *LACKS)
 
 
 def seeded(scenario: GenerationScenario, number: int) -> GenerationScenario:

@@ -13,22 +13,20 @@ from sim.jobs.generation.engine import Engine
 from sim.jobs.generation.passes import checked, chunked
 from sim.jobs.generation.scenario import GenerationScenario
 from sim.jobs.generation.speed import Speed
+from sim.kind import WithoutProgram
 from sim.model.transformer import Transformer
-from sim.program.program import Program
 from sim.results.formatting import several
 from sim.scenario.machine import load_model, load_topology, machine
 from sim.scenario.scenario import name_of
 
-LACKS = ("answers prompts: it has no training step", "ask it of a scenario with a [plan]")
 _OF_ANSWER = 4e-5  # s of one core
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GenerationSetup:
+class GenerationSetup(WithoutProgram):
     """A scenario's servers, each as fast as `speed`, on their machine."""
 
     kind: ClassVar[str] = "sim.jobs.generation.kind"
-    job: ClassVar[None] = None
 
     scenario: GenerationScenario
     machine: Machine
@@ -38,11 +36,6 @@ class GenerationSetup:
     @property
     def name(self) -> str:
         return self.scenario.name
-
-    @property
-    def program(self) -> Program:
-        """None: raises `InputError`."""
-        raise InputError(self.name, *LACKS)
 
     @property
     def columns(self) -> dict[str, Any]:

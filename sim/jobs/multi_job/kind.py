@@ -11,22 +11,21 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
-from sim.config.errors import InputError
 from sim.engine.play import Engine
 from sim.engine.timeline import Role, Span, Timeline
 from sim.jobs.multi_job.answer import JobRow, MultiJobAnswer, jain
 from sim.jobs.multi_job.paces import Paces, SharedLink
 from sim.jobs.multi_job.scenario import MultiJobScenario
 from sim.jobs.multi_job.schedule import Cluster, Course, Visit
-from sim.jobs.multi_job.setup import LACKS, MultiJobSetup, from_scenario
+from sim.jobs.multi_job.setup import MultiJobSetup, from_scenario
 from sim.program.causes import COMPUTE
 from sim.results.answer import Inputs
-from sim.results.likely import Pace
-from sim.simulate import garbage_left, refuse_task
+from sim.simulate import garbage_left, refuse_choices_of_a_step, refuse_task
 
-__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "pace", "seeded", "set_up"]
+__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "seeded", "set_up"]
 
 SCENARIO, ANSWER = MultiJobScenario, MultiJobAnswer
+LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
 _OF_JOB = 0.1  # s of one core
 _EXPLAINED = 8  # jobs that meet, of which each is left out in turn
 
@@ -41,19 +40,12 @@ def answer(
     setup: MultiJobSetup, *, engine: Engine = "auto", unfold: bool = False
 ) -> MultiJobAnswer:
     """The course of the jobs. Raises `InputError`, also for choices that only a step alone has."""
-    for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
-        if chosen:
-            fault = "jobs that meet are folded apart and played on the clock"
-            raise InputError(setup.name, fault, f"leave --{name} out")
+    why = "jobs that meet are folded apart and played on the clock"
+    refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
     with garbage_left():
         course = Cluster(setup).course()
         return _answer(setup, course, began)
-
-
-def pace(setup: MultiJobSetup) -> Pace:
-    """None: raises `InputError`."""
-    raise InputError(setup.name, *LACKS)
 
 
 def effort(setup: MultiJobSetup) -> float:

@@ -14,12 +14,12 @@ from sim.hardware.cluster.topology import Link, Topology
 from sim.jobs.multi_job.folding import Guest
 from sim.jobs.multi_job.placed import Place
 from sim.jobs.multi_job.scenario import JobTable, MultiJobScenario
+from sim.kind import WithoutProgram
 from sim.program.program import Program
 from sim.results.answer import JobAnswer
 from sim.scenario.machine import load_topology, machine
 from sim.scenario.scenario import BaseScenario
 
-LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
 _OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core: of each job, and for each other that may wait
 _OF_FAULT = 2e-3  # s of one core
 _OF_CLUSTER = ("topology", "network", "node", "host", "storage", "device")
@@ -58,11 +58,10 @@ class Template:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MultiJobSetup:
+class MultiJobSetup(WithoutProgram):
     """The cluster, and the jobs that come to it."""
 
     kind: ClassVar[str] = "sim.jobs.multi_job.kind"
-    job: ClassVar[None] = None
 
     scenario: MultiJobScenario
     machine: Machine
@@ -71,11 +70,6 @@ class MultiJobSetup:
     @property
     def name(self) -> str:
         return self.scenario.name
-
-    @property
-    def program(self) -> Program:
-        """None: raises `InputError`."""
-        raise InputError(self.name, *LACKS)
 
     @cached_property
     def columns(self) -> dict[str, Any]:

@@ -10,20 +10,23 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from sim.config.errors import InputError
 from sim.config.progress import waited
 from sim.engine.play import Engine
 from sim.jobs.reinforcement.answer import ReinforcementAnswer
 from sim.jobs.reinforcement.assemble import inputs_of, outcome
 from sim.jobs.reinforcement.moves import moves
 from sim.jobs.reinforcement.scenario import ReinforcementScenario
-from sim.jobs.reinforcement.setup import KEEP_SPANS, LACKS, ReinforcementSetup, from_scenario
+from sim.jobs.reinforcement.setup import KEEP_SPANS, ReinforcementSetup, from_scenario
 from sim.results.likely import Pace, checkpoint_bytes
-from sim.simulate import garbage_left, refuse_task
+from sim.simulate import garbage_left, refuse_choices_of_a_step, refuse_task
 
 __all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "moves", "pace", "seeded", "set_up"]
 
 SCENARIO, ANSWER = ReinforcementScenario, ReinforcementAnswer
+LACKS = (
+    "is a loop of generation and training ([reinforcement]): it has no step of one program",
+    "use `sim run`, or ask it of the training alone: a scenario without [reinforcement]",
+)
 
 
 def set_up(
@@ -39,10 +42,8 @@ def answer(
     setup: ReinforcementSetup, *, engine: Engine = "auto", unfold: bool = False
 ) -> ReinforcementAnswer:
     """The loop, played. Raises `InputError`, also for choices that only a single step has."""
-    for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
-        if chosen:
-            fault = "a loop of generation and training is played on the clock"
-            raise InputError(setup.name, fault, f"leave --{name} out")
+    why = "a loop of generation and training is played on the clock"
+    refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
     with garbage_left():
         found = _played(setup)

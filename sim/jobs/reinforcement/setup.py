@@ -21,13 +21,13 @@ from sim.jobs.reinforcement.samples import Sample
 from sim.jobs.reinforcement.scenario import Reinforcement, ReinforcementScenario
 from sim.jobs.reinforcement.services import Drawn, Waiting
 from sim.jobs.reinforcement.training import Training
+from sim.kind import WithoutProgram
 from sim.model.block import block
 from sim.model.counts import parameters, whole
 from sim.model.kernels import BYTES
 from sim.model.model import Model
 from sim.model.reading import load as load_named
 from sim.parallel.mesh import axes
-from sim.program.program import Program
 from sim.scenario.machine import load_model, load_stack, load_topology, machine
 from sim.scenario.scenario import name_of
 from sim.scenario.settings import flat
@@ -35,20 +35,15 @@ from sim.scenario.setup import PlanSetup
 from sim.variability.laws import generator
 
 KEEP_SPANS = 50_000
-LACKS = (
-    "is a loop of generation and training ([reinforcement]): it has no step of one program",
-    "use `sim run`, or ask it of the training alone: a scenario without [reinforcement]",
-)
 _OF_ANSWER = 1.2e-4  # s of one core: its events on a server and in the loop
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ReinforcementSetup:
+class ReinforcementSetup(WithoutProgram):
     """A trainer and servers on the GPUs of a cluster, checked. The trainer has the first GPUs,
     servers of their own the next, a reward model the last."""
 
     kind: ClassVar[str] = "sim.jobs.reinforcement.kind"
-    job: ClassVar[None] = None
 
     scenario: ReinforcementScenario
     plan: Reinforcement
@@ -65,11 +60,6 @@ class ReinforcementSetup:
     @property
     def name(self) -> str:
         return self.scenario.name
-
-    @property
-    def program(self) -> Program:
-        """Raises `InputError`: what answers come next is not known beforehand."""
-        raise InputError(self.name, *LACKS)
 
     @property
     def columns(self) -> dict[str, Any]:

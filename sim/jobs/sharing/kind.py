@@ -21,9 +21,10 @@ from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.run import run
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.jobs.sharing.server_placement import reserved_gpus
-from sim.jobs.sharing.setup import KEEP_SPANS, LACKS, SharingSetup
+from sim.jobs.sharing.setup import KEEP_SPANS, SharingSetup
 from sim.results.likely import Pace
 from sim.scenario.scenario import BaseScenario
+from sim.simulate import refuse_choices_of_a_step
 
 __all__ = [
     "ANSWER",
@@ -39,6 +40,10 @@ __all__ = [
 ]
 
 SCENARIO, ANSWER = SharingScenario, Outcome
+LACKS = (
+    "shares updates by a method of its own ([sharing]): it has no step of the whole job",
+    "use `sim run`, or a scenario without [sharing]",
+)
 _STATE = 12.0  # bytes of a parameter in a checkpoint: fp32 weights and two moments (Adam)
 
 
@@ -53,10 +58,8 @@ def set_up(
 def answer(setup: SharingSetup, *, engine: Engine = "auto", unfold: bool = False) -> Outcome:
     """The outcome of a setup; where something is slow, beside a run without, to see its cost.
     Raises `InputError` for choices that only a synchronous step has."""
-    fault = "workers that share updates are played on the clock, every one by itself"
-    for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
-        if chosen:
-            raise InputError(setup.name, fault, f"leave --{name} out")
+    why = "workers that share updates are played on the clock, every one by itself"
+    refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
     with np.errstate(over="ignore", invalid="ignore"):  # what diverges is said, not warned of
         pool = run(setup)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from sim.config.errors import InputError
 from sim.engine.live_cluster import Endpoint
 from sim.engine.machine import Machine
 from sim.jobs.sharing import limits
@@ -14,17 +13,13 @@ from sim.jobs.sharing.learning.tasks import Task, task_of
 from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.server_placement import reserved_gpus, server_shares
 from sim.jobs.sharing.workload import Workload
-from sim.program.program import Program
+from sim.kind import WithoutProgram
 
 KEEP_SPANS = 200_000
-LACKS = (
-    "shares updates by a method of its own ([sharing]): it has no step of the whole job",
-    "use `sim run`, or a scenario without [sharing]",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharingSetup:
+class SharingSetup(WithoutProgram):
     """Everything that a run of shared updates needs, checked.
 
     `servers` holds each host's share of the weights, `workloads` each worker's step; `keep_spans`
@@ -34,7 +29,6 @@ class SharingSetup:
     """
 
     kind: ClassVar[str] = "sim.jobs.sharing.kind"
-    job: ClassVar[None] = None
 
     name: str
     plan: Sharing
@@ -50,11 +44,6 @@ class SharingSetup:
     tokens: int = 1
     parameters: float = 0.0
     notes: tuple[str, ...] = ()
-
-    @property
-    def program(self) -> Program:
-        """Raises `InputError`: what workers do is not known before they do it."""
-        raise InputError(self.name, *LACKS)
 
     @property
     def columns(self) -> dict[str, Any]:
