@@ -17,6 +17,7 @@ from sim.interface.frameworks.arguments import (
     Keys,
     Together,
     chosen,
+    data_parallel_alone,
     integer,
     no_sync,
 )
@@ -106,15 +107,6 @@ def _write_offload(keys: Keys) -> Words:
     return {_OFFLOAD: ("true",)}
 
 
-def _alone(keys: Keys) -> Words:
-    """Refuse what belongs to the script or to other libraries: all axes but data parallelism."""
-    for key in ("tp", "pp", "cp", "ep"):
-        if keys[f"plan.{key}"] > 1:
-            fault = f"{key} = {keys[f'plan.{key}']} is not of Accelerate's FSDP"
-            raise InputError("plan", fault, f"search {key}=1 only")
-    return {}
-
-
 _TABLE: tuple[Entry, ...] = (
     Together((_EACH, _OFTEN), _batch, _write_batch),
     Together((_TYPE, _VERSION, "num_processes", _SHARD, _REPLICATE), _sharding, _write_sharding),
@@ -127,7 +119,7 @@ _TABLE: tuple[Entry, ...] = (
     Choice(_RESHARD, "plan.reshard", {"default": None, **_BOOLEANS}, "default"),
     Together((_AGAIN, _CHECKPOINTS), _recompute, _write_recompute),
     Together((_OFFLOAD,), _offload, _write_offload),
-    Together((), lambda given: {}, _alone),
+    data_parallel_alone("not of Accelerate's FSDP"),
     no_sync("Accelerate"),
 )
 

@@ -125,6 +125,20 @@ class Together:
         return self.writing(keys)
 
 
+def data_parallel_alone(outside: str) -> Together:
+    """The rule of a framework that divides samples alone: plans with other axes are refused, as
+    `outside` says where these belong."""
+
+    def write(keys: Keys) -> dict[str, tuple[str, ...]]:
+        for key in ("tp", "pp", "cp", "ep"):
+            if keys[f"plan.{key}"] > 1:
+                fault = f"{key} = {keys[f'plan.{key}']} is {outside}"
+                raise InputError("plan", fault, f"search {key}=1 only")
+        return {}
+
+    return Together((), lambda given: {}, write)
+
+
 def no_sync(name: str) -> Together:
     """The rule of a framework that accumulates gradients before it reduces them in pipelines, and
     only there (`Job.no_sync`). It has no argument; other plans are refused."""

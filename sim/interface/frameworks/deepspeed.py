@@ -15,6 +15,7 @@ from sim.interface.frameworks.arguments import (
     Together,
     Value,
     chosen,
+    data_parallel_alone,
     no_sync,
     value_of,
 )
@@ -100,15 +101,6 @@ def _write_offload(keys: Keys) -> Words:
     return words | ({_CHECKPOINTS: ("true",)} if key.activations else {})
 
 
-def _alone(keys: Keys) -> Words:
-    """Refuse axes that DeepSpeed's JSON does not describe: all but data parallelism."""
-    for key in ("tp", "pp", "cp", "ep"):
-        if keys[f"plan.{key}"] > 1:
-            fault = f"{key} = {keys[f'plan.{key}']} is not in DeepSpeed's JSON"
-            raise InputError("plan", fault, f"search {key}=1 only")
-    return {}
-
-
 _TABLE: tuple[Entry, ...] = (
     Together(
         (*("train_batch_size", "train_micro_batch_size_per_gpu"), "gradient_accumulation_steps"),
@@ -131,7 +123,7 @@ _TABLE: tuple[Entry, ...] = (
         lambda given: {"near": value_of(given, _NEAR, int)} if _NEAR in given else {},
         _write_near,
     ),
-    Together((), lambda given: {}, _alone),
+    data_parallel_alone("not in DeepSpeed's JSON"),
     no_sync("DeepSpeed"),
 )
 
