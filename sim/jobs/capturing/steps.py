@@ -136,19 +136,23 @@ class StepCounter:
             return
         if len(self._updates) == 1:
             self._begin_again()
-        elif self._ends(last):
-            self._ended()
+        elif self._whole(last):
+            self._take_turns()
 
-    def _ends(self, update: _Update) -> bool:
-        """Whether an update ends a step: like the first, once every optimizer has had its turn."""
-        first, turns = self._updates[0].optimizers, len(self._updates) - self._before
-        if update.optimizers[-1] != first[-1] or len(update.optimizers) < len(first):
-            return False
-        waiting = [optimizer for optimizer in self._made if id(optimizer) not in self._turns]
-        if waiting and turns > _MOST_TURNS:  # they take no turns: updates are steps
-            self._made.difference_update(waiting)
+    def _whole(self, update: _Update) -> bool:
+        """Whether an update is like the first, by as many optimizers."""
+        first = self._updates[0].optimizers
+        return update.optimizers[-1] == first[-1] and len(update.optimizers) >= len(first)
+
+    def _take_turns(self) -> None:
+        """A step ends once every optimizer has had its turn. Optimizers that let many updates pass
+        take none: they are forgotten, and updates are steps from here on."""
+        idle = [optimizer for optimizer in self._made if id(optimizer) not in self._turns]
+        if not idle:
+            self._ended()
+        elif len(self._updates) - self._before > _MOST_TURNS:
+            self._made.difference_update(idle)
             self._begin_again()
-        return not waiting
 
     def _begin_again(self) -> None:
         """All up to here is the first step, which is not recorded: it holds the set-up."""
