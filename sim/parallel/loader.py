@@ -42,8 +42,8 @@ class Loader(Checked):
     `rate` samples a second where it never waits for storage (None: no limit). So many samples of
     `prefetch` steps may be ready or in the making; with 0 a step waits until its own are read.
     Where `decoding` is on the device, each device decodes `device_rate` samples a second between
-    two steps. The ranks of a replica's first stage share its samples, or with `every_rank` each
-    reads all of them.
+    two steps. The ranks of a replica's first stage share its samples and its workers. With
+    `every_rank` each of them reads all samples, with `workers` of its own.
     """
 
     read: Annotated[float, Unit("B")]
