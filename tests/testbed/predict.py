@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from sim.collectives.compression import Compression
 from sim.collectives.libraries import backend
@@ -122,9 +122,8 @@ class Predictor:
         for number, job in enumerate(jobs):
             place = Place(cluster, job["hosts"], (0,))
             on = place.machine(everywhere, place.topology())
-            guests.append(
-                Guest(str(number), place, on, _program(_training(job), len(job["hosts"])))
-            )
+            program = _program(_training(job), len(job["hosts"]))
+            guests.append(Guest(str(number), place, on, program, work=_played))
         ends: dict[int, list[float]] = {}
         for group in meeting(guests):
             steps = max(jobs[number]["steps"] for number in group)
@@ -301,3 +300,8 @@ def _call(kind: Kind, size: float, name: str) -> Collective:
 def _compute(name: str, seconds: float) -> Compute:
     segment = Segment(name=name, cause=COMPUTE, device=seconds, lead=seconds)
     return Compute(name=name, work=Work(name=name, items=(segment,)))
+
+
+def _played(machine: Machine) -> NoReturn:
+    """Jobs that repeat programs are played: nobody asks for their work on average."""
+    raise AssertionError("the mean work of a job that repeats its program")
