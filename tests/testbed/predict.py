@@ -123,7 +123,7 @@ class Predictor:
             place = Place(cluster, job["hosts"], (0,))
             on = place.machine(everywhere, place.topology())
             program = _program(_training(job), len(job["hosts"]))
-            guests.append(Guest(str(number), place, on, program, work=_played))
+            guests.append(Guest(str(number), place, on, program, work=_no_mean))
         ends: dict[int, list[float]] = {}
         for group in meeting(guests):
             steps = max(jobs[number]["steps"] for number in group)
@@ -302,6 +302,6 @@ def _compute(name: str, seconds: float) -> Compute:
     return Compute(name=name, work=Work(name=name, items=(segment,)))
 
 
-def _played(machine: Machine) -> NoReturn:
+def _no_mean(machine: Machine) -> NoReturn:
     """Jobs that repeat programs are played: nobody asks for their work on average."""
     raise AssertionError("the mean work of a job that repeats its program")
