@@ -4,7 +4,7 @@ The keys of `to_dict` are the fields of a dataclass and what it derives; `docs/s
 JSON schemas.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -53,9 +53,10 @@ class Inputs:
 
 
 class Answer:
-    """Shows itself by the document that the module `view` makes of it, draws itself by the `figure`
-    of the module `picture`, or of one of `pictures` by its name; `report` is the module of its
-    page, `comparison` the class by which several are compared ("module:Class").
+    """Shows itself by the document that `view` makes of it ("module:function", or a module with a
+    function `view`), draws itself by `picture` (a function `figure` of the module if none is
+    named) or by one of `pictures`; `report` is the module of its page, `comparison` the class by
+    which several are compared ("module:Class").
 
     `unwritten` are fields that JSON has no use for, `derived` JSON's own keys and the properties
     they are read off. Fields of one name mean the same in answers of all kinds (`get`).
@@ -152,7 +153,7 @@ class Answer:
         if of and of not in self.pictures:
             remedy = nearest(of, list(self.pictures)) if self.pictures else "leave it out"
             raise InputError(type(self).__name__, f"has no picture of {of!r}", remedy)
-        figure: Figure = import_module(self.pictures.get(of, self.picture)).figure(self)
+        figure: Figure = function_of(self.pictures.get(of, self.picture), "figure")(self)
         return figure
 
 
@@ -179,6 +180,13 @@ class Figures:
     columns: Mapping[str, Any]
     misfit: str
     wall_seconds: float = 0.0
+
+
+def function_of(place: str, usual: str) -> Callable[..., Any]:
+    """The function that "module:function" names, or the `usual` function of a "module"."""
+    module, _, name = place.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name or usual)
+    return function
 
 
 def plain(value: Any) -> Any:

@@ -1,11 +1,11 @@
-"""The document of an answer, by the module that its class names as its `view`."""
+"""The document of an answer, made by the `view` that its class names."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sim.interface.document import html as notebook
 from sim.interface.document import terminal
 from sim.interface.document.nodes import Document, Sentence
+from sim.results.answer import function_of
 
 if TYPE_CHECKING:
     from sim.results.answer import Answer
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def document(answer: "Answer") -> Document:
     """The view of an answer, and below it what its inputs note."""
-    seen: Document = import_module(answer.view).view(answer)
+    seen: Document = function_of(answer.view, "view")(answer)
     return seen.with_nodes(*(Sentence(note, "note") for note in answer.noted))
 
 
