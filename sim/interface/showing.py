@@ -50,7 +50,7 @@ def show(name: str, *, gpus: int | None = None) -> Shown:
     >>> print(str(show("gpt2-124m")).splitlines()[0])
     gpt2-124m: 12 layers (dense), 768 hidden, 12 heads, 50,257 words
     """
-    from sim.interface.views.algorithm import is_algorithm
+    from sim.interface.views.collective import is_algorithm
     from sim.interface.views.fabric import is_fabric
     from sim.interface.views.model import is_model
     from sim.interface.views.profile import is_profile
@@ -93,7 +93,8 @@ def _recording(name: str) -> Shown:
 def _algorithm(name: str, ranks: int) -> Shown:
     """Its collectives, and the rounds of the first of them."""
     from sim.interface.plots import collective
-    from sim.interface.views.algorithm import schedules, view
+    from sim.interface.views.collective import algorithm as view
+    from sim.interface.views.collective import schedules
 
     def draw() -> "Figure":
         return collective.figure(schedules(name, ranks)[0], title=name)

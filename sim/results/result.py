@@ -64,7 +64,7 @@ class Result(JobAnswer):
     comparison = "sim.analysis.comparison.steps:StepComparison"
     pictures: ClassVar[Mapping[str, str]] = {
         "memory": "sim.interface.plots.memory",
-        "network": "sim.interface.plots.loads",
+        "network": "sim.interface.plots.networks:loads",
     }
     unwritten = ("timeline", "memory_curves", "plan", "schedule", "links", "setup")
 

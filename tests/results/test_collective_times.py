@@ -16,7 +16,7 @@ from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.interface.cli.main import main
-from sim.interface.plots.collective_times import figure
+from sim.interface.plots.collective import times as figure
 from sim.interface.plots.node import NIC_LINE
 
 TWO_NODES = topology.load("dgx-a100-hdr").with_gpus(16)

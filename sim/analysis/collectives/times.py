@@ -69,7 +69,7 @@ class CollectiveTimes(Answer):
     """
 
     view = "sim.interface.views.collective"
-    picture = "sim.interface.plots.collective_times"
+    picture = "sim.interface.plots.collective:times"
     unwritten = ("topology", "places", "cables")
     derived: ClassVar[Mapping[str, str]] = {"gpus": "gpus"}
 

@@ -19,7 +19,7 @@ from sim.results.formatting import Cells, large, percent
 class FigureComparison(Comparison):
     """The figures of jobs of one kind."""
 
-    picture = "sim.interface.plots.figures_compared"
+    picture = "sim.interface.plots.comparison:figures"
 
     @property
     def costs(self) -> list[float]:

@@ -62,8 +62,8 @@ class LineDifferences(Answer):
     seconds differ most first. `causes` are the differences of the step's seconds by cause; seconds
     of lines are the device's, and overlap with others."""
 
-    view = "sim.interface.views.line_differences"
-    picture = "sim.interface.plots.line_differences"
+    view = "sim.interface.views.comparison:lines"
+    picture = "sim.interface.plots.comparison:lines"
     unwritten = ("results", "lines")
     derived: ClassVar[Mapping[str, str]] = {
         "step_times": "step_times",

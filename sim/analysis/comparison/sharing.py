@@ -34,8 +34,8 @@ class SharingComparison(Comparison):
     `target`: what is asked for, or else the lowest that every run ends with which learns at all.
     It is reached where it is for the rest of the run (`sim.jobs.sharing.update_record.held`)."""
 
-    picture = "sim.interface.plots.ways"
-    pictures: ClassVar[Mapping[str, str]] = {"curves": "sim.interface.plots.ways"}
+    picture = "sim.interface.plots.sharing:ways"
+    pictures: ClassVar[Mapping[str, str]] = {"curves": "sim.interface.plots.sharing:ways"}
     unwritten = ("cases",)
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ class StepComparison(Comparison):
     """Steps of jobs. Where batches differ, all seconds are those of as many tokens as the first's
     step has."""
 
-    picture = "sim.interface.plots.timelines"
+    picture = "sim.interface.plots.comparison:timelines"
     pictures: ClassVar[Mapping[str, str]] = {"bars": "sim.interface.plots.comparison"}
 
     @property

@@ -67,8 +67,8 @@ class Moves(Answer):
     """What a job can be moved to, those that fit first, then by samples a second and GPU. `refused`
     are moves that cannot be played, with the reason."""
 
-    view = "sim.interface.views.moves"
-    picture = "sim.interface.plots.moves"
+    view = "sim.interface.views.explanation:moves"
+    picture = "sim.interface.plots.explanation:moves"
     unwritten = ("result", "moves")
     derived: ClassVar[Mapping[str, str]] = {"moves": "rows", "inputs": "inputs"}
 

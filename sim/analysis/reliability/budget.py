@@ -54,8 +54,8 @@ class Budget(Answer):
     the next; `assumed` says in words what this rests on.
     """
 
-    view = "sim.interface.views.budget"
-    picture = "sim.interface.plots.budget"
+    view = "sim.interface.views.reliability:budget"
+    picture = "sim.interface.plots.reliability:budget"
     derived: ClassVar[Mapping[str, str]] = {"done": "done", "dollars": "dollars"}
     unwritten = ("times",)
 

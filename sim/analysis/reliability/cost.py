@@ -36,8 +36,8 @@ class TrainingCost(Answer):
     dollars, if known. Where `fits` is false the job would not run; None is unknown.
     """
 
-    view = "sim.interface.views.cost"
-    picture = "sim.interface.plots.cost"
+    view = "sim.interface.views.reliability:cost"
+    picture = "sim.interface.plots.reliability:cost"
     unwritten = ("likely",)
     derived: ClassVar[Mapping[str, str]] = {
         "days": "days",

@@ -101,8 +101,8 @@ class Goodput(Answer):
     worker in the mean, `conduct` is a worker's, `between` still that of all.
     """
 
-    view = "sim.interface.views.goodput"
-    picture = "sim.interface.plots.goodput"
+    view = "sim.interface.views.reliability:goodput"
+    picture = "sim.interface.plots.reliability:goodput"
     derived: ClassVar[Mapping[str, str]] = {"effective_training_time": "effective"}
 
     days: float

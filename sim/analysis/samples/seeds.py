@@ -38,8 +38,8 @@ class Seeds(Answer):
     `accuracy` and `time_to_target`) one value of each of the `runs`, their `mean` and quantiles.
     """
 
-    view = "sim.interface.views.seeds"
-    picture = "sim.interface.plots.seeds"
+    view = "sim.interface.views.samples:seeds"
+    picture = "sim.interface.plots.samples:seeds"
     unwritten = ("runs",)
     derived: ClassVar[Mapping[str, str]] = {
         "samples": "samples",

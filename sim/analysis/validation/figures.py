@@ -74,8 +74,8 @@ class PairRun:
 class FigureValidation(Answer):
     """Measured jobs with several figures each, and a prediction of each figure."""
 
-    view = "sim.interface.views.figures"
-    picture = "sim.interface.plots.figures"
+    view = "sim.interface.views.validation:figures"
+    picture = "sim.interface.plots.validation:figures"
     derived: ClassVar[Mapping[str, str]] = {"errors": "errors", "pairs": "pairs"}
 
     inputs: Inputs

@@ -49,8 +49,8 @@ class PartValidation(Answer):
     """Measured kernels or collectives with a prediction of each; `short` kernels, which last less
     than 20 us and are mostly launches, are counted and left out of the errors."""
 
-    view = "sim.interface.views.parts"
-    picture = "sim.interface.plots.parts"
+    view = "sim.interface.views.validation:parts"
+    picture = "sim.interface.plots.validation:parts"
     derived: ClassVar[Mapping[str, str]] = {"errors": "errors"}
 
     inputs: Inputs

@@ -100,7 +100,7 @@ def import_(
     from sim.analysis.calibration.fitting.measured_collectives import jitter
     from sim.interface.document.terminal import text
     from sim.interface.formats import any_format
-    from sim.interface.views import readings as shown
+    from sim.interface.views import fabric as shown
 
     origin = {**options.pairs("--note", note), "files": ", ".join(file.name for file in files)}
     if device:
@@ -122,7 +122,7 @@ def import_(
         _keep(readings, out and out.with_suffix(".csv"))
         kept = f", the {len(readings)} readings before it are kept" if readings and out else ""
         raise InputError(error.where, error.what, error.remedy + kept) from None
-    click.echo(text(shown.view(readings)))
+    click.echo(text(shown.readings(readings)))
     if scatter := jitter(readings):
         click.echo(f"\n{scatter}")
     if out is None or out.suffix != ".toml":
@@ -134,10 +134,10 @@ def _tables_of(files: tuple[Path, ...], out: Path, device: str) -> None:
     """Write what traces measured of a device as tables, and say what was read."""
     from sim.analysis.calibration import evidence
     from sim.interface.document.terminal import text
-    from sim.interface.views import evidence as shown
+    from sim.interface.views import fabric as shown
 
     found = evidence.evidence_of(files, device)
-    click.echo(text(shown.view(found)))
+    click.echo(text(shown.evidence(found)))
     for path in evidence.write(found, out):
         wrote(path)
 
@@ -254,11 +254,11 @@ def _show(
     from sim.analysis.calibration.timing.provenance import provenance
     from sim.interface.document.terminal import text
     from sim.interface.views import fabric
-    from sim.interface.views import readings as shown
+    from sim.interface.views import fabric as shown
     from sim.jobs.traces.operation_times import merged
 
     if out.suffix != ".toml":
-        return click.echo(text(shown.view(merged(readings), most=len(readings))))
+        return click.echo(text(shown.readings(merged(readings), most=len(readings))))
     origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
     if process_group.launched() is None:
         origin |= fabric_profile.shared_devices(backend, ranks, _gpus())

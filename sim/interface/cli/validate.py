@@ -160,13 +160,13 @@ def _pair(text: str) -> tuple[str, str]:
 def _write_pages(runs: "Sequence[ValidatedTable]", folder: Path) -> None:
     """The pages of `views.validation_pages`, and a picture beside each that has timed rows."""
     from sim.config.files import atomic_write
-    from sim.interface.plots import picture, residuals
+    from sim.interface.plots import picture, validation
     from sim.interface.views.validation_pages import pages
 
     folder.mkdir(exist_ok=True)
     pictures = {}
     for table in runs:
-        if (drawn := residuals.figure(table)) is not None:
+        if (drawn := validation.residuals(table)) is not None:
             pictures[table.name] = f"{table.name}.png"
             with atomic_write(folder / pictures[table.name]) as part:
                 part.write_bytes(picture.rendered(drawn, dpi=80))

@@ -23,7 +23,7 @@ from sim.interface.page import inputs, memory, network
 from sim.interface.page.figures import through
 from sim.interface.page.page import Sliders, html, paged
 from sim.interface.page.timeline import chart
-from sim.interface.plots.loads import busiest
+from sim.interface.plots.networks import busiest
 from sim.interface.views import model as model_view
 from sim.interface.views import step as words
 from sim.interface.views import topology as topology_view

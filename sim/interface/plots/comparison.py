@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
+from sim.analysis.comparison.figures import FigureComparison
+from sim.analysis.comparison.lines import LineDifferences
 from sim.analysis.comparison.steps import StepComparison
 from sim.config.units import human_bytes, human_seconds
+from sim.interface.plots import pipeline
 from sim.interface.plots.memory import OTHER, colour_of
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.program import causes
@@ -25,6 +28,8 @@ _CAUSES = {
     if isinstance(own, Cause)
 }
 _THIN = 2e-3  # of the longest bar: what nobody would see has no place in the legend
+
+_MOST = 12  # lines
 
 
 def figure(compared: StepComparison) -> Figure:
@@ -92,3 +97,46 @@ def _end(axes: Axes, words: Sequence[tuple[float, str]], colours: Sequence[str] 
             color=colours[row] if colours else PALETTE[6],
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )
+
+
+def timelines(compared: StepComparison) -> Figure:
+    """A panel for each job that has a timeline."""
+    drawn = [(case.name, case.result.timeline) for case in compared.cases]
+    return pipeline.figures([pair for pair in drawn if pair[1].roles])
+
+
+def figures(compared: FigureComparison) -> Figure:
+    """A row a job: left its cost, right its parts one after the other."""
+    rows, part = range(len(compared.cases)), compared.parts[0]
+    fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(rows)), layout="constrained")
+    left, right = fig.subplots(1, 2, sharey=True)
+    unit, name = time_unit(max(compared.costs))
+    left.barh(rows, [cost / unit for cost in compared.costs], color=PALETTE[0])
+    left.set_title(f"{compared.cases[0].result.get('cost')[0]} ({name})", loc="left", fontsize=10)
+    unit, name = time_unit(max(sum(seconds.values()) for seconds in part.seconds))
+    ends = [0.0] * len(rows)
+    for number, key in enumerate(dict.fromkeys(k for own in part.seconds for k in own)):
+        widths = [seconds.get(key, 0.0) / unit for seconds in part.seconds]
+        right.barh(rows, widths, left=ends, color=PALETTE[number % len(PALETTE)], label=key)
+        ends = [end + width for end, width in zip(ends, widths, strict=True)]
+    right.set_title(f"{part.title} ({name})", loc="left", fontsize=10)
+    right.legend(loc="upper left", bbox_to_anchor=(0.0, -0.5 / len(rows)), ncols=3, frameon=False,
+                 fontsize=8)  # fmt: skip
+    left.set_yticks(rows, compared.names, parse_math=False)
+    left.set_ylim(len(rows) - 0.5, -0.5)
+    return fig
+
+
+def lines(answer: LineDifferences) -> Figure:
+    """A bar for each line, in milliseconds a step."""
+    lines = [line for line in answer.lines if line.seconds][:_MOST][::-1]
+    drawn = Figure(figsize=(8.0, 1.2 + 0.3 * max(len(lines), 1)), layout="constrained")
+    axes = drawn.add_subplot()
+    colours = ["tab:red" if line.seconds > 0 else "tab:green" for line in lines]
+    names = [line.after or line.before for line in lines]
+    axes.barh(range(len(lines)), [1e3 * line.seconds for line in lines], color=colours)
+    axes.set_yticks(range(len(lines)), names)
+    axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.set_xlabel("ms a step more or less")
+    axes.set_title(answer.title, fontsize="medium")
+    return drawn

@@ -1,10 +1,13 @@
-"""Limits of a step as a picture: resources, and kernels beside the device's peaks."""
+"""What limits a step, and how much each move would gain, as pictures."""
 
 from sim.analysis.explanation.explain import Explanation
+from sim.analysis.explanation.moves import Moves
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.results.formatting import several
 
 _MOST = 10
+
+_GIB = 2.0**30
 
 
 def figure(answer: Explanation) -> Figure:
@@ -35,3 +38,20 @@ def figure(answer: Explanation) -> Figure:
     title = f"{answer.result.scenario} on {several(answer.result.ranks, 'GPU')}"
     fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return fig
+
+
+def moves(answer: Moves) -> Figure:
+    """A point for each move, a colour for each world."""
+    drawn = Figure(figsize=(7.0, 4.5), layout="constrained")
+    axes = drawn.add_subplot()
+    for gpus in sorted({move.gpus for move in answer.moves}):
+        own = [move for move in answer.moves if move.gpus == gpus]
+        sizes = [move.memory / _GIB for move in own]
+        axes.scatter(sizes, [move.rate for move in own], label=f"{gpus:,} GPUs")
+    if capacity := answer.result.get("capacity"):
+        axes.axvline(capacity / _GIB, color="black", linewidth=0.8)
+    axes.set_xlabel("memory of the fullest GPU, GiB")
+    axes.set_ylabel("samples a second and GPU")
+    axes.set_title(answer.title, fontsize="medium")
+    axes.legend()
+    return drawn

@@ -1,7 +1,13 @@
 """Hours of a mix on each network, job upon job, and with the failure."""
 
+from collections.abc import Sequence
+
 from sim.analysis.networks.networks import Networks
+from sim.config.errors import InputError
+from sim.engine.link_loads import LinkLoad
+from sim.interface.plots import topology
 from sim.interface.plots.picture import PALETTE, Figure
+from sim.results.result import Result
 
 
 def figure(answer: Networks) -> Figure:
@@ -32,3 +38,20 @@ def figure(answer: Networks) -> Figure:
     axes.set_xlabel("hours for the work of an hour on the first")
     fig.legend(loc="outside upper center", ncols=3, frameon=False)
     return fig
+
+
+def loads(result: Result) -> Figure:
+    """Cables in the colour of the busiest link of their kind. Raises `InputError` for a result
+    that does not say what was simulated."""
+    if result.setup is None:
+        fault = "does not say what was simulated"
+        raise InputError(result.scenario, fault, "run its scenario again")
+    return topology.figure(result.setup.machine.topology, busiest(result.links))
+
+
+def busiest(loads: Sequence[LinkLoad]) -> dict[str, float]:
+    """The share of the time of the busiest link of each kind."""
+    shares: dict[str, float] = {}
+    for load in loads:
+        shares[load.kind] = max(shares.get(load.kind, 0.0), load.busy)
+    return shares

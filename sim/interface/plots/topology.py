@@ -8,6 +8,7 @@ model of the network counts are dotted.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import ceil
 
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -15,19 +16,21 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import PercentFormatter
 
+from sim.config.units import human_seconds
 from sim.engine.routes import Regions
 from sim.hardware.cluster.network import link_name, links_named
 from sim.hardware.cluster.topology import Topology
 from sim.interface.plots.network import draw_network
-from sim.interface.plots.node import draw_node
+from sim.interface.plots.node import DEVICE, NIC_LINE, SWITCH, box, dots, draw_node, few, line
 from sim.interface.plots.picture import Figure
-from sim.interface.plots.regions import draw_regions
 from sim.interface.views.topology import device_text, heading, rate
 
 _LARGEST = 128  # devices of a node that are drawn; a pod of thousands is only told of
 _SHADES = LinearSegmentedColormap.from_list("busy", ["#9aa0a6", "#e69f00", "#d73027", "#7f0000"])
 _UNCOUNTED = "#c9cdd2"
 _SCALES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+_WIDTH, _MOST = 10.0, 6
 
 
 def figure(
@@ -81,14 +84,14 @@ def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
     most = max(busy.values())
     top = next((top for top in _SCALES if most <= top), most)
     scale = Normalize(0.0, top)
-    cables = [line for axes in fig.axes for line in axes.lines]
-    drawn = [line for line in cables if line.get_gid()]
-    for line in cables:
-        if not line.get_gid():  # nothing counts what it carries
-            line.set(color=_UNCOUNTED, linestyle=":")
-    for line in drawn:
-        share = _share(str(line.get_gid()), busy)
-        line.set(color=_SHADES(scale(share)), linewidth=line.get_linewidth() + 1.0)
+    cables = [cable for axes in fig.axes for cable in axes.lines]
+    drawn = [cable for cable in cables if cable.get_gid()]
+    for cable in cables:
+        if not cable.get_gid():  # nothing counts what it carries
+            cable.set(color=_UNCOUNTED, linestyle=":")
+    for cable in drawn:
+        share = _share(str(cable.get_gid()), busy)
+        cable.set(color=_SHADES(scale(share)), linewidth=cable.get_linewidth() + 1.0)
     if drawn:
         colours = ScalarMappable(scale, _SHADES)
         fig.colorbar(
@@ -110,3 +113,27 @@ def _share(drawn: str, busy: Mapping[str, float]) -> float:
     if not single or not any(name.startswith(f"{kind} ") for name in busy):
         return busy.get(kind, 0.0)
     return max((busy.get(link_name(link), 0.0) for link in links_named(drawn)), default=0.0)
+
+
+def draw_regions(axes: Axes, topology: Topology, regions: Regions) -> None:
+    """Each region with its nodes, and its link to all others, on axes of width 10."""
+    count = ceil(topology.nodes / regions.nodes)
+    shown = few(count, _MOST)
+    room = _WIDTH / len(shown)
+    for place, number in enumerate(shown):
+        x = room * (place + 0.5)
+        if number is None:
+            dots(axes, (x, 1.5))
+            continue
+        line(axes, (x, 1.5), (x, 6.0), NIC_LINE, 2.0, of="region")
+        nodes = min(regions.nodes, topology.nodes - number * regions.nodes)
+        text = f"region {number}\n{nodes} node" + "s" * (nodes > 1)
+        box(axes, (x, 1.5), min(0.86 * room, 2.2), 1.2, text, DEVICE, 9)
+    box(axes, (_WIDTH / 2, 6.2), _WIDTH, 0.9, "links between regions", SWITCH, 11)
+    said = f"{rate(regions.bandwidth)} each way per region"
+    axes.text(_WIDTH / 2, 3.8, said, ha="center", fontsize=10, backgroundcolor="white", zorder=2)
+    axes.set_title("The regions", fontsize=11)
+    note = f"{human_seconds(regions.latency)} from region to region"
+    axes.text(_WIDTH / 2, -1.5, note, ha="center", va="center", fontsize=10)
+    axes.set_xlim(-0.3, _WIDTH + 0.3)
+    axes.set_ylim(-2.2, 7.3)

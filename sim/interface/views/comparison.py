@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from sim.analysis.comparison.comparison import Comparison
+from sim.analysis.comparison.lines import LineChange, LineDifferences
+from sim.config.units import human_bytes, human_seconds
 from sim.interface.document.nodes import (
     Document,
     Listing,
@@ -12,8 +14,13 @@ from sim.interface.document.nodes import (
     document,
     section,
     table,
+    warnings,
 )
 from sim.results.formatting import Cells
+
+_MOST = 12  # lines
+_LONGEST = 60  # characters of a line
+_LEAST = 1e-4  # of the step: a cause below is not shown
 
 
 def view(compared: Comparison) -> Document:
@@ -49,3 +56,65 @@ def differences(compared: Comparison) -> Iterator[Section]:
         if part.moves and rows not in told and len(names) > 1:
             told.append(rows)
             yield section(f"{part.title}, against {compared.names[0]}", table(rows, head))
+
+
+def lines(answer: LineDifferences) -> Document:
+    """The two steps, their differences by cause, and lines by the seconds that they differ in."""
+    before, after = answer.step_times
+    steps = (
+        f"{human_seconds(before)} -> {human_seconds(after)} a step ({100 * answer.slower:+.1f} %)"
+    )
+    memory = f"{human_bytes(answer.memory[0])} -> {human_bytes(answer.memory[1])}"
+    return document(
+        f"{answer.title}: {steps}, {memory}",
+        *warnings(answer.notes),
+        _causes(answer),
+        _lines(answer),
+        line=steps,
+    )
+
+
+def _causes(answer: LineDifferences) -> Section | None:
+    least = _LEAST * answer.step_times[0]
+    rows = [(cause, _signed(s)) for cause, s in answer.causes.items() if abs(s) > least]
+    return section("Differences of the step by cause", table(rows)) if rows else None
+
+
+def _lines(answer: LineDifferences) -> Section:
+    if not answer.lines:
+        return section("", Sentence("No line costs more or less than it did."))
+    head = ("line", "kernels", "was", "sent", "held", "text")
+    note = (
+        "Seconds are of kernels on the device; bytes are sent in a step, and held at the fullest "
+        "moment."
+    )
+    return section(
+        "Lines of the script that differ",
+        table([_row(line) for line in answer.lines[:_MOST]], head),
+        Sentence(note, "aside"),
+    )
+
+
+def _row(line: LineChange) -> Cells:
+    place = line.after or f"{line.before} (gone)"
+    if line.before != line.after and line.before and line.after:
+        place = f"{line.before} -> {line.after.rpartition(':')[2]}"
+    elif not line.before:
+        place = f"{line.after} (new)"
+    text = line.text if len(line.text) <= _LONGEST else f"{line.text[: _LONGEST - 3]}..."
+    return (
+        place,
+        _signed(line.seconds) if line.seconds else "-",
+        human_seconds(line.was.seconds) if line.was.seconds else "-",
+        _more(line.now.sent - line.was.sent),
+        _more(line.now.holds - line.was.holds),
+        text,
+    )
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{human_seconds(abs(seconds))}"
+
+
+def _more(size: float) -> str:
+    return f"{'-' if size < 0 else '+'}{human_bytes(abs(size))}" if size else "-"

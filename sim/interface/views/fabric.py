@@ -1,13 +1,21 @@
 """A fabric's profile: its provenance, its constants, its errors."""
 
 from collections.abc import Iterator, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
+from sim.analysis.calibration.evidence import Evidence, Source
 from sim.collectives.libraries.profile import FOLDER, CollectiveResidual, FabricProfile, find
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.interface.document.nodes import Document, Table, document, section, table
+from sim.hardware.kernels.measurements import class_of
+from sim.interface.document.nodes import Document, Sentence, Table, document, section, table
+from sim.jobs.traces.operation_times import OperationTime
+from sim.results.formatting import Cells
+
+_LONGEST = 45  # characters of an operation's name
+_HEAD = ("operation", "ranks", "nodes", "bytes", "us", "sigma", "n")
 
 
 def is_fabric(name: str) -> bool:
@@ -61,3 +69,63 @@ def _flat(constants: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+def readings(readings: Sequence[OperationTime], most: int = 40) -> Document:
+    """At most so many readings, a row each."""
+    left = len(readings) - most
+    more = Sentence(f"and {left} more") if left > 0 else None
+    return document("", table(map(_cells, readings[:most]), _HEAD), more)
+
+
+def _cells(reading: OperationTime) -> Cells:
+    operation = f"{reading.operation} {reading.name}".strip()[:_LONGEST]
+    size = "" if isnan(reading.bytes) else f"{reading.bytes:,.0f}"
+    sigma = "" if isnan(reading.sigma) else f"{reading.sigma:.3f}"
+    micros = f"{1e6 * reading.seconds:,.1f}"
+    return (
+        operation,
+        str(reading.ranks),
+        str(reading.nodes),
+        size,
+        micros,
+        sigma,
+        str(reading.samples),
+    )
+
+
+def evidence(evidence: Evidence) -> Document:
+    """A row for each kind of kernel, for the host and for each kind of collective."""
+    alone = evidence.collectives and len(evidence.sources) == 1
+    return document(
+        "",
+        *(Sentence(_said(source)) for source in evidence.sources),
+        table(_rows(evidence), ("", "sizes", "calls", "seconds")),
+        Sentence("collectives of a single rank: with its wait for the others") if alone else None,
+    )
+
+
+def _said(source: Source) -> str:
+    device = source.device or "a device that it does not name"
+    software = source.software or "software that it does not name"
+    slower = f"; recording {', '.join(source.recorded)} took the host time, too"
+    return f"{source.file}: {device}, {software}" + slower * bool(source.recorded)
+
+
+def _rows(evidence: Evidence) -> Iterator[Cells]:
+    kinds = {"gemm": "products", "attention": "attention", "stream": "memory-bound kernels"}
+    for kind, name in kinds.items():
+        each = [(m.seconds, n) for m, n in evidence.kernels if class_of(m.kernel) == kind]
+        if each:
+            yield _row(name, each)
+    if evidence.host:
+        yield _row("host, by operator", [(time.seconds, time.calls) for time in evidence.host])
+    for operation in dict.fromkeys(time.operation for time in evidence.collectives):
+        of = (time for time in evidence.collectives if time.operation == operation)
+        yield _row(operation, [(time.seconds, time.samples) for time in of])
+
+
+def _row(name: str, each: list[tuple[float, int]]) -> Cells:
+    calls = sum(often for _, often in each)
+    total = sum(seconds * often for seconds, often in each)
+    return name, f"{len(each):,}", f"{calls:,}", f"{total:.3g}"

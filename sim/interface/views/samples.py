@@ -1,9 +1,10 @@
-"""Straggler samples: the distribution, where the loss comes from, what removal gains."""
+"""Sampled steps, and runs with several seeds, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 
 from sim.analysis.samples.answer import Samples
+from sim.analysis.samples.seeds import Seeds
 from sim.config.units import human_seconds
 from sim.interface.document.nodes import (
     Document,
@@ -14,7 +15,12 @@ from sim.interface.document.nodes import (
     section,
     table,
 )
-from sim.results.formatting import Cells, count, percent, several
+from sim.results.formatting import Cells, count, loss, percent, several
+
+_SHOWN: dict[str, Callable[[float], str]] = {
+    "time": human_seconds, "step_time": human_seconds, "time_to_target": human_seconds,
+    "makespan": human_seconds, "loss": loss
+}  # fmt: skip
 
 
 def view(samples: Samples) -> Document:
@@ -87,3 +93,16 @@ def _removal(samples: Samples) -> Section:
         for row in samples.removed
     ]
     return section(f"With the slowest nodes replaced by ordinary ones{closer}", table(rows))
+
+
+def seeds(seeds: Seeds) -> Document:
+    """A row for each quantity."""
+    rows: list[Cells] = []
+    head: Cells = ()
+    for name, known in seeds.drawn.items():
+        shown = _SHOWN.get(name, "{:,.4g}".format)
+        head = tuple(key for key in known if key != "runs")
+        rows.append((name.replace("_", " "), *(shown(known[key]) for key in head)))
+    last = seeds.seed + seeds.samples - 1
+    title = f"{seeds.scenario}, {seeds.samples} runs, seeds {seeds.seed} to {last}"
+    return document(title, table(rows, ("", *head)))

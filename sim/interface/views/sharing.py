@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from math import isfinite
 
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.document.nodes import (
@@ -17,10 +18,13 @@ from sim.interface.document.nodes import (
     warnings,
 )
 from sim.jobs.sharing.outcome import Outcome
+from sim.jobs.sharing.worker_counts import WorkerCount, WorkerCounts
 from sim.results.formatting import Cells, count, loss
 
 _BINS = 12  # of the histogram, at most
 _LINKS = 5  # the busiest
+
+_HEAD = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
 
 
 def view(outcome: Outcome) -> Document:
@@ -196,3 +200,21 @@ def _to_target(outcome: Outcome, target: float) -> str:
     if there := outcome.touched(target):
         return f"never: a loss of {target:g} after {human_seconds(there.seconds)} is not kept"
     return f"never: no loss of {target:g}"
+
+
+def worker_counts(counts: WorkerCounts) -> Document:
+    """A row for each number of workers, and where to stop."""
+    rows = table(map(_cells, counts.rows), _HEAD)
+    return document(counts.scenario, rows, Sentence(counts.basis), Sentence(counts.sentence))
+
+
+def _cells(row: WorkerCount) -> Cells:
+    return (
+        f"{row.workers:,}",
+        f"{row.gpus:,}",
+        f"{row.batch:,.0f}",
+        count(row.samples) if isfinite(row.samples) else "",
+        row.time_shown,
+        row.cost_shown,
+        f"{row.gain:.0%}" if isfinite(row.gain) else "",
+    )

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sim.analysis.calibration.training.comparison import ComparedQuantity, JobComparison
 from sim.analysis.validation import changes
 from sim.analysis.validation.ablation import SHOWN, Ablation
 from sim.analysis.validation.answer import Validation
 from sim.analysis.validation.errors import mean_of, missed, summary
+from sim.analysis.validation.figures import FigureRun, FigureValidation, PairRun
+from sim.analysis.validation.parts import PartValidation
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.document.nodes import (
@@ -17,8 +20,9 @@ from sim.interface.document.nodes import (
     document,
     section,
     table,
+    warnings,
 )
-from sim.results.formatting import Cells
+from sim.results.formatting import Cells, several
 
 _TITLES = {
     "simulated": "rows", "mape": "MAPE", "median": "median", "bias": "bias", "worst": "worst",
@@ -30,6 +34,8 @@ _BARS = (
     "* beyond 5 % of bias, below 0.95 of rank correlation, above 2 % of regret (10 % in the mean)"
 )
 _HELD = ("within", "width", "score", "off")
+
+_HEAD = ("", "measured", "median", "p95", "bias")
 
 
 def view(answer: Validation) -> Document:
@@ -212,3 +218,96 @@ def _sides(ablation: Ablation) -> Iterator[str]:
 
 def _worth(ablation: Ablation) -> float:
     return (ablation.before["mape"] or 0.0) - (ablation.after["mape"] or 0.0)
+
+
+def parts(answer: PartValidation) -> Document:
+    """A row for each class: how many, and predicted / measured - 1."""
+    inputs = answer.inputs
+    short = f"{answer.short:,} kernels of less than 20 us are left out" if answer.short else ""
+    return document(
+        f"{inputs.cluster or inputs.device}: {len(answer.runs):,} measured",
+        table([_part(**errors) for errors in answer.errors], _HEAD),
+        Sentence(short) if short else None,
+    )
+
+
+def _part(group: str, runs: int, median: float, p95: float, bias: float) -> Cells:
+    return group, f"{runs:,}", f"{median:.1%}", f"{p95:.1%}", f"{bias:+.1%}"
+
+
+def figures(answer: FigureValidation) -> Document:
+    """Errors of each figure, the ratios of pairs, all rows with what is assumed of them."""
+    pairs = answer.pairs
+    same = sum(pair.same_order for pair in pairs)
+    return document(
+        f"{len({run.id for run in answer.runs})} measured jobs",
+        table(map(_error, answer.errors), ("", "measured", "MAPE", "bias", "worst")),
+        section(f"Pairs: {same} of {len(pairs)} in the measured order",
+                table(map(_pair, pairs), ("", "measured ratio", "predicted", "error")))
+        if pairs
+        else None,
+        section("Rows", table(map(_run, answer.runs), ("", "", "measured", "predicted", "error"))),
+        section("Assumed", *(Sentence(text) for text in _assumed(answer))),
+    )  # fmt: skip
+
+
+def _error(errors: dict[str, Any]) -> Cells:
+    mape, bias, worst = f"{errors['mape']:.1%}", f"{errors['bias']:+.1%}", f"{errors['worst']:+.1%}"
+    return errors["figure"], f"{errors['runs']}", mape, bias, worst
+
+
+def _pair(pair: PairRun) -> Cells:
+    order = "" if pair.same_order else ", other order"
+    return (
+        f"{pair.first} : {pair.second}",
+        f"{pair.measured:.2f}",
+        f"{pair.predicted:.2f}",
+        f"{pair.error:+.1%}{order}",
+    )
+
+
+def _run(run: FigureRun) -> Cells:
+    if run.predicted is None or run.error is None:
+        return run.id, run.figure, human_seconds(run.measured), "-", run.reason
+    predicted = human_seconds(run.predicted)
+    return run.id, run.figure, human_seconds(run.measured), predicted, f"{run.error:+.1%}"
+
+
+def _assumed(answer: FigureValidation) -> Iterator[str]:
+    """What is assumed of rows, each set of assumptions once."""
+    of: dict[tuple[str, ...], list[str]] = {}
+    for run in answer.runs:
+        if run.assumed and run.id not in of.setdefault(run.assumed, []):
+            of[run.assumed].append(run.id)
+    for assumed, ids in of.items():
+        rest = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+        yield f"{ids[0]}{rest}: {'; '.join(assumed)}."
+
+
+def measured(comparison: JobComparison) -> Document:
+    """A row for each quantity."""
+    measurement = comparison.measurement
+    device, torch = (measurement.machine.get(key, "") for key in ("device", "torch"))
+    low, high = measurement.drift
+    return document(
+        f"{comparison.scenario}, {several(comparison.ranks, 'rank')} on {device}, torch {torch}",
+        table(map(_cells, comparison.quantities), ("", "measured", "predicted", "error")),
+        Sentence(
+            f"{len(measurement.steps)} steps in {len(measurement.rounds)} rounds, spread "
+            f"{measurement.spread:.1%}; the machine drifted by {low:+.1%} to {high:+.1%} "
+            "(reference kernels)"
+        ),
+        Sentence(f"kernel times: {comparison.source}"),
+        *warnings(comparison.warnings),
+    )
+
+
+def _cells(row: ComparedQuantity) -> Cells:
+    error = "" if row.error is None else f"{row.error:+.1%}"
+    return row.name, _human(row.measured, row.unit), _human(row.predicted, row.unit), error
+
+
+def _human(value: float, unit: str) -> str:
+    if unit == "B":
+        return human_bytes(value)
+    return human_seconds(value) if unit == "s" else f"{value:,.0f}"

@@ -88,8 +88,8 @@ class WorkerCounts(Answer):
     Samples to the target are those of the curve `efficiency` that was given, or, where the task was
     `trained`, its own, and the curve is an estimate of it."""
 
-    view = "sim.interface.views.worker_counts"
-    picture = "sim.interface.plots.workers"
+    view = "sim.interface.views.sharing:worker_counts"
+    picture = "sim.interface.plots.sharing:workers"
     unwritten = ("rows",)
     derived: ClassVar[Mapping[str, str]] = {"stop": "stops_at", "rows": "records"}
 

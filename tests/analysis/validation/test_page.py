@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from sim.analysis.validation.validate import ValidatedTable, validate
 from sim.interface.cli.main import main
-from sim.interface.plots import residuals
+from sim.interface.plots import validation
 from sim.interface.views.validation_pages import INDEX, pages
 from tests.analysis.validation.test_validate import table
 
@@ -37,11 +37,11 @@ def test_every_row_is_on_its_table_s_page_with_what_was_run(runs: ValidatedTable
 
 
 def test_errors_are_drawn_against_what_varies_alone(runs: ValidatedTable) -> None:
-    drawn = residuals.figure(runs)
+    drawn = validation.residuals(runs)
     assert drawn is not None
     labels = [axes.get_xlabel() for axes in drawn.axes if axes.get_visible()]
     assert labels == ["measured step time (s)", "tp", "dp", "microbatch"]
-    assert residuals.figure(ValidatedTable(name="none", rows=runs.rows[2:])) is None
+    assert validation.residuals(ValidatedTable(name="none", rows=runs.rows[2:])) is None
 
 
 def test_the_command_writes_pages_and_pictures(

@@ -4,7 +4,7 @@ import pytest
 
 import sim
 from sim.config.errors import InputError
-from sim.interface.plots.loads import busiest
+from sim.interface.plots.networks import busiest
 
 
 @pytest.fixture(scope="module")

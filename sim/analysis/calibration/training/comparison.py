@@ -38,8 +38,8 @@ class ComparedQuantity:
 class JobComparison(Answer):
     """A measured job and its prediction; `source` says where the kernel times are from."""
 
-    view = "sim.interface.views.measured"
-    picture = "sim.interface.plots.measured"
+    view = "sim.interface.views.validation:measured"
+    picture = "sim.interface.plots.validation:measured"
     unwritten = ("quantities", "measurement", "result")
     derived: ClassVar[Mapping[str, str]] = {
         "inputs": "inputs",

@@ -1,14 +1,34 @@
-"""Time to a target and its cost against the number of workers."""
+"""Workers that share updates as pictures: several ways side by side, numbers of workers."""
+
+from typing import cast
 
 from matplotlib.ticker import LogLocator
 
-from sim.config.units import HOUR
+from sim.analysis.comparison.sharing import SharingComparison
+from sim.config.units import HOUR, human_seconds
+from sim.interface.plots import loss, pipeline
 from sim.interface.plots.loss import plain
 from sim.interface.plots.picture import PALETTE, Figure
+from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.worker_counts import WorkerCounts
 
 
-def figure(answer: WorkerCounts) -> Figure:
+def ways(compared: SharingComparison) -> Figure:
+    """Loss against time, samples and bytes; the first steps where nothing is learnt."""
+    outcomes = compared.outcomes
+    if any(outcome.curve for outcome in outcomes.values()):
+        runs = [
+            cast("tuple[Outcome, ...]", own.runs) or outcomes[own.name] for own in compared.cases
+        ]
+        return loss.figure(runs, names=list(outcomes), title=compared.title)
+    drawn = {name: own for name, own in outcomes.items() if own.timeline.roles}
+    window = max((own.excerpt.end for own in drawn.values()), default=0.0)
+    timelines = [(name, own.first(window)) for name, own in drawn.items()]
+    shown = [f"{human_seconds(own.time)} in all" for own in drawn.values()]
+    return pipeline.figures(timelines, shown=shown)
+
+
+def workers(answer: WorkerCounts) -> Figure:
     """Time against workers, beside what it would be if each of them counted in full, and cost
     against time; where to stop below."""
     points, cost = answer.points, answer.cost

@@ -1,0 +1,223 @@
+"""Long runs in words: a month with interruptions, the cost of a training, a budget, a deadline."""
+
+from collections.abc import Iterator, Mapping
+from math import isfinite
+
+from sim.analysis.reliability.budget import Budget
+from sim.analysis.reliability.cost import TrainingCost
+from sim.analysis.reliability.goodput import TARGET, Goodput
+from sim.config.units import DAY, HOUR, MINUTE, human_bytes, human_seconds
+from sim.interface.document.nodes import (
+    Document,
+    Section,
+    Sentence,
+    document,
+    section,
+    table,
+)
+from sim.results.answer import Inputs
+from sim.results.formatting import Unit, count, energy_unit, large, long_unit, several
+from sim.results.likely import Likely, interval
+
+FITS = {
+    True: None,
+    False: Sentence("the job does not fit into memory and would not run; see `sim run`", "warning"),
+    None: Sentence("whether the job fits into memory is unknown: nothing in the recording says it"),
+}
+
+
+def goodput(goodput: Goodput) -> Document:
+    """The account of the days, the formulas beside, and what the target needs."""
+    total = sum(goodput.seconds.values())
+    account = [
+        (cause, f"{seconds / total:.2%}", _hours(seconds))
+        for cause, seconds in goodput.seconds.items()
+    ]
+    return document(
+        f"{several(goodput.days, 'day')} on {several(goodput.gpus, 'GPU')}: "
+        f"effective training time {goodput.effective:.1%} "
+        f"({several(goodput.interruptions, 'interruption')}, one in {_hours(goodput.between)})",
+        table(account),
+        section("", *map(Sentence, _checkpoints(goodput))),
+        _needs(goodput),
+        section("", *map(Sentence, _bill(goodput))),
+        _assumed(goodput),
+        FITS[goodput.fits],
+    )
+
+
+def _checkpoints(goodput: Goodput) -> Iterator[str]:
+    conduct, (best, share) = goodput.conduct, goodput.best
+    if goodput.alone > 1:
+        yield (
+            f"each of {goodput.alone:,} workers fails by itself and does "
+            f"{human_seconds(conduct.at_risk)} again; others have the weights, so that nothing "
+            "goes back to a checkpoint"
+        )
+        return
+    yield (
+        f"checkpoints of {human_bytes(goodput.checkpoint_bytes)} stop training for "
+        f"{human_seconds(conduct.stop)} every {human_seconds(conduct.interval)}"
+    )
+    yield (
+        f"best interval: Young {human_seconds(goodput.young)}, Daly {human_seconds(goodput.daly)}, "
+        f"simulated {human_seconds(best)} ({share:.1%} effective)"
+    )
+    yield f"by Daly's formula this interval gives {goodput.formula:.1%}"
+
+
+def _needs(goodput: Goodput) -> Section | None:
+    if not goodput.allowed:
+        return None
+    rows = [(human_seconds(row["checkpoint"]), _within(row["away"])) for row in goodput.allowed]
+    title = f"{TARGET:.0%} effective training time needs, at most, with the best interval:"
+    return section(title, table(rows, ("checkpoint stops for", "detection and restart together")))
+
+
+def _bill(goodput: Goodput) -> Iterator[str]:
+    cost, sure = goodput.cost, goodput.tokens_likely
+    simulated = f"{large(goodput.tokens)} tokens"
+    yield (
+        f"{simulated}, {cost.gpu_hours:,.0f} GPU-hours{rent(cost, goodput.inputs)}"
+        if not sure
+        else f"expected {large(sure['expected'])} tokens "
+        f"{interval((sure['low'], sure['high']), sure['level'], large)} at measured steps"
+    )
+    if sure:
+        yield f"simulated {simulated}, {cost.gpu_hours:,.0f} GPU-hours{rent(cost, goodput.inputs)}"
+
+
+def _assumed(goodput: Goodput) -> Section | None:
+    """The assumptions behind the answer."""
+    if not goodput.assumed:
+        return None
+    title = "Assumed (--failures TABLE and --set recovery.KEY=VALUE say otherwise):"
+    return section(title, *(Sentence(f"  {said}") for said in goodput.assumed))
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / HOUR:,.1f} h"
+
+
+def _within(seconds: float) -> str:
+    return "out of reach" if seconds == 0.0 else f"{seconds / MINUTE:.1f} min"
+
+
+def cost(cost: TrainingCost) -> Document:
+    """Time, money and energy in a few lines."""
+    time = long_unit(cost.seconds)
+    simulated = f"{cost.seconds / time[0]:,.1f} {time[1]}, {cost.gpu_hours:,.0f} device-hours"
+    if cost.checkpoints:
+        simulated += f", {human_seconds(cost.checkpoints)} of them for checkpoints"
+    known = cost.likely
+    return document(
+        f"{large(cost.tokens)} tokens in {_expected(cost, known) if known else simulated}",
+        Sentence(f"simulated {simulated}; {known.basis} moved it") if known else None,
+        Sentence(_energy(cost)),
+        Sentence(_rent(cost)),
+        FITS[cost.fits],
+    )
+
+
+def _energy(cost: TrainingCost) -> str:
+    joules, unit = energy_unit(cost.energy)
+    said = f"energy {cost.energy / joules:,.0f} {unit}, {cost.watts:,.0f} W a device with its host"
+    if cost.electricity is None:
+        return said
+    return f"{said}, {cost.electricity:,.0f} dollars of electricity"
+
+
+def _rent(cost: TrainingCost) -> str:
+    if cost.dollars is None:
+        return 'the topology has no price; add --price "2 USD/h"'
+    return f"rent{rent(cost, cost.inputs).removeprefix(',')}"
+
+
+def rent(cost: TrainingCost, inputs: Inputs | None) -> str:
+    """Dollars, dollars a million tokens, and whose price that is, behind a comma."""
+    if cost.dollars is None:
+        return ""
+    each = cost.dollars_per_million_tokens or 0.0
+    words = f", {cost.dollars:,.0f} dollars, {each:.3g} dollars a million tokens"
+    return f"{words}, at {inputs.price}" if inputs else words
+
+
+def _expected(cost: TrainingCost, likely: Likely) -> str:
+    """Expected time and cost of a real run, all in proportion to its time."""
+    scale, unit = long_unit(cost.seconds)
+    time = likely.of(cost.seconds / scale)
+    words = f"{time['expected']:,.1f} {unit} {_bounds(time, likely.level)}"
+    if cost.dollars is not None:
+        dollars = likely.of(cost.dollars)
+        words += f", {dollars['expected']:,.0f} dollars {_bounds(dollars, likely.level, digits=0)}"
+    return words
+
+
+def _bounds(values: Mapping[str, float], level: float, digits: int = 1) -> str:
+    return interval((values["low"], values["high"]), level, lambda value: f"{value:,.{digits}f}")
+
+
+def budget(budget: Budget) -> Document:
+    """The days and dollars by their chance, the deadline, and what all of it rests on."""
+    dollars, half, most = budget.dollars or {}, budget.after(0.5), budget.after(0.9)
+    unit = long_unit(half if isfinite(half) else DAY * 2)
+    rows = [
+        (
+            f"{float(chance):.0%}",
+            _count(days * DAY, unit),
+            f"{dollars[chance]:,.0f}" if dollars and isfinite(days) else "",
+        )
+        for chance, days in budget.done.items()
+    ]
+    head = f"{large(budget.tokens)} tokens on {several(budget.gpus, 'GPU')}"
+    done = f"done in {_count(half, unit)} {unit[1]}" if isfinite(half) else "never done"
+    return document(
+        f"{head}: {done} with 50 %, {_count(most, unit)} with 90 %",
+        *map(Sentence, _failures(budget)),
+        table(rows, ("chance", unit[1], "dollars")),
+        section("", *map(Sentence, _deadline(budget))),
+        *(Sentence(words, "aside") for words in budget.assumed),
+        None if budget.rent else Sentence('no price is known; add --price "2 USD/h"', "aside"),
+        FITS[budget.fits],
+        line=f"{head}: {done}",
+    )
+
+
+def _count(seconds: float, unit: Unit) -> str:
+    return count(seconds / unit[0]) if isfinite(seconds) else "never"
+
+
+def _long(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> _long(21 * DAY), _long(20.4 * DAY), _long(7 * DAY), _long(10800.0), _long(86400.0)
+    ('3 weeks', '20.4 days', '1 week', '3 hours', '24 hours')
+    """
+    weeks = seconds / (7 * DAY)
+    if weeks == int(weeks):
+        return several(weeks, "week")
+    scale, unit = long_unit(seconds)
+    return several(float(f"{seconds / scale:.3g}"), unit.removesuffix("s"))
+
+
+def _failures(budget: Budget) -> Iterator[str]:
+    if budget.between is None:
+        yield "nothing fails (--failures counts interruptions)"
+        return
+    yield (
+        f"{budget.interruptions:.3g} interruptions a device and year: one of this job in "
+        f"{_long(budget.between)}; {budget.share:.1%} of the time counts"
+    )
+
+
+def _deadline(budget: Budget) -> Iterator[str]:
+    if budget.deadline is None or budget.within is None:
+        return
+    by, chance = _long(budget.deadline * DAY), f"{budget.chance:.0%}"
+    likely = "less than 1%" if budget.within < 0.005 else f"{budget.within:.0%}"
+    yield f"Done within {by}: {likely} likely."
+    if not budget.needed:
+        yield f"No number of replicas of this layout fits and is done by then with {chance}."
+        return
+    gpus, days = int(budget.needed["gpus"]), budget.needed["days"]
+    yield f"With {chance} it needs {several(gpus, 'GPU')}, which take {_long(days * DAY)}."
