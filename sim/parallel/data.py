@@ -60,33 +60,46 @@ def buckets(pieces: Iterable[Piece], *, first: float, size: float) -> Iterator[l
         yield held
 
 
-def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
-    """The last backward pass of a chunk in buckets, each followed by its reduction."""
+def cut(job: Job, pieces: Iterable[Piece]) -> list[list[Piece]]:
+    """The buckets of a backward pass, as the stack fills them."""
     stack = job.stack
     width = stack.reduced_bytes(job.plan.precision)
-    cut = list(buckets(pieces, first=stack.first_bucket / width, size=stack.bucket / width))
-    done: list[Operation] = []
-    beside: list[Operation] = []
-    for number, bucket in enumerate(cut):
-        name = "" if number == len(cut) - 1 else f"bucket {number}"
-        whole = joined(bucket, name="backward")
-        after = (INPUT,) if number == 0 else ()
-        blocks = [piece.block for piece in bucket]
-        work = whole.work
-        if job.plan.gradients is not None:
-            from sim.parallel import compressed
+    return list(buckets(pieces, first=stack.first_bucket / width, size=stack.bucket / width))
 
-            work = Work(name=work.name, items=(work, *compressed.encoding(job, blocks)))
-        elif copies := bucketed(job, blocks):
-            work = Work(name=work.name, items=(work, *copies))
-        work = replace(work, beside=tuple(map(Beside, collectives(beside))))
+
+def overlapped(job: Job, pieces: Sequence[Piece]) -> Iterator[Operation]:
+    """The last backward pass of a chunk in buckets, each followed by its reduction."""
+    in_buckets = cut(job, pieces)
+    beside: list[Operation] = []
+    for number, bucket in enumerate(in_buckets):
+        name = "" if number == len(in_buckets) - 1 else f"bucket {number}"
+        whole = joined(bucket, name="backward")
+        blocks = [piece.block for piece in bucket]
+        against = tuple(map(Beside, collectives(beside)))
         beside = summed(job, blocks, f"reduce {number}", after=(name,), stream=STREAM)
-        if late := sum(map(job.checked, collectives(beside))):
-            late *= _ddp_buckets(job, blocks)
-            work = replace(work, items=(*work.items, *host_time(late)))
-        done.append(Compute(name=name, work=work, after=after, memory=whole.memory))
-        done += beside
-    return done
+        work = whole.work
+        if items := around(job, blocks, beside):
+            work = Work(name=work.name, items=(work, *items))
+        yield Compute(
+            name=name,
+            work=replace(work, beside=against),
+            after=(INPUT,) if number == 0 else (),
+            memory=whole.memory,
+        )
+        yield from beside
+
+
+def around(job: Job, blocks: Sequence[Block], reduction: Iterable[Operation]) -> Items:
+    """What a bucket adds to its computation: encoding or copies of its gradients, and the host's
+    checks before each reduction but one, which stands for DDP's several."""
+    if job.plan.gradients is not None:
+        from sim.parallel import compressed
+
+        items = compressed.encoding(job, blocks)
+    else:
+        items = bucketed(job, blocks)
+    late = sum(map(job.checked, collectives(reduction)))
+    return (*items, *host_time(late * (_ddp_buckets(job, blocks) - 1))) if late else items
 
 
 def bucketed(job: Job, blocks: Iterable[Block]) -> Items:

@@ -234,7 +234,7 @@ class _ChunkPasses:
 
             return PassOps(held_up(self.job, sharded_pass(self.job, pieces, variant)))
         if pieces and self._overlaps(variant):
-            return PassOps(tuple(data.overlapped(self.job, pieces)))
+            return PassOps(held_up(self.job, data.overlapped(self.job, pieces)))
         whole = joined(pieces, name=_NAMES[variant.kind])
         return PassOps((Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),))
 

@@ -89,12 +89,10 @@ class _Pass:
         self.names = [f"layer {number}" for number in range(len(pieces) - 1)] + [""]
         self.units = _units(job, [piece.block for piece in pieces], forward=variant.kind == "F")
         self.fetched = [unit for unit in self.units if self._fetches(unit)]
-        learning = (unit for unit in self.units if any(g.trained for g in _parameters(unit)))
-        ended = sorted(learning, key=lambda unit: unit.numbers[-1])
         self.activations = Activations(job, pieces, variant, self.names)
         self._works: dict[object, Work] = {}
         leaves = reduces(job, variant) or data.gradients_leave_early(job, variant)
-        self.scattered = ended if leaves else []
+        self.reduced = self._leaving() if leaves else []
 
     def operations(self) -> list[Operation]:
         """Gathers stand behind the computation that they wait for, and behind its reduction."""
@@ -106,7 +104,7 @@ class _Pass:
         for number, piece in enumerate(self.pieces):
             done.append(self._compute(number, piece, beside=issued))
             issued = []
-            for place, unit in enumerate(self.scattered):
+            for place, unit in enumerate(self.reduced):
                 if self._leaves(unit) == number:
                     issued += self._reduce(place, unit)
             issued += [op for ahead in due.get(number, ()) for op in self._gather(ahead)]
@@ -180,8 +178,9 @@ class _Pass:
                 *self._copy("unshard", self._count(unit), stack.unsharding_bytes(precision)),
                 *items,
             )
-        if unit in self.scattered and number == unit.numbers[-1]:
-            items = (*items, *self._joined(unit))
+        for place, ended in enumerate(self.reduced):
+            if number == ended.numbers[-1]:
+                items = (*items, *self._joined(place, ended))
         if number == unit.numbers[-1] and self._gives_back(unit):
             use = use.then(given_back(self.job, unit.blocks, self.variant))
         fetched = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
@@ -189,8 +188,23 @@ class _Pass:
         work = self._whole(piece.work, items, calls)
         return Compute(name=self.names[number], work=work, after=after, memory=use)
 
-    def _joined(self, unit: _Unit) -> Items:
-        """Passes over a unit's gradients around their reduction."""
+    def _leaving(self) -> list[_Unit]:
+        """Gradients that leave together: of a unit, or of a bucket where all ranks keep them."""
+        if self.job.plan.zero < 2:
+            numbers = iter(range(len(self.pieces)))
+            return [
+                _Unit([piece.block for piece in bucket], [next(numbers) for _ in bucket])
+                for bucket in data.cut(self.job, self.pieces)
+            ]
+        learning = (unit for unit in self.units if any(g.trained for g in _parameters(unit)))
+        return sorted(learning, key=lambda unit: unit.numbers[-1])
+
+    def _joined(self, place: int, unit: _Unit) -> Items:
+        """Passes over gradients around their reduction."""
+        if self.job.plan.zero < 2:
+            reduction = self._reduce(place, unit)
+            replicated = bool(data.collectives(reduction))
+            return data.around(self.job, unit.blocks, reduction) if replicated else ()
         stack, precision = self.job.stack, self.job.plan.precision
         whole = trained(self.job, unit.blocks) * stack.joining_bytes(precision)
         later = not self.variant.first
@@ -225,20 +239,27 @@ class _Pass:
 
     def _reduce(self, place: int, unit: _Unit) -> list[Operation]:
         after = (self.names[self._leaves(unit)],)
-        before = self.scattered[place - 1].blocks if place else []
-        last = place == len(self.scattered) - 1
-        use = scattered(self.job, unit.blocks, before, last=last)
-        stack = self.job.stack
-        stream = data.GRADIENTS if stack.reduce_stream else data.STREAM
-        stream = stream if stack.overlap_gradients else COMPUTE_STREAM
         name, parameters = f"gradients {place}", _parameters(unit)
-        done: list[Operation] = [
-            *data.reduced(self.job, parameters, name, after=after, stream=stream, memory=use)
-        ]
+        if self.job.plan.zero < 2:
+            done = data.summed(self.job, unit.blocks, name, after=after, stream=data.STREAM)
+        else:
+            done = self._scatter(place, unit, name, after)
         if data.gradients_leave_early(self.job, self.variant):
             behind = (done[-1].name,) if done else after
             done.append(gradients_out(self.job, parameters, f"{name} to host", behind))
         return done
+
+    def _scatter(
+        self, place: int, unit: _Unit, name: str, after: tuple[str, ...]
+    ) -> list[Operation]:
+        before = self.reduced[place - 1].blocks if place else []
+        last = place == len(self.reduced) - 1
+        use = scattered(self.job, unit.blocks, before, last=last)
+        stack = self.job.stack
+        stream = data.GRADIENTS if stack.reduce_stream else data.STREAM
+        stream = stream if stack.overlap_gradients else COMPUTE_STREAM
+        parameters = _parameters(unit)
+        return data.reduced(self.job, parameters, name, after=after, stream=stream, memory=use)
 
 
 def _units(job: Job, blocks: Sequence[Block], *, forward: bool) -> list[_Unit]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sim import run
+from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.engine.play import play
 from sim.hardware.cluster import topology as topologies
@@ -13,7 +14,8 @@ from sim.kind import load
 from sim.model.kinds import is_layer
 from sim.parallel.plan import Offload
 from sim.parallel.step import training_step
-from sim.program.operations import Communicate, Compute, Copy
+from sim.program.causes import DATA
+from sim.program.operations import Collective, Communicate, Compute, Copy
 from sim.program.unrolled import operations
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import PlanSetup, from_scenario
@@ -90,6 +92,29 @@ def test_shards_go_back_to_the_host_where_the_device_updates_them(share, overlap
     updates = own.job.plan.microbatches if overlap else 1
     back = 2 * held * 0.5 * (1.0 - share)
     assert moved(own, "pcie-up") == pytest.approx(back + 2 * share * held * updates)
+
+
+def reductions(own: PlanSetup) -> list[Collective]:
+    """The sums of gradients in one step, in the order of their issue."""
+    done = (op for op, _ in operations(training_step(own.job), 0))
+    calls = (call for op in done if isinstance(op, Communicate) for call in op.calls)
+    sums = (call for call in calls if isinstance(call, Collective) and call.cause == DATA)
+    return [call for call in sums if "gradients" in call.name]
+
+
+@pytest.mark.parametrize("compression", [None, Compression(kind="int8")])
+@pytest.mark.parametrize("zero", [0, 1])
+def test_gradients_are_reduced_in_the_same_buckets_wherever_activations_are(zero, compression):
+    plan = {"zero": zero, "recompute": "full", "gradients": compression, "global_batch": 32}
+    change = {"model.layers": 4}
+    kept, gone = (
+        scenario(Offload(activations=share), change=change, **plan) for share in (0.0, 1.0)
+    )
+    here, away = (
+        reductions(from_scenario(replace(own, stack="megatron-core"))) for own in (kept, gone)
+    )
+    assert here == away
+    assert len(here) > 1
 
 
 def test_without_overlap_the_device_waits_for_the_shards_of_parameters():
