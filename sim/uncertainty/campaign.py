@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sim.model.kinds import experts_of
+from sim.model.model import Model
 from sim.parallel.job import Job
 
 Work = Literal["dense", "experts", "adapters", "other", "recorded"]
@@ -32,7 +33,7 @@ class Campaign:
             generation=job.device.generation,
             topology=topology,
             precision=job.plan.precision,
-            work=_work(job),
+            work="adapters" if job.plan.lora is not None else work_of(job.model),
         )
 
     @property
@@ -46,9 +47,8 @@ class Campaign:
         )
 
 
-def _work(job: Job) -> Work:
-    if job.plan.lora is not None:
-        return "adapters"
-    if not job.model.divided:  # no transformer
+def work_of(model: Model | None) -> Work:
+    """What training all weights of a model is; None is a model of which only times are known."""
+    if model is None or not model.divided:  # no transformer
         return "other"
-    return "experts" if experts_of(job.model) else "dense"
+    return "experts" if experts_of(model) else "dense"

@@ -10,6 +10,7 @@ from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs
 from sim.results.differences import differences
 from sim.results.formatting import Cells, time_unit
+from sim.uncertainty.intervals import LEVEL, faster, longer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +68,23 @@ class Parted:
             sums = [sum(other.values()) for other in more]
             own = sum(first.values())
             yield "total", f"{own / scale:.3f} {unit}", *(_signed(m / scale) for m in sums)
+
+
+def surer(
+    first: tuple[float, Mapping[str, Any]], second: tuple[float, Mapping[str, Any]], name: str
+) -> str:
+    """How sure it is that a measured run of the first takes less time, and how much longer the
+    second (of this `name`) takes, by measured layouts of a job; each is given by its seconds and
+    the law of its errors. Nothing where they do not rest on the same runs, or take as long."""
+    (seconds, law), (others, same) = first, second
+    if law["basis"] != same["basis"] or seconds == others:
+        return ""
+    chance = faster(seconds, others, law["apart"])
+    low, high = longer(seconds, others, law["apart"])
+    return (
+        f"That a measured run of it is the shorter is {100.0 * chance:.0f} % sure; {name} takes "
+        f"{100.0 * low:.1f} to {100.0 * high:.1f} % longer ({100.0 * LEVEL:.0f} %)."
+    )
 
 
 def _signed(value: float) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis.comparison.cases import Case
-from sim.analysis.comparison.comparison import Comparison, Parted, Seconds
+from sim.analysis.comparison.comparison import Comparison, Parted, Seconds, surer
+from sim.analysis.samples.pairs import paired
 from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_seconds
 from sim.jobs.sharing.outcome import Outcome
@@ -20,10 +21,6 @@ from sim.results.formatting import loss as show
 
 Floats = NDArray[np.float64]
 
-# Student's t at 95 % by degrees of freedom, from 1 (scipy.stats.t.ppf(0.95, n)); the last is also
-# taken for more of them, where it is up to 5 % too wide.
-_T90 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75,
-        1.75, 1.74, 1.73, 1.73, 1.72)  # fmt: skip
 _UNLIKE = 1.05  # times a rate: less decides nothing
 _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 
@@ -95,6 +92,9 @@ class SharingComparison(Comparison):
         return {
             "name": case.name,
             "time": outcome.time,
+            "time_low": outcome.time_low,
+            "time_expected": outcome.time_expected,
+            "time_high": outcome.time_high,
             "samples": outcome.samples,
             "samples_per_second": outcome.samples_per_second,
             "bytes": outcome.bytes,
@@ -113,7 +113,8 @@ class SharingComparison(Comparison):
     @property
     def table(self) -> list[Cells]:
         learnt = self.loss is not None
-        head: Cells = ("", "samples/s", "waiting", "staleness", "sent in all")
+        level = f"expected ({100.0 * next(iter(self.outcomes.values())).interval['level']:.0f} %)"
+        head: Cells = ("", "samples/s", level, "waiting", "staleness", "sent in all")
         if learnt:
             head += (
                 f"loss at {human_seconds(self.seconds)}",
@@ -132,6 +133,7 @@ class SharingComparison(Comparison):
         cells: Cells = (
             row["name"],
             count(row["samples_per_second"]),
+            _rates(row),
             percent(row["waiting"]),
             f"{row['staleness']:.1f}",
             human_bytes(row["bytes"]),
@@ -190,7 +192,15 @@ class SharingComparison(Comparison):
         why = f"a worker's time for {self.samples:,.0f} samples differs by {moved or 'nothing'}"
         head = self._first(outcome, theirs, ranking[0].name, other.name)
         head += "".join(f" {told}." for told in self.evidence)
+        if self.at_target(outcome) is not _NEVER is not self.at_target(theirs):
+            sure = surer(self._measured(outcome), self._measured(theirs), other.name)
+            head += f" {sure}" * bool(sure)
         return f"{head} {ranking[0].name} has {pace:.2f} times the samples a second: {why}."
+
+    def _measured(self, outcome: Outcome) -> tuple[float, Mapping[str, Any]]:
+        """Seconds to the loss, or for a sample where nothing is learnt, and the law of errors."""
+        each = outcome.time / (outcome.samples or 1.0)
+        return each if self.loss is None else self.at_target(outcome).seconds, outcome.interval
 
     @property
     def evidence(self) -> list[str]:
@@ -260,14 +270,19 @@ def _ordered(name: str, other: str, here: Floats, there: Floats) -> str:
     """
     before = int(np.sum(here < there))
     said = f"{name} is before {other} in {before} of {len(here)} seeds"
-    both = np.isfinite(here) & np.isfinite(there)
-    if both.sum() < 2:
+    found = paired(here, there)
+    if found is None:
         return said
-    ratios = np.log(there[both] / here[both])
-    reach = _T90[min(int(both.sum()) - 1, len(_T90)) - 1] * ratios.std(ddof=1) / both.sum() ** 0.5
-    by, low, high = (100.0 * np.expm1(ratios.mean() + off) for off in (0.0, -reach, reach))
-    only = f" where both reach it ({both.sum()})" * bool(not both.all())
+    by, low, high = (100.0 * share for share in (found.by, found.low, found.high))
+    only = f" where both reach it ({found.both})" * (found.both < len(here))
     return f"{said}, by {by:.0f} % ({low:.0f} to {high:.0f}){only}"
+
+
+def _rates(row: Mapping[str, Any]) -> str:
+    """The samples a second of a measured run: expected, at least and at most."""
+    rates = (row["samples"] / row[f"time_{key}"] for key in ("expected", "high", "low"))
+    expected, least, most = (count(rate) for rate in rates) if row["time"] else ("", "", "")
+    return f"{expected} ({least} to {most})" if expected else ""
 
 
 def _number(value: float | None) -> str:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from sim.analysis.comparison.cases import Case
-from sim.analysis.comparison.comparison import Comparison, Parted, Seconds
+from sim.analysis.comparison.comparison import Comparison, Parted, Seconds, surer
 from sim.config.units import human_bytes, human_seconds
 from sim.results.differences import differences, told
 from sim.results.formatting import Cells, percent, rate
 from sim.results.likely import likely
 from sim.results.result import Result
-from sim.uncertainty.intervals import LEVEL, faster, longer
 
 _EXPECTED = "{dollars_expected:.3g} ({dollars_low:.3g} to {dollars_high:.3g})"
 
@@ -177,19 +176,9 @@ class StepComparison(Comparison):
         behind = ", ".join(told(differences(hidden[other], hidden[best]), 10.0 * least))
         if behind:
             yield f"Hidden behind its compute: {behind}."
-        yield from self._sure(best, other)
-
-    def _sure(self, best: int, other: int) -> Iterator[str]:
-        """By measured layouts of a job, where both rest on the same runs."""
-        law, same = (self.results[n].interval for n in (best, other))
-        if law["basis"] == same["basis"]:
-            chance = faster(self.seconds[best], self.seconds[other], law["apart"])
-            low, high = longer(self.seconds[best], self.seconds[other], law["apart"])
-            yield (
-                f"That a measured run of it is the shorter is {100.0 * chance:.0f} % sure; "
-                f"the other takes {100.0 * low:.1f} to {100.0 * high:.1f} % longer "
-                f"({100.0 * LEVEL:.0f} %)."
-            )
+        here, there = ((self.seconds[n], self.results[n].interval) for n in (best, other))
+        if sure := surer(here, there, "the other"):
+            yield sure
 
 
 def _dollars(result: Result) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from math import inf, isfinite
+from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,9 +24,9 @@ _DRAWN = (
     "time", "step_time", "samples_per_second", "loss", "accuracy", "time_to_target", "slowdown",
     "makespan", "utilisation",
 )  # fmt: skip
-_IN_COLUMNS = ("time", "step_time", "samples_per_second", "loss", "slowdown")
 _SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 
+_ROUNDING = 1e-12
 _OF_RUN = 0.05  # s at least, on one core
 
 
@@ -35,7 +35,8 @@ class Seeds(Answer):
     """Runs of seeds `seed`, `seed` + 1, ...; none keeps its timeline.
 
     `drawn` has by name (`time`, `samples_per_second`, and where something is learnt `loss`,
-    `accuracy` and `time_to_target`) one value of each of the `runs`, their `mean` and quantiles.
+    `accuracy` and `time_to_target`) one value of each of the `runs`, their `mean`, their `spread`
+    (standard deviation, n - 1) and quantiles.
     """
 
     view = "sim.interface.views.samples:seeds"
@@ -84,14 +85,25 @@ class Seeds(Answer):
         return {name: _distribution(values) for name, values in self.named.items()}
 
     @property
-    def columns(self) -> dict[str, float]:
-        drawn, shares = self.drawn, ("mean", *_SHARES)
-        return {
-            f"samples.{name}.{share}": drawn[name][share]
-            for name in _IN_COLUMNS
-            for share in shares
-            if name in drawn
+    def misfit(self) -> str:
+        return next((run.misfit for run in self.runs if run.misfit), "")
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Of each figure the mean over all seeds; of those that are drawn each run's value, their
+        spread and quantiles, too (`samples.`)."""
+        drawn = {
+            f"samples.{name}.{key}": value
+            for name, found in self.drawn.items()
+            for key, value in found.items()
         }
+        rows = [run.columns for run in self.runs]
+        means = {name: _mean(name, [row.get(name) for row in rows]) for name in rows[0]}
+        return means | drawn
+
+    @property
+    def wall_seconds(self) -> float:
+        return sum(run.wall_seconds for run in self.runs)
 
     def to_frame(self) -> "pd.DataFrame":
         """A row for each run, by its seed; `curves` has the course of learning."""
@@ -103,7 +115,22 @@ class Seeds(Answer):
 
 def _distribution(values: Floats) -> dict[str, Any]:
     quantiles = {key: _quantile(values, share) for key, share in _SHARES.items()}
-    return {"runs": values.tolist(), "mean": float(values.mean()), **quantiles}
+    spread = float(values.std(ddof=1)) if len(values) > 1 and np.isfinite(values).all() else nan
+    if spread < _ROUNDING * abs(values.mean()):
+        spread = 0.0
+    return {"runs": values.tolist(), "mean": float(values.mean()), "spread": spread, **quantiles}
+
+
+def _mean(name: str, values: Sequence[Any]) -> Any:
+    """The mean of numbers, and whether all fit or any diverged; None where any is unknown or names
+    differ."""
+    if any(value is None for value in values):
+        return None
+    if all(isinstance(value, bool) for value in values):
+        return any(values) if name == "diverged" else all(values)
+    if all(isinstance(value, int | float) for value in values):
+        return float(np.mean(values))
+    return values[0] if len(set(map(repr, values))) == 1 else None
 
 
 def samples(scenarios: Iterator[BaseScenario], count: int, *, task: Any = None) -> Seeds:

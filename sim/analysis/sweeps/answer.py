@@ -78,9 +78,10 @@ def sweep(
 
     `vary` are texts as `sim sweep --vary` takes them ("plan.tp=1,2,4"), or a mapping of keys to
     values; `zipped` takes values side by side. `csv` has a point a row. `samples` steps with
-    stragglers are drawn at each. `store` is the SQLite file that keeps results, if any. `jobs` are
-    processes, or the address of a Dask scheduler. `settings`
-    hold at every point, and so does the `price` of a GPU. Raises `InputError`.
+    stragglers are drawn at each, or runs of so many seeds: a row then has their means, spreads and
+    paired differences to the first valid point. `store` is the SQLite file that keeps results, if
+    any. `jobs` are processes, or the address of a Dask scheduler. `settings` hold at every point,
+    and so does the `price` of a GPU. Raises `InputError`.
 
     >>> sweep("gpt2-one-gpu", {"plan.microbatch": [1, 2]}, jobs=1).points
     2

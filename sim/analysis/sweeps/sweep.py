@@ -19,9 +19,10 @@ from sim import kind
 from sim.analysis import executors
 from sim.analysis.program_version import program_version
 from sim.analysis.samples.samples import drawn
+from sim.analysis.samples.seeds import Seeds
 from sim.analysis.sweeps.points import Point
 from sim.analysis.sweeps.store import Store
-from sim.analysis.sweeps.table import WALL, Row, table
+from sim.analysis.sweeps.table import WALL, Row, table, with_differences
 from sim.config import limit, reads
 from sim.config.errors import InputError
 from sim.config.progress import counted
@@ -67,9 +68,10 @@ def sweep(
     Invalid points stay in the table with `valid` false and a `reason`. `store` keeps results, so
     that an interrupted sweep continues and a repeated one answers at once; `jobs` processes (one a
     core), or the Dask scheduler at this address, do the work; with `samples` so many steps with
-    stragglers are drawn at every point (`analysis.samples`). The attribute `damaged` of the
-    table counts stored rows that were computed again because the disk has spoiled them. Raises
-    `InputError` for keys that do not exist and values of the wrong kind, before any work.
+    stragglers, or runs of so many seeds, are drawn at every point (`analysis.samples`). The
+    attribute `damaged` of the table counts stored rows that were computed again because the disk
+    has spoiled them. Raises `InputError` for keys that do not exist and values of the wrong kind,
+    before any work.
     """
     limit.refuse_long("sim sweep", f"{len(points):,} points", len(points) * _OF_POINT)
     asked = [{**(always or {}), **point} for point in points]
@@ -89,7 +91,7 @@ def sweep(
         for point, key in zip(points, keys, strict=True)
         if key in rows  # all of them, unless it was stopped
     ]
-    frame = table(found)
+    frame = with_differences(table(found)) if samples else table(found)
     frame.attrs["damaged"] = damaged
     return frame
 
@@ -200,13 +202,13 @@ def answers(task: SweepTask) -> list[Answer]:
     with reads.at_once():
         points = [_Asked(task.scenario, point, task.samples) for _, point in task.points]
     with reads.recorded() as together:
-        ready = [point for point in points if point.setup is not None]
+        ready = [point for point in points if point.setup is not None and point.seeds is None]
         setups = [point.setup for point in ready if point.setup is not None]
         found = dict(zip(map(id, ready), kind.figures(setups), strict=True))
     return [
         (
             fingerprint(task.scenario, point.point, (task.samples,)),
-            json.dumps(point.row(found.get(id(point)))),
+            json.dumps(point.row(point.seeds or found.get(id(point)))),
             point.reads | (together if point.setup else {}),
         )
         for point in points
@@ -218,13 +220,17 @@ class _Asked:
 
     def __init__(self, scenario: str | BaseScenario, point: Point, samples: int) -> None:
         self.point, self.setup, self.fault = point, None, ""
+        self.seeds: Figures | None = None
         with reads.recorded() as self.reads:
             job = kind.load(scenario, point)
             self.inputs = job.columns
             try:
                 self.setup = kind.set_up(job, brief=True)
                 self.inputs |= self.setup.columns
-                self.drawn = drawn(job, samples).columns if samples else {}
+                answer = drawn(job, samples) if samples else None
+                self.drawn = {} if answer is None else answer.columns
+                if isinstance(answer, Seeds):  # their means are the row's figures
+                    self.seeds = Figures(self.drawn, answer.misfit, answer.wall_seconds)
             except InputError as error:
                 self.setup, self.fault = None, str(error)
 

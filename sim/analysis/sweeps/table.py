@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from sim.analysis.samples.pairs import paired
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 
@@ -26,6 +29,23 @@ def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
     columns = [*varied, *(name for name in names if name not in varied)]
     frame = pd.DataFrame(merged, columns=columns).rename_axis("point")
     frame.attrs["varied"] = varied
+    return frame
+
+
+def with_differences(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """A table of seeds with the differences of each point to the first valid one: the share by
+    which a figure is larger with the same seed, in the mean and with 90 % (`pairs`)."""
+    valid = [at for at, fits in enumerate(frame["valid"]) if fits]
+    for column in [str(name) for name in frame.columns if str(name).endswith(".runs")]:
+        cells = frame[column].tolist()
+        runs = {at: np.array(json.loads(cells[at]), np.float64) for at in valid}
+        if len({len(own) for own in runs.values()}) != 1:
+            continue  # a sweep that was stopped
+        found = {at: paired(runs[valid[0]], own) for at, own in runs.items() if at != valid[0]}
+        name = column.removesuffix("runs") + "difference"
+        for key, ending in (("by", ""), ("low", "_low"), ("high", "_high")):
+            shares = [getattr(found.get(at), key, None) for at in range(len(frame))]
+            frame[f"{name}{ending}"] = shares
     return frame
 
 

@@ -14,6 +14,7 @@ from sim.interface.cli.files import Form, answers, output, wrote
         "sim sweep megatron-39b --vary plan.tp=4,8 --vary network.bandwidth=100..800Gb/s:3",
         "sim sweep megatron-39b --vary network.oversubscription=1,2 --set network.nodes_per_pod=8",
         "sim sweep gpt2-one-gpu --vary plan.microbatch=1,2,4 --picture sweep.png --out table.csv",
+        "sim sweep ps-ssp --vary sharing.bound=1,4 --seeds 5",
     )
 )
 @click.argument("scenario")
@@ -28,7 +29,13 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.option(
     "--csv", "rows", type=options.INPUT_FILE, help="Take points from a CSV, one column a key."
 )
-@click.option("--samples", type=options.COUNT, help="Draw so many steps with stragglers.")
+@click.option(
+    "--samples",
+    "--seeds",
+    "samples",
+    type=options.COUNT,
+    help="Draw so many steps with stragglers, or run so many seeds.",
+)
 @options.JOBS
 @click.option(
     "--store",

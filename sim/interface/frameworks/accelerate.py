@@ -147,6 +147,7 @@ def _render(words: Mapping[str, tuple[str, ...]]) -> str:
 
 
 FRAMEWORK = Framework(
+    ending=".yaml",
     parse=_parse,
     render=_render,
     table=_TABLE,

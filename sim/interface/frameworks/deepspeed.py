@@ -163,6 +163,7 @@ def _render(words: Mapping[str, tuple[str, ...]]) -> str:
 
 
 FRAMEWORK = Framework(
+    ending=".json",
     parse=_parse,
     render=_render,
     table=_TABLE,

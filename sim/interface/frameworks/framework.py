@@ -33,8 +33,9 @@ class Framework:
     Arguments that `silent` lists say nothing of a step, those `assumed` nothing that its `stack`
     does not. `needs` is an argument without which nothing can be read, unless the text changes what
     has a name (`base`). `completed` derives keys from others, given the number of GPUs that the job
-    runs on (0 if unknown); it may say by `gpus` how many these are. A search for it looks at these
-    values of choices only, as `sim plan --only` takes them.
+    runs on (0 if unknown); it may say by `gpus` how many these are. Its files have this
+    `ending`. A search for it looks at these values of choices only, as `sim plan --only` takes
+    them.
     """
 
     parse: Callable[[str], Given]
@@ -42,6 +43,7 @@ class Framework:
     table: tuple[Entry, ...]
     silent: Silent
     stack: str
+    ending: str = ".txt"
     search: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     needs: str = ""

@@ -229,6 +229,7 @@ _BESIDE_THE_JOB = """
 """
 
 FRAMEWORK = Framework(
+    ending=".yaml",
     parse=_parse,
     render=_render,
     table=_TABLE,

@@ -276,6 +276,7 @@ def _render(words: Mapping[str, tuple[str, ...]]) -> str:
 
 
 FRAMEWORK = Framework(
+    ending=".toml",
     parse=_parse,
     render=_render,
     table=_TABLE,

@@ -6,7 +6,7 @@ An answer names this module as its `report`.
 from collections.abc import Iterator, Sequence
 
 from sim.interface.document import answers
-from sim.interface.document.nodes import Document, Section, Sentence, document
+from sim.interface.document.nodes import Document, Figures, Section, Sentence, document
 from sim.interface.page import inputs
 from sim.interface.page.network import element
 from sim.interface.page.page import Drawing, html, paged
@@ -24,8 +24,21 @@ def page(answer: JobAnswer, files: Sequence[str]) -> str:
     )
 
 
+def headline(answer: JobAnswer) -> Figures:
+    """The key figures of its document."""
+    nodes = answers.document(answer).nodes
+    return next((node for node in nodes if isinstance(node, Figures)), Figures(()))
+
+
+def drawn(answer: JobAnswer, *, whole: bool = True) -> Iterator[Section]:
+    """Its picture; `whole` pages have nothing more."""
+    yield paged(
+        "Picture", Drawing(element(answer.plot()), "The answer as a picture."), name="picture"
+    )
+
+
 def _sections(answer: JobAnswer, seen: Document, files: Sequence[str]) -> Iterator[Section]:
-    yield paged("Picture", Drawing(element(answer.plot())), name="picture")
+    yield from drawn(answer)
     for number, node in enumerate(node for node in seen.nodes if isinstance(node, Section)):
         yield paged(node.title, *node.nodes, name=node.name or f"part-{number}")
     said = [node for node in seen.nodes if isinstance(node, Sentence)]

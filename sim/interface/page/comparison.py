@@ -49,7 +49,9 @@ def _sections(compared: Comparison, files: Sequence[str]) -> Iterator[Section]:
     if drawn:
         yield _timelines(drawn)
     if any(case.result.get("curve") for case in compared.cases):
-        yield paged("Learning", Drawing(element(compared.plot())), name="learning")
+        yield paged(
+            "Learning", Drawing(element(compared.plot()), "Losses of all jobs."), name="learning"
+        )
     yield inputs.shown([*compared.inputs.items()], files, ())
 
 

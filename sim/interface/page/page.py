@@ -118,9 +118,10 @@ def embedded(charts: Sequence[Chart]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """SVG."""
+    """SVG, and what it `says` to readers who do not see it."""
 
     svg: str
+    says: str = "Drawing of the cluster; the table below has its numbers."
 
 
 @dataclass(frozen=True, slots=True)

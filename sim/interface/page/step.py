@@ -112,8 +112,8 @@ def _evidence(result: Result) -> Section:
     keys = ["step_time", "step_time_expected", "step_time_low", "step_time_high", "interval.basis"]
     expected = (
         f"A measured step is expected to take {human_seconds(result.step_time_expected)} "
-        f"{likely.bounds(result)}, because {likely.why(result)}. Everything else on this page "
-        "is of the simulated step."
+        f"{likely.bounds(result)}, because {likely.why(result.interval)}. Everything else on this "
+        "page is of the simulated step."
     )
     evidence = Table(caption="Interval and evidence", rows=known, keys=keys)
     return section("How sure", Sentence(expected), evidence, name="evidence")

@@ -95,6 +95,10 @@ def _line(
         chosen = [n for n, own in enumerate(there["valid"]) if bool(own) == fits]
         axes.scatter([at[n] for n in chosen], [values[n] for n in chosen], s=28, zorder=3,
                      facecolor=face, edgecolor=colour)  # fmt: skip
+    spread = f"samples.{column}.spread"
+    if spread in there:  # of seeds
+        off = [float(own) / unit for own in there[spread].fillna(0.0)]
+        axes.errorbar(at, values, off, color=colour, linestyle="", capsize=3)
     low, high = (f"{column}_{bound}" for bound in ("low", "high"))
     if low in there:
         below, above = ([float(own) / unit for own in there[key]] for key in (low, high))

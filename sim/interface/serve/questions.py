@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import import_module
 from itertools import islice
+from types import ModuleType
 from typing import Any
 
 from sim import kind
@@ -19,7 +20,7 @@ from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.interface.document import answers
 from sim.interface.document.nodes import Document, Figure, Figures, Picture, Section
-from sim.interface.frameworks.jobs import emitted, foreign, plan_of, stack_of
+from sim.interface.frameworks.jobs import FRAMEWORKS, emitted, foreign, plan_of, stack_of
 from sim.interface.frameworks.names import NAMES
 from sim.interface.page import report
 from sim.interface.page.page import charts as charts_of
@@ -76,8 +77,7 @@ class Questions:
             )
             return known | {"fault": str(error), "proposals": [asdict(one) for one in mends]}
         seen = answers.document(answer)
-        page = import_module(answer.report) if answer.report else None
-        figures = page.headline(answer) if page else _figures(seen.nodes)
+        figures = _page(answer).headline(answer)
         rest = [node for node in seen.nodes if not isinstance(node, Figures | Picture)]
         mends = of_remedies(answer.get("remedies") or ())
         return known | {
@@ -133,8 +133,7 @@ class Questions:
     def charts(self, state: State) -> Data:
         """The drawings of a state's answer, for Bokeh to embed."""
         answer = self.played(state)
-        page = import_module(answer.report) if answer.report else None
-        sections: list[Section] = list(page.drawn(answer, whole=False)) if page else []
+        sections: list[Section] = list(_page(answer).drawn(answer, whole=False))
         charts = list(charts_of(Document("", (*sections,))))
         return {"html": fragment(sections, places(charts)), **embedded(charts)}
 
@@ -144,16 +143,16 @@ class Questions:
         seen = answers.document(answer)
         return {"html": fragment(one for one in seen.nodes if not isinstance(one, Picture))}
 
-    def exported(self, state: State, form: str) -> tuple[str, str]:
-        """The name and text of a file: "toml", "py", "html", or for a framework. Raises
-        `InputError`."""
+    def exported(self, state: State, form: str) -> Data:
+        """The `name` and `text` of a file ("toml", "py", "html", or of a framework), and `notes`:
+        what the framework is not told. Raises `InputError`."""
         if form == "toml":
-            return "scenario.toml", state.toml
+            return {"name": "scenario.toml", "text": state.toml}
         if form == "py":
-            return "question.py", state.python
+            return {"name": "question.py", "text": state.python}
         answer = self.played(state)
         if form == "html":
-            return "report.html", report.html(answer)
+            return {"name": "report.html", "text": report.html(answer)}
         setup = kind.planned(kind.set_up(state.scenario()))
         job = setup.job
         text, unsaid = emitted(form, job.model, job.plan, setup.model)
@@ -162,7 +161,7 @@ class Questions:
             theirs = self.played(state.with_settings({"stack": own}))
             times = [human_seconds(each.get("step_time")) for each in (answer, theirs)]
             notes.insert(0, f"{other}: {times[0]} a step here, {times[1]} there")
-        return f"{form}.txt", "".join(f"# {note}\n" for note in notes) + text + "\n"
+        return {"name": f"{form}{FRAMEWORKS[form].ending}", "text": f"{text}\n", "notes": notes}
 
 
 FORMS = ("toml", "py", "html", *NAMES)
@@ -195,8 +194,9 @@ def _figure(figure: Figure, answer: JobAnswer) -> Data:
             "value": number, "share": number / room if number and room else None}  # fmt: skip
 
 
-def _figures(nodes: Iterable[Any]) -> Figures:
-    return next((node for node in nodes if isinstance(node, Figures)), Figures(()))
+def _page(answer: JobAnswer) -> ModuleType:
+    """The module of an answer's page; that of all answers where its kind has none."""
+    return import_module(answer.report or "sim.interface.page.answer")
 
 
 # --- Questions that take longer, each in a process of its own -------------------------------------

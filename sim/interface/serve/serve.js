@@ -132,11 +132,11 @@
       card.append(said);
       return card;
     });
-    const brief = ["step_time_expected", "time", "tokens_per_second", "memory_per_gpu.total"].map((key) => answer.figures.find((one) => one.key === key)).filter(Boolean);
+    const brief = ["step_time_expected", "time_expected", "tokens_per_second", "memory_per_gpu.total"].map((key) => answer.figures.find((one) => one.key === key)).filter(Boolean);
     by("brief").replaceChildren(...brief.map((one) => made("span", { textContent: one.title.split(" of ")[0] }, made("b", { textContent: one.shown }))));
     const said = words.map((one) => `${one.title} ${one.shown}${one.note ? `, ${one.note}` : ""}`).join("; ");
     const limit = limited.of === keyOf(state) ? made("span", { className: "limit", textContent: limited.says }) : "";
-    by("headline").replaceChildren(made("h1", { textContent: answer.title }), made("p", {}, `${said}. `, limit), made("dl", { className: "figures" }, ...cards));
+    by("headline").replaceChildren(made("h1", { textContent: answer.title }), made("p", {}, said && `${said}. `, limit), made("dl", { className: "figures" }, ...cards));
   };
 
   // --- Drawings, and what takes longer once the page is left in peace.
@@ -382,6 +382,7 @@
     file = found.fault ? { name: "not possible", text: found.fault } : found;
     if (form === "html" && !found.fault) { save(); return; }
     by("shown-title").textContent = file.name;
+    by("shown-notes").replaceChildren(...(file.notes ?? []).map((note) => made("li", { textContent: note })));
     by("shown-text").textContent = file.text;
     by("shown").showModal();
   };

@@ -232,8 +232,7 @@ class _Export(_Asked):
 
         def file() -> Data:
             with reads.recorded():
-                name, text = server.questions.exported(server.bases.state(asked), form)
-            return {"name": name, "text": text}
+                return server.questions.exported(server.bases.state(asked), form)
 
         self.answer(await self.quick(file))
 

@@ -102,7 +102,8 @@ def seeds(seeds: Seeds) -> Document:
     for name, known in seeds.drawn.items():
         shown = _SHOWN.get(name, "{:,.4g}".format)
         head = tuple(key for key in known if key != "runs")
-        rows.append((name.replace("_", " "), *(shown(known[key]) for key in head)))
+        told = ("" if known[key] != known[key] else shown(known[key]) for key in head)
+        rows.append((name.replace("_", " "), *told))
     last = seeds.seed + seeds.samples - 1
     title = f"{seeds.scenario}, {seeds.samples} runs, seeds {seeds.seed} to {last}"
     return document(title, table(rows, ("", *head)))

@@ -129,7 +129,8 @@ def _sure(search: SearchResult) -> Iterator[Sentence]:
         return
     expected = human_seconds(first.step_time_expected)
     yield Sentence(
-        f"Expected of the recommended: {expected} {likely.bounds(first)}; {likely.why(first)}."
+        f"Expected of the recommended: {expected} {likely.bounds(first)}; "
+        f"{likely.why(first.interval)}."
     )
     fastest, level, apart = search.results[0], first.interval["level"], first.interval["apart"]
     alike = sum(slower(fastest, other) < level for other in search.results)

@@ -19,6 +19,7 @@ from sim.interface.document.nodes import (
 )
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.worker_counts import WorkerCount, WorkerCounts
+from sim.results import likely
 from sim.results.formatting import Cells, count, loss
 
 _BINS = 12  # of the histogram, at most
@@ -59,8 +60,12 @@ def _figures(outcome: Outcome) -> Iterator[Figure]:
     updates = f"{outcome.updates_per_second:,.3g}"
     mean, most = f"{late['mean']:.2f} updates", f"at most {late['max']}"
     samples = count(outcome.samples_per_second)
-    yield Figure(title="time", key="time", shown=human_seconds(outcome.time),
-                 note=f"{outcome.updates:,} updates")  # fmt: skip
+    bounds = outcome.time_low, outcome.time_high
+    yield Figure(title="time", key="time_expected", shown=human_seconds(outcome.time_expected),
+                 note=likely.interval(bounds, outcome.interval["level"]))  # fmt: skip
+    why = likely.why(outcome.interval)
+    yield Figure(title="simulated", key="time", shown=human_seconds(outcome.time),
+                 note=f"{outcome.updates:,} updates; {why}")  # fmt: skip
     yield Figure(title="updates/s", key="updates_per_second", shown=updates)
     yield Figure(title="samples/s", key="samples_per_second", shown=samples)
     yield Figure(title="staleness", key="staleness.mean", shown=mean, note=most)

@@ -63,7 +63,7 @@ def _figures(result: Result) -> Iterator[Figure]:
         shown=human_seconds(result.step_time_expected),
     )  # fmt: skip
     yield Figure(
-        title="simulated", key="step_time", note=likely.why(result),
+        title="simulated", key="step_time", note=likely.why(result.interval),
         shown=human_seconds(result.step_time),
     )  # fmt: skip
     yield _rate(result)

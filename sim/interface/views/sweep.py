@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.analysis.sweeps.answer import Sweep
 from sim.config.units import human_bytes, human_seconds
-from sim.interface.document.nodes import Document, document, table
+from sim.interface.document.nodes import Document, Sentence, document, table
 from sim.results.formatting import loss
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "samples.p99": human_seconds, "mfu": "{:.1%}".format, "bubble_fraction": "{:.1%}".format,
     "dollars_per_million_tokens": "{:.3g}".format, "memory.total": human_bytes, "reason": str,
 }  # fmt: skip
+_SEEDS = (
+    "Means over seeds. Spread: their standard deviation. Against the first valid point: the mean "
+    "of the ratios with equal seeds, and its interval (90 %)."
+)
 _LONGEST = 100  # characters of a reason
 
 
@@ -29,9 +33,34 @@ def view(sweep: Sweep) -> Document:
         shown = [name for name in frame.columns if frame[name].dtype.kind == "f"] + shown
     names = dict.fromkeys([*frame.attrs["varied"], *shown])
     columns = {name: list(_cells(frame, name)) for name in names if name in frame.columns}
+    drawn = {key: own for name in shown for key, own in _of_seeds(frame, name)}
+    seeds = Sentence(_SEEDS, "aside") if drawn else None
+    columns |= drawn
     rows = zip(map(str, frame.index), *columns.values(), strict=True)
     line = f"{sweep.scenario} at {sweep.points} points, {sweep.valid} of them valid"
-    return document("", table(rows, ("point", *columns)), line=line)
+    return document("", table(rows, ("point", *columns)), seeds, line=line)
+
+
+def _of_seeds(frame: "pd.DataFrame", name: str) -> Iterator[tuple[str, list[str]]]:
+    """The columns that several seeds add to a figure."""
+    if f"samples.{name}.runs" not in frame:
+        return
+    spread, by, low, high = (
+        frame[f"samples.{name}.{key}"].tolist() if f"samples.{name}.{key}" in frame else []
+        for key in ("spread", "difference", "difference_low", "difference_high")
+    )
+    yield f"spread of {name}", [_SHOWN[name](own) if own == own else "" for own in spread]
+    if by:
+        yield (
+            f"{name} against the first",
+            [_difference(*own) for own in zip(by, low, high, strict=True)],
+        )
+
+
+def _difference(by: float | None, low: float, high: float) -> str:
+    if by is None or by != by:
+        return ""
+    return f"{100.0 * by:+.1f} % ({100.0 * low:+.1f} to {100.0 * high:+.1f})"
 
 
 def _cells(frame: "pd.DataFrame", name: str) -> Iterator[str]:

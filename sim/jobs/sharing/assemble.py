@@ -19,6 +19,7 @@ from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.program import causes
 from sim.results.answer import Inputs, said_of
+from sim.uncertainty.evidence import evidence
 
 LABEL = "the effect of staleness and averaging on this task, not a forecast of a large model's loss"
 _SHARES: tuple[str, ...] = (
@@ -54,7 +55,7 @@ def outcome(
         inputs=inputs_of(setup),
         method=setup.plan.title,
         worker=setup.plan.worker_name(topology.gpus_per_node),
-        time=end,
+        **_measured(setup, end, rows),
         updates=record.updates,
         samples=record.samples,
         updates_per_second=record.updates / end if end else 0.0,
@@ -97,6 +98,23 @@ def outcome(
     if target is None:
         return result
     return replace(result, target=target, time_to_target=result.time_to(target))
+
+
+def _measured(
+    setup: SharingSetup, seconds: float, rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The time of a run (s), and where a measured one would lie. Seconds of steps that were
+    measured are certain, all others are in error as those of synchronous steps are."""
+    certain = 0.0
+    if setup.plan.times is not None:
+        certain = sum(row[causes.COMPUTE] + row[causes.OPTIMIZER] for row in rows) / len(rows)
+    sure = evidence().interval(seconds * (1.0 - certain), setup.campaign)
+    bounds = {key: seconds * certain + getattr(sure, key) for key in ("low", "expected", "high")}
+    return {
+        "time": seconds,
+        **{f"time_{key}": bound for key, bound in bounds.items()},
+        "interval": sure.parts,
+    }
 
 
 def inputs_of(setup: SharingSetup) -> Inputs:

@@ -26,6 +26,7 @@ from sim.scenario.machine import load_model, load_stack, load_topology, machine
 from sim.scenario.scenario import name_of
 from sim.scenario.settings import flat
 from sim.scenario.setup import assemble
+from sim.uncertainty.campaign import work_of
 
 
 def from_scenario(
@@ -50,6 +51,8 @@ def from_scenario(
         workloads=workloads,
         model=name_of(scenario.model),
         stack=name_of(scenario.stack),
+        software=load_stack(scenario, scenario.stack).name,
+        work=work_of(model),
         change=dict(flat(scenario.change)),
         tokens=model.tokens if model else 1,
         parameters=float(parameters(model)) if model else workloads[0].parameters,

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 _STEPS_SHOWN = 10
 _COLUMNS = (
-    "time", "updates", "updates_per_second", "samples", "samples_per_second", "bytes", "dropped",
-    "lost", "straggler_seconds", "loss", "diverged", "time_to_target", "fits", "events",
+    "time", "time_low", "time_expected", "time_high", "updates", "updates_per_second", "samples",
+    "samples_per_second", "bytes", "dropped", "lost", "straggler_seconds", "loss", "diverged",
+    "time_to_target", "fits", "events",
 )  # fmt: skip
 
 
@@ -28,9 +29,12 @@ class Outcome(JobAnswer):
 
     `worker` says what a worker is. `time` (s) is the whole run's, `shares` the mean over workers of
     how they spent it (adding up to 1; `idle` is a client that no round has chosen), `workers` one
-    row each. `staleness` holds how many updates came between reading the weights and updating them:
-    mean, largest and how often each. `links` are the busiest with the bytes they carried; `bytes`
-    is what all links carried.
+    row each. A measured run takes `time_low` to `time_high` with probability `interval["level"]`
+    and `time_expected` at the median, by the errors that measured steps of its software have shown
+    (`sim.uncertainty.intervals`; a step whose `[sharing.times]` are measured has none); all other
+    figures are those of the simulated run. `staleness` holds how many updates came between reading
+    the weights and updating them: mean, largest and how often each. `links` are the busiest with
+    the bytes they carried; `bytes` is what all links carried.
     `straggler_seconds` is what the run takes longer than the same devices with nothing slow.
     `memory` has what workers, GPU 0 and servers hold by part, of how much (`room`); `fits` whether
     all have room. `step` are the seconds by cause of the step of a worker that is a group of GPUs.
@@ -55,6 +59,10 @@ class Outcome(JobAnswer):
     method: str
     worker: str
     time: float
+    time_low: float
+    time_expected: float
+    time_high: float
+    interval: dict[str, Any]
     updates: int
     samples: float
     updates_per_second: float

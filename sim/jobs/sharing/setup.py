@@ -14,6 +14,7 @@ from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.server_placement import reserved_gpus, server_shares
 from sim.jobs.sharing.workload import Workload
 from sim.kind import WithoutProgram
+from sim.uncertainty.campaign import Campaign, Work
 
 KEEP_SPANS = 200_000
 
@@ -24,8 +25,9 @@ class SharingSetup(WithoutProgram):
 
     `servers` holds each host's share of the weights, `workloads` each worker's step; `keep_spans`
     is the number of spans kept for pictures. `model`, `stack` and `change` are what the scenario
-    names and changes; of the model, `tokens` are those of a sample, `parameters` are counted, and
-    `notes` are its own.
+    names and changes, `software` is the stack's own name; of the model, `tokens` are those of a
+    sample, `parameters` are counted, `work` says what training it is (`sim.uncertainty.campaign`),
+    and `notes` are its own.
     """
 
     kind: ClassVar[str] = "sim.jobs.sharing.kind"
@@ -40,6 +42,8 @@ class SharingSetup(WithoutProgram):
     keep_spans: int = KEEP_SPANS
     model: str = ""
     stack: str = ""
+    software: str = ""
+    work: Work = "other"
     change: Mapping[str, Any] = field(default_factory=dict)
     tokens: int = 1
     parameters: float = 0.0
@@ -49,6 +53,19 @@ class SharingSetup(WithoutProgram):
     def columns(self) -> dict[str, Any]:
         """No columns beside those of the scenario."""
         return {}
+
+    @property
+    def campaign(self) -> Campaign:
+        """Which measured steps its workers' steps are like."""
+        topology = self.machine.topology
+        return Campaign(
+            stack=self.software,
+            device=topology.device.name,
+            generation=topology.device.generation,
+            topology=topology.name,
+            precision=self.plan.precision,
+            work=self.work,
+        )
 
     @property
     def batch(self) -> float:

@@ -153,6 +153,16 @@ def test_workers_that_share_updates_have_controls_and_an_answer(
     film.close()
 
 
+@pytest.mark.parametrize("name", ["two-jobs-one-network", "grpo-8b"])
+def test_every_kind_of_scenario_has_figures_and_a_picture(browser: Any, name: str) -> None:
+    with running(Server(base_of(name, {}))) as own:
+        film = Film(browser, own)
+        film.settled()
+        assert film.page.locator("#headline .figures > div").count() > 1
+        assert film.page.locator("#drawn svg").count() >= 1
+        film.close()
+
+
 def test_all_fields_have_names_and_a_phone_scrolls_one_way(browser: Any, server: Server) -> None:
     phone = {"width": 390, "height": 844}
     film = Film(browser, server, viewport=phone, color_scheme="dark")

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from itertools import islice
@@ -11,6 +12,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 import sim
@@ -145,10 +147,29 @@ def test_a_scenario_that_is_exported_runs_to_the_same_digits(
 def test_arguments_of_a_framework_say_which_software_the_page_has_shown(server: Server) -> None:
     flat = {"plan.schedule": "1f1b", "plan.interleave": "1", "plan.precision": "bf16"}
     state = {"settings": {"plan.sequence_parallel": "true", **flat}}
-    text = asked(server, "export/torchtitan", state)[1]["text"]
-    assert text.startswith("# predicted with Megatron-LM 2022; torchtitan runs it as")
-    assert " a step here, " in text.splitlines()[0]
-    assert "predicted" not in asked(server, "export/megatron", state)[1]["text"]
+    first = asked(server, "export/torchtitan", state)[1]["notes"][0]
+    assert first.startswith("predicted with Megatron-LM 2022; torchtitan runs it as")
+    assert " a step here, " in first
+    assert not any("predicted" in n for n in asked(server, "export/megatron", state)[1]["notes"])
+
+
+@pytest.mark.parametrize(
+    ("form", "read"),
+    [
+        ("deepspeed", json.loads),
+        ("accelerate", yaml.safe_load),
+        ("torchtitan", tomllib.loads),
+        ("toml", tomllib.loads),
+    ],
+)
+def test_a_file_of_the_page_is_one_that_its_framework_can_read(
+    server: Server, form: str, read: Callable[[str], Any]
+) -> None:
+    flat = {"plan.schedule": "1f1b", "plan.interleave": "1", "plan.precision": "bf16"}
+    alone = {"plan.tp": "1", "plan.pp": "1", "plan.sequence_parallel": "false", "plan.zero": "3"}
+    file = asked(server, f"export/{form}", {"settings": {**flat, **alone}})[1]
+    assert "fault" not in file
+    assert read(file["text"])
 
 
 def test_rates_of_failures_are_asked_of_the_page(server: Server) -> None:

@@ -5,12 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 import sim
 from notebooks.studies.nine_ways import nine_ways
+from sim import kind
 from sim.analysis.comparison.cases import stored
 from sim.analysis.samples.seeds import Seeds
 from sim.analysis.sweeps import table
@@ -109,9 +111,25 @@ def _asked(*words: str) -> Any:
     return json.loads(result.stdout.splitlines()[-1])
 
 
+def test_a_run_lies_in_an_interval_which_what_was_measured_of_it_narrows() -> None:
+    run = sim.run("ps-async", {"sharing.steps": 5, "sharing.workers": 2})
+    assert isinstance(run, Outcome)
+    assert run.time_low < run.time_expected < run.time_high
+    step = {"forward": "10 ms", "backward": "20 ms", "parameters": 1e6}
+    sharing = {"method": "local_sgd", "steps": 5, "times": step}
+    measured = {"name": "measured", "topology": "dgx-1-v100", "sharing": sharing}
+    alone, two = (
+        sim.run(kind.described(measured, {"sharing.workers": workers})) for workers in (1, 2)
+    )
+    assert alone.get("time_low") == alone.get("time_high") == alone.get("time")
+    sent = two.get("time") * two.get("shares")["communication"]
+    assert sent > 0.0
+    assert two.get("time_high") - two.get("time_low") < 2.0 * sent
+
+
 def test_sweeps_take_shared_updates_with_their_own_columns() -> None:
     words = ["sweep", "ps-async", "--vary", "sharing.workers=2,4", "--no-store", "--jobs", "1"]
-    rows = _asked(*words, "--vary", "sharing.steps=10", "--samples", "2")["rows"]
+    rows = _asked(*words, "--vary", "sharing.steps=10")["rows"]
     assert [row["sharing.workers"] for row in rows] == [2, 4]
     assert rows[1]["samples"] == 2 * rows[0]["samples"] == 4 * 10 * 32
     for row in rows:
@@ -119,13 +137,34 @@ def test_sweeps_take_shared_updates_with_their_own_columns() -> None:
         assert sum(seconds) == pytest.approx(row["time"])
         assert row["fits"]
         assert row["memory.a server"] > 1e8
-        assert row["samples.time.mean"] > 0
         run = sim.run(sim.load("ps-async", {k: row[k] for k in ("sharing.workers",)} | STEPS))
         assert isinstance(run, Outcome)
         assert row["time"] == pytest.approx(run.time)  # JSON has 15 digits
 
 
 STEPS = {"sharing.steps": 10}
+
+
+def test_a_sweep_of_seeds_has_their_mean_their_spread_and_differences_of_equal_seeds() -> None:
+    slow = {"sharing.straggler": [{"kind": "lognormal", "sigma": 0.4}], **STEPS}
+    keys = {"sharing.workers": [2, 4]}
+    rows = sim.sweep("ps-async", keys, samples=3, settings=slow, jobs=1).rows
+    runs = [
+        [
+            sim.run("ps-async", {**slow, "sharing.workers": workers, "sharing.seed": seed})
+            for seed in range(3)
+        ]
+        for workers in (2, 4)
+    ]
+    times = np.array([[run.get("time") for run in own] for own in runs])
+    ratios = np.log(times[1] / times[0])
+    reach = 2.92 * ratios.std(ddof=1) / 3**0.5  # Student's t, two degrees of freedom
+    for row, own in zip(rows, times, strict=True):
+        assert row["time"] == row["samples.time.mean"] == pytest.approx(own.mean())
+        assert row["samples.time.spread"] == pytest.approx(own.std(ddof=1))
+    assert "samples.time.difference" not in rows[0]
+    assert rows[1]["samples.time.difference"] == pytest.approx(np.expm1(ratios.mean()))
+    assert rows[1]["samples.time.difference_low"] == pytest.approx(np.expm1(ratios.mean() - reach))
 
 
 def test_a_sweep_refuses_a_key_that_is_not_there_and_keeps_what_does_not_fit() -> None:

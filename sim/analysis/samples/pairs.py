@@ -1,0 +1,42 @@
+"""Runs of equal seeds in pairs: what both draw alike cancels in their differences."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# Student's t at 95 % by degrees of freedom, from 1 (scipy.stats.t.ppf(0.95, n)); the last is also
+# taken for more of them, where it is up to 5 % too wide.
+_T90 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75,
+        1.75, 1.74, 1.73, 1.73, 1.72)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """By which share a value is larger than another with the same seed: in the mean of logarithms
+    (`by`), and from `low` to `high` with 90 % by Student's t of the pairs. `both` counts the pairs
+    in which both values are finite."""
+
+    by: float
+    low: float
+    high: float
+    both: int
+
+
+def paired(here: Floats, there: Floats) -> Paired | None:
+    """How much larger the values `there` are than those `here`; None with fewer than two pairs.
+
+    >>> found = paired(np.array([1.0, 1.0, 1.0]), np.array([1.1, 1.2, 0.9]))
+    >>> round(found.by, 2), round(found.low, 2), round(found.high, 2), found.both
+    (0.06, -0.17, 0.36, 3)
+    """
+    both = np.isfinite(here) & np.isfinite(there) & (here > 0.0) & (there > 0.0)
+    count = int(both.sum())
+    if count < 2:
+        return None
+    ratios = np.log(there[both] / here[both])
+    reach = _T90[min(count - 1, len(_T90)) - 1] * ratios.std(ddof=1) / count**0.5
+    by, low, high = (float(np.expm1(ratios.mean() + off)) for off in (0.0, -reach, reach))
+    return Paired(by=by, low=low, high=high, both=count)
