@@ -19,7 +19,6 @@ from sim import kind
 from sim.analysis import executors
 from sim.analysis.program_version import program_version
 from sim.analysis.samples.samples import drawn
-from sim.analysis.samples.seeds import Seeds
 from sim.analysis.sweeps.points import Point
 from sim.analysis.sweeps.store import Store
 from sim.analysis.sweeps.table import WALL, Row, table, with_differences
@@ -229,8 +228,9 @@ class _Asked:
                 self.inputs |= self.setup.columns
                 answer = drawn(job, samples) if samples else None
                 self.drawn = {} if answer is None else answer.columns
-                if isinstance(answer, Seeds):  # their means are the row's figures
-                    self.seeds = Figures(self.drawn, answer.misfit, answer.wall_seconds)
+                if answer is not None and answer.get("runs"):  # their means are the row's
+                    seconds = answer.get("wall_seconds")
+                    self.seeds = Figures(self.drawn, answer.misfit, seconds)
             except InputError as error:
                 self.setup, self.fault = None, str(error)
 
