@@ -18,7 +18,7 @@ folder's module `kind` has
   follow;
 - optionally `speeds` (a step with resources faster or slower) and `kernels` (of each stage, with
   their calls). `sim explain` asks for both if the kind's answer is a `Result`;
-- optionally `advice` (changes of a script, `sim.results.suggestion`), which `--advise` tries, and
+- optionally `advice` (changes of a script, `sim.results.by_line`), which `--advise` tries, and
   `moves` (other worlds, batches and shardings of a recorded step), which `sim plan` ranks;
 - optionally `together(setups)`: the `Figures` of those of several setups, by number, that are
   cheaper to play together;
@@ -70,8 +70,7 @@ from sim.scenario.setup import PlanSetup
 
 if TYPE_CHECKING:
     from sim.hardware.cluster.network import Link
-    from sim.results.by_line import ByLine
-    from sim.results.suggestion import Suggestion
+    from sim.results.by_line import ByLine, Suggestion
 
 Floats = NDArray[np.float64]
 

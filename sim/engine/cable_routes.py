@@ -5,7 +5,7 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
-from sim.collectives.fluid import condense
+from sim.collectives.readings import condense
 from sim.collectives.schedule import CollectiveKind, algorithms, offered
 from sim.config.errors import InputError
 from sim.hardware.cluster.cabled import NodeCables

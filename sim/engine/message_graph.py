@@ -1,7 +1,7 @@
 """The messages of a collective on the links of a cluster, in arrays: what is played at any size.
 
 A message waits for all that its sender has sent and received in earlier rounds, as those of
-`collectives.messages` out of lockstep.
+`collectives.readings` out of lockstep.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.messages import exchanges
+from sim.collectives.readings import exchanges
 from sim.collectives.schedule import CollectiveSchedule
 from sim.engine.fold import Edges, Indices, equitable_partition, renumbered
 from sim.hardware.cluster.topology import Link, Topology

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from simpy.events import Event
 
-from sim.collectives.messages import Message
+from sim.collectives.readings import Message
 from sim.collectives.schedule import CollectiveSchedule
 from sim.config import limit
 from sim.config.errors import InputError
@@ -102,7 +102,7 @@ def play_collective(
     fold: bool = True,
 ) -> PlayedMessages:
     """Play a collective of `size` bytes by messages that wait for what their sender has sent and
-    received (`collectives.messages` out of lockstep), to the answer of `play_messages`.
+    received (`collectives.readings` out of lockstep), to the answer of `play_messages`.
 
     Messages that never meet on a link are replayed without a clock; others are flows by classes, of
     which equal ranks, hops and links are one each.
@@ -175,7 +175,7 @@ def play_messages(
     route's links and shares them with all other messages.
 
     >>> from sim.collectives.algorithms import ring
-    >>> from sim.collectives.messages import messages
+    >>> from sim.collectives.readings import messages
     >>> from sim.hardware.cluster import topology
     >>> node = topology.load("dgx-a100-hdr").with_gpus(8)
     >>> alone = play_messages(messages(ring.all_gather(8), 8e9), node)

@@ -56,7 +56,7 @@ class Fusion:
     modeling_gpt2.py, `_attn`). `metrics` are computed on the logits of every micro-step
     (`sim.model.blocks.head`).
     `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
-    `redistributes`: sequence parallelism is DTensor's (`sim.model.redistribution`). `split_gather`:
+    `redistributes`: sequence parallelism is DTensor's (`model.tensor_parallel`). `split_gather`:
     the product behind an all-gather is issued in two, the rank's own rows beside the gather, the
     others' behind it. `user_buffers`: products run piece by piece beside the gather in front of
     them or the scatter behind, which copy engines or a few SMs move (TransformerEngine, with

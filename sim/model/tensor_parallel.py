@@ -1,15 +1,19 @@
-"""Megatron's column- and row-parallel linear layers, with their collectives; what DTensor does
-otherwise is in `sim.model.redistribution`."""
+"""Megatron's column- and row-parallel linear layers with their collectives, and DTensor's, where
+redistributing a tensor is an operator of its own."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from sim.model.casts import transposed
 from sim.model.execution import DENSE, Execution
-from sim.model.kernels import Item, Kernel, Overlap
+from sim.model.kernels import Item, Kernel, MemoryBound, Overlap
 from sim.model.linear import Linear
-from sim.model.operators import Operator, tensor_collective
+from sim.model.operators import Items, Operator, tensor_collective
 from sim.program.operations import Collective
+
+_CASTS = {"product": "cast_input", "input_product": "cast_gradient"}
+_COPY = "shares in order"
 
 
 def column_linear(
@@ -91,9 +95,6 @@ def input_collectives(
         call("all_gather", f"{name} input all-gather", elements, width=width),
         call("reduce_scatter", f"{name} grad scatter", elements),
     )
-
-
-_CASTS = {"product": "cast_input", "input_product": "cast_gradient"}
 
 
 def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
@@ -190,3 +191,75 @@ def _gathered_turned(run: Execution, name: str, elements: float) -> tuple[Kernel
     gathers = run.recipe is not None and run.recipe.gathers_inputs
     split = run.sharding.sequence_parallel and gathers
     return transposed(run, name, elements) if split else ()
+
+
+def redistributed(operators: Iterable[Operator], run: Execution) -> Iterator[Operator]:
+    """The operators where the stack `redistributes`: copies beside what gathers and scatters, and
+    gathers that are operators, which run again where a rule says so."""
+    for operator in operators:
+        ordered = operator if run.fusion.overlap_tensor else _ordered(operator, run)
+        yield from (ordered,) if ordered.before_weights is None else _parted(ordered, run)
+
+
+def _ordered(operator: Operator, run: Execution) -> Operator:
+    """The operator with copies."""
+    last = () if operator.after_input is None else (operator.after_input,)
+    back = _with_copies((*operator.input_gradient, *last), run)
+    return replace(
+        operator,
+        forward=_with_copies(operator.forward, run),
+        input_gradient=back[: len(back) - len(last)],
+        weight_gradient=_with_copies(operator.weight_gradient, run),
+    )
+
+
+def _with_copies(items: Sequence[Item], run: Execution) -> Items:
+    """Items with a copy in front of each scatter and behind each gather."""
+    done: list[Item] = []
+    for place, item in enumerate(items):
+        kind: str = ""
+        copy: Items = ()
+        if isinstance(item, Collective) and item.axes == run.sharding.tensor:
+            kind, copy = item.kind, (MemoryBound(name=_COPY, bytes=2.0 * item.bytes),)
+        if kind == "reduce_scatter" and not _joins(items[place - 1 : place], run):
+            done += copy
+        done.append(item)
+        if kind == "all_gather" and not _joins(items[place + 1 : place + 2], run):
+            done += copy if run.microbatch > 1 else ()
+    return tuple(done)
+
+
+def _joins(neighbour: Sequence[Item], run: Execution) -> bool:
+    """Whether a kernel copies along the way."""
+    return run.fusion.compiled and any(isinstance(item, MemoryBound) for item in neighbour)
+
+
+def _parted(operator: Operator, run: Execution) -> Iterator[Operator]:
+    """The gather of an operator's input, and the operator that reads and keeps the whole. A gather
+    beside the product stays part of it."""
+    kept = run.tp * operator.saved_for_weights
+    whole = replace(operator, before_weights=None, saved_for_weights=kept)
+    gathers = [isinstance(item, Collective) for item in operator.forward]
+    if not any(gathers):
+        yield replace(whole, made=kept)
+        return
+    behind = gathers.index(True) + 1
+    row = operator.forward
+    behind += any(isinstance(item, MemoryBound) and item.name == _COPY for item in row[behind:][:1])
+    yield Operator(
+        name=f"{operator.name} gather",
+        modules=operator.modules,
+        scope=operator.scope,
+        reads=operator.reads,
+        beside=operator.beside,
+        forward=row[:behind],
+        inputs=operator.inputs,
+    )
+    yield replace(
+        whole,
+        reads=(),
+        beside="",
+        forward=row[behind:],
+        inputs=run.tp * operator.inputs,
+        made=run.tp * operator.made,
+    )

@@ -1,7 +1,8 @@
 """A step by the lines of the script that it is of."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Part = Literal["forward", "again", "backward", "optimizer"]
 PARTS: tuple[Part, ...] = ("forward", "again", "backward", "optimizer")
@@ -42,3 +43,15 @@ class ByLine:
 
     lines: tuple[Line, ...]
     fullest: Moment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """What to `change` at a `line` ("" for no line in particular), `why`, and the setup that it
+    makes of another (`made`). A step then trains `samples` times as many samples."""
+
+    line: str
+    change: str
+    why: str
+    samples: float
+    made: Callable[[Any], Any]

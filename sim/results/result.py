@@ -59,7 +59,7 @@ class Result(JobAnswer):
     """
 
     view = "sim.interface.views.step"
-    picture = "sim.interface.plots.run"
+    picture = "sim.interface.plots.pipeline:run"
     report = "sim.interface.page.step"
     comparison = "sim.analysis.comparison.steps:StepComparison"
     pictures: ClassVar[Mapping[str, str]] = {

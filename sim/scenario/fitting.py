@@ -15,7 +15,7 @@ from sim.parallel.deferred import check_deferred
 from sim.parallel.job import Job
 from sim.parallel.mesh import dividing
 from sim.parallel.plan import WHOLE, Plan
-from sim.parallel.unused import check_used
+from sim.parallel.plan_checks import check_used
 
 
 def check_sizes(

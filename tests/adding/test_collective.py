@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.collectives.fluid import condense
 from sim.collectives.group import GroupShape
+from sim.collectives.readings import condense
 from sim.collectives.schedule import algorithms
 from tests.adding.conftest import Add
 from tests.adding.walk import invoke, planned, played

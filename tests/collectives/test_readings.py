@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.collectives import fluid
+from sim.collectives import readings
 from sim.collectives.algorithms import halving_doubling, ring, tree
-from sim.collectives.messages import messages
+from sim.collectives.readings import messages
 from sim.collectives.schedule import (
     KINDS,
     ChunkSend,
@@ -93,7 +93,7 @@ def test_sending_what_one_has_not_is_refused() -> None:
 def test_closed_form_equals_what_the_rounds_send(algorithm: str, kind: CollectiveKind) -> None:
     for ranks in ranks_for(kind):
         module, plan = made(algorithm, kind, ranks)
-        stated, counted = module.cost(kind, ranks), fluid.condense(plan)
+        stated, counted = module.cost(kind, ranks), readings.condense(plan)
         assert stated.rounds == counted.rounds
         assert stated.bytes == pytest.approx(counted.bytes, rel=1e-12)
         assert stated.fill == pytest.approx(counted.fill, rel=1e-12, abs=1e-12)
@@ -116,7 +116,7 @@ def test_clock_and_closed_form_agree(algorithm: str, kind: CollectiveKind, ranks
     ranks = 2 if kind == "point_to_point" else ranks
     module, plan = made(algorithm, kind, ranks)
     formula = module.cost(kind, ranks).time(SIZE, alpha=STEP, bandwidth=PORT)
-    condensed = fluid.condense(plan).time(SIZE, alpha=STEP, bandwidth=PORT)
+    condensed = readings.condense(plan).time(SIZE, alpha=STEP, bandwidth=PORT)
     assert condensed == pytest.approx(formula, rel=1e-9)
     assert played(plan) == pytest.approx(formula, rel=1e-9)
 
@@ -215,4 +215,4 @@ def test_a_new_collective_is_one_new_file(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     star = algorithms()["star"]
     assert offered(star) == ["broadcast"]
-    assert fluid.condense(star.broadcast(5)).bytes == star.cost("broadcast", 5).bytes
+    assert readings.condense(star.broadcast(5)).bytes == star.cost("broadcast", 5).bytes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.messages import messages
+from sim.collectives.readings import messages
 from sim.collectives.schedule import CollectiveKind, algorithms, offered
 from sim.engine.messages import PlayedMessages, play_collective, play_messages
 from sim.hardware.cluster import topology

@@ -13,12 +13,11 @@ from sim.analysis.calibration.fitting.profile_file import write
 from sim.analysis.calibration.timing import process_group, torch_device
 from sim.analysis.calibration.timing.calls.dispatch import call
 from sim.analysis.calibration.timing.clock import Call, clock_of
-from sim.analysis.calibration.timing.copies import copies
 from sim.analysis.calibration.timing.host_times import host_times
 from sim.analysis.calibration.timing.interference import slowdowns
 from sim.analysis.calibration.timing.kernel_suite import KernelCase, Suite, kernel_cases
 from sim.analysis.calibration.timing.kernels import quickest, time_kernels
-from sim.analysis.calibration.timing.launches import launches
+from sim.analysis.calibration.timing.launches import copies, launches
 from sim.analysis.calibration.timing.provenance import provenance
 from sim.config import catalog
 from sim.config.errors import InputError

@@ -9,8 +9,8 @@ from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.stopping import so_far
 from sim.kind import Setup
+from sim.results.by_line import Suggestion
 from sim.results.result import Result
-from sim.results.suggestion import Suggestion
 
 _LEAST = 2e-3  # of the step: what saves less is no advice
 # Steps before the changed one are the script's own, so that the allocator keeps fewer pieces than

@@ -13,7 +13,7 @@ from sim.config.progress import counted, whole
 from sim.config.stopping import so_far
 from sim.kind import Setup
 from sim.results.answer import Answer, Inputs, JobAnswer
-from sim.results.suggestion import Suggestion
+from sim.results.by_line import Suggestion
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings
 

@@ -18,7 +18,7 @@ from sim import kind
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import HOUR
-from sim.hardware.cluster.bill import Bill
+from sim.hardware.cluster.price import Bill
 from sim.results.answer import Answer, Inputs
 from sim.results.likely import Pace
 from sim.scenario.settings import Settings, settings_of

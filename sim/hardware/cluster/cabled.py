@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sim.hardware.cluster.bill import Bill
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route, path_links
+from sim.hardware.cluster.price import Bill
 
 
 class CabledNetwork(ClusterNetwork, ABC):

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
-from sim.hardware.cluster.bill import Bill
+from sim.hardware.cluster.price import Bill
 from sim.program.checks import MeasuredBandwidth
 from sim.program.selection import AlgorithmChoice
 

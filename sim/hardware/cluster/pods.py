@@ -12,8 +12,8 @@ from annotated_types import Ge
 
 from sim.config.errors import InputError
 from sim.config.units import Seconds
-from sim.hardware.cluster.bill import Bill
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
+from sim.hardware.cluster.price import Bill
 
 HOPS = {"infiniband": 0.28e-6, "infiniband-host": 0.28e-6, "omnipath": 0.26e-6,
         "omnipath-2021": 0.26e-6}  # fmt: skip

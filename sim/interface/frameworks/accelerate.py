@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.interface.frameworks import yaml_text
+from sim.interface.frameworks import documents
 from sim.interface.frameworks.arguments import (
     Choice,
     Entry,
@@ -134,14 +134,14 @@ def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
 
 def _parse(text: str) -> Words:
     said = {name: (value,) for name, value in _COMMENT.findall(text)}
-    return flattened(yaml_text.parsed(text)) | said
+    return flattened(documents.parsed(text)) | said
 
 
 def _render(words: Mapping[str, tuple[str, ...]]) -> str:
     script = {name: words[name] for name in _SCRIPT if name in words}
     comments = "".join(f"# {name}: {value}\n" for name, (value,) in script.items())
     comments += "# on each machine: accelerate launch --config_file FILE --num_machines N ...\n"
-    return comments + yaml_text.written(
+    return comments + documents.written(
         nested({name: value for name, value in words.items() if name not in script})
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.interface.frameworks import overrides, yaml_text
+from sim.interface.frameworks import documents, overrides
 from sim.interface.frameworks.arguments import Given, Keys, Together, integer, value_of
 from sim.interface.frameworks.documents import Words, flattened
 from sim.interface.frameworks.framework import Base, Framework
@@ -38,7 +38,7 @@ _SPREAD = {"law": "lognormal", "sigma": 0.6, "correlation": 0.5}
 def _words(text: str) -> Words:
     """The values of YAML, or of overrides on a command line, references put in."""
     is_document = re.search(r"^\s*[\w.]+:(\s|$)", text, re.M)
-    words = flattened(yaml_text.parsed(text)) if is_document else overrides.assigned(text)
+    words = flattened(documents.parsed(text)) if is_document else overrides.assigned(text)
     return {name: _settled(word, words) for name, word in words.items()}
 
 

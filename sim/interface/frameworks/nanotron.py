@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.interface.frameworks import yaml_text
+from sim.interface.frameworks import documents
 from sim.interface.frameworks.arguments import (
     Choice,
     Entry,
@@ -214,14 +214,14 @@ def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
 
 
 def _parse(text: str) -> Words:
-    words = flattened(yaml_text.parsed(text))
+    words = flattened(documents.parsed(text))
     if any(name.startswith(f"{_MODEL}.moe_config.") for name in words):
         raise InputError(f"{_MODEL}.moe_config", "is not known", "write [model] by hand")
     return {name: word for name, word in words.items() if word}
 
 
 def _render(words: Mapping[str, tuple[str, ...]]) -> str:
-    return yaml_text.written(nested(words))
+    return documents.written(nested(words))
 
 
 _BESIDE_THE_JOB = """

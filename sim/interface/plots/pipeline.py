@@ -27,6 +27,7 @@ from sim.interface.plots.pipeline_boxes import (
     boxes_of,
     legend,
 )
+from sim.results.answer import Answer
 from sim.results.formatting import time_unit
 
 ROW, _LABEL = (0.955, 0.955, 0.955), (0.35, 0.35, 0.35)
@@ -218,3 +219,9 @@ def _few(colours: Sequence[Colour]) -> Sequence[Colour]:
     """The first, the last and some between: as many as an entry has room for."""
     places = np.unique(np.linspace(0, len(colours) - 1, min(len(colours), _SHADES)).astype(int))
     return [colours[place] for place in places]
+
+
+def run(answer: Answer) -> Figure:
+    """A row for each role; the first steps where updates are shared."""
+    assert answer.excerpt is not None  # of all answers that name this picture
+    return figure(answer.excerpt, title=answer.title, shown=answer.excerpt_name)

@@ -1,7 +1,7 @@
 """A collective's times as nccl-tests prints them."""
 
 from sim.analysis.collectives.times import CollectiveTime, CollectiveTimes
-from sim.collectives.fluid import condense
+from sim.collectives.readings import condense
 from sim.collectives.schedule import CollectiveSchedule, algorithms, offered
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.document.nodes import Document, Sentence, document, table

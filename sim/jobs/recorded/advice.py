@@ -6,7 +6,7 @@ from dataclasses import replace
 from sim.config.plugins import modules
 from sim.jobs.recorded.edits.edit import Edit
 from sim.jobs.recorded.setup import Recorded, from_scenario
-from sim.results.suggestion import Suggestion
+from sim.results.by_line import Suggestion
 
 
 def advice(setup: Recorded) -> Iterator[Suggestion]:

@@ -9,7 +9,7 @@ from sim.jobs.recorded.axes import DATA_AXIS
 from sim.jobs.recorded.edits.batch import batch_of, with_batch
 from sim.jobs.recorded.edits.sharding import shard_calls, sharded
 from sim.jobs.recorded.setup import Recorded, from_scenario
-from sim.results.suggestion import Suggestion
+from sim.results.by_line import Suggestion
 
 _WORLDS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recorded one, where none is asked for
 _BATCHES = (0.5, 1.0, 2.0, 4.0)  # times the recorded one

@@ -11,7 +11,7 @@ from math import ceil
 from sim.jobs.reinforcement.scenario import Servers
 from sim.jobs.reinforcement.setup import ReinforcementSetup, from_scenario
 from sim.parallel.mesh import axes
-from sim.results.suggestion import Suggestion
+from sim.results.by_line import Suggestion
 
 _EIGHTHS = range(2, 7)  # of the GPUs that write
 _STALENESS = (1.0, 2.0)  # of GPUs of their own

@@ -51,7 +51,7 @@ class Outcome(JobAnswer):
     """
 
     view = "sim.interface.views.sharing"
-    picture = "sim.interface.plots.run"
+    picture = "sim.interface.plots.pipeline:run"
     report = "sim.interface.page.shared"
     comparison = "sim.analysis.comparison.sharing:SharingComparison"
     unwritten = ("timeline", "topology")

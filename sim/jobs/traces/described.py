@@ -15,7 +15,10 @@ from operator import itemgetter
 from typing import Any
 
 from sim.jobs.recorded.kernels import call_of
-from sim.jobs.traces.event import CALLS, Event, correlation_of
+
+Event = Mapping[str, Any]
+
+CALLS = ("cuda_runtime", "cuda_driver")  # categories of the host's calls of the device
 
 _AROUND = ("nccl:", "record_param_comms", "c10d::")
 _NESTED = 8  # of these operators, at most, begin within one another
@@ -41,6 +44,11 @@ _TYPES = {  # by name here and bytes, what torch and NCCL call them
     ),
 }
 DTYPES = {name: dtype for dtype, names in _TYPES.items() for name in names}
+
+
+def correlation_of(event: Event) -> Any:
+    """The number that a launch and the launched kernel have in common; None without it."""
+    return (event.get("args") or {}).get("correlation")
 
 
 def described(events: Sequence[Event], job: Mapping[str, Any]) -> list[Event]:

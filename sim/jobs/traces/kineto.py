@@ -22,8 +22,7 @@ from sim.config import gate, reads
 from sim.config.errors import InputError, json_fault
 from sim.jobs.recorded.kernels import call_of
 from sim.jobs.recorded.trace_nodes import is_trace
-from sim.jobs.traces.described import DTYPES, described, elements_of
-from sim.jobs.traces.event import Event
+from sim.jobs.traces.described import DTYPES, Event, described, elements_of
 from sim.jobs.traces.operation_times import OperationTime, of_samples
 
 _REMEDY = "give a whole trace of PyTorch's profiler"

@@ -28,8 +28,8 @@ from sim.hardware.kernels.dispatch import Phase, fused_as_one
 from sim.jobs.recorded.kernels import has_kernel, kernel_of, of_own_use
 from sim.jobs.recorded.recording import Operator, Tensor, covered
 from sim.jobs.recorded.trace_nodes import DTYPES, ENGINE
+from sim.jobs.traces.described import CALLS, Event, correlation_of
 from sim.jobs.traces.described import DTYPES as WIDTHS
-from sim.jobs.traces.event import CALLS, Event, correlation_of
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 # cuBLAS, cuDNN and CUTLASS: products of fp32 on tensor cores (mma.m16n8k8 and k16 of tf32).

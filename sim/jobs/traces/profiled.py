@@ -15,7 +15,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any
 
-from sim.jobs.traces.event import CALLS, Event, correlation_of
+from sim.jobs.traces.described import CALLS, Event, correlation_of
 from sim.jobs.traces.kineto import gloo_of
 
 

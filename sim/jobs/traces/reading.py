@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.jobs.traces.event import CALLS, Event
+from sim.jobs.traces.described import CALLS, Event
 from sim.jobs.traces.kineto import collective_of, gloo_of, lacking, members_of, trace_of
 from sim.jobs.traces.kineto_operators import shaped_kernels
 from sim.jobs.traces.profiled import CLOSE, DEVICE, Call, ProfiledSteps, RemovedSpans, Wait

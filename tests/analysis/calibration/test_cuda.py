@@ -23,7 +23,7 @@ from sim.analysis.calibration.timing import (
     launches,
     provenance,
 )
-from sim.analysis.calibration.timing.copies import SIZES, copies
+from sim.analysis.calibration.timing.launches import SIZES, copies
 from sim.analysis.calibration.training.real_run import Interleaving
 from sim.hardware.kernels import profile
 from sim.hardware.kernels.time import kernel_time

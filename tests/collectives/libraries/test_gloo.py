@@ -6,11 +6,10 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from sim.collectives.fluid import condense
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CollectiveCall, Interconnect
 from sim.collectives.libraries import backend, gloo
-from sim.collectives.messages import messages
+from sim.collectives.readings import condense, messages
 from sim.collectives.schedule import CollectiveKind
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Endpoint, LiveCluster

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.config.schema import validate
-from sim.interface.frameworks import yaml_text
+from sim.interface.frameworks import documents
 from sim.interface.frameworks.jobs import FRAMEWORKS, Imported, emitted, imported
 from sim.interface.frameworks.names import NAMES
 from sim.model.counts import parameters
@@ -203,7 +203,7 @@ def test_what_cannot_be_read_is_refused(framework: str, text: str, words: str) -
 def test_aliases_of_aliases_are_no_bomb() -> None:
     levels = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 12)]
     with pytest.raises(InputError, match="has more than 100,000 values"):
-        yaml_text.parsed("\n".join(["l0: &l0 1", *levels]))
+        documents.parsed("\n".join(["l0: &l0 1", *levels]))
 
 
 @pytest.mark.parametrize(

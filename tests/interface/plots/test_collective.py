@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.collectives.messages import messages
+from sim.collectives.readings import messages
 from sim.collectives.schedule import algorithms, offered
 from sim.interface.plots.collective import figure
 

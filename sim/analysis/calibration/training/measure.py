@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from sim import kind, run
-from sim.analysis.calibration.fitting import loopback
+from sim.analysis.calibration.fitting import gloo
 from sim.analysis.calibration.timing import process_group, torch_device
 from sim.analysis.calibration.training import real_run
 from sim.analysis.calibration.training.comparison import JobComparison, compare
@@ -137,7 +137,7 @@ def _predicted(
     calibrated = kind.planned(kind.set_up(changed))
     transfers = [transfer for measured in measurement.rounds for transfer in measured.transfers]
     if transfers:
-        machine = loopback.fitted(calibrated.machine, processes, transfers)
+        machine = gloo.fitted(calibrated.machine, processes, transfers)
         calibrated = replace(calibrated, machine=machine)
     return answer(calibrated)
 

@@ -14,7 +14,7 @@ from sim.model.fusion import Context
 from sim.parallel import schedule as schedules
 from sim.parallel.chunks import balanced
 from sim.parallel.plan import MOST_MICROBATCHES, Plan
-from sim.parallel.unused import check_used
+from sim.parallel.plan_checks import check_used
 from sim.program.routed import Dispatcher
 
 EVEN, BALANCED = "even", "balanced"

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.interface.frameworks import overrides, yaml_text
+from sim.interface.frameworks import documents, overrides
 from sim.interface.frameworks.arguments import (
     Entry,
     Flag,
@@ -156,7 +156,7 @@ _NEMO = Sections(
 def _words(text: str) -> Words:
     """The words of YAML, or of changes on a command line."""
     is_document = re.search(r"^\s*[\w.]+:(\s|$)", text, re.M)
-    return flattened(yaml_text.parsed(text)) if is_document else overrides.assigned(text)
+    return flattened(documents.parsed(text)) if is_document else overrides.assigned(text)
 
 
 def _base(given: Given) -> Base:

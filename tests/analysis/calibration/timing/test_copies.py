@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from sim.analysis.calibration.timing.clock import Call, HostClock, Timing
-from sim.analysis.calibration.timing.copies import MIB, copies, copy_kinds
+from sim.analysis.calibration.timing.launches import MIB, copies, copy_kinds
 
 
 class SmallMemory:

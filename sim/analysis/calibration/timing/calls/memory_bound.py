@@ -2,19 +2,143 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from sim.analysis.calibration.timing.calls import (
-    elementwise,
-    normalisation,
-    optimizer,
-    vocabulary,
-)
-from sim.analysis.calibration.timing.calls.tensors import Random, random_tensors
+from sim.analysis.calibration.timing.calls import elementwise
+from sim.analysis.calibration.timing.calls.tensors import Random, backward, random_tensors
 from sim.analysis.calibration.timing.clock import Call
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES, MemoryBound
 
+CLASSES = 8192  # of the cross-entropy
 WIDTH = 1024  # columns of the tensors that memory-bound kernels work on
+_STEP = {"fp32": True, "optimizer": True}
+
+
+def layer_norm(rows: int, width: int, random: Random) -> Call:
+    return _forward(_layer_norm, rows, width, random)
+
+
+def layer_norm_gradient(rows: int, width: int, random: Random) -> Call:
+    return _gradient(_layer_norm, rows, width, random)
+
+
+def rms_norm(rows: int, width: int, random: Random) -> Call:
+    return _forward(_rms_norm, rows, width, random)
+
+
+def rms_norm_gradient(rows: int, width: int, random: Random) -> Call:
+    return _gradient(_rms_norm, rows, width, random)
+
+
+def _forward(norm: Callable[..., Any], rows: int, width: int, random: Random) -> Call:
+    x, weight, bias = random(rows, width), random(width), random(width)
+    return lambda: norm(x, weight, bias)
+
+
+def _gradient(norm: Callable[..., Any], rows: int, width: int, random: Random) -> Call:
+    inputs = [random(*shape).requires_grad_() for shape in ((rows, width), (width,), (width,))]
+    return backward(norm(*inputs), inputs, allow_unused=True)
+
+
+def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+    from torch.nn.functional import layer_norm
+
+    return layer_norm(x, weight.shape, weight, bias)
+
+
+def _rms_norm(x: Any, weight: Any, _: Any) -> Any:
+    from torch.nn.functional import rms_norm
+
+    return rms_norm(x, weight.shape, weight)
+
+
+def adam(rows: int, width: int, random: Random) -> Call:
+    import torch
+
+    optimizer = torch.optim.AdamW(_parameters(rows, width, random), fused=True)
+    return lambda: optimizer.step()
+
+
+def adam_for_each(rows: int, width: int, random: Random) -> Call:
+    import torch
+
+    optimizer = torch.optim.AdamW(_parameters(rows, width, random), foreach=True)
+    return lambda: optimizer.step()
+
+
+def gradient_norm(rows: int, width: int, random: Random) -> Call:
+    import torch
+
+    gradients = [parameter.grad for parameter in _parameters(rows, width, random)]
+    return lambda: torch.nn.utils.get_total_norm(gradients)
+
+
+def clip_gradients(rows: int, width: int, random: Random) -> Call:
+    import torch
+
+    parameters = _parameters(rows, width, random)
+    norm = torch.tensor(1.0, device=parameters[0].device)
+    return lambda: torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
+
+
+def _parameters(rows: int, width: int, random: Random) -> list[Any]:
+    """Parameters of at most `width` x `width`, with gradients."""
+    import torch
+
+    parameters = []
+    for first in range(0, rows, width):
+        parameter = torch.nn.Parameter(random(min(width, rows - first), width))
+        parameter.grad = torch.randn_like(parameter)
+        parameters.append(parameter)
+    return parameters
+
+
+def embedding(rows: int, width: int, random: Random) -> Call:
+    """As many tokens as the table has rows."""
+    from torch.nn.functional import embedding
+
+    table = random(rows, width)
+    tokens = _random_indices(rows, rows, table.device)
+    return lambda: embedding(tokens, table)
+
+
+def embedding_gradient(rows: int, width: int, random: Random) -> Call:
+    """The dense gradient of a table of `rows`, to which an eighth as many tokens are added: one
+    pass over the table and three over the tokens' gradients."""
+    import torch
+
+    tokens = max(1, rows // 8)
+    gradient = random(tokens, width)
+    indices = _random_indices(tokens, rows, gradient.device)
+    return lambda: torch.ops.aten.embedding_dense_backward(gradient, indices, rows, -1, False)
+
+
+def cross_entropy(rows: int, width: int, random: Random) -> Call:
+    from torch.nn.functional import cross_entropy
+
+    logits = _logits(rows, width, random)
+    targets = _random_indices(len(logits), CLASSES, logits.device)
+    return lambda: cross_entropy(logits, targets)
+
+
+def cross_entropy_gradient(rows: int, width: int, random: Random) -> Call:
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    logits = _logits(rows, width, random).requires_grad_()
+    loss = cross_entropy(logits, _random_indices(len(logits), CLASSES, logits.device))
+    return lambda: torch.autograd.grad(loss, logits, retain_graph=True)
+
+
+def _logits(rows: int, width: int, random: Random) -> Any:
+    return random(max(1, rows * width // CLASSES), CLASSES)
+
+
+def _random_indices(count: int, below: int, device: Any) -> Any:
+    import torch
+
+    return torch.randint(below, (count,), device=device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +160,16 @@ class MemoryBoundKind:
         return self.passes * WIDTH * BYTES[self.precision(device)]
 
 
-_STEP = {"fp32": True, "optimizer": True}
-
 # Kinds by the names that `sim.model` gives its kernels (the last words of them), with the passes
 # that it counts; "stream" stands for every other kernel.
 KINDS: dict[str, MemoryBoundKind] = {
     "stream": MemoryBoundKind(3, elementwise.add),
     "copy": MemoryBoundKind(2, elementwise.copy),
     "cast": MemoryBoundKind(1.5, elementwise.cast, fp32=True),
-    "norm": MemoryBoundKind(2, normalisation.layer_norm),
-    "norm grad": MemoryBoundKind(5, normalisation.layer_norm_gradient),
-    "rms norm": MemoryBoundKind(2, normalisation.rms_norm),
-    "rms norm grad": MemoryBoundKind(5, normalisation.rms_norm_gradient),
+    "norm": MemoryBoundKind(2, layer_norm),
+    "norm grad": MemoryBoundKind(5, layer_norm_gradient),
+    "rms norm": MemoryBoundKind(2, rms_norm),
+    "rms norm grad": MemoryBoundKind(5, rms_norm_gradient),
     "bias": MemoryBoundKind(2, elementwise.bias),
     "bias grad": MemoryBoundKind(1, elementwise.bias_gradient),
     "accumulate": MemoryBoundKind(3, elementwise.accumulate),
@@ -65,14 +187,14 @@ KINDS: dict[str, MemoryBoundKind] = {
     "dropout residual": MemoryBoundKind(7.25, elementwise.dropout_residual),
     "residual grad": MemoryBoundKind(2.25, elementwise.dropout_gradient),
     "norm residual grad": MemoryBoundKind(3, elementwise.add),
-    "embedding": MemoryBoundKind(2, vocabulary.embedding),
-    "embedding grad": MemoryBoundKind(1.375, vocabulary.embedding_gradient),
-    "cross-entropy": MemoryBoundKind(2, vocabulary.cross_entropy),
-    "cross-entropy grad": MemoryBoundKind(4, vocabulary.cross_entropy_gradient),
-    "gradient norm": MemoryBoundKind(1, optimizer.gradient_norm, **_STEP),
-    "clip gradients": MemoryBoundKind(2, optimizer.clip_gradients, **_STEP),
-    "adam": MemoryBoundKind(7, optimizer.adam, **_STEP),
-    "adam for-each": MemoryBoundKind(20, optimizer.adam_for_each, **_STEP),
+    "embedding": MemoryBoundKind(2, embedding),
+    "embedding grad": MemoryBoundKind(1.375, embedding_gradient),
+    "cross-entropy": MemoryBoundKind(2, cross_entropy),
+    "cross-entropy grad": MemoryBoundKind(4, cross_entropy_gradient),
+    "gradient norm": MemoryBoundKind(1, gradient_norm, **_STEP),
+    "clip gradients": MemoryBoundKind(2, clip_gradients, **_STEP),
+    "adam": MemoryBoundKind(7, adam, **_STEP),
+    "adam for-each": MemoryBoundKind(20, adam_for_each, **_STEP),
 }
 
 

@@ -1,8 +1,10 @@
-"""Keys of a plan that nothing would take notice of: refused, not answered without them."""
+"""What a plan asks in vain: keys without effect, and what its software cannot do."""
 
 from collections.abc import Iterator
 
 from sim.config.errors import InputError
+from sim.hardware import capabilities
+from sim.hardware.stack import Stack
 from sim.model.checkpointing import MODES, NONE
 from sim.parallel.mesh import dividing
 from sim.parallel.plan import Plan
@@ -71,3 +73,25 @@ def _pairs(plan: Plan) -> Iterator[Fault]:
     what = f"overlap_experts: passes take no turns where {moves} move tensors layer by layer"
     layered = plan.zero >= 2 or plan.offload.activations > 0.0
     yield bool(plan.overlap_experts) and layered, what, "leave it out"
+
+
+def lacking(plan: Plan, stack: Stack) -> tuple[str, ...]:
+    """Reasons why a stack could not run a plan as it is; none where all is there, or unknown."""
+    known = capabilities.load(stack.framework, where=stack.name)
+    reasons = (known.lacks(choice, value, stack.released) for choice, value in _asked(plan))
+    return tuple(f"{stack.name} cannot do this: {reason}" for reason in reasons if reason)
+
+
+def _asked(plan: Plan) -> Iterator[tuple[str, str]]:
+    """The choices that a plan makes, as `sim plan --only` has them."""
+    for name in ("tp", "cp", "ep", "etp", "zero", "precision", "moments"):
+        yield name, str(getattr(plan, name))
+    if plan.pp > 1:
+        yield "schedule", plan.pipeline
+        yield "layers", "even" if plan.layers is None else "balanced"
+    if plan.tp > 1:
+        yield "sequence_parallel", "yes" if plan.sequence_parallel else "no"
+    rule = plan.recompute
+    yield "recompute", rule if isinstance(rule, str) else "+".join(rule)
+    if isinstance(plan.recipe, str) and plan.recipe:
+        yield "recipe", plan.recipe
