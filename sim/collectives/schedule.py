@@ -27,6 +27,9 @@ CollectiveKind = Literal[
     "reduce",
     "all_to_all",
     "point_to_point",
+    "gather",
+    "scatter",
+    "sendrecv",
 ]
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
@@ -82,7 +85,7 @@ class CollectiveSchedule:
     bytes are: the buffer that every rank reduces; all that is gathered (scattered), of which rank r
     owns the r-th of `ranks` equal parts; the buffer of the root, which is rank 0; for all_to_all
     one rank's buffer, where chunk (s * ranks + d) goes from s to d; for point_to_point what rank 0
-    sends to rank 1.
+    sends to rank 1; for sendrecv what each rank sends to the next.
     """
 
     kind: CollectiveKind

@@ -23,7 +23,8 @@ def execute(schedule: CollectiveSchedule, inputs: Array) -> Array:
     - all_gather: (n, S/n) -> (n, S)
     - broadcast: (S,) -> (n, S); reduce: (n, S) -> (S,)
     - all_to_all: inputs[s, d], what s has for d -> outputs[d, s]
-    - point_to_point: (S,) -> (S,)
+    - point_to_point: (S,) -> (S,); sendrecv: (n, S) -> (n, S)
+    - gather: (n, S/n) -> (S,); scatter: (S,) -> (n, S/n)
 
     S must be a multiple of the chunks. Raises `ValueError` where a rank sends data that it lacks.
     """
@@ -47,9 +48,9 @@ def _play(round_: Round, stores: list[Store], number: int) -> None:
 def _given(schedule: CollectiveSchedule, inputs: Array) -> list[Store]:
     n, chunks = schedule.ranks, schedule.chunks
     match schedule.kind:
-        case "all_reduce" | "reduce_scatter" | "reduce":
+        case "all_reduce" | "reduce_scatter" | "reduce" | "sendrecv":
             return [dict(enumerate(np.split(inputs[rank], chunks))) for rank in range(n)]
-        case "all_gather":
+        case "all_gather" | "gather":
             own = chunks // n
             return [
                 {rank * own + i: part for i, part in enumerate(np.split(inputs[rank], own))}
@@ -63,12 +64,12 @@ def _given(schedule: CollectiveSchedule, inputs: Array) -> list[Store]:
 def _result(schedule: CollectiveSchedule, stores: list[Store]) -> Array:
     n, chunks = schedule.ranks, schedule.chunks
     match schedule.kind:
-        case "reduce_scatter":
+        case "reduce_scatter" | "scatter":
             own = chunks // n
             return np.stack([_joined(stores[r], range(r * own, r * own + own)) for r in range(n)])
         case "all_to_all":
             return np.stack([np.stack([stores[d][s * n + d] for s in range(n)]) for d in range(n)])
-        case "reduce":
+        case "reduce" | "gather":
             return _joined(stores[0], range(chunks))
         case "point_to_point":
             return _joined(stores[1], range(chunks))

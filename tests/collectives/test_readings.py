@@ -66,6 +66,13 @@ def inputs_and_result(plan: CollectiveSchedule) -> tuple[np.ndarray, np.ndarray]
         case "all_gather":
             parts = whole[:, : size // n]
             return parts, np.tile(parts.ravel(), (n, 1))
+        case "gather":
+            parts = whole[:, : size // n]
+            return parts, parts.ravel()
+        case "scatter":
+            return whole[0], whole[0].reshape(n, -1)
+        case "sendrecv":
+            return whole, np.roll(whole, 1, axis=0)
         case "all_to_all":
             blocks = random.integers(-99, 99, (n, n, 3)).astype(float)
             return blocks, blocks.transpose(1, 0, 2)
@@ -140,7 +147,8 @@ def test_rings_gain_nothing_from_loose_rounds(kind: CollectiveKind) -> None:
 @every
 def test_no_algorithm_beats_the_lower_bounds(algorithm: str, kind: CollectiveKind) -> None:
     """Chan et al. 2007, table 1: ceil(log2 n) rounds (with one port), and these bytes."""
-    bounds = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+    parts = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+    bounds = {"all_reduce": 2.0, **dict.fromkeys(parts, 1.0)}
     for ranks in ranks_for(kind):
         least = bounds.get(kind, 1.0) * ((ranks - 1) / ranks if kind in bounds else 1.0)
         assert algorithms()[algorithm].cost(kind, ranks).bytes >= least - 1e-12

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ELEMENT = 4  # bytes of nccl-tests' float
-_DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")  # whose count is that of one rank
+# Those whose count is that of one rank.
+_DIVIDED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ALIKE = 1e-9
 _OF_GPU = 1.2e-5  # s on one core, for each size; three times as long before the first
 _MOST_SIZES = 64  # each twice the one before

@@ -53,6 +53,22 @@ def point_to_point(ranks: int = 2) -> CollectiveSchedule:
     return schedule("point_to_point", ranks, 1, [[ChunkSend(0, 1, 0)]])
 
 
+def gather(ranks: int) -> CollectiveSchedule:
+    """Each rank sends its part to the root: T = alpha + (n-1)/n S/B."""
+    return schedule("gather", ranks, ranks, [(ChunkSend(src, 0, src) for src in range(1, ranks))])
+
+
+def scatter(ranks: int) -> CollectiveSchedule:
+    """The root sends each rank its part: T = alpha + (n-1)/n S/B."""
+    return schedule("scatter", ranks, ranks, [(ChunkSend(0, dst, dst) for dst in range(1, ranks))])
+
+
+def sendrecv(ranks: int) -> CollectiveSchedule:
+    """Each rank sends to the next and receives from the one before: T = alpha + S/B."""
+    around = (ChunkSend(rank, (rank + 1) % ranks, 0) for rank in range(ranks))
+    return schedule("sendrecv", ranks, 1, [around])
+
+
 def _pairs(ranks: int, *, reduce: bool) -> Iterator[ChunkSend]:
     """A send for each ordered pair: the destination's part, or the source's own."""
     for src in range(ranks):
@@ -69,7 +85,7 @@ def _exchange(ranks: int) -> Iterator[Iterator[ChunkSend]]:
 def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
     """Rounds and bytes in closed form."""
     n = ranks
-    if kind == "point_to_point":
+    if kind in ("point_to_point", "sendrecv"):
         return ClosedForm(rounds=1, bytes=1.0)
     if kind in ("broadcast", "reduce"):
         return ClosedForm(rounds=1, bytes=n - 1.0)
@@ -83,13 +99,18 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes when each ordered pair exchanges S/n (all-reduce: twice).
 
     A member's g - 1 neighbours are reached through its port, the other n - g through its NIC:
-    S (g-1)/n and, for all g members, g S (n-g)/n. A single message takes one or the other.
+    S (g-1)/n and, for all g members, g S (n-g)/n. A single message takes one or the other. Of
+    sendrecv, one member of each node sends to the next node; a root alone gathers and scatters.
     """
     n, g = shape.ranks, shape.per_node
     if kind == "point_to_point":
         return LevelLoads(port=0.0, nic=1.0) if shape.nodes > 1 else LevelLoads(port=1.0)
     if kind in ("broadcast", "reduce"):
         return LevelLoads(port=g - 1.0, nic=float(n - g))
+    if kind in ("gather", "scatter"):
+        return LevelLoads(port=(g - 1) / n, nic=(n - g) / n)
+    if kind == "sendrecv":
+        return LevelLoads(port=float(g > 1), nic=float(shape.nodes > 1))
     each = (2 if kind == "all_reduce" else 1) / n
     return LevelLoads(port=each * (g - 1), nic=each * g * (n - g))
 
@@ -97,7 +118,7 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """Peers are served `AT_ONCE` at a time; peers in the node are served beside peers outside."""
     turns = 2 if kind == "all_reduce" else 1
-    if kind == "point_to_point":
+    if kind in ("point_to_point", "sendrecv"):
         return LevelSteps(intra=int(shape.nodes == 1), inter=int(shape.nodes > 1))
     outside = -(-(shape.ranks - shape.per_node) // AT_ONCE)
     inside = -(-(shape.per_node - 1) // AT_ONCE)

@@ -158,6 +158,8 @@ def _usual(kind: CollectiveKind, shape: GroupShape, both: float) -> tuple[LevelL
             return LevelLoads(port=around.port + share * home.port, nic=nic), 2, "ring"
         case "all_to_all":
             return _times(direct.loads(kind, shape), both), shape.ranks - 1, "direct"
+        case "gather" | "scatter" | "sendrecv":
+            return direct.loads(kind, shape), 1, "direct"
     return direct.loads("point_to_point", shape), 1, "direct"
 
 

@@ -49,6 +49,24 @@ LOCAL = NetworkConstants(
     fraction=1.0,
 )
 
+_SINGLE = ("point_to_point", "sendrecv")  # a rank sends one message
+_OF_PEERS = ("all_to_all", "gather", "scatter", *_SINGLE)  # grouped sends and receives
+LL_OF_RING, LL_OF_TREE = 1.0 / 2.0, 1.0 / 3.8  # of Simple's bandwidth (src/graph/tuning.cc)
+_JOIN = 4.0  # order of the norm by which SMs and ports join
+MOST_OF_A_CHANNEL = 32 * 2.0**19  # bytes of a message, see `_of_channels`
+
+LOCAL = NetworkConstants(
+    launch=0.0,
+    latency=0.0,
+    hop=StepTime(ll=0.0, ll128=0.0, simple=0.0),
+    keeps=PerProtocol(ll=1.0, ll128=1.0),
+    fraction=1.0,
+)
+
+_SINGLE = ("point_to_point", "sendrecv")  # a rank sends one message
+_OF_ONE_MEMBER = ("gather", "scatter", "sendrecv")  # of a node, whose NIC carries all
+_OF_PEERS = ("all_to_all", "point_to_point", *_OF_ONE_MEMBER)  # grouped sends and receives
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclCall:
@@ -164,7 +182,7 @@ class Nccl:
     @staticmethod
     def _usual(call: CollectiveCall) -> Iterator[str]:
         """The algorithms that NCCL itself considers."""
-        if call.kind in ("all_to_all", "point_to_point"):
+        if call.kind in _OF_PEERS:
             yield "direct"
             return
         yield "ring"
@@ -182,7 +200,7 @@ def _reduced_in_switch(call: CollectiveCall) -> bool:
 
 def _costs(nccl_call: NcclCall, name: str) -> Iterator[CallCost]:
     """Costs of an algorithm; without kernels of NCCL it is assumed to be as efficient as rings."""
-    if nccl_call.call.kind in ("all_to_all", "point_to_point"):
+    if nccl_call.call.kind in _OF_PEERS:
         yield _peer(nccl_call, name)
     elif name == "nvls":
         if not _reduced_in_switch(nccl_call.call):
@@ -243,7 +261,12 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
     are passed on within nodes (DeepEP)."""
     call, node = nccl_call.call, nccl_call.node
     loads, steps = on_levels(name, call.kind, call.shape)
-    message = call.size if call.kind == "point_to_point" else call.size / call.shape.ranks
+    message = call.size if call.kind in _SINGLE else call.size / call.shape.ranks
+    if call.kind == "scatter" and loads.nic:  # through neighbours to the NICs of receivers (PXN)
+        loads = LevelLoads(port=1.0 - 1.0 / call.shape.ranks, nic=loads.nic)
+    elif call.kind in ("gather", "sendrecv") and loads.nic:  # through the receiver's own NIC
+        nics = call.interconnect.nic_share(call.shape.per_node) / call.interconnect.nic_bandwidth
+        loads = LevelLoads(port=loads.port, nic=loads.nic * nics)
     protocol: NcclProtocol = "ll" if message <= LL_OF_PEERS and call.routed is None else "simple"
     latency, share = nccl_call.latency(steps, protocol), node.peer
     if call.routed is not None:
@@ -283,8 +306,9 @@ def _of_channels(nccl_call: NcclCall) -> float:
     call, node = nccl_call.call, nccl_call.node
     if call.shape.nodes > 1 or not node.channel:
         return 1.0
-    alone = call.kind == "point_to_point"
-    among, peers = (call.among, 1) if alone else (call.shape.ranks, call.shape.ranks - 1)
+    alone = call.kind in _SINGLE
+    among = call.among if call.kind == "point_to_point" else call.shape.ranks
+    peers = 1 if alone else call.shape.ranks - 1
     message = call.size if alone else call.size / call.shape.ranks
     every = 1 << (node.channels - 1).bit_length()
     few, many = max(every // among, 1), max(min(4 * every // among, every), 1)

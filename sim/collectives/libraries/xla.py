@@ -18,6 +18,7 @@ from sim.config.errors import InputError
 from sim.config.units import Seconds
 from sim.program.selection import AUTO
 
+_SINGLE = ("point_to_point", "sendrecv")  # a rank sends one message
 Torus = tuple[tuple[int, int], ...]
 
 
@@ -53,7 +54,7 @@ class Xla:
             raise InputError("topology, backend", fault, 'set backend = "nccl"')
         dims = spanned(interconnect.torus, -(-shape.per_node // interconnect.cores))
         turns = 2 if kind == "all_reduce" else 1
-        inside = sum(size - 1 for size, _ in dims) if kind != "point_to_point" else 1
+        inside = sum(size - 1 for size, _ in dims) if kind not in _SINGLE else 1
         return CallCost(
             latency=self.launch + turns * (inside * self.hop + (shape.nodes - 1) * self.slice_hop),
             port=call.size * self._port(kind, shape, dims) / self._share(dims, interconnect),
@@ -64,8 +65,8 @@ class Xla:
 
     def _port(self, kind: CollectiveKind, shape: GroupShape, dims: Torus) -> float:
         members = shape.per_node
-        if kind == "point_to_point":
-            return float(shape.nodes == 1)
+        if kind in _SINGLE:
+            return float(members > 1)
         if kind == "all_to_all":
             return max((members - 1) / members, sum(size / 4 for size, _ in dims)) / shape.nodes
         turns = 2 if kind == "all_reduce" else 1
@@ -73,7 +74,7 @@ class Xla:
 
     def _nic(self, kind: CollectiveKind, shape: GroupShape) -> float:
         across = (shape.nodes - 1) / shape.nodes
-        if kind == "point_to_point":
+        if kind in _SINGLE:
             return float(shape.nodes > 1)
         if kind == "all_to_all":
             return shape.per_node * across

@@ -54,9 +54,10 @@ def collective(
 ) -> None:
     """Time a collective KIND on TOPOLOGY as nccl-tests would.
 
-    Of SIZE bytes, or of --sizes: all_reduce, all_gather, reduce_scatter, all_to_all and so on, by
-    algorithm and protocol, what the library would choose, and which links are busiest. --set takes
-    the keys of scenarios that concern a cluster: topology, network, node, device, straggler.
+    Of SIZE bytes, or of --sizes: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast,
+    reduce, gather, scatter, sendrecv, or point_to_point between two, by algorithm and protocol,
+    what the library would choose, and which links are busiest. --set takes the keys of scenarios
+    that concern a cluster: topology, network, node, device, straggler.
     """
     from sim.analysis.collectives.times import collective as timed
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sim.collectives.interconnect import bus_factor
+from sim.collectives.schedule import kind_named
 from sim.config import reads
 from sim.config.errors import InputError, json_fault
 from sim.jobs.traces.operation_times import OperationTime, of_samples
@@ -110,6 +112,7 @@ def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Oper
             continue
         _check(float(words[0]), float(time), float(algorithm), _wrong_in(words, columns, column))
         ranks = len(header.hosts) or _ranks(header.kind, float(algorithm), float(bus))
+        _check_bus(header.kind, ranks, float(algorithm), float(bus))
         yield OperationTime(
             **_group(header.kind, ranks, header.hosts.values()),
             bytes=float(words[0]),
@@ -133,6 +136,17 @@ def _check(size: float, time: float, algorithm: float, wrong: object) -> None:
     rate = size / time * 1e-3
     if abs(rate - algorithm) > _ROUNDED + 0.02 * rate:
         raise ValueError(f"has {algorithm:g} GB/s where {size:g} B in {time:g} us are {rate:.3g}")
+
+
+def _check_bus(kind: str, ranks: int, algorithm: float, bus: float) -> None:
+    """Refuse a row whose two bandwidths are not those of a collective of so many ranks. Raises
+    `ValueError`."""
+    if not kind or ranks < 2:
+        return
+    factor = bus_factor(kind_named(kind, "nccl-tests"), ranks)
+    if abs(bus - factor * algorithm) > _ROUNDED * (1.0 + factor) + 0.02 * bus:
+        fault = f"has {bus:g} GB/s on the bus where {kind} of {ranks} ranks at {algorithm:g} GB/s"
+        raise ValueError(f"{fault} has {factor * algorithm:.3g}")
 
 
 def _group(kind: str, ranks: int, hosts: Iterable[str]) -> dict[str, Any]:
@@ -185,6 +199,7 @@ def _of_result(
         single = {"seconds": place["time"] * 1e-6, "samples": config.get("iterations", 1)}
         _check(result["size"], place["time"], place["alg_bw"], place.get("nwrong"))
         ranks = len(hosts) or _ranks(kind, place["alg_bw"], place["bus_bw"])
+        _check_bus(kind, ranks, place["alg_bw"], place["bus_bw"])
         yield OperationTime(
             **_group(kind, ranks, hosts),
             **(of_samples([time * 1e-6 for time in each]) if each else single),

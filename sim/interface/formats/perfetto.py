@@ -39,6 +39,8 @@ _COLLECTIVES = {  # NCCL's name in kernels, and what torch.distributed calls it
     "reduce": ("Reduce", "reduce"),
     "all_to_all": ("SendRecv", "all_to_all"),
     "send": ("SendRecv", "send"),
+    "gather": ("SendRecv", "gather"),
+    "scatter": ("SendRecv", "scatter"),
 }
 
 

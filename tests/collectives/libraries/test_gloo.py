@@ -159,5 +159,5 @@ def test_items_are_not_routed_and_the_remedy_is_a_dispatcher_that_exists() -> No
 
 
 def test_an_unknown_collective_is_refused() -> None:
-    with pytest.raises(InputError, match="no collective named 'gather'"):
-        seconds("gather", 1e6, 2)
+    with pytest.raises(InputError, match="no collective named 'exchange'"):
+        seconds("exchange", 1e6, 2)
