@@ -16,6 +16,7 @@ Linears = Literal["qkv", "attention output", "ffn", "logits"]
 QkNorm = Literal["none", "rmsnorm", "heads", "whole", "l2"]
 
 DECODER = "decoder"  # the kind of a layer that looks at an encoder's result
+DECODER_INPUT = "decoder_input"
 _MOST_MTP = 100  # a hundred times what has been trained
 
 
@@ -265,5 +266,5 @@ class Transformer(Model):
         kinds = self.kinds
         if self.decoder_seq:
             first = kinds.index(DECODER)
-            return ("embedding", *kinds[:first], "decoder_input", *kinds[first:], "head")
+            return ("embedding", *kinds[:first], DECODER_INPUT, *kinds[first:], "head")
         return ("embedding", *kinds, *("mtp_input", kinds[-1], "mtp_head") * self.mtp, "head")

@@ -10,6 +10,7 @@ the model again (torchtitan/distributed/activation_checkpoint.py, _apply_layer_s
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from sim.config.errors import InputError
 from sim.config.plugins import remembered
@@ -85,17 +86,21 @@ def chunks_of(
         if plan.layers is not None:
             explicit(plan.layers, model.layers, 1)
         return ((_chunk(plan, model.row, 0),),)
-    if model.decoder_seq:
-        fault = f"pp = {plan.pp}: a decoder that looks at an encoder is not known in pipelines"
-        raise InputError("plan", fault, "set pp = 1")
     stages, chunks = plan.pp, plan.cuts // plan.pp
     if not model.alike:
         costs = _seconds(model, stack, plan, device)
         layers = split(model.layers, stages, chunks, balance=plan.layers or "cost", costs=costs)
     else:
         layers = _layers(model, stack, stages, chunks, _balance(model, stack, plan))
-    cut = _cut(plan, model.row, layers)
-    return tuple(tuple(cut[piece] for piece in pieces) for pieces in plan.pieces)
+    cut = _cut(model.row, layers)
+    if model.decoder_seq:
+        from sim.parallel.encoder_decoder import staged
+
+        cut = staged(model, plan, cut)
+    return tuple(
+        tuple(_chunk(plan, cut[piece], sum(layers[:piece])) for piece in pieces)
+        for pieces in plan.pieces
+    )
 
 
 def balanced(model: Model, stack: Stack, stages: int, chunks: int) -> Split:
@@ -126,17 +131,19 @@ def _layers(
     )
 
 
-def _cut(plan: Plan, row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:
+def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[tuple[str, ...]]:
     """The row in pieces of so many layers; the first has the embedding too, where there is one, the
-    last all that is behind the layers. Raises `InputError` for a piece of nothing."""
-    found, start = [], 0
-    before = next(place for place, kind in enumerate(row) if is_layer(kind))
-    for number, count in enumerate(layers):
-        end = start + count + before * (number == 0) if number < len(layers) - 1 else len(row)
+    last all that is behind the layers, and what is between two layers goes with the second. Raises
+    `InputError` for a piece of nothing."""
+    places = [place for place, kind in enumerate(row) if is_layer(kind)]
+    found, start = list[tuple[str, ...]](), 0
+    for number, done in enumerate(accumulate(layers)):
+        end = places[done - 1] + 1 if done else places[0]
+        end = len(row) if number == len(layers) - 1 else end
         if start == end:
             fault = f"chunk {number} of {len(layers)} would hold nothing"
             raise InputError(LAYERS, fault, "give it a layer")
-        found.append(_chunk(plan, row[start:end], sum(layers[:number])))
+        found.append(row[start:end])
         start = end
     return found
 
@@ -175,26 +182,26 @@ def _costs_in_layers(model: Model, balance: str) -> tuple[float, float, tuple[fl
         own = counts.block_flops(counts.whole(model, 1))
     costs = [own[kind] for kind in model.kinds]
     layer = sum(costs) / model.layers
-    behind = sum(own[kind] for kind in model.row[1 + model.layers :])
+    last = [place for place, kind in enumerate(model.row) if is_layer(kind)][model.layers - 1]
+    behind = sum(own[kind] for kind in model.row[last + 1 :])
     return behind / layer, own["embedding"] / layer, tuple(cost / layer for cost in costs)
 
 
 def check_versions(job: Job, where: str) -> None:
     """Raise `InputError` where a pipeline does not drain, but stages do not update their weights
-    alone and whole."""
+    alone. Shards of states (ZeRO-1) are a stage's own; its versions of weights are whole."""
     plan = job.plan
     if not plan.versions(0):
         return
+    kinds = {kind for chunks in job.chunks for chunk in chunks for kind in chunk.kinds}
+    tied = kinds.isdisjoint(("mtp_input", "decoder_input_apart"))
+    untie = "set change.model.tied_embeddings = false, or " if tied else ""
     for found, fault, remedy in (
-        (plan.zero > 0, f"shards of states (zero = {plan.zero})", "set zero = 0"),
-        (bool(plan.offload), "offload", "leave it out"),
-        (plan.overlap_experts, "passes in pairs (overlap_experts)", "leave it out"),
-        (
-            len(job.embedding_holders) > 1,
-            "a word embedding that stages share",
-            "set change.model.tied_embeddings = false",
-        ),
+        (plan.zero > 1, f"shards of gradients (zero = {plan.zero})", "set zero = 1, or "),
+        (bool(plan.offload), "offload", "leave it out, or "),
+        (plan.overlap_experts, "passes in pairs (overlap_experts)", "leave it out, or "),
+        (len(job.embedding_holders) > 1, "a word embedding that stages share", untie),
     ):
         if found:
             fault = f"schedule = {plan.schedule!r} updates every stage alone, without {fault}"
-            raise InputError(where, fault, f"{remedy}, or take a schedule that drains")
+            raise InputError(where, fault, f"{remedy}take a schedule that drains")

@@ -253,7 +253,7 @@ def gathers(job: Job, variant: PassVariant) -> bool:
     2 what the last step updated, where the stack leaves that to the first forward pass."""
     if job.plan.zero >= 3:
         return variant.kind != "W"
-    return job.stack.overlap_gather and variant.kind == "F" and variant.first
+    return job.overlaps_gather and variant.kind == "F" and variant.first
 
 
 def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
@@ -282,7 +282,7 @@ def tells_first(job: Job, parameters: Parameters) -> bool:
     """Whether a chunk's first forward pass differs from the others."""
     if not (sharded(job, parameters) or job.plan.offload.parameters):
         return False
-    return job.stack.overlap_gather if job.plan.zero < 3 else held_all_step(job)
+    return job.overlaps_gather if job.plan.zero < 3 else held_all_step(job)
 
 
 def held_all_step(job: Job) -> bool:

@@ -49,6 +49,12 @@ class EffectivePlan:
         """Whether gradients are reduced beside the last backward pass."""
         return self.stack.overlap_gradients and (self.stack.overlap_sharded or not self.plan.zero)
 
+    @property
+    def overlaps_gather(self) -> bool:
+        """Whether ZeRO-1 and 2 gather updated weights beside the next step's first passes: not
+        where a pipeline does not drain, whose next passes still use an older version."""
+        return self.stack.overlap_gather and not self.plan.versions(0)
+
     @cached_property
     def kernels_on(self) -> Device:
         """The device without the SMs that the stack sets aside."""

@@ -229,10 +229,16 @@ class Job(EffectivePlan):
 
     @cached_property
     def embedding_holders(self) -> tuple[int, ...]:
-        """The stages that hold the word embedding, for inputs, tied output layers or multi-token
-        prediction. Empty if these stages hold the same pieces, whose gradients are summed anyway.
+        """The stages that hold the word embedding: for inputs (of a decoder, too), tied output
+        layers or multi-token prediction. Empty if these stages hold the same pieces, whose
+        gradients are summed anyway.
         """
-        users = {"embedding", "mtp_input", *(("head",) if self.model.tied_embeddings else ())}
+        users = {
+            "embedding",
+            "mtp_input",
+            "decoder_input_apart",
+            *(("head",) if self.model.tied_embeddings else ()),
+        }
         holders = tuple(
             stage
             for stage, chunks in enumerate(self.chunks)

@@ -155,7 +155,8 @@ class PassUses:
         queued = _queued(self.blocks, allocator.run_ahead)
         self.queued = {"communication": queued} if queued else {}
         scattered = job.plan.tp if job.plan.sequence_parallel else 1
-        self.output = _activation(job) / scattered * (allocator.keeps_outputs and sends)
+        output = _activation(job) * _in_sequences(job, chunk.kinds)
+        self.output = output / scattered * (allocator.keeps_outputs and sends)
         self.tied = _tied(job) if {"embedding", "head"} <= set(chunk.kinds) else 0.0
 
     def of(self, variant: PassVariant, number: int) -> MemoryUse:
@@ -269,6 +270,15 @@ def _several(job: Job) -> bool:
 def _activation(job: Job) -> float:
     """Bytes of a layer's whole input."""
     return float(job.execution.rows * job.model.hidden * job.stack.weight_bytes(job.plan.precision))
+
+
+def _in_sequences(job: Job, kinds: tuple[str, ...]) -> float:
+    """A chunk's output in sequences: that of a decoder is as long as its own."""
+    if not job.model.decoder_seq:
+        return 1.0
+    from sim.parallel.encoder_decoder import kept_tokens
+
+    return kept_tokens(job.model, kinds) / job.model.seq
 
 
 def _tied(job: Job) -> float:

@@ -15,7 +15,7 @@ from sim.parallel import data
 from sim.parallel.deferred import defers, without_gradients
 from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
-from sim.parallel.pipeline_p2p import packed, unpacked
+from sim.parallel.pipeline_p2p import handed, packed, unpacked
 from sim.parallel.segments import Items, Piece, joined
 from sim.program.actions import Kind, PassVariant
 from sim.program.memory import MemoryUse, added, in_a_row
@@ -187,7 +187,7 @@ class _ChunkPasses:
     """The passes through one chunk."""
 
     def __init__(self, job: Job, chunk: Chunk, ends: Ends) -> None:
-        self.job, self.slots, self.ends = job, chunk.slots, ends
+        self.job, self.chunk, self.slots, self.ends = job, chunk, chunk.slots, ends
         self.key = job.key, chunk, ends
         self._parameters = job.parameters([chunk])
         self._replicated = data.replicated(job, self._parameters)
@@ -262,13 +262,15 @@ class _ChunkPasses:
         if number == begin:
             work = self._fed(work, variant.kind)
         if number == end and self._passes_on(variant.kind):
-            work = Work(name=work.name, items=(work, *packed(self.job)))
+            size = handed(self.job, self.chunk.kinds, behind=variant.kind == "F")
+            work = Work(name=work.name, items=(work, *packed(self.job, size)))
         return Piece(block, work, self._uses.of(variant, number))
 
     def _fed(self, work: Work, action: Kind) -> Work:
         """The first work of a pass, behind the unpacking of received tensors."""
         alone = action == "W" or (self.ends.first if action == "F" else self.ends.last)
-        before = () if alone else unpacked(self.job)
+        size = handed(self.job, self.chunk.kinds, behind=action != "F")
+        before = () if alone else unpacked(self.job, size)
         return Work(name=work.name, items=(*before, work)) if before else work
 
     def _passes_on(self, action: Kind) -> bool:

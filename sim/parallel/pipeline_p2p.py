@@ -4,80 +4,101 @@ from collections.abc import Iterator
 from typing import Literal
 
 from sim.model.kernels import MemoryBound
-from sim.parallel.job import Job
+from sim.parallel.job import Chunk, Job
 from sim.parallel.mesh import dividing
 from sim.parallel.segments import Items, segments
 from sim.program.causes import COMPRESSION, TENSOR
 from sim.program.operations import Collective
 
 
-def boundary_bytes(job: Job) -> float:
-    """Bytes of what one stage hands to the next, per rank and microbatch: the activations, cut
-    over tensor ranks where the stack scatters them (Narayanan et al. 2021, section 4.1) or they
-    are sharded."""
+def boundary_bytes(job: Job, tokens: int = 0) -> float:
+    """Bytes of what one stage hands to the next, per rank and microbatch: the activations of a
+    sequence, or of so many tokens of it, cut over tensor ranks where the stack scatters them
+    (Narayanan et al. 2021, section 4.1) or they are sharded."""
     plan, model = job.plan, job.model
-    whole = plan.microbatch * model.seq * model.hidden * job.stack.weight_bytes(plan.precision)
+    tokens = tokens or model.seq
+    whole = plan.microbatch * tokens * model.hidden * job.stack.weight_bytes(plan.precision)
     return whole / (plan.tp if _scattered(job) else 1) / plan.degree(dividing("sequence"))
 
 
+def handed(job: Job, kinds: tuple[str, ...], *, behind: bool) -> float:
+    """The same in front of a chunk, or behind it."""
+    if not job.model.decoder_seq:
+        return boundary_bytes(job)
+    from sim.parallel.encoder_decoder import handed_tokens
+
+    return boundary_bytes(job, handed_tokens(job.model, kinds, behind=behind))
+
+
 def sent_bytes(job: Job) -> float | tuple[float, ...]:
-    """The same as they cross the network: compressed where the plan says so. Of layers that hand
-    over unlike tensors, the bytes behind each piece of the model."""
+    """The same as they cross the network: compressed where the plan says so. Where layers hand over
+    unlike tensors, the bytes behind each piece of the model."""
     if not job.model.alike:
         return tuple(_unlike(job))
-    whole, width = boundary_bytes(job), job.stack.weight_bytes(job.plan.precision)
-    activations = job.plan.activations
+    if job.model.decoder_seq and job.plan.pp > 1:
+        sizes = (handed(job, chunk.kinds, behind=True) for chunk in _in_order(job)[:-1])
+        return tuple(_encoded(job, size) for size in sizes)
+    return _encoded(job, boundary_bytes(job))
+
+
+def _encoded(job: Job, whole: float) -> float:
+    width, activations = job.stack.weight_bytes(job.plan.precision), job.plan.activations
     return whole if activations is None else activations.bytes(whole / width, width)
 
 
-def _unlike(job: Job) -> Iterator[float]:
-    """Outputs of the last layer of each piece but the last piece."""
+def _in_order(job: Job) -> list[Chunk]:
+    """The pieces of the model."""
     pieces = job.plan.pieces if job.plan.pp > 1 else ((0,),)
     chunks = {
         piece: chunk
         for numbers, chunks in zip(pieces, job.chunks, strict=True)
         for piece, chunk in zip(numbers, chunks, strict=True)
     }
+    return [chunks[piece] for piece in range(len(chunks))]
+
+
+def _unlike(job: Job) -> Iterator[float]:
+    """Outputs of the last layer of each piece but the last piece."""
     width, layers = job.stack.weight_bytes(job.plan.precision), 0
-    for piece in range(len(chunks) - 1):
-        layers += chunks[piece].layers
+    for chunk in _in_order(job)[:-1]:
+        layers += chunk.layers
         yield job.plan.microbatch * job.model.handed(layers - 1, width)
 
 
-def unpacked(job: Job) -> Items:
-    """Gathering and decoding of a received message."""
-    return (*_gather(job), *_coding(job, "decode"))
+def unpacked(job: Job, size: float) -> Items:
+    """Gathering and decoding of a received message of so many bytes."""
+    return (*_gather(job, size), *_coding(job, size, "decode"))
 
 
-def packed(job: Job) -> Items:
+def packed(job: Job, size: float) -> Items:
     """Encoding of a message before it is sent."""
-    return _coding(job, "encode")
+    return _coding(job, size, "encode")
 
 
 def _scattered(job: Job) -> bool:
     return job.plan.sequence_parallel or (job.stack.scatter_gather and job.plan.tp > 1)
 
 
-def _gather(job: Job) -> Items:
+def _gather(job: Job, size: float) -> Items:
     """Tensor-parallel peers received a share each and need the whole."""
     if job.plan.sequence_parallel or not _scattered(job):
         return ()
     call = Collective(
         kind="all_gather",
         axes=job.execution.sharding.tensor,
-        bytes=boundary_bytes(job) * job.plan.tp,
+        bytes=size * job.plan.tp,
         name="gather boundary",
         cause=TENSOR,
     )
     return (call,)
 
 
-def _coding(job: Job, way: Literal["encode", "decode"]) -> Items:
+def _coding(job: Job, size: float, way: Literal["encode", "decode"]) -> Items:
     """Encoding or decoding compressed activations."""
     activations = job.plan.activations
     if activations is None or job.plan.pp == 1:
         return ()
-    elements = boundary_bytes(job) / job.stack.weight_bytes(job.plan.precision)
+    elements = size / job.stack.weight_bytes(job.plan.precision)
     moved = activations.encode_bytes if way == "encode" else activations.decode_bytes
     kernel = MemoryBound(name="compression", bytes=moved(elements))
     return segments(

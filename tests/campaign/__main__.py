@@ -8,6 +8,7 @@ goes on behind them, and its summary is of all.
 
 import argparse
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -15,13 +16,17 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from sim.config.errors import InputError
 from sim.interface.cli.main import main as sim
 from tests.campaign import fuzz, harm, laws
 from tests.campaign.bases import BASES
 from tests.campaign.case import Case, own_folder
+from tests.campaign.job import Job
+from tests.campaign.jobs import PARTS, drawn
 from tests.campaign.trials import Slice, Trial, Verdict, tried
 
 CASES, LAWS = 100, 20  # of a round
@@ -46,6 +51,14 @@ def warm() -> None:
             quiet = contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere)
             with quiet[0], quiet[1], contextlib.suppress(Exception, SystemExit):
                 sim.main(list(base.arguments), standalone_mode=False)
+
+
+def warm_jobs() -> None:
+    """Play some jobs of each kind, whose files children then find read."""
+    for part, number in product(PARTS, range(4)):
+        with own_folder(), contextlib.suppress(InputError):
+            Job(part, drawn(part, number)).time()
+    gc.freeze()  # children copy no page of what is already here
 
 
 def slices(number: int, kinds: Sequence[str] = KINDS) -> list[Slice]:
@@ -112,6 +125,7 @@ def campaign(
     if first is None:
         first = max((own["round"] for own in done), default=0) + 1
     warm()
+    warm_jobs()
     end = time.monotonic() + seconds
     with contextlib.suppress(KeyboardInterrupt):
         for number in range(first, first + rounds):

@@ -33,6 +33,7 @@ FEATURES: Mapping[str, Settings] = {
     "pipeline, interleaved": {"plan.pp": 2, "plan.schedule": "interleaved", "plan.interleave": 2},
     "pipeline, zero bubble": {"plan.pp": 2, "plan.schedule": "zb-h1"},
     "pipeline, DualPipe": {"plan.pp": 2, "plan.schedule": "dualpipe"},
+    "pipeline, PipeDream-2BW": {"plan.pp": 2, "plan.schedule": "pipedream-2bw"},
     "pipeline, zero bubble V": {"plan.pp": 2, "plan.schedule": "zb-v"},
     "unequal stages": {"plan.pp": 2, "plan.layers": [3, 5]},
     "expert parallel": {"plan.ep": 4},
@@ -75,6 +76,7 @@ FEATURES: Mapping[str, Settings] = {
     },
     "multi-token prediction": {"model.mtp": 1},
     "packed documents": {"model.documents": 256},
+    "encoder and decoder": {"model": "t5-11b", "model.pattern": "4 dense, 4 decoder"},
     "tied embeddings": {"model.tied_embeddings": True},
     "a slow rank": {"straggler": [{"rank": 5, "factor": 1.2}]},
     "a slow NIC": {"straggler": [{"link": "node1.nic0", "factor": 2.0}]},
@@ -101,7 +103,7 @@ def job(settings: Settings) -> Document:
     """The scenario with these keys, as its file has it."""
     document = copy.deepcopy(BASE)
     for key, value in settings.items():
-        if key.split(".")[0] in _OF_FILES:
+        if key.split(".")[0] in _OF_FILES and "." in key:
             document.setdefault("change", {})[key] = value
             continue
         *path, last = key.split(".")

@@ -73,7 +73,7 @@ class LawTrial:
         job = Job(self.part, self.job or drawn(self.part, self.number))
         limit.allow(ALLOWED)
         try:
-            run(load(job.write()))
+            job.result()
         except InputError:
             return None  # a layout that does not divide, for one
         try:
@@ -126,7 +126,7 @@ json.dump(answer, sys.stdout)
 
 def _over_hash_seeds(job: Job, chance: random.Random) -> str:
     """A fresh process, whose sets have another order, says what this one says."""
-    here = run(load(job.write())).to_dict()
+    here = job.result().to_dict()
     here["wall_seconds"] = 0.0
     said = subprocess.run(
         [sys.executable, "-c", _ASK],
@@ -209,7 +209,7 @@ def _searched(job: Job, chance: random.Random) -> str:
     """Where nothing contends the search says what the run says, and never more than it."""
     if job.document.get("straggler"):
         job = Job(job.kind, {k: v for k, v in job.document.items() if k != "straggler"})
-    result = run(load(job.write()))
+    result = job.result()
     setup = from_scenario(load(job.write()))
     said = float(Evaluator().times([Candidate.of(setup.job, setup.machine)])[0])
     if result.engine == "replay":
@@ -222,7 +222,7 @@ def _searched(job: Job, chance: random.Random) -> str:
 
 
 def _adds_up(job: Job, chance: random.Random) -> str:
-    result: Any = run(load(job.write()))
+    result: Any = job.result()
     if job.kind != "shared":
         for name, parts in (
             ("breakdown", result.breakdown),
@@ -243,7 +243,7 @@ def _adds_up(job: Job, chance: random.Random) -> str:
 
 def _tokens(job: Job, chance: random.Random) -> str:
     """Rates are what their names say."""
-    result: Any = run(load(job.write()))
+    result: Any = job.result()
     if job.kind == "shared":
         return same(result.samples, result.samples_per_second * result.time)
     batch = job.document["plan"]["global_batch"]
@@ -257,7 +257,7 @@ def _tokens(job: Job, chance: random.Random) -> str:
 
 
 def _likely(job: Job, chance: random.Random) -> str:
-    result = run(load(job.write()))
+    result = job.result()
     low, high = result.step_time_low, result.step_time_high
     return "" if 0.0 < low <= result.step_time_expected <= high else f"{low} to {high}"
 
@@ -376,7 +376,7 @@ def _more_steps(job: Job, chance: random.Random) -> str:
 
 def _memory(job: Job, settings: dict[str, Any]) -> float:
     """What is alive at the fullest moment, without what an allocator loses of its largest needs."""
-    parts = run(load(job.write(), settings)).memory_per_gpu
+    parts = job.result(settings).memory_per_gpu
     return parts["total"] - parts.get("fragmentation", 0.0)
 
 
@@ -408,7 +408,7 @@ def _offloading_saves(job: Job, chance: random.Random) -> str:
 
 def _planned_memory(job: Job, chance: random.Random) -> str:
     """The search's memory of the layout is the run's, and its lower bound is one."""
-    result, setup = run(load(job.write())), from_scenario(load(job.write()))
+    result, setup = job.result(), from_scenario(load(job.write()))
     own = setup.job
     space = Space(
         model=own.model,
@@ -429,12 +429,12 @@ def _planned_memory(job: Job, chance: random.Random) -> str:
 
 def _model_flops(job: Job, chance: random.Random) -> str:
     """Model FLOPs are of the model and its tokens, whatever the step does besides."""
-    usual: Any = run(load(job.write()))
+    usual: Any = job.result()
     changes: list[dict[str, Any]] = [{"plan.recompute": "full"}, {"plan.microbatch": 1}]
     if "parameters" not in job.document["plan"].get("offload", {}):
         changes.append({"plan.zero": 1})
     changed = chance.choice(changes)
-    other: Any = run(load(job.write(), changed))
+    other: Any = job.result(changed)
     flops = [own.mfu * own.step_time for own in (usual, other)]
     return "" if usual.dropped or other.dropped else same(*flops)
 
@@ -448,7 +448,7 @@ def _no_network(job: Job, chance: random.Random) -> str:
 
 def _slow_link(job: Job, chance: random.Random) -> str:
     """A slow link takes no less than a sound one, and next to nothing where it is next to sound."""
-    usual: Any = run(load(job.write()))
+    usual: Any = job.result()
     nodes = usual.setup.machine.topology.nodes
     link = f"node{chance.randrange(nodes)}.nic0"
     sick = job.document.get("straggler", [])

@@ -4,7 +4,6 @@ as much, and what changes nothing at all."""
 import random
 from typing import Any
 
-from sim import run
 from sim.analysis.samples.rank_slowdowns import RankPlacement
 from sim.analysis.samples.samples import samples
 from sim.config.errors import InputError
@@ -28,10 +27,6 @@ FREE = {
 NO_ACTIVATIONS = {"plan.offload.activations": 0.0}
 
 
-def _result(job: Job, settings: dict[str, Any] | None = None) -> Any:
-    return run(load(job.write(), settings or {}))
-
-
 def _near(one: float, other: float, what: str, within: float = _NEAR) -> str:
     return "" if abs(one - other) <= within * abs(one) else f"{one!r}, {other!r} {what}"
 
@@ -39,8 +34,8 @@ def _near(one: float, other: float, what: str, within: float = _NEAR) -> str:
 def endless_network(job: Job, chance: random.Random) -> str:
     """Beyond some bandwidth there is no network: more of it changes nothing, and no link between
     nodes makes anybody wait."""
-    one = _result(job, FREE)
-    two = _result(job, {**FREE, "network.bandwidth": f"{2 * _ENDLESS} B/s"})
+    one = job.result(FREE)
+    two = job.result({**FREE, "network.bandwidth": f"{2 * _ENDLESS} B/s"})
     return _near(one.step_time, two.step_time, "with twice as much")
 
 
@@ -127,12 +122,12 @@ def _all_of_stage(job: Job, slow: Document) -> list[Document]:
 
 def capacity_without_bound(job: Job, chance: random.Random) -> str:
     """With room for all tokens none is dropped, and model FLOPs are those without bound."""
-    usual = _result(job)
+    usual = job.result()
     blocks = usual.setup.job.model.blocks
     experts = {name: own["experts"] for name, own in blocks.items() if own.get("experts")}
     if not experts or usual.dropped:
         return ""
-    roomy = _result(job, {f"model.blocks.{name}.capacity": float(n) for name, n in experts.items()})
+    roomy = job.result({f"model.blocks.{name}.capacity": float(n) for name, n in experts.items()})
     if roomy.dropped:
         return f"drops {roomy.dropped} of its tokens with room for all"
     return same(usual.mfu * usual.step_time, roomy.mfu * roomy.step_time)
@@ -141,7 +136,7 @@ def capacity_without_bound(job: Job, chance: random.Random) -> str:
 def every_peak(job: Job, chance: random.Random) -> str:
     """The same FLOPs are of each peak that MFU is said of, and the usual peak is among them."""
     try:
-        result = _result(job, {"plan.precision": chance.choice(("fp8", "bf16"))})
+        result = job.result({"plan.precision": chance.choice(("fp8", "bf16"))})
     except InputError:
         return ""  # the device lacks it
     device = result.setup.job.device
@@ -223,7 +218,7 @@ def layers_add_up(job: Job, chance: random.Random) -> str:
 
 def _scaled(job: Job, path: tuple[str, ...], factor: float, unit: str) -> dict[str, Any]:
     """The setting of a resource of the job's machine or stack scaled; empty where it has none."""
-    setup = _result(job).setup
+    setup = job.result().setup
     value: Any = {"stack": setup.job.stack, "host": setup.machine.topology.host}[path[0]]
     for name in path[1:]:
         value = getattr(value, name, None)
@@ -252,7 +247,7 @@ def healthy_in_the_limit(job: Job, chance: random.Random) -> str:
     """
     healthy = Job(job.kind, {k: v for k, v in job.document.items() if k != "straggler"})
     rank = chance.randrange(job.document["gpus"])
-    usual = _result(healthy)
+    usual = healthy.result()
     try:
         near = healthy.but({"straggler": [{"rank": rank, "factor": 1.0 + 1e-9}]}).time()
     except InputError as error:
@@ -275,7 +270,7 @@ def endless_host(job: Job, chance: random.Random) -> str:
         "change.host.devices_per_link": 1,
         "change.host.memory_bandwidth": f"{_ENDLESS} B/s",
     }
-    away, here = _result(job.but(free)), _result(stays.but(free))
+    away, here = job.but(free).result(), stays.but(free).result()
     return not_longer(away.step_time, here.step_time, "activations that stay")
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from sim import run
 from sim.config.errors import InputError
 from sim.engine.play import play
 from sim.engine.record import Record, amounts
@@ -79,7 +78,7 @@ def arrives(job: Job, chance: random.Random) -> str:
 def memory_closes(job: Job, chance: random.Random) -> str:
     """No part of a memory is ever below nothing, the fullest moment is the one that is reported,
     and a step ends with what it began with."""
-    result: Any = run(load(job.write()))
+    result: Any = job.result()
     peaks = []
     for curve in result.memory_curves:
         if curve.bytes.min() < -_DUST:

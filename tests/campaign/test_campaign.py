@@ -149,6 +149,7 @@ def test_the_next_run_goes_on_behind_the_rounds_that_are_done(
 
     monkeypatch.setattr(campaign, "round_", one)
     monkeypatch.setattr(campaign, "warm", lambda: None)
+    monkeypatch.setattr(campaign, "warm_jobs", lambda: None)
     campaign.campaign(60.0, None, 2, tmp_path)
     found = campaign.campaign(60.0, None, 1, tmp_path)
     assert played == [1, 2, 3]

@@ -156,13 +156,6 @@ def test_context_parallelism_is_refused() -> None:
         block("decoder", run(flash, cp=2))
 
 
-def test_pipelines_are_refused() -> None:
-    import sim
-
-    with pytest.raises(InputError, match="pp = 2: a decoder that looks at an encoder"):
-        sim.run(sim.load("t5-11b", {"plan.pp": 2}))
-
-
 def test_a_fused_stack_runs_the_same_products() -> None:
     fused = replace(run(), fusion=Fusion(compiled=True))
     assert full_flops(block("decoder", fused).forward) == full_flops(

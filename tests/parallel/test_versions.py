@@ -5,7 +5,7 @@ import pytest
 from sim import run
 from sim.config.errors import InputError
 from sim.kind import load
-from sim.parallel.memory import memory
+from sim.parallel.memory import memory, resident
 from sim.parallel.schedule import entry, undrained
 from sim.parallel.step import training_step
 from sim.program.memory_levels import levels_of
@@ -105,6 +105,29 @@ def test_every_update_sums_the_gradients_of_its_stage_once(name, m):
         assert moved == pytest.approx(each * program.schedule.steps)
 
 
+@pytest.mark.parametrize("stack", ["megatron-lm-zero-bubble", "megatron-core"])
+@pytest.mark.parametrize(("name", "m"), [("pipedream", 2), ("pipedream-2bw", 8)])
+def test_shards_of_states_leave_versions_whole_and_come_once_an_update(name, m, stack):
+    sizes = {"gpus": 16, "stack": stack}
+    whole, shards = (
+        from_scenario(changed(name, 2 * m, **sizes, **{"plan.zero": zero})).job for zero in (0, 1)
+    )
+    program = training_step(shards)
+    for stage in range(8):
+        kept = [resident(job, stage) for job in (whole, shards)]
+        assert kept[1]["optimizer"] == pytest.approx(kept[0]["optimizer"] / 2)
+        assert kept[1].get("weight versions") == kept[0].get("weight versions")
+        come = sum(
+            call.bytes
+            for operation, _ in operations(program, stage)
+            if isinstance(operation, Communicate)
+            for call in operation.calls
+            if isinstance(call, Collective) and "weights" in call.name
+        )
+        weights = sum(shards.parameters(shards.chunks[stage]).values()) * 2
+        assert come == pytest.approx(weights * program.schedule.steps)
+
+
 def test_a_step_that_drains_has_no_versions():
     result = run(changed("1f1b", 32))
     assert result.staleness == ()
@@ -114,7 +137,7 @@ def test_a_step_that_drains_has_no_versions():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"plan.zero": 1, "gpus": 16}, r"without shards of states \(zero = 1\); set zero = 0"),
+        ({"plan.zero": 2, "gpus": 16}, r"without shards of gradients \(zero = 2\); set zero = 1"),
         ({"plan.offload.optimizer": 1.0, "topology": "dgx-a100-hdr"}, "without offload"),
         ({"plan.overlap_experts": True, "model": "mixtral-8x7b"}, "without passes in pairs"),
         ({"model.tied_embeddings": True}, "without a word embedding that stages share"),
