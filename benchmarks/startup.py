@@ -1,8 +1,8 @@
 """What one command costs before it simulates anything, and what a sweep's point costs.
 
 The files of `sim` that a plain run loads, with their lines, by folder; the CPU seconds of a whole
-command over those of its libraries, in pairs; points a second of a sweep whose points differ in
-durations alone, on one core and on two.
+command over those of its libraries, in pairs, all from bytecode as an installed package has it;
+points a second of a sweep whose points differ in durations alone, on one core and on two.
 """
 
 import json
@@ -10,8 +10,10 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import sim
@@ -40,8 +42,14 @@ def loaded(name: str = NAME) -> dict[str, tuple[int, int]]:
 
 def paired(pairs: int = 7) -> float:
     """CPU seconds of a whole command over those of its libraries: the median of some pairs."""
-    _cpu_of(COMMAND)  # writes bytecode
-    return median(_cpu_of(COMMAND) / _cpu_of(LIBRARIES) for _ in range(pairs))
+    with TemporaryDirectory() as bytecode:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
+
+        def ratio() -> float:
+            return _cpu_of(COMMAND, environment) / _cpu_of(LIBRARIES, environment)
+
+        ratio()  # writes bytecode
+        return median(ratio() for _ in range(pairs))
 
 
 def points_a_second(jobs: int) -> float:
@@ -83,14 +91,15 @@ def ratios(measured: dict[str, Any]) -> dict[str, float]:
     return {"command / its libraries": measured["paired"]}
 
 
-def _output(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+def _output(code: str, environment: Mapping[str, str] = os.environ) -> str:
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     return done.stdout
 
 
-def _cpu_of(code: str) -> float:
+def _cpu_of(code: str, environment: Mapping[str, str]) -> float:
     began = _children()
-    _output(code)
+    _output(code, environment)
     return _children() - began
 
 

@@ -5,7 +5,6 @@ With error feedback a worker adds to each gradient what compression has left out
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil, isqrt, prod
 from typing import Literal
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.checked import refuse
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Share
 

@@ -1,6 +1,6 @@
 """The placement of a collective's members, and the loads of an algorithm on both levels."""
 
-from dataclasses import dataclass
+from sim.config.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

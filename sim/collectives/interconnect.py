@@ -5,12 +5,13 @@ healthy one: every time is the library's divided by a `share`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 from sim.collectives.algorithms import direct, ring
 from sim.collectives.group import GroupShape
 from sim.collectives.schedule import CollectiveKind, offered
+from sim.config.dataclass import dataclass
 from sim.program.checks import MeasuredBandwidth
 from sim.program.routed import Routed
 

@@ -1,12 +1,12 @@
 """Two readings of a schedule: bytes on every edge, and messages that the clock plays one by one."""
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from sim.collectives.schedule import ClosedForm, CollectiveSchedule, Indices, Round
+from sim.config.dataclass import dataclass
 
 Edge = tuple[int, int, float]  # source, destination, bytes for each byte of the collective
 

@@ -7,7 +7,6 @@ rounds, `messages` makes a graph for the clock, `sim.interface.plots.collective`
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from types import ModuleType
 from typing import Literal, get_args
@@ -15,6 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import modules
 from sim.config.schema import nearest

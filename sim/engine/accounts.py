@@ -10,10 +10,11 @@ Communication is overlapped where a role has a transfer in flight and its accoun
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.engine.record import Record
 from sim.engine.timeline import Role
 from sim.engine.tracks import COMMUNICATION, Floats, Indices, Runs, Track

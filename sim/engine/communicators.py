@@ -5,7 +5,6 @@ number of replicas; `sim.engine.group_links` knows the links.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
+from sim.config.dataclass import dataclass
 from sim.engine.cable_routes import EVERY, hops
 from sim.engine.group_links import GroupLinks, Loads, Spread
 from sim.engine.replicas import Representatives

@@ -6,10 +6,11 @@ step: composition is exact (`sim.program.durations`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
+from sim.config.dataclass import dataclass
 from sim.hardware.device import Device
 from sim.program.causes import HOST, Cause
 from sim.program.durations import Duration

@@ -10,10 +10,10 @@ wait for nothing else.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.engine.folded import ComputeStep, Step
 from sim.engine.record import Record
 from sim.engine.tracks import Track

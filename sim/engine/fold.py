@@ -13,12 +13,12 @@ operations.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from itertools import count as count_up
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.communicators import (
     NOBODY,
     Communicators,

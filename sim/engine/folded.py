@@ -5,11 +5,12 @@ stand once for all communicators that behave alike and carry what they load on e
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.costs import Cost
 from sim.engine.timeline import Role
 from sim.program.actions import Action

@@ -1,8 +1,8 @@
 """How much every link carries in a run, and for what share of it that keeps it busy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from sim.config.dataclass import dataclass
 from sim.engine.folded import LinkClass
 from sim.engine.record import Record, amounts
 from sim.program.causes import Cause

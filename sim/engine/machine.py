@@ -1,7 +1,7 @@
 """The machine that a program runs on: a topology, a backend, and what is wrong with some ranks."""
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from sim.collectives.group import GroupShape
@@ -16,6 +16,7 @@ from sim.collectives.interconnect import (
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
+from sim.config.dataclass import dataclass
 from sim.engine.cable_routes import check_orders, orders
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.checks import MeasuredBandwidth

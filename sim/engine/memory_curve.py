@@ -1,10 +1,10 @@
 """Memory over a played step: what the operations of a stage allocate, at the times they ran."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.engine.record import Record
 from sim.engine.timeline import Role
 from sim.program.memory import NOTHING, MemoryUse

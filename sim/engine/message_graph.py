@@ -5,7 +5,6 @@ A message waits for all that its sender has sent and received in earlier rounds,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from sim.collectives.readings import exchanges
 from sim.collectives.schedule import CollectiveSchedule
+from sim.config.dataclass import dataclass
 from sim.engine.fold import Edges, Indices, equitable_partition, renumbered
 from sim.hardware.cluster.topology import Link, Topology
 

@@ -3,7 +3,6 @@ Messages that do not contend are played round by round in (max, +), without a cl
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from simpy.events import Event
@@ -11,6 +10,7 @@ from simpy.events import Event
 from sim.collectives.readings import Message
 from sim.collectives.schedule import CollectiveSchedule
 from sim.config import limit
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.events import Clock, carried, then
 from sim.engine.fair_shares import Loads

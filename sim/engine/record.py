@@ -9,11 +9,12 @@ transfer spreads its bytes from its beginning to its end. So every rate adds up 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.engine.costs import Parts
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram, LinkClass, Step, Transfer
 from sim.engine.timeline import Columns, Deferred, Played, Rate, Role, Span, Timeline

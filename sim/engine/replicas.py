@@ -7,13 +7,13 @@ for all exchangeable ones, so what is simulated never depends on how many there 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import limit
+from sim.config.dataclass import dataclass
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.mesh import Mesh, axis_of, dividing

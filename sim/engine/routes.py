@@ -5,12 +5,12 @@ Links of the topology, and one more for each region where endpoints are far apar
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, log2
 from typing import Annotated
 
 from annotated_types import Ge
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import BytesPerSecond, Seconds
 from sim.engine.group_links import group_loads, shape_of

@@ -1,10 +1,11 @@
 """The timeline that every picture reads: when each operation ran, on which stream of which role."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from sim.config.dataclass import dataclass
 from sim.program.actions import KINDS
 from sim.program.causes import Cause
 

@@ -1,11 +1,12 @@
 """When every step of one stream ran, in arrays: what a record consists of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.timeline import Role
 from sim.program.actions import KINDS, Action
 from sim.program.causes import Cause

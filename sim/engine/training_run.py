@@ -7,12 +7,14 @@ not break but turn slow and are detected late; all wait for the slowest meanwhil
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gamma, inf
 from typing import Any
 
 import numpy as np
 import simpy
+
+from sim.config.dataclass import dataclass
 
 Process = Generator[simpy.Event, Any, None]
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost
+from sim.config.dataclass import dataclass
 from sim.engine.cable_routes import number_of
 from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Scope, scope_of
 from sim.engine.costs import Losses, losses

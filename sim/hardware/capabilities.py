@@ -6,9 +6,10 @@ said of it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 
 FOLDER = "topologies/frameworks"
 _OTHERS = "more"  # stands for all values that are not listed: sizes above 1, lists of modules

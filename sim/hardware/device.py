@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +11,7 @@ from annotated_types import Ge, Lt
 
 from sim.config import catalog
 from sim.config.calls import Named
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
 from sim.hardware.kernels.attention import AttentionRates

@@ -1,13 +1,14 @@
 """A software stack: what it fuses, what it overlaps, what its host code costs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
 from sim.config import catalog
 from sim.config.calls import Named
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Bytes, Seconds
 from sim.model import precision as recipes

@@ -1,12 +1,12 @@
 """`sim.show`: a model, topology, profile, algorithm or recording, as text, in a notebook, drawn."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.interface.document import html, terminal
 from sim.interface.document.nodes import Document

@@ -1,9 +1,9 @@
 """`sim.init`: a scenario of one's own, commented, with a plan that fits if a simple plan does."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 from sim.interface.showing import title

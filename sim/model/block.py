@@ -5,10 +5,11 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import groupby
 from typing import Literal, NamedTuple
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model.checkpointing import FULL, MODES, NOTHING, Rule

@@ -1,8 +1,10 @@
 """Recomputation as a software stack offers it: operators of a layer that run again, by name."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
+
+from sim.config.dataclass import dataclass
 
 NONE, SELECTIVE, FULL = MODES = ("none", "selective", "full")
 

@@ -4,10 +4,10 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.convolution_kernels import POOLING, Shape, batch_norm, convolutions
 from sim.model.execution import Execution

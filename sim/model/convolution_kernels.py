@@ -8,9 +8,10 @@ are a batch of matrices as they lie, if their rows begin at multiples of 16 byte
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
+from sim.config.dataclass import dataclass
 from sim.model.kernels import BYTES, Gemm, MemoryBound, Precision
 
 Layout = Literal["nchw", "nhwc"]

@@ -1,8 +1,9 @@
 """How one rank executes a layer: its share of the model and the sizes that follow."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.convolution_kernels import Layout
 from sim.model.fusion import Context, Fusion

@@ -1,8 +1,8 @@
 """Fused kernels of a software stack, and its accumulation of gradients."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.model.kernels import Precision
 
 Context = Literal["ring", "gathered-ring", "all-gather", "ulysses"]

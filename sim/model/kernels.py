@@ -4,9 +4,9 @@ Pure descriptions: `sim.hardware` says how long a kernel takes on a device, `sim
 what a collective asks of the network.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from sim.config.dataclass import dataclass
 from sim.program.operations import Collective
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]

@@ -6,10 +6,11 @@ key of the model's shape in which its layers differ from the others.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import ModuleType
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import modules, remembered
 from sim.config.schema import nearest, validate

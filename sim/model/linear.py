@@ -1,7 +1,8 @@
 """Linear layers on one rank: three products, casts of their operands, sums of their results."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sim.config.dataclass import dataclass
 from sim.model.casts import cast, ordered, transposed
 from sim.model.execution import Execution
 from sim.model.kernels import Gemm, Kernel, MemoryBound

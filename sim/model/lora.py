@@ -1,9 +1,10 @@
 """Low-rank adapters (Hu et al. 2021): which linear layers of a frozen model have them."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from annotated_types import Ge
+
+from sim.config.dataclass import dataclass
 
 Module = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
 

@@ -1,12 +1,13 @@
 """The questions that are asked of every model, whatever its layers are of."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Self, cast
 
 from annotated_types import Gt
 
 from sim.config.calls import Named
+from sim.config.dataclass import dataclass
 from sim.config.units import Share
 
 Positive = Annotated[float, Gt(0)]

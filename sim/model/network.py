@@ -1,9 +1,10 @@
 """Models that are no transformers: a row of unlike layers, with nothing before or behind them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Protocol, Self
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.model import Model, Numerics
 

@@ -4,9 +4,10 @@ Bytes are counted in passes over a tensor: a kernel that reads x and writes y ma
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from sim.config.dataclass import dataclass
 from sim.model.execution import DENSE, Execution, ParameterGroup
 from sim.model.kernels import TORCH_NORM, Item, Kernel, MemoryBound, Overlap
 from sim.program.causes import TENSOR

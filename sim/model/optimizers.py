@@ -1,10 +1,10 @@
 """Optimizers by their states and their traffic: one table for memory and for step time."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model.operators import Matrix

@@ -5,12 +5,13 @@ each of x, W and dy is an operand of two of them. A recipe says how an operand i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 from sim.config.units import Bytes
 from sim.model.fusion import Norms
 from sim.model.kernels import BYTES, Precision

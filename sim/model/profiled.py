@@ -9,7 +9,6 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge
 
 from sim.config import catalog, reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES, Precision
 

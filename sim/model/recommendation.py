@@ -11,7 +11,7 @@ popular one on, as a vocabulary that is ordered by frequency.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, exp, expm1, log, log1p
@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES
 

@@ -6,8 +6,8 @@ one kernel a step (Appleyard et al. 2016, arXiv:1604.01946, sections 3.1 to 3.3)
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from sim.config.dataclass import dataclass
 from sim.model.kernels import BYTES, Gemm, Kernel, MemoryBound
 
 Matrix = tuple[int, int]  # rows of the result, columns that it sums over

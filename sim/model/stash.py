@@ -5,11 +5,11 @@ network training", ISCA, section 4. A map is encoded behind its last reader forw
 front of its first reader backward.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from annotated_types import Ge, Lt
 
+from sim.config.dataclass import dataclass
 from sim.model.kernels import MemoryBound
 
 # What backward passes read of a map: values, values of which many are 0, signs only, or which

@@ -12,11 +12,12 @@ A convolution over time in front of them reads and writes its channels once.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.execution import Execution
 from sim.model.kernels import Gemm, Item, MemoryBound

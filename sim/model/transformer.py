@@ -1,9 +1,10 @@
 """A transformer as published: its shape and the kinds of its layers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any, Literal, Self
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import Short
 from sim.model.model import FORM, Model, Numerics, period

@@ -7,8 +7,8 @@ when memory is short. The oldest one goes first.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from sim.config.dataclass import dataclass
 from sim.program.actions import Action
 from sim.program.schedule import Order, Places, Schedule
 

@@ -1,9 +1,9 @@
 """The effective plan: each choice of the plan, or else that of the software stack."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.model.fusion import Context

@@ -4,11 +4,12 @@ model, stack and device are computed once and kept (`Known`).
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from sim.config import reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware.kernels.time import kernel_time
 from sim.model.block import ALONE, Again, Block, block

@@ -5,11 +5,11 @@ optimizer and ZeRO's gathers do, and the sum over a step: the worst moment and i
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.model import optimizers
 from sim.model.block import Block
 from sim.model.execution import ParameterGroup

@@ -14,12 +14,12 @@ they lie within the others, and give the ranks of a stage a second layout.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import modules, remembered
 

@@ -1,7 +1,7 @@
 """How a training step is spread over the cluster: the `[plan]` table of a scenario."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -11,6 +11,7 @@ from annotated_types import Ge, Gt, Le
 
 from sim.collectives.compression import Compression
 from sim.config.checked import Checked
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Portion
 from sim.model.checkpointing import FULL, NONE, Checkpointing, Names

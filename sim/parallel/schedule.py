@@ -9,10 +9,11 @@ entry's `bubble` is the share of a step in which p equal stages wait for one ano
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import is_added, modules, naming, remembered
 from sim.config.schema import nearest

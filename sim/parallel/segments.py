@@ -1,8 +1,9 @@
 """Kernels in a row become segments: device time, host time, and how far the host must lead."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sim.config.dataclass import dataclass
 from sim.model.block import Block
 from sim.model.kernels import (
     GRAPH,

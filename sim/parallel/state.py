@@ -1,8 +1,8 @@
 """Model state: the bytes a parameter takes for as long as the training runs, and while it steps."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+from sim.config.dataclass import dataclass
 from sim.hardware.stack import Allocator
 from sim.model.fusion import Gradients
 from sim.model.kernels import Precision, weight_width

@@ -1,8 +1,8 @@
 """Checks that hosts make before each collective, where torch was told to look for mistakes."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.units import Bytes, BytesPerSecond, Seconds
 
 Measurable = Literal["all_reduce", "all_gather", "reduce_scatter"]

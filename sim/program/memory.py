@@ -6,9 +6,11 @@ above what the first one leaves, the second one's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from typing import TypeVar
+
+from sim.config.dataclass import dataclass
 
 Thing = TypeVar("Thing")
 

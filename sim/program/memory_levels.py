@@ -1,12 +1,12 @@
 """How full a memory is over a row of operations: at the worst moment of each, and behind it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.program.memory import MemoryUse, Parts
 from sim.program.program import Program
 from sim.program.schedule import Schedule

@@ -7,11 +7,12 @@ names no microbatch: equal ranks and equal passes share one description.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 from typing import Literal, NamedTuple
 
+from sim.config.dataclass import dataclass
 from sim.program.actions import Action
 from sim.program.causes import PIPELINE, Cause
 from sim.program.durations import Duration

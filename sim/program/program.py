@@ -7,9 +7,10 @@ An `Exchange` is how neighbouring stages hand over activations and their gradien
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 

@@ -1,8 +1,9 @@
 """Routed items: how many ranks and nodes a token reaches that is sent to several experts."""
 
-from dataclasses import dataclass
 from math import comb, gcd
 from typing import Literal
+
+from sim.config.dataclass import dataclass
 
 # A copy of an item for each target straight to its rank, or one for each node, passed on there.
 Dispatcher = Literal["flat", "hierarchical"]

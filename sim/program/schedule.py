@@ -6,13 +6,14 @@ microbatch goes forward through all pieces in order and back the same way.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.program.actions import KINDS, Action, PassVariant
 
 Indices = NDArray[np.int64]

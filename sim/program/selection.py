@@ -1,9 +1,9 @@
 """Which algorithms a collective library may take, where its user says so (NCCL_ALGO of NCCL)."""
 
-from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Any
 
+from sim.config.dataclass import dataclass
 from sim.config.schema import Short
 from sim.config.units import Bytes
 

@@ -1,13 +1,14 @@
 """A stage: what the ranks of one pipeline stage do in one training step."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.program.actions import PassVariant
 from sim.program.operations import (
     COMPUTE_STREAM,

@@ -5,10 +5,11 @@ JSON schemas.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, field, fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.config.version import VERSION

@@ -1,11 +1,11 @@
 """From what was played to a result: rates, utilisation, accounts, memory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from sim.collectives.libraries import profile as fabrics
+from sim.config.dataclass import dataclass
 from sim.config.units import human_bytes
 from sim.engine.accounts import (
     Account,

@@ -1,8 +1,9 @@
 """A step by the lines of the script that it is of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from sim.config.dataclass import dataclass
 
 Part = Literal["forward", "again", "backward", "optimizer"]
 PARTS: tuple[Part, ...] = ("forward", "again", "backward", "optimizer")

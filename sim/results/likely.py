@@ -1,10 +1,11 @@
 """Says how long a measured step should take, within which bounds, and which runs support it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import expm1, inf
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.units import human_seconds
 from sim.hardware.cluster.topology import Topology
 from sim.model.counts import parameters

@@ -1,9 +1,10 @@
 """The answer to a simulation: numbers with the field's names, ready for JSON, text and Jupyter."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sim.config.dataclass import dataclass
 from sim.engine.link_loads import LinkLoad
 from sim.engine.memory_curve import MemoryCurve
 from sim.parallel.plan import Plan

@@ -1,11 +1,12 @@
 """A scenario: a model, a cluster, a plan; `sim.kind` reads it from a file."""
 
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, field, fields, is_dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
 from sim.config.checked import Checked
+from sim.config.dataclass import dataclass
 from sim.config.units import BytesPerSecond, Spoken
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack

@@ -1,10 +1,11 @@
 """From a scenario's names to things: the job to run and the machine to run it on."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 from sim.config import limit, reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.engine.ordering import ordered

@@ -1,9 +1,9 @@
 """Features that measured runs share and that a prediction's error depends on."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.model.kinds import experts_of
 from sim.model.model import Model
 from sim.parallel.job import Job

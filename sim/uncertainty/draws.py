@@ -11,11 +11,11 @@ path, which costs no compilation; the draws show how good that is.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.columns.contention import clocked_contention
 from sim.engine.columns.program import ColumnProgram

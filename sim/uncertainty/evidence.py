@@ -6,7 +6,6 @@ each table of measured runs by campaign; packaged files and the user's own count
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
 from statistics import median
@@ -15,6 +14,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 from sim.config.reads import remembered
 from sim.config.schema import Signed
 from sim.uncertainty import random_effects

@@ -25,10 +25,11 @@ sqrt(2) x `apart`, the scale of what layouts of one job do not share of their er
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from math import exp, hypot, log, sqrt
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.uncertainty import student
 
 LEVEL = 0.9  # of all intervals

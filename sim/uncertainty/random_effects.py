@@ -17,11 +17,11 @@ show it, and as unsure as its levels are where nothing was measured.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.uncertainty import student
 
 Array = NDArray[np.float64]

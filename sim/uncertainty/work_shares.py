@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from sim.collectives.libraries import profile as fabrics
+from sim.config.dataclass import dataclass
 from sim.config.reads import remembered
 from sim.engine.record import Record
 from sim.hardware.device import Device
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from sim.hardware.kernels.profile import KernelResidual
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sim.hardware.kernels.time import sourced_time
 from sim.model.kernels import Kernel

@@ -13,7 +13,7 @@ each other; whether a member's steps are, depends on the law.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import exp, inf
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,6 +23,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 
 

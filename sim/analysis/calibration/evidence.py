@@ -6,7 +6,6 @@ other ranks came before the last one and waited. In the trace of a single rank i
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from sim.analysis.calibration.fitting import profile_file
 from sim.analysis.calibration.fitting.device_profile import traced
 from sim.analysis.calibration.timing.clock import summary
 from sim.collectives.schedule import KINDS
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.kernels import dispatch

@@ -1,7 +1,7 @@
 """A collective by size, algorithm and protocol, as nccl-tests would print it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +12,7 @@ from sim.collectives.interconnect import CallCost, bus_factor
 from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, algorithms, kind_named
 from sim.collectives.selection import check
 from sim.config import gate, limit
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import quantity_of
 from sim.engine.group_links import group_loads, shape_of

@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.comparison.cases import Case
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs
 from sim.results.differences import differences

@@ -6,11 +6,11 @@ its name and its seconds) and `account` (seconds by part, under a title).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sim.analysis.comparison.cases import Case
 from sim.analysis.comparison.comparison import Comparison, Parted
+from sim.config.dataclass import dataclass
 from sim.config.units import human_seconds
 from sim.results.formatting import Cells, large, percent
 

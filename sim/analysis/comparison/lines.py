@@ -5,12 +5,12 @@ recordings do not have texts, they are told by their places.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sim import kind
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import whole
 from sim.kind import Setup

@@ -1,7 +1,6 @@
 """Workers that share updates, in several ways side by side: who reaches the loss first, and why."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, cast
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from sim.analysis.comparison.cases import Case
 from sim.analysis.comparison.comparison import Comparison, Parted, Seconds, surer
 from sim.analysis.samples.pairs import paired
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_seconds
 from sim.jobs.sharing.outcome import Outcome
@@ -222,7 +222,7 @@ class SharingComparison(Comparison):
 
     @property
     def notes(self) -> list[str]:
-        usual = [*self._unlike_tasks(), *self._not_held(), *super(SharingComparison, self).notes]
+        usual = [*self._unlike_tasks(), *self._not_held(), *super().notes]
         reaches = {name: outcome.reach for name, outcome in self.outcomes.items() if outcome.reach}
         if not reaches or max(reaches.values()) < _UNLIKE * min(reaches.values()):
             return usual

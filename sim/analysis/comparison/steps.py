@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from sim.analysis.comparison.cases import Case
 from sim.analysis.comparison.comparison import Comparison, Parted, Seconds, surer
+from sim.config.dataclass import dataclass
 from sim.config.units import human_bytes, human_seconds
 from sim.results.differences import differences, told
 from sim.results.formatting import Cells, percent, rate

@@ -1,10 +1,10 @@
 """Changes of a script that make its step shorter: each is played, alone and with the others."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from sim import kind
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.stopping import so_far

@@ -1,7 +1,7 @@
 """Effects of single changes of the plan: every choice of the search, one at a time."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ from sim.analysis.search.choices.choice import Choice, written
 from sim.analysis.search.choices.mesh import sizes
 from sim.analysis.search.choices.named import choices
 from sim.analysis.search.space import Space
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.stopping import so_far

@@ -1,7 +1,6 @@
 """`sim.explain`: what limits a step, and what would make it shorter."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -9,6 +8,7 @@ from sim import kind
 from sim.analysis.explanation.advice import Advice, advised
 from sim.analysis.explanation.changes import Change, changes
 from sim.analysis.explanation.limits import Limits, Roof, limits, roofline
+from sim.config.dataclass import dataclass
 from sim.config.progress import part, whole
 from sim.results.answer import Answer, Inputs
 from sim.results.by_line import Line, Moment

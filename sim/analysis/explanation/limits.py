@@ -5,11 +5,11 @@ Beside them stand the step's kernels against the roofline of their device (Willi
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from sim import kind
+from sim.config.dataclass import dataclass
 from sim.config.progress import waited
 from sim.hardware.device import Device
 from sim.kind import Floats, KernelCalls, Setup, Speeds

@@ -3,11 +3,11 @@ shardings of a recording, other divisions of the GPUs of a loop.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim import kind
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted, whole
 from sim.config.stopping import so_far

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
 from sim import kind
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
 from sim.kind import Floats, Setup, Speeds

@@ -10,11 +10,12 @@ taken as independent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim import kind
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import HOUR

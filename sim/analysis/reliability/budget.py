@@ -7,7 +7,6 @@ productive. Every pair of the two counts alike.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, inf, log
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,6 +19,7 @@ from sim.analysis.reliability.failures import Failures, of_table
 from sim.analysis.reliability.failures import load as load_failures
 from sim.analysis.reliability.goodput import conduct_of, of_pace, saving_of
 from sim.analysis.reliability.saving import stopped
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import DAY

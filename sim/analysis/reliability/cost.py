@@ -7,13 +7,14 @@ stop training every so many steps (`saving`).
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim import kind
 from sim.analysis.reliability.saving import stopped
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
 from sim.hardware.cluster.topology import Topology

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from io import StringIO
 from math import inf
 from pathlib import Path
@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt
 
 from sim.analysis.reliability.saving import Saving
 from sim.config import catalog, reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import (
     DAY,

@@ -7,7 +7,7 @@ checkpoint of cost C (s) and a mean time M (s) between failures: Young 1974, tau
 """
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from os import PathLike
@@ -21,6 +21,7 @@ from sim.analysis.reliability.failures import Failures, Recovery, of_table
 from sim.analysis.reliability.failures import load as load_failures
 from sim.analysis.reliability.saving import Saving, saving
 from sim.config import limit
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted, waited
 from sim.config.stopping import so_far

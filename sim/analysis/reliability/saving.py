@@ -9,10 +9,11 @@ become longer where they meet the bytes on NICs, PCIe or memory: stop = copy + n
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.engine.accounts import accounts, critical_role

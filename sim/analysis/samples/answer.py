@@ -1,12 +1,13 @@
 """The answer to many drawn steps with stragglers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from sim.analysis.samples.rank_slowdowns import Floats
+from sim.config.dataclass import dataclass
 from sim.results.answer import Answer, Inputs
 
 if TYPE_CHECKING:

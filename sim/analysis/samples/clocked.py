@@ -11,7 +11,7 @@ then every rank is played.
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from sim.analysis.samples.answer import Samples
 from sim.analysis.samples.losses import REMOVED, assumed, by_cause, removed
 from sim.analysis.samples.rank_slowdowns import Draws, Floats, RankPlacement
 from sim.config import limit
+from sim.config.dataclass import dataclass
 from sim.config.progress import metered
 from sim.config.stopping import so_far
 from sim.engine.clock import end_of, perform

@@ -1,9 +1,9 @@
 """Runs of equal seeds in pairs: what both draw alike cancels in their differences."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from sim.config.dataclass import dataclass
 
 Floats = NDArray[np.float64]
 

@@ -1,13 +1,13 @@
 """How slow every rank is in every step: causes drawn, groups as slow as their slowest member."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.mesh import Mesh, axis_of, dividing
 from sim.variability.laws import Jitter, JitterCause, generator

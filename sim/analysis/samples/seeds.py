@@ -1,7 +1,7 @@
 """Runs with other seeds, of updates, paths or places: how time, rate and loss vary."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, islice
 from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sim import kind
 from sim.config import limit
+from sim.config.dataclass import dataclass
 from sim.config.progress import counted
 from sim.config.stopping import so_far
 from sim.results.answer import Answer, Inputs, JobAnswer

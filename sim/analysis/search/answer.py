@@ -1,7 +1,7 @@
 """The answer to a search for a layout."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.search import in_words
@@ -10,6 +10,7 @@ from sim.analysis.search.layouts import Pruned
 from sim.analysis.search.simplicity import complications
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout
+from sim.config.dataclass import dataclass
 from sim.hardware.cluster.price import per_million
 from sim.interface.frameworks.jobs import emitted
 from sim.model.counts import model_flops

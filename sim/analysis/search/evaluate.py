@@ -6,12 +6,12 @@ a column each; pipelines of many microbatches as short ones that repeat themselv
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
 from sim.engine.play import play

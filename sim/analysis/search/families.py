@@ -1,7 +1,6 @@
 """Meshes that share their work: their layouts bounded, and evaluated where they may be worth it."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from math import inf
@@ -13,6 +12,7 @@ from sim.analysis.search.mesh_layouts import MeshLayouts
 from sim.analysis.search.simplicity import score
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
+from sim.config.dataclass import dataclass
 from sim.parallel.job import Known
 from sim.parallel.plan import Plan
 from sim.simulate import garbage_left

@@ -1,10 +1,11 @@
 """The space of a search: a job of given size on given hardware, and its free choices."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from sim.config.checked import altered
+from sim.config.dataclass import dataclass
 from sim.hardware import capabilities
 from sim.hardware import stack as stacks
 from sim.hardware.capabilities import Capabilities

@@ -2,12 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from operator import itemgetter
 from typing import Any
 
 from sim.analysis.search.simplicity import score
+from sim.config.dataclass import dataclass
 from sim.parallel.plan import Plan
 from sim.results.result import Result
 

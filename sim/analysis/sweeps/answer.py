@@ -1,7 +1,7 @@
 """`sim.sweep`: one scenario at every point of a grid or table."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,6 +10,7 @@ from sim import kind
 from sim.analysis.executors import Jobs
 from sim.analysis.sweeps import points, table
 from sim.analysis.sweeps.sweep import sweep as swept
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs, said_of
 from sim.scenario.machine import load_model

@@ -3,7 +3,6 @@
 import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from itertools import product
 from math import prod
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config import reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.scenario.settings import value_of
 

@@ -8,7 +8,7 @@ bytes everywhere (`wall_seconds` aside, which is no part of the answer).
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import chain, islice
 from json import dumps
@@ -23,6 +23,7 @@ from sim.analysis.sweeps.points import Point
 from sim.analysis.sweeps.store import Store
 from sim.analysis.sweeps.table import WALL, Row, table, with_differences
 from sim.config import limit, reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.reads import joined

@@ -4,7 +4,6 @@ Mechanisms are data (`measurements/mechanisms.toml`): a name, and the settings t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from sim.analysis.validation.errors import summary
 from sim.analysis.validation.shipped import FOLDER
 from sim.analysis.validation.validate import ValidatedTable, validate_each
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 from sim.scenario.settings import flat
 
 SHOWN = ("mape", "bias", "memory_median")

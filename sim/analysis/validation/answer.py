@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.executors import Jobs
@@ -11,6 +10,7 @@ from sim.analysis.validation import errors, rows, shipped
 from sim.analysis.validation.settings import NO_SETTINGS
 from sim.analysis.validation.validate import ValidatedTable
 from sim.analysis.validation.validate import validate as validated
+from sim.config.dataclass import dataclass
 from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings, settings_of
 

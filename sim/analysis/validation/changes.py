@@ -4,10 +4,10 @@ and predicted. What a table leaves open and what all its rows share cancels out.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.config.dataclass import dataclass
 
 CLOSE = 0.05  # of the step before: a size that counts as right
 

@@ -12,7 +12,7 @@ smallest for the true quantiles. 0.3 is what an interval 35 % wide that is never
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import chain
 from math import log
 from statistics import fmean
@@ -20,6 +20,7 @@ from typing import Any
 
 from sim.analysis.validation.spread import counts, spreads
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.config.dataclass import dataclass
 from sim.uncertainty.evidence import Evidence, evidence
 from sim.uncertainty.intervals import LEVEL, Interval, interval
 

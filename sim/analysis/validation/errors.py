@@ -11,7 +11,6 @@ time of the layout chosen / the group's best) - 1.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from sim.analysis.search.search import BEST
 from sim.analysis.validation import changes
 from sim.analysis.validation.table import JOB, number, records, setup_of
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.results.assemble import executed_flops
 from sim.scenario.setup import PlanSetup

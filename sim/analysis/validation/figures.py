@@ -7,7 +7,7 @@ the figures that were measured (`id`, `document`, `measured`, `assumed`, `pair`,
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim import kind
 from sim.config import reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import modules
 from sim.config.progress import counted

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.calibration.fitting.kernel_tables import TimedRow, timed_rows
 from sim.analysis.collectives.times import placed
 from sim.collectives.group import GroupShape
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware import device as devices

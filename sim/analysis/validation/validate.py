@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from sim.analysis import executors
 from sim.analysis.validation.settings import NO_SETTINGS, check
 from sim.analysis.validation.table import JOB, REQUIRED, number, records, run_by, setup_of
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.stopping import so_far

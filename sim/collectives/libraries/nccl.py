@@ -7,7 +7,6 @@ published nccl-tests (`nccl_constants`).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
@@ -25,6 +24,7 @@ from sim.collectives.libraries.nccl_constants import (
     StepTime,
 )
 from sim.collectives.selection import on_levels, refused
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.program.routed import Routed
 from sim.program.selection import AUTO

@@ -7,13 +7,14 @@ The measured times lie beside it in a CSV, see `sim.jobs.traces.operation_times`
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.reads import remembered
 from sim.config.schema import Signed, nearest

@@ -7,13 +7,13 @@ torus interconnects"; Austin et al., How to Scale Your Model, "TPU networking").
 hosts exchange what each of their chips is left with.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.schedule import CollectiveKind
 from sim.collectives.selection import refused
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds
 from sim.program.selection import AUTO

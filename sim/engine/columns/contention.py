@@ -6,11 +6,11 @@ which only the clock knows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.clock import end_of, perform
 from sim.engine.columns.weights import Floats

@@ -9,12 +9,12 @@ contiguous arrays: gather, add, maximum (Baccelli et al. 1992, Synchronization a
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.columns.shape import Shape
 from sim.engine.columns.weights import NOTHING, Floats, Table, Weights

@@ -10,12 +10,12 @@ millionth of them, and half the memory moves.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.columns.graph import Level
 from sim.engine.columns.program import ColumnProgram, Compiled
 from sim.engine.columns.weights import Floats, Sum, Table

@@ -8,11 +8,11 @@ each is slowed (`sim.engine.columns.contention`), and columns are then an approx
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.engine.columns.graph import Graph, Level, graph_of
 from sim.engine.columns.shape import Shape, shape_of
 from sim.engine.columns.weights import Floats

@@ -6,10 +6,11 @@ transfers among the same roles; durations are counted once a class.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.columns.weights import Floats
 from sim.engine.critical_path import joins

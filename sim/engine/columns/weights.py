@@ -7,11 +7,12 @@ the larger one, which lets the graph drop what can never matter.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sim.config.dataclass import dataclass
 
 Floats = NDArray[np.float64]
 Real = TypeVar("Real", np.float64, np.float32)

@@ -7,12 +7,12 @@ was played is exact. Otherwise max-min fairness slows some, and only the clock k
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.folded import LinkClass, Traffic
 from sim.engine.replay.writing import Writer
 from sim.engine.tracks import Floats

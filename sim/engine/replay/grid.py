@@ -6,12 +6,12 @@ input is the latest of some moments of other nodes, each and a message behind it
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.program.actions import PassVariant
 from sim.program.program import Style
 from sim.program.schedule import Schedule

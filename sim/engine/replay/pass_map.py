@@ -6,13 +6,13 @@ So a pass of a hundred layers that gather their weights is a handful of numbers.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.costs import Costs, Parts
 from sim.engine.transfers import RankTransfers
 from sim.program.operations import (

@@ -5,12 +5,12 @@ Nodes of one wavefront depend on earlier ones only, so that it is a few operatio
 Layouts with the same schedule and manner of exchange differ in the seconds alone.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.replay.grid import (
     ARRIVAL,
     END,

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.engine.costs import Costs, KnownCosts
 from sim.engine.fold import Folding
 from sim.engine.folded import LinkClass, Traffic

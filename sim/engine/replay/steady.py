@@ -6,13 +6,13 @@ So a schedule of a thousand microbatches is one of a few dozen, and so many peri
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.replay.grid import END, FIRST_SIDE, HOST_FREE, Indices
 from sim.engine.replay.pipeline import Durations, Floats, Pipeline
 from sim.program.actions import Action

@@ -5,11 +5,12 @@ They are played in order, for many layouts at once: every moment is an array [la
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.engine.costs import Costs, Parts
 from sim.engine.folded import Traffic
 from sim.engine.replay.pipeline import Floats

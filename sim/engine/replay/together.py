@@ -6,10 +6,10 @@ tells columns apart; rates, latencies and seconds of kernels do not.
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine

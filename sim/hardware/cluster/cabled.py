@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from sim.config.dataclass import dataclass
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route, path_links
 from sim.hardware.cluster.price import Bill
 

@@ -1,10 +1,10 @@
 """The host of a node: what its devices reach over PCIe, and what it can do itself."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge
 
+from sim.config.dataclass import dataclass
 from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
 
 # Transfers a second of a lane, and the share of them that is data (PCI Express base specifications:

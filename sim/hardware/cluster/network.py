@@ -5,10 +5,11 @@ A link is one direction of a cable; its name stands in `[[straggler]]`, in trace
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
 from sim.hardware.cluster.price import Bill

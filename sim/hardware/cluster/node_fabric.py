@@ -1,8 +1,9 @@
 """Links between the devices of a node; `sim.hardware.cluster.fabrics` has the fabrics."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar
 
+from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
 from sim.program.selection import AlgorithmChoice

@@ -1,8 +1,7 @@
 """Where things are in a cluster: which device in which node, slot and pod, on which NIC."""
 
-from dataclasses import dataclass
-
 from sim.config.calls import Named
+from sim.config.dataclass import dataclass
 from sim.hardware.cluster.host import Host
 from sim.hardware.cluster.network import AnyNetwork, ClusterNetwork
 from sim.hardware.cluster.node_fabric import AnyNodeFabric

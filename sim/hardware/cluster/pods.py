@@ -4,12 +4,13 @@ Nodes reach their switches through NICs.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route

@@ -1,10 +1,10 @@
 """What a cluster costs: rent, electricity, and the switches and cables of its network."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Lt
 
+from sim.config.dataclass import dataclass
 from sim.config.units import HOUR, DollarsPerHour, DollarsPerJoule, Watts
 
 Dollars = Annotated[float, Ge(0)]

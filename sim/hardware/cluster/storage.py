@@ -5,11 +5,11 @@ writes is traffic on the links of its path, so loaders, checkpoints, offload and
 them as any other traffic does.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from sim.config.dataclass import dataclass
 from sim.config.units import BytesPerSecond, Seconds, Share
 
 STORAGE_LINKS = ("storage-up", "storage-down", "operations", "client-up", "client-down")

@@ -5,7 +5,7 @@ nothing beforehand.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from sim.config import catalog, reads
 from sim.config.checked import altered, is_rate, structure
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import human_rate
 from sim.hardware.cluster.host import HOST_LINKS, Host

@@ -1,13 +1,14 @@
 """How long a fused attention kernel takes, by its generation (FlashAttention 1, 2, 3, cuDNN)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from math import ceil
 from typing import Annotated
 
 from annotated_types import Ge
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds
 from sim.hardware.kernels.gemm import norm

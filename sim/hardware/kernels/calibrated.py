@@ -11,7 +11,6 @@ likelihood, 4.17 for the Matern covariance.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import exp, log, log2, pi
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.hardware.kernels.measurements import ANY, KernelClass, Measurement, variant
 from sim.hardware.kernels.profile import Curve, Profile, Smoothness
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound

@@ -14,13 +14,14 @@ They are of a machine and a version of torch, which the profile's provenance nam
 
 import csv
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from annotated_types import Ge
 
 from sim.config import catalog, gate, reads, tables
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 

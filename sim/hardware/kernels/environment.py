@@ -21,9 +21,10 @@ A profile keeps them in `[host]`, `[[copies]]` and `[[overlaps]]`:
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.units import Bytes, Seconds, quantity_text
 
 CopyKind = Literal["host to device", "device to host", "device to device"]

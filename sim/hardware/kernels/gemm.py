@@ -6,12 +6,13 @@ not full costs as much as a full one (NVIDIA, Matrix Multiplication Background U
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import Annotated
 
 from annotated_types import Ge, Le
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds, Share
 from sim.model.kernels import Gemm

@@ -11,11 +11,11 @@ of fused attention that ran, `seconds` the median, `spread` the interquartile ra
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from sim.config import catalog, gate, reads, tables
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 

@@ -1,7 +1,6 @@
 """How long memory-bound kernels take: a floor each, and bytes over the achievable bandwidth."""
 
-from dataclasses import dataclass
-
+from sim.config.dataclass import dataclass
 from sim.config.units import Seconds, Share
 from sim.model.kernels import MemoryBound
 

@@ -10,13 +10,14 @@ it in a CSV (`sim.hardware.kernels.measurements`), and in another one what opera
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge
 
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.reads import remembered
 from sim.config.schema import Signed

@@ -6,11 +6,11 @@ spread has seen its test data.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import log, sqrt
 from statistics import NormalDist, fmean, mean, median
 
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 from sim.hardware.device import Device
 from sim.hardware.kernels.calibrated import Calibrated
 from sim.hardware.kernels.measurements import Measurement, class_of

@@ -1,10 +1,10 @@
 """How far a device's file, and a profile, are from measured kernels, by class of their shapes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 from statistics import mean, median
 
+from sim.config.dataclass import dataclass
 from sim.hardware import device as devices
 from sim.hardware.device import Device
 from sim.hardware.kernels.profile import Profile

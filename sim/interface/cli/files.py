@@ -4,13 +4,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import FitError, InputError
 from sim.config.progress import waited
 from sim.config.reads import recorded

@@ -1,9 +1,10 @@
 """The nodes of a document: sentences, key figures, tables, pictures, and sections of them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Union
 
+from sim.config.dataclass import dataclass
 from sim.results.formatting import Cells
 
 

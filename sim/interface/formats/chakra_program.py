@@ -8,10 +8,11 @@ another. Copies to the host are stores and loads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count, product
 from pathlib import Path
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.costs import Costs
 from sim.engine.fold import Folding

@@ -1,9 +1,9 @@
 """The contract of a framework for `sim import` and `sim plan --emit`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.silent import Silent
 from sim.interface.frameworks.arguments import Entry, Given
 

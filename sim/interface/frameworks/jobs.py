@@ -1,10 +1,11 @@
 """A job in the words of a framework: read into the tables of a scenario, and written from them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, field, fields, is_dataclass, replace
 from math import prod
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.config.silent import is_silent

@@ -7,13 +7,14 @@ and its line, so that whoever needs the value refuses it.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
 _MOST = 1 << 24  # characters of all values that a script makes

@@ -6,7 +6,7 @@ Beyond the nodes of every document a page has charts to zoom, a drawing and slid
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sim.analysis.explanation.what_if import Knob
+from sim.config.dataclass import dataclass
 from sim.interface.document.nodes import Document, Section, Table, figure_columns
 
 

@@ -1,12 +1,12 @@
 """The network between nodes as a picture: trees from the top down, graphs with their cables."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 
+from sim.config.dataclass import dataclass
 from sim.config.units import human_seconds
 from sim.hardware.cluster import grid as grids
 from sim.hardware.cluster.cabled import CabledNetwork

@@ -1,13 +1,13 @@
 """The elements of a pipeline's picture: a coloured box for every pass and every transfer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.timeline import Columns
 from sim.program.actions import KINDS, NAMES, Kind
 from sim.program.causes import COMPUTE, OPTIMIZER, PIPELINE

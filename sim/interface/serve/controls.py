@@ -7,7 +7,7 @@ the dataclasses that validate files, so that a new field has a control without a
 
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from math import log2
 from types import NoneType, UnionType
@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from annotated_types import Ge, Le
 
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import Tagged
 from sim.config.units import Unit

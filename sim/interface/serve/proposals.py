@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.scenario.settings import FILES
 

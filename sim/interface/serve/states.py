@@ -4,13 +4,14 @@ import json
 import shlex
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from sim import kind
 from sim.config import catalog, gate, reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.interface.serve.proposals import of_remedies
 from sim.model import reading

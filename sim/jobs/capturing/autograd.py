@@ -8,11 +8,11 @@ first kernel in torch's order that can do the call, of the kernels that are swit
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 

@@ -7,11 +7,11 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
 _ALL = 8  # GPUs of a node, for "gpu" and "auto"

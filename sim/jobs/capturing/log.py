@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from typing import Any
 from weakref import ref
 
+from sim.config.dataclass import dataclass
 from sim.hardware.kernels.dispatch import Phase
 from sim.jobs.recorded.recording import (
     PARTS,

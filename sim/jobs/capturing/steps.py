@@ -9,11 +9,12 @@ ends of its steps itself (`sim.step()`, a profiler's steps, NVTX ranges).
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType
 from typing import Any
 from weakref import WeakSet
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.capturing import marks
 from sim.jobs.capturing.checked import forgotten

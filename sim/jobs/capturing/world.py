@@ -3,9 +3,10 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.hardware.device import Device
 from sim.jobs.capturing import (
     autograd,

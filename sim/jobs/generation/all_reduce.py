@@ -7,7 +7,8 @@ GPUs read one another.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from sim.config.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """The answer of a scenario with `[generation]`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.results.answer import JobAnswer
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ those of the up-projection of one token, which stands among the operators of the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import fused_attention, kernel_time

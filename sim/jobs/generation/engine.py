@@ -1,12 +1,12 @@
 """The software of a server: its kernels, its scheduler, its host; files in `topologies/engines`."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Le
 
 from sim.config import catalog
 from sim.config.calls import Named
+from sim.config.dataclass import dataclass
 from sim.config.units import Bytes, Seconds, Share
 from sim.hardware.stack import Stack
 

@@ -7,10 +7,11 @@ have seconds (`speed`, `attention`, `all_reduce`). Servers play requests on the 
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from sim.config.dataclass import dataclass
 from sim.config.progress import waited
 from sim.engine.events import carried
 from sim.engine.live_cluster import Event, LiveCluster, Process

@@ -1,11 +1,11 @@
 """How a model lies on the GPUs of a server, and in which precision."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge
 
 from sim.config.checked import Checked
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.execution import Sharding
 from sim.model.kernels import Precision

@@ -4,8 +4,9 @@ In the j-th step attention reads the tokens of all caches, which grow by one tok
 t_j = max(a + b j, floor) + extra. Sums over j are those of an arithmetic series.
 """
 
-from dataclasses import dataclass
 from math import ceil, sqrt
+
+from sim.config.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

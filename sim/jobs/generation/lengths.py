@@ -6,7 +6,7 @@ z_ij = sqrt(rho) z_i + sqrt(1 - rho) e_ij.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from math import erf, exp, inf, log, sqrt
 from pathlib import Path
@@ -18,6 +18,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import NDArray
 
 from sim.config import gate, reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import Tagged
 from sim.variability.laws import generator

@@ -8,11 +8,12 @@ and a state in its place is read and written once a step.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import ceil
 from typing import cast
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware.stack import Stack
 from sim.jobs.generation.layout import Layout

@@ -1,11 +1,12 @@
 """A scenario with a `[generation]` table: prompts that servers answer."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt
 
 from sim.config.checked import Checked
+from sim.config.dataclass import dataclass
 from sim.jobs.generation.layout import Layout
 from sim.jobs.generation.lengths import Lengths
 from sim.model.model import Model

@@ -1,11 +1,11 @@
 """From a `[generation]` table to servers that can be played."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
 from sim.config import catalog, limit
+from sim.config.dataclass import dataclass
 from sim.config.errors import FitError, InputError
 from sim.engine.machine import Machine
 from sim.jobs.generation.attention import ASSUMED, READINGS

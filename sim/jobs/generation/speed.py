@@ -2,10 +2,11 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import ceil
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import FitError, InputError
 from sim.config.units import human_bytes
 from sim.engine.machine import Machine

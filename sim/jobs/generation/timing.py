@@ -1,11 +1,11 @@
 """Seconds of the kernels and collectives of a pass on one rank, one after the other."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
 from sim.collectives.group import GroupShape
+from sim.config.dataclass import dataclass
 from sim.engine.machine import Machine
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time

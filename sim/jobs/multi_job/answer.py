@@ -1,9 +1,10 @@
 """The answer of a scenario with several jobs."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
+from sim.config.dataclass import dataclass
 from sim.jobs.multi_job.paces import SharedLink
 from sim.results.answer import JobAnswer
 

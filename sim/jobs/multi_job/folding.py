@@ -7,10 +7,11 @@ So the folded jobs together are exact (`sim.engine.fold`), and a job never grows
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 
+from sim.config.dataclass import dataclass
 from sim.engine.communicators import communicators, scopes_of
 from sim.engine.fold import Folding
 from sim.engine.folded import (

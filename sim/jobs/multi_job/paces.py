@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import fmean, pstdev
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.hardware.cluster.network import link_name, links_named
 from sim.jobs.multi_job.folding import Together, meeting, together
 from sim.jobs.multi_job.mean_traffic import mean_paces

@@ -6,10 +6,11 @@ numbers, which `Place.link` translates.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, cached_property
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route, link_name

@@ -1,11 +1,12 @@
 """A scenario with `[[job]]` tables: jobs on one cluster."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
 from sim.config.checked import Checked
+from sim.config.dataclass import dataclass
 from sim.config.units import PositiveSeconds, Seconds
 from sim.hardware.cluster.topology import Topology
 from sim.scenario.scenario import BaseScenario, named_columns

@@ -5,10 +5,10 @@ Between two such moments the jobs on the cluster are the same, and each has a st
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import polled
 from sim.jobs.multi_job.paces import Company, Pace, Paces

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from sim import kind
 from sim.config import limit
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Link, Topology

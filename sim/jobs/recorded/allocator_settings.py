@@ -1,9 +1,10 @@
 """Settings of torch's caching allocator, as PYTORCH_ALLOC_CONF has them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Group, Recording

@@ -11,10 +11,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware.kernels.dispatch import Phase
 from sim.jobs.recorded.axes import group_of

@@ -3,9 +3,10 @@ stack's by phase."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
+from sim.config.dataclass import dataclass
 from sim.hardware.kernels.dispatch import VIEW, OperatorTime, Phase, fused_as_one
 from sim.hardware.kernels.profile import Profile
 from sim.jobs.recorded.kernels import kernel_of, short_name, tensors_of_a_list

@@ -3,9 +3,10 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 
+from sim.config.dataclass import dataclass
 from sim.jobs.recorded.allocator import CachingAllocator, OutOfMemoryError
 from sim.jobs.recorded.allocator_settings import AllocatorSettings, parsed
 from sim.jobs.recorded.recording import PARTS, Allocation, Recording

@@ -1,12 +1,13 @@
 """What did a rank do in a step? Operators, streams, events, collectives and memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from annotated_types import Ge
 
+from sim.config.dataclass import dataclass
 from sim.hardware.kernels.dispatch import Phase
 from sim.program.actions import Action, Kind
 

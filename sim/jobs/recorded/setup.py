@@ -1,10 +1,11 @@
 """How is a scenario of a recorded script set up?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.engine.record import Record

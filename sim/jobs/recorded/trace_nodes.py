@@ -8,10 +8,11 @@ they hold, and the values, shapes and types of tensors, lie in the node itself.
 
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.recorded.recording import Tensor, covered
 

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from math import prod
 from operator import attrgetter
 
+from sim.config.dataclass import dataclass
 from sim.hardware.device import Device
 from sim.jobs.recorded.kernels import kernel_of, run_on, short_name
 from sim.jobs.recorded.recording import Operator, Recording, Tensor

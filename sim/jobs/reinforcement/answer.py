@@ -1,8 +1,9 @@
 """The answer of a scenario with a `[reinforcement]` table."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
+from sim.config.dataclass import dataclass
 from sim.results.answer import JobAnswer
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ printed by NeMo RL and not by verl; their spread is printed by neither.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isnan
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
 _SIGMA = 0.6  # of the logarithm of lengths; assumed

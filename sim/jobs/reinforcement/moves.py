@@ -5,9 +5,10 @@ servers leave. A few steps are played behind those in which the loop fills.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
+from sim.config.dataclass import dataclass
 from sim.jobs.reinforcement.scenario import Servers
 from sim.jobs.reinforcement.setup import ReinforcementSetup, from_scenario
 from sim.parallel.mesh import axes

@@ -1,11 +1,12 @@
 """A scenario with a `[reinforcement]` table: prompts, answers, and how both sides take turns."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Lt
 
 from sim.config.checked import Checked
+from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond
 from sim.hardware.stack import Stack

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar
 
 from sim.config import limit
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Event, LiveCluster
 from sim.engine.machine import Machine

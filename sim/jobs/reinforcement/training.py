@@ -8,7 +8,7 @@ A forward pass is the program of a step with the forward actions of its schedule
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from math import ceil
 from typing import Literal
@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.play import play
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack

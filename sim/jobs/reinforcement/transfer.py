@@ -4,9 +4,9 @@ All are flows on the links of the cluster; each way says which bytes cross which
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
 from sim.jobs.reinforcement.scenario import WeightTransfer
 from sim.parallel.job import Job

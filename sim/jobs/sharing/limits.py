@@ -4,10 +4,10 @@ Seconds are of the order of magnitude of one core.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from sim.config import limit
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.plan import Sharing

@@ -1,8 +1,8 @@
 """Memory of workers and servers: that of a step, and the additional vectors of a method."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Endpoint
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.plan import FP32, ServerBased, Sharing

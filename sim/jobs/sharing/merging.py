@@ -1,12 +1,13 @@
 """Merging of updates into weights that many workers write: buffers, compensation, rules."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.jobs.sharing.learning.optimizers import Optimizer, State
 
 Vector = NDArray[np.float64]

@@ -1,10 +1,11 @@
 """The answer to a run of workers that share updates."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf, nan
 from typing import TYPE_CHECKING, Any, Self
 
+from sim.config.dataclass import dataclass
 from sim.config.units import human_seconds
 from sim.engine.timeline import Timeline
 from sim.hardware.cluster.topology import Topology

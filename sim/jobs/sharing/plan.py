@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from math import inf, prod
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from annotated_types import Lt
 
 from sim.collectives.compression import Compression
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import add_file, modules
 from sim.config.units import BytesPerSecond, PositiveSeconds, Seconds, human_seconds

@@ -1,8 +1,8 @@
 """A scenario with a `[sharing]` table."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.hardware.stack import Stack
 from sim.jobs.sharing.plan import Sharing, methods

@@ -1,11 +1,11 @@
 """A parameter server: shards on hosts, a queue of updates, weights with a version."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
 from sim.jobs.sharing.merging import Merging
 from sim.jobs.sharing.shared_weights import SharedWeights

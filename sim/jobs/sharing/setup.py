@@ -2,9 +2,10 @@
 computations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
+from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Endpoint
 from sim.engine.machine import Machine
 from sim.jobs.sharing import limits

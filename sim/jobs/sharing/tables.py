@@ -1,11 +1,11 @@
 """The tables inside `[sharing]`: workers that differ, are slow or fail, links, learning."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from sim.config.checked import refuse
+from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.config.units import Seconds
 from sim.jobs.sharing.learning.optimizers import Rule, Schedule

@@ -1,9 +1,10 @@
 """The work of one worker in a step: seconds and parameters, layer by layer."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, isqrt
 
+from sim.config.dataclass import dataclass
 from sim.jobs.sharing.tables import MeasuredStep
 
 

@@ -9,12 +9,13 @@ groups lie beside the traces, as `--comm-group-configuration` reads them.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sim.config import reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 

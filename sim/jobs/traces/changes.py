@@ -1,11 +1,12 @@
 """Changes of a trace: kernels or the host faster, another device, network or overlap."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from typing import Any, Literal
 
 from sim.collectives.group import GroupShape
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.group_links import group_loads, shape_of
 from sim.engine.machine import Machine

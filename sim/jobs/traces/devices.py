@@ -20,8 +20,9 @@ nothing keep their seconds. The host moves by the processors that devices are so
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.device import WARM, Device

@@ -19,11 +19,12 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from math import prod
 from typing import Any, NamedTuple
 
+from sim.config.dataclass import dataclass
 from sim.hardware.kernels.dispatch import Phase, fused_as_one
 from sim.jobs.recorded.kernels import has_kernel, kernel_of, of_own_use
 from sim.jobs.recorded.recording import Operator, Tensor, covered

@@ -11,12 +11,13 @@ import csv
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from sim.config import tables
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 from sim.program.routed import Routed

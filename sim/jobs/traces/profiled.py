@@ -9,12 +9,12 @@ wait by `cudaStreamWaitEvent`, as CUPTI saw it. Spans of the host's time can be 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 from operator import itemgetter
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.jobs.traces.described import CALLS, Event, correlation_of
 from sim.jobs.traces.kineto import gloo_of
 

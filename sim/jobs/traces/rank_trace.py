@@ -11,9 +11,10 @@ beginnings of their steps. A collective that ends later than this has a `tail`.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 
+from sim.config.dataclass import dataclass
 from sim.model.kernels import Attention, Gemm
 
 Group = tuple[str, str, int]

@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine import clock
 from sim.engine.placed import placed

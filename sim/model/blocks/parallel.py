@@ -4,9 +4,10 @@ Wang and Komatsuzaki 2021 (GPT-J), section "Architecture"; GPT-NeoX has a norm o
 (Black et al. 2022, arXiv 2204.06745, section 2.1), GPT-J, Phi and Falcon one for both.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.model import attention, feed_forward
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound

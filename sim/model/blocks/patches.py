@@ -5,8 +5,7 @@ its kernel is a product of the patches, laid out as rows, with (patch patch chan
 Every tensor-parallel rank has all of it.
 """
 
-from dataclasses import dataclass
-
+from sim.config.dataclass import dataclass
 from sim.model.blocks.embedding import dropped, positions
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound

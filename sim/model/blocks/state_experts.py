@@ -1,7 +1,6 @@
 """The layer with experts, and with a state in place of attention, as of Jamba and Qwen3-Next."""
 
-from dataclasses import dataclass
-
+from sim.config.dataclass import dataclass
 from sim.model.blocks.experts import experts_part
 from sim.model.blocks.state import state_part
 from sim.model.execution import Execution

@@ -7,9 +7,10 @@ scatter the sums. All ranks of a group wait for the fullest one. The
 router computes the scores of all experts, and the best of them for each token.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.execution import Execution
 from sim.model.experts.routing import Load, Routing, load_of

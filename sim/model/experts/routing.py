@@ -5,7 +5,6 @@ waited for by all others of its group (Lepikhin et al. 2020, section 2.2; Fedus 
 """
 
 import warnings
-from dataclasses import dataclass
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -16,6 +15,7 @@ from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
 from sim.config import reads
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
 Floats = NDArray[np.float64]

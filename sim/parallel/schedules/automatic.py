@@ -10,10 +10,10 @@ With one and two times 1F1B's memory these are the ZB-1p and ZB-2p of its tables
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.parallel.bubble_filling import Costs, Filled, filled
 from sim.parallel.schedule import Entry

@@ -6,7 +6,7 @@ simulator to find.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import log
 from statistics import fmean, median, stdev
 from typing import TypeVar
@@ -25,6 +25,7 @@ from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl_constants import NcclConstants
 from sim.collectives.libraries.profile import CollectiveResidual
 from sim.config import catalog
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.traces.operation_times import OperationTime
 

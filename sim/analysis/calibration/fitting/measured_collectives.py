@@ -1,12 +1,12 @@
 """Measured collectives on a fabric: what the constants of collective libraries are fitted to."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import sqrt
 
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CollectiveCall, Interconnect
 from sim.collectives.schedule import KINDS, kind_named
+from sim.config.dataclass import dataclass
 from sim.jobs.traces.operation_times import OperationTime
 
 # For ranks that no wire slows down: what gloo's calls over loopback take is attributed to gloo.

@@ -1,7 +1,6 @@
 """Fitting the constants of NCCL's model, in steps that follow the hardware."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
@@ -17,6 +16,7 @@ from sim.collectives.libraries.nccl_constants import (
     PerProtocol,
     StepTime,
 )
+from sim.config.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

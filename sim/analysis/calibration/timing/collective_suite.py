@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
 from sim.collectives.schedule import KINDS, CollectiveKind
+from sim.config.dataclass import dataclass
 from sim.jobs.traces.operation_times import OperationTime
 
 Suite = Literal["quick", "full"]

@@ -6,8 +6,9 @@ of a call's operators from its time, and gives the rest to those that are new.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from sim.config.dataclass import dataclass
 
 SHAPE = (1, 8, 8)  # of what layers are given: sequences, tokens, channels
 HEAD = 4  # channels of a head

@@ -12,7 +12,7 @@ operators' own arithmetic, on a few dozen numbers, is part of the time.
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 from random import Random
@@ -29,6 +29,7 @@ from sim.analysis.calibration.timing.host_suite import (
     optimizers,
 )
 from sim.analysis.calibration.timing.launches import wait_of
+from sim.config.dataclass import dataclass
 from sim.hardware.kernels.dispatch import VIEW, Phase, fused_as_one
 from sim.jobs.recorded.kernels import is_free, is_shape
 

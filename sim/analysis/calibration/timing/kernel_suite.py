@@ -4,13 +4,14 @@ The shapes are general ones, not those of any model; some are kept out of the fi
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2
 from typing import Literal
 
 import numpy as np
 
 from sim.analysis.calibration.timing.calls import memory_bound
+from sim.config.dataclass import dataclass
 from sim.hardware.kernels.measurements import class_of
 from sim.model.kernels import Attention, Gemm, Kernel, Precision
 

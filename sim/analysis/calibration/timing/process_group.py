@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from multiprocessing import parent_process
@@ -16,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import Any
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
 Task = Callable[..., Any]

@@ -2,12 +2,12 @@
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from sim.analysis.calibration.training.job_measurement import PHASES, JobMeasurement
 from sim.config import files
+from sim.config.dataclass import dataclass
 from sim.engine.timeline import Timeline
 from sim.program.causes import DATA
 from sim.results.answer import Answer, Inputs

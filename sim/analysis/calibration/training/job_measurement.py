@@ -1,11 +1,12 @@
 """The measurement of a job: steps by phase, memory, and the machine's own drift."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import mean, median
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.hardware.kernels.measurements import Measurement
 
 PhaseSeconds = dict[str, float]

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -33,6 +33,7 @@ from sim.analysis.calibration.training.job_measurement import (
     joined,
 )
 from sim.analysis.calibration.training.phase_timer import bytes_of, counted
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware.kernels.measurements import Measurement
 

@@ -1,12 +1,12 @@
 """One thing that a plan decides, and the values that a search tries."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
 from sim.analysis.search.space import Space
 from sim.config.checked import replaced
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.parallel.plan import Plan

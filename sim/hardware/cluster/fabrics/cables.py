@@ -3,12 +3,12 @@ nodes have no switch: NVLink cables run from device to device.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
+from sim.config.dataclass import dataclass
 from sim.hardware.cluster.grid import grid_of
 from sim.hardware.cluster.node_fabric import NodeFabric, NvLinks, Torus
 from sim.hardware.cluster.route import adjacency, reachable, shortest_path

@@ -1,8 +1,8 @@
 """A switch between the devices of a node: NVSwitch or PCIe."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from sim.config.dataclass import dataclass
 from sim.hardware.cluster.node_fabric import NodeFabric
 
 

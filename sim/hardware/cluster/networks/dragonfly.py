@@ -3,9 +3,9 @@
 Kim, Dally, Scott and Abts 2008, "Technology-driven, highly-scalable dragonfly topology".
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.units import BytesPerSecond, Seconds
 from sim.hardware.cluster.cabled import CabledNetwork
 from sim.hardware.cluster.network import Link

@@ -1,9 +1,9 @@
 """Any graph of nodes: the file lists its cables."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.hardware.cluster.cabled import NodeCables
 from sim.hardware.cluster.route import adjacency, reachable, shortest_path
 

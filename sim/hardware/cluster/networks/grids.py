@@ -1,9 +1,9 @@
 """Cables from node to node in a regular pattern: a full mesh, a ring, a torus."""
 
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.hardware.cluster import grid
 from sim.hardware.cluster.cabled import NodeCables
 

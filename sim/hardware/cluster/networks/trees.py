@@ -1,8 +1,8 @@
 """Switches between nodes: one, a fat tree (Leiserson 1985), a fat tree of rails."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware.cluster.network import Route
 from sim.hardware.cluster.pods import PodNetwork, SwitchedNetwork

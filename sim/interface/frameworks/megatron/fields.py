@@ -7,9 +7,9 @@ between them itself (scripts/translate_mlm_to_bridge.py, ARG_MAP).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.interface.frameworks.arguments import chosen
 from sim.interface.frameworks.documents import Words

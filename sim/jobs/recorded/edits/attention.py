@@ -8,9 +8,10 @@ bring its operands into order are left out, as it takes them in any.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from sim.config.dataclass import dataclass
 from sim.jobs.recorded.axes import Axes
 from sim.jobs.recorded.edits.edit import Edit, blocks, line_of, most, rewritten, seconds_of
 from sim.jobs.recorded.kernels import is_product, kernel_of, short_name

@@ -8,10 +8,11 @@ such a number, too, what is ambiguous has to be small.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes
 from sim.jobs.recorded.edits.edit import Edit, kernel_events

@@ -2,8 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sim.config.dataclass import dataclass
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Allocation, Event, Operator, Recording

@@ -5,10 +5,11 @@ The data are two Gaussian clouds (logistic regression) or points on two interlea
 set, mostly those of its own part of the labels.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.jobs.sharing.learning.draws import DataSplit, Rows, drawn_rows
 from sim.jobs.sharing.learning.task import Vector
 

@@ -10,11 +10,11 @@ the gradient, tr(Sigma) / |G|^2: the covariance of one sample's gradient against
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.learning.task import LearningTask, Vector

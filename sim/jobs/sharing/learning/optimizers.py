@@ -4,13 +4,13 @@ All follow torch.optim's conventions, so that a run here can be repeated there.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import cos, inf, pi, sqrt
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.jobs.sharing.learning.deferred import applied
 
 Vector = NDArray[np.float64]

@@ -1,9 +1,10 @@
 """A noisy quadratic with a known optimum: the textbook task of stochastic optimisation."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from sim.config.dataclass import dataclass
 from sim.jobs.sharing.learning.task import Vector, batch_generator
 
 

@@ -1,6 +1,5 @@
 """Data parallelism by all-reduce, with and without overlap."""
 
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, Literal
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.checked import refuse
+from sim.config.dataclass import dataclass
 from sim.config.units import Bytes
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.averaging import Averaging, count_update

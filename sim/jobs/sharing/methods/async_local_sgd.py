@@ -1,10 +1,10 @@
 """Asynchronous local SGD: many steps on one's own weights, then an update of the server."""
 
-from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
 from sim.config.checked import refuse
+from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.merging import DelayedNesterov, Merging

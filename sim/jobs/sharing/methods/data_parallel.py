@@ -1,12 +1,12 @@
 """torch.nn.DataParallel: one process and one interpreter drive all GPUs of a node."""
 
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.worker import Worker, mean

@@ -1,9 +1,9 @@
 """EASGD: workers keep weights of their own, and a spring to a centre holds them together."""
 
-from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.plan import ServerBased

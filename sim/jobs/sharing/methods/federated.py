@@ -1,7 +1,6 @@
 """Federated averaging: rounds of some of the clients, with unequal data, that come and go."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from math import exp
 from typing import Annotated, Literal
@@ -10,6 +9,7 @@ import numpy as np
 from annotated_types import Gt, Le, Lt
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.config.units import Seconds
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.plan import ServerBased

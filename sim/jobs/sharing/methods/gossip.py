@@ -1,6 +1,5 @@
 """Gossip: workers average with a few neighbours; nobody holds the weights of all."""
 
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.checked import refuse
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.engine.live_cluster import Process

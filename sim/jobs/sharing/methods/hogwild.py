@@ -1,6 +1,5 @@
 """Hogwild: the workers of one host read and write weights in its memory, and nobody locks them."""
 
-from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, Literal
 
@@ -8,6 +7,7 @@ import numpy as np
 from annotated_types import Gt, Le
 from numpy.typing import NDArray
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.learning.optimizers import Optimizer

@@ -1,6 +1,5 @@
 """Local SGD and DiLoCo: many steps on one's own weights, then an average of all or of a piece."""
 
-from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, Literal
 
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression
 from sim.config.checked import refuse
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.averaging import Averaging, count_update

@@ -5,7 +5,7 @@ the weights, computes and pushes the gradient. A server sends weights as soon as
 them, so a pull is one message and has no request of its own.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from math import inf
 from typing import Literal
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.checked import refuse
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Bytes
 from sim.engine.live_cluster import Event, Process

@@ -1,12 +1,12 @@
 """The kinds of memory-bound kernels: how many bytes each moves, and its torch call."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from sim.analysis.calibration.timing.calls import elementwise
 from sim.analysis.calibration.timing.calls.tensors import Random, backward, random_tensors
 from sim.analysis.calibration.timing.clock import Call
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES, MemoryBound
 
