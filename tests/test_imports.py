@@ -142,7 +142,7 @@ def test_importing_the_package_and_its_command_loads_nothing_heavy() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.split()
-    heavy = {"numpy", "pandas", "matplotlib", "pydantic", "torch", "simpy", "tqdm", "quantiphy"}
+    heavy = {"numpy", "pandas", "matplotlib", "pydantic", "torch", "simpy", "tqdm"}
     assert heavy.isdisjoint(loaded)
 
 

@@ -21,7 +21,7 @@ _SCALES = {
     "t": 1e12, "trillion": 1e12, "%": 0.01,
 }  # fmt: skip
 _SCALED = re.compile(rf"([\d.,]+)\s*({'|'.join(sorted(_SCALES, key=len, reverse=True))})", re.I)
-_SEPARATORS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # of thousands
+SEPARATORS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # of thousands
 _SHOWN = 60  # characters of a value that a message quotes
 
 
@@ -52,7 +52,7 @@ def number_in(text: str) -> float:
         plain, factor = str(text).strip(), 1.0
         if written := _SCALED.fullmatch(plain):
             plain, factor = written[1], _SCALES[written[2].lower()]
-        value = float(_SEPARATORS.sub("", plain)) * factor
+        value = float(SEPARATORS.sub("", plain)) * factor
     except (TypeError, ValueError):
         raise ValueError(f"{shown(text)} is no number") from None
     if not value > 0 or fault_of(value):

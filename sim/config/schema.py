@@ -23,9 +23,8 @@ from typing import (
     get_type_hints,
 )
 
-from annotated_types import Ge, Gt, Le, Lt
-
 from sim.config import gate, plugins
+from sim.config.bounds import Ge, Gt, Le, Lt
 from sim.config.errors import InputError
 from sim.config.units import Unit
 

@@ -7,13 +7,13 @@ when it is validated, and refuses a number without its unit.
 
 import difflib
 import re
-from functools import cache, lru_cache
+from collections.abc import Mapping
+from functools import lru_cache
 from math import isfinite
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Le
-
 from sim.config import gate
+from sim.config.bounds import Ge, Gt, Le
 from sim.config.errors import InputError
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -36,8 +36,17 @@ _ACCEPTED: dict[str, dict[str, float]] = {
     "USD/h": {"USD/h": 1.0},
     "USD/J": {"USD/kWh": 1.0 / (1000.0 * HOUR)},
 }
-_POWER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+)\s*(?=\D)(.*)")
-_NUMBER = re.compile(r"^\s*[+-]?[\d.,_]+(?:[eE][+-]?\d+)?\s*")
+_QUANTITY = re.compile(
+    r"\s*([-+]?(?:\d+(?:_\d+)*\.?(?:\d+(?:_\d+)*)?|\.\d+(?:_\d+)*))([eE][-+]?\d+)?"
+    r"\s*([a-zA-Z%µμ][-^/()\w·]*)?\s*"
+)
+_ENDLESS = re.compile(r"\s*[-+]?(?:inf|nan|∞)\b.*", re.I)
+_PREFIXES = {  # powers of ten
+    "": 0, "Q": 30, "R": 27, "Y": 24, "Z": 21, "E": 18, "P": 15, "T": 12, "G": 9, "M": 6, "K": 3,
+    "k": 3, "c": -2, "m": -3, "u": -6, "µ": -6, "μ": -6, "n": -9, "p": -12, "f": -15,
+    "a": -18, "z": -21, "y": -24, "r": -27, "q": -30,
+}  # fmt: skip
+_BINARY = {f"{letter}i": 2.0 ** (10 * power) for power, letter in enumerate("KMGTPEZY", 1)}
 _WORDS = {*_SPANS, "bit/s", "bps"}  # units that no message needs to name
 EXAMPLES = {
     "": "300 billion",
@@ -69,22 +78,34 @@ def quantity(text: str, unit: str) -> float:
     >>> quantity("400 Gbps", "B/s"), quantity("3 weeks", "s"), quantity("1 day", "s")
     (50000000000.0, 1814400.0, 86400.0)
     """
-    from quantiphy import InvalidNumber
-
     accepted = _ACCEPTED[unit]
-    power, plain = _POWER.fullmatch(text), text
-    if power:  # quantiphy reads an exponent or a prefix of the unit, not both
-        plain = f"1 {power[2]}"
-    try:
-        read = _reader()(plain, binary=True)
-    except InvalidNumber:
-        raise ValueError(f"{text!r} is not a quantity; write it like {EXAMPLES[unit]!r}") from None
-    value = read.real * float(power[1]) if power else read.real
+    read = _QUANTITY.fullmatch(gate.SEPARATORS.sub("", text))
+    if read is None:
+        fault = "must be a finite number" if _ENDLESS.fullmatch(text) else "is not a quantity"
+        raise ValueError(f"{text!r} {fault}; write it like {EXAMPLES[unit]!r}")
+    mantissa, power, written = (part or "" for part in read.groups())
+    prefix, symbol = _split(written, accepted)
+    if symbol not in accepted:
+        raise ValueError(_wrong_unit(text, written, symbol, unit))
+    if prefix in _BINARY:
+        value = float(mantissa + power) * _BINARY[prefix]
+    elif power:
+        value = float(mantissa + power) * float(f"1e{_PREFIXES[prefix]}")
+    else:
+        value = float(f"{mantissa}e{_PREFIXES[prefix]}")  # the nearest to the number that is meant
     if not isfinite(value):
         raise ValueError(f"{text!r} must be a finite number; write it like {EXAMPLES[unit]!r}")
-    if read.units not in accepted:
-        raise ValueError(_wrong_unit(text, read.units, accepted, unit))
-    return float(value * accepted[read.units])
+    return value * accepted[symbol]
+
+
+def _split(written: str, accepted: Mapping[str, float]) -> tuple[str, str]:
+    """The prefix of a unit, and the unit without it."""
+    if written in accepted:
+        return "", written
+    for size, prefixes in ((2, _BINARY), (1, _PREFIXES)):
+        if written[:size] in prefixes:
+            return written[:size], written[size:]
+    return "", written
 
 
 def quantity_of(where: str, text: str, unit: str, like: str = "") -> float:
@@ -97,22 +118,12 @@ def quantity_of(where: str, text: str, unit: str, like: str = "") -> float:
         raise InputError.of(where, fault) from None
 
 
-@cache
-def _reader() -> Any:
-    """quantiphy's parser, told that a minute is not a milli-inch."""
-    from quantiphy import Quantity
-
-    reader: Any = type("Reader", (Quantity,), {})
-    reader.set_prefs(known_units=["min", *_SPANS])
-    return reader
-
-
-def _wrong_unit(text: str, given: str, accepted: dict[str, float], unit: str) -> str:
-    if not given:
+def _wrong_unit(text: str, written: str, symbol: str, unit: str) -> str:
+    if not symbol:
         return f"{text!r} has no unit; write it like {EXAMPLES[unit]!r}"
-    near = difflib.get_close_matches(given, accepted, n=1)
+    accepted = _ACCEPTED[unit]
+    near = difflib.get_close_matches(symbol, accepted, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"write it like {EXAMPLES[unit]!r}"
-    written = _NUMBER.sub("", text)  # quantiphy reads parsecs as pico-arsecs
     symbols = " or ".join(name for name in accepted if name not in _WORDS)
     return f"{text!r} is in {written!r}, not in {symbols}; {hint}"
 

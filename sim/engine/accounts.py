@@ -279,7 +279,7 @@ class _Accountant:
             stop = np.where(there, np.minimum(arrived, waits.end), clock)
             flies = stop > clock
             start = np.minimum(start, stop)
-            for kind in np.unique(kinds[flies]).tolist():
+            for kind in sorted(set(kinds[flies].tolist())):
                 of_kind = flies & (kinds == kind)
                 self._peers(clock, np.where(of_kind, start, clock), *self.runs.kinds[kind])
                 self._add(self.runs.kinds[kind][0], ((stop - start) * of_kind).sum(axis=0))
@@ -368,7 +368,7 @@ def _busy(record: Record, role: int) -> defaultdict[Cause, float]:
             for cause, each in record.parts[row].items():
                 if cause.kind == "communication":
                     seconds[cause] += int(count) * each
-        for kind in np.unique(track.transfers[track.transfers >= 0]).tolist():
+        for kind in sorted(set(track.transfers[track.transfers >= 0].tolist())):
             at = track.transfers == kind
             flights[record.kinds[kind][0]].append((track.begun[at], track.arrived[at]))
     for cause, found in flights.items():

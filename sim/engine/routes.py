@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, log2
 from typing import Annotated
 
-from annotated_types import Ge
-
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import BytesPerSecond, Seconds

@@ -7,9 +7,8 @@ from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from annotated_types import Ge, Lt
-
 from sim.config import catalog
+from sim.config.bounds import Ge, Lt
 from sim.config.calls import Named
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError

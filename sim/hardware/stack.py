@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Le
-
 from sim.config import catalog
+from sim.config.bounds import Ge, Le
 from sim.config.calls import Named
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError

@@ -2,8 +2,7 @@
 
 from typing import Annotated, Literal, get_args
 
-from annotated_types import Ge
-
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 
 Module = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]

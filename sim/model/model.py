@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Self, cast
 
-from annotated_types import Gt
-
+from sim.config.bounds import Gt
 from sim.config.calls import Named
 from sim.config.dataclass import dataclass
 from sim.config.units import Share

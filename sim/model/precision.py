@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le
-
 from sim.config import catalog
+from sim.config.bounds import Ge, Gt, Le
 from sim.config.dataclass import dataclass
 from sim.config.units import Bytes
 from sim.model.fusion import Norms

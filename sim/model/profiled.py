@@ -14,9 +14,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Ge
-
 from sim.config import catalog, reads
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES, Precision

@@ -17,8 +17,7 @@ from itertools import pairwise
 from math import ceil, exp, expm1, log, log1p
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Ge, Le
-
+from sim.config.bounds import Ge, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES

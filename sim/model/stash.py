@@ -7,8 +7,7 @@ front of its first reader backward.
 
 from typing import Annotated, Literal, NamedTuple
 
-from annotated_types import Ge, Lt
-
+from sim.config.bounds import Ge, Lt
 from sim.config.dataclass import dataclass
 from sim.model.kernels import MemoryBound
 

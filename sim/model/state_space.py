@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
-
+from sim.config.bounds import Ge, Gt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.execution import Execution

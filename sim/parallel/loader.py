@@ -10,8 +10,7 @@ uses them. A step that is done before its next samples are there waits for them.
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
-
+from sim.config.bounds import Ge, Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError

@@ -7,9 +7,8 @@ from itertools import pairwise
 from math import prod
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le
-
 from sim.collectives.compression import Compression
+from sim.config.bounds import Ge, Gt, Le
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError

@@ -3,8 +3,7 @@
 from dataclasses import asdict, field, fields, is_dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt
-
+from sim.config.bounds import Ge, Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.units import BytesPerSecond, Spoken

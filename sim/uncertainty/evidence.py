@@ -11,9 +11,8 @@ from math import sqrt
 from statistics import median
 from typing import Annotated
 
-from annotated_types import Ge, Gt
-
 from sim.config import catalog
+from sim.config.bounds import Ge, Gt
 from sim.config.dataclass import dataclass
 from sim.config.reads import remembered
 from sim.config.schema import Signed

@@ -16,18 +16,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from math import exp, inf
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from zlib import crc32
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
+from sim.config.bounds import Ge, Gt, Le
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 
+if TYPE_CHECKING:
+    from numpy.random import Generator  # takes long to load, and few jobs draw
 
-def generator(seed: int, cause: str, *numbers: int) -> np.random.Generator:
+
+def generator(seed: int, cause: str, *numbers: int) -> "Generator":
     """The generator of a cause, or of one of its many `numbers` (the third cause, rank 5).
 
     Switching another cause on does not change what this one draws.
@@ -55,12 +58,10 @@ class SlowdownLaw(ABC):
     def mean(self) -> float: ...
 
     @abstractmethod
-    def blocks(
-        self, rng: np.random.Generator, sizes: Iterable[int], members: int
-    ) -> Iterator[Floats]:
+    def blocks(self, rng: "Generator", sizes: Iterable[int], members: int) -> Iterator[Floats]:
         """Factors block by block [size, members]: however a run is divided, it draws the same."""
 
-    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+    def draw(self, rng: "Generator", steps: int, members: int = 1) -> Floats:
         """Factors [steps, members]."""
         return next(self.blocks(rng, (steps,), members))
 
@@ -76,9 +77,7 @@ class Constant(SlowdownLaw):
     def mean(self) -> float:
         return self.factor
 
-    def blocks(
-        self, rng: np.random.Generator, sizes: Iterable[int], members: int
-    ) -> Iterator[Floats]:
+    def blocks(self, rng: "Generator", sizes: Iterable[int], members: int) -> Iterator[Floats]:
         return (np.full((steps, members), self.factor) for steps in sizes)
 
 
@@ -93,9 +92,7 @@ class Lognormal(SlowdownLaw):
     def mean(self) -> float:
         return exp(self.sigma**2 / 2.0)
 
-    def blocks(
-        self, rng: np.random.Generator, sizes: Iterable[int], members: int
-    ) -> Iterator[Floats]:
+    def blocks(self, rng: "Generator", sizes: Iterable[int], members: int) -> Iterator[Floats]:
         for steps in sizes:
             factors = rng.standard_normal((steps, members))
             factors *= self.sigma
@@ -113,9 +110,7 @@ class ShiftedExponential(SlowdownLaw):
     def mean(self) -> float:
         return 1.0 + self.extra
 
-    def blocks(
-        self, rng: np.random.Generator, sizes: Iterable[int], members: int
-    ) -> Iterator[Floats]:
+    def blocks(self, rng: "Generator", sizes: Iterable[int], members: int) -> Iterator[Floats]:
         for steps in sizes:
             yield 1.0 + self.extra * rng.standard_exponential((steps, members))
 
@@ -134,9 +129,7 @@ class Pareto(SlowdownLaw):
     def mean(self) -> float:
         return self.alpha / (self.alpha - 1.0) if self.alpha > 1.0 else inf
 
-    def blocks(
-        self, rng: np.random.Generator, sizes: Iterable[int], members: int
-    ) -> Iterator[Floats]:
+    def blocks(self, rng: "Generator", sizes: Iterable[int], members: int) -> Iterator[Floats]:
         for steps in sizes:
             yield 1.0 + rng.pareto(self.alpha, (steps, members))
 
@@ -162,9 +155,7 @@ class OnOff(SlowdownLaw):
     def mean(self) -> float:
         return 1.0 + self.share * (self.factor - 1.0)
 
-    def blocks(
-        self, rng: np.random.Generator, sizes: Iterable[int], members: int
-    ) -> Iterator[Floats]:
+    def blocks(self, rng: "Generator", sizes: Iterable[int], members: int) -> Iterator[Floats]:
         now: NDArray[np.bool_] | None = None
         for steps in sizes:
             is_slow = np.empty((steps, members), dtype=bool)
@@ -193,9 +184,7 @@ class Pauses(SlowdownLaw):
     def mean(self) -> float:
         return 1.0 + (self.factor - 1.0) / self.every
 
-    def blocks(
-        self, rng: np.random.Generator, sizes: Iterable[int], members: int
-    ) -> Iterator[Floats]:
+    def blocks(self, rng: "Generator", sizes: Iterable[int], members: int) -> Iterator[Floats]:
         phase = rng.integers(self.every, size=1 if self.together else members)
         for steps in sizes:
             pausing = (np.arange(steps)[:, None] + phase) % self.every == 0
@@ -223,9 +212,7 @@ class Trace(SlowdownLaw):
     def mean(self) -> float:
         return float(np.mean(self.factors))
 
-    def blocks(
-        self, rng: np.random.Generator, sizes: Iterable[int], members: int
-    ) -> Iterator[Floats]:
+    def blocks(self, rng: "Generator", sizes: Iterable[int], members: int) -> Iterator[Floats]:
         first, factors = rng.integers(len(self.factors), size=members), np.array(self.factors)
         for steps in sizes:
             yield factors[(np.arange(steps)[:, None] + first) % len(factors)]

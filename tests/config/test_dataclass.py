@@ -2,11 +2,9 @@ import copy
 import inspect
 import pickle
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
-from pathlib import Path
 
 import pytest
 
-import sim
 from sim.config import dataclass as ours
 
 
@@ -99,12 +97,3 @@ def test_either_decorator_inherits_from_the_other():
     assert repr(Own(2)).endswith("(tp=2, pp=1)")
     with pytest.raises(FrozenInstanceError):
         Own(2).pp = 3
-
-
-def test_all_frozen_dataclasses_of_the_package_are_of_the_quicker_sort():
-    root = Path(sim.__file__).parent
-    texts = {path: path.read_text() for path in root.rglob("*.py")}
-    frozen = [path for path, text in texts.items() if "@dataclass(frozen=True" in text]
-    quicker = "from sim.config.dataclass import dataclass\n"
-    assert len(frozen) > 200
-    assert [path for path in frozen if quicker not in texts[path]] == []

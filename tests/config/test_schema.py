@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
-from annotated_types import Gt
 
+from sim.config.bounds import Gt
 from sim.config.errors import InputError
 from sim.config.schema import Tagged, validate
 

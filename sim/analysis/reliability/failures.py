@@ -8,10 +8,9 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt
-
 from sim.analysis.reliability.saving import Saving
 from sim.config import catalog, reads
+from sim.config.bounds import Ge, Gt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import (

@@ -7,8 +7,7 @@ size. They were fitted on published nccl-tests by `benchmarks.published_nccl`.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from annotated_types import Ge
-
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
 from sim.program.routed import Routed

@@ -11,9 +11,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge
-
 from sim.config import catalog
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.reads import remembered

@@ -170,7 +170,7 @@ class Writer:
         grid = self.grid
         taken = np.flatnonzero(grid.received >= 0)
         streams = grid.received[taken] * 2 + grid.way[taken]
-        for number in np.unique(streams).tolist():
+        for number in sorted(set(streams.tolist())):
             nodes = taken[streams == number]
             yield [e.messages[number // 2] for e in self.estimates], self._begun[nodes]
 

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from annotated_types import Ge
-
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
 

@@ -8,8 +8,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
-from annotated_types import Ge
-
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from annotated_types import Ge, Lt
-
+from sim.config.bounds import Ge, Lt
 from sim.config.dataclass import dataclass
 from sim.config.units import HOUR, DollarsPerHour, DollarsPerJoule, Watts
 

@@ -7,8 +7,7 @@ them as any other traffic does.
 
 from typing import Annotated, Literal
 
-from annotated_types import Ge
-
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.units import BytesPerSecond, Seconds, Share
 

@@ -6,8 +6,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Annotated
 
-from annotated_types import Ge
-
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds

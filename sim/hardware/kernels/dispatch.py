@@ -18,9 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from annotated_types import Ge
-
 from sim.config import catalog, gate, reads, tables
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.files import atomic_write

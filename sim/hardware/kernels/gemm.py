@@ -10,8 +10,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Annotated
 
-from annotated_types import Ge, Le
-
+from sim.config.bounds import Ge, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds, Share

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from sim.interface.document import html as notebook
 from sim.interface.document import terminal
 from sim.interface.document.nodes import Document, Sentence
 from sim.results.answer import function_of
@@ -24,6 +23,8 @@ def text(answer: "Answer") -> str:
 
 def html(answer: "Answer") -> str:
     """An answer as a notebook shows it."""
+    from sim.interface.document import html as notebook  # no command needs it
+
     return notebook.html(document(answer))
 
 

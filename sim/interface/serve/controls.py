@@ -13,9 +13,8 @@ from math import log2
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from annotated_types import Ge, Le
-
 from sim.config import catalog
+from sim.config.bounds import Ge, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import Tagged

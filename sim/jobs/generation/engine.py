@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-from annotated_types import Ge, Le
-
 from sim.config import catalog
+from sim.config.bounds import Ge, Le
 from sim.config.calls import Named
 from sim.config.dataclass import dataclass
 from sim.config.units import Bytes, Seconds, Share

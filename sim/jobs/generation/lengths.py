@@ -14,10 +14,10 @@ from statistics import NormalDist
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import NDArray
 
 from sim.config import gate, reads
+from sim.config.bounds import Ge, Gt, Le, Lt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import Tagged

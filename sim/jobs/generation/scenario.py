@@ -3,8 +3,7 @@
 from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
-from annotated_types import Ge, Gt
-
+from sim.config.bounds import Ge, Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.jobs.generation.layout import Layout

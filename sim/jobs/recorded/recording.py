@@ -5,8 +5,7 @@ from dataclasses import field
 from math import prod
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from annotated_types import Ge
-
+from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.hardware.kernels.dispatch import Phase
 from sim.program.actions import Action, Kind

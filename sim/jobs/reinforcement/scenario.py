@@ -3,8 +3,7 @@
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Lt
-
+from sim.config.bounds import Ge, Lt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged

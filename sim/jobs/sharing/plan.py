@@ -10,9 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from annotated_types import Lt
-
 from sim.collectives.compression import Compression
+from sim.config.bounds import Lt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import add_file, modules

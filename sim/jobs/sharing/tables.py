@@ -2,8 +2,7 @@
 
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
-
+from sim.config.bounds import Ge, Gt, Le, Lt
 from sim.config.checked import refuse
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged

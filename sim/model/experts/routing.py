@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
 from sim.config import reads
+from sim.config.bounds import Ge, Gt, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 

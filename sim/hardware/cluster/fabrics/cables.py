@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from itertools import combinations
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Ge, Le
-
+from sim.config.bounds import Ge, Le
 from sim.config.dataclass import dataclass
 from sim.hardware.cluster.grid import grid_of
 from sim.hardware.cluster.node_fabric import NodeFabric, NvLinks, Torus

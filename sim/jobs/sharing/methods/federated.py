@@ -6,9 +6,9 @@ from math import exp
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Gt, Le, Lt
 from numpy.typing import NDArray
 
+from sim.config.bounds import Gt, Le, Lt
 from sim.config.dataclass import dataclass
 from sim.config.units import Seconds
 from sim.engine.live_cluster import Process

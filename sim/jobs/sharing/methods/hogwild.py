@@ -4,9 +4,9 @@ from itertools import count
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Gt, Le
 from numpy.typing import NDArray
 
+from sim.config.bounds import Gt, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Process

@@ -4,10 +4,10 @@ from itertools import count
 from typing import Annotated, Literal
 
 import numpy as np
-from annotated_types import Lt
 from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression
+from sim.config.bounds import Lt
 from sim.config.checked import refuse
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
