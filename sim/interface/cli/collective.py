@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,19 +39,16 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @output("--trace", (".json", ".gz"), "Trace every message of one algorithm")
 @options.LIMIT
 def collective(
-    kind: str,
     rest: tuple[str, ...],
-    gpus: int | None,
     algorithm: str,
     sizes: str | None,
     slow: tuple[str, ...],
     traffic: tuple[str, ...],
     late: tuple[str, ...],
     placement: str,
-    messages: bool,
-    settings: tuple[str, ...],
     trace: Path | None,
     form: Form,
+    **question: Any,
 ) -> None:
     """Time a collective KIND on TOPOLOGY as nccl-tests would.
 
@@ -63,17 +61,14 @@ def collective(
 
     *size, topology = rest
     times = timed(
-        kind,
-        _sizes(size, sizes),
-        topology,
-        gpus=gpus,
+        sizes=_sizes(size, sizes),
+        topology=topology,
         algorithm=[name.strip() for name in algorithm.split(",") if name.strip()],
         slow={link: options.factor_of("--slow", own) for link, own in _pairs("--slow", slow)},
         traffic=dict(_pairs("--traffic", traffic)),
         late={_rank(rank): own for rank, own in _pairs("--late", late)},
         placement=_placement(placement),
-        messages=messages,
-        settings=settings,
+        **question,
     )
     if trace is not None:
         from sim.interface.formats.perfetto import write

@@ -1,6 +1,7 @@
 """`sim compare`: jobs side by side, and where their differences come from."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -31,13 +32,10 @@ from sim.interface.plots import SUFFIXES
 def compare(
     jobs: tuple[str, ...],
     settings: tuple[str, ...],
-    target: float | None,
-    seeds: int,
-    curves: Path | None,
     method: tuple[str, ...],
-    task: Path | None,
-    price: str | None,
+    curves: Path | None,
     form: Form,
+    **question: Any,
 ) -> None:
     """Hold JOBS against the first of them: what differs, and why.
 
@@ -48,9 +46,7 @@ def compare(
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save
 
-    answer = compared(
-        *jobs, settings=(*method, *settings), price=price, target=target, task=task, seeds=seeds
-    )
+    answer = compared(*jobs, settings=(*method, *settings), **question)
     if curves is not None:
         save(answer.plot("curves"), curves)
         wrote(curves)

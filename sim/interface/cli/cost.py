@@ -1,5 +1,7 @@
 """`sim cost`: days, dollars and energy."""
 
+from typing import Any
+
 import click
 
 from sim.config.errors import InputError
@@ -38,15 +40,12 @@ from sim.interface.cli.files import Form, answers
 @answers()
 @options.LIMIT
 def cost(
-    scenario: str,
-    tokens: float | None,
-    price: str | None,
     goodput: float,
     deadline: str | None,
     failures: str | None,
     chance: float | None,
-    settings: tuple[str, ...],
     form: Form,
+    **question: Any,
 ) -> None:
     """Days, dollars and energy of training SCENARIO.
 
@@ -60,14 +59,8 @@ def cost(
         from sim.analysis.reliability.budget import budget
 
         by = None if deadline is None else quantity_of("--deadline", deadline, "s", "3 weeks")
-        form.show(
-            budget(
-                scenario, tokens=tokens, deadline=by, failures=failures, chance=chance or 0.9,
-                price=price, settings=settings,
-            )
-        )  # fmt: skip
+        form.show(budget(deadline=by, failures=failures, chance=chance or 0.9, **question))
         return
     from sim.analysis.reliability.cost import cost as cost_of
 
-    answer = cost_of(scenario, tokens=tokens, price=price, goodput=goodput, settings=settings)
-    form.show(answer)
+    form.show(cost_of(goodput=goodput, **question))

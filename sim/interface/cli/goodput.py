@@ -1,5 +1,7 @@
 """`sim goodput`: how much of many days counts, with failures and checkpoints."""
 
+from typing import Any
+
 import click
 
 from sim.interface.cli import options
@@ -31,15 +33,7 @@ from sim.interface.cli.files import Form, answers
 @options.of_scenario
 @answers()
 @options.LIMIT
-def goodput(
-    scenario: str,
-    failures: str,
-    days: float,
-    seed: int,
-    price: str | None,
-    settings: tuple[str, ...],
-    form: Form,
-) -> None:
+def goodput(form: Form, **question: Any) -> None:
     """Simulate days of SCENARIO with failures and checkpoints.
 
     The share of time that counts, the tokens and what they cost; the exit code is 3 where the job
@@ -51,7 +45,4 @@ def goodput(
     """
     from sim.analysis.reliability.goodput import goodput as goodput_of
 
-    answer = goodput_of(
-        scenario, failures=failures, days=days, seed=seed, price=price, settings=settings
-    )
-    form.show(answer)
+    form.show(goodput_of(**question))

@@ -1,5 +1,7 @@
 """`sim network`: clusters side by side under a mix of jobs."""
 
+from typing import Any
+
 import click
 
 from sim.interface.cli import options
@@ -18,21 +20,13 @@ from sim.interface.cli.files import Form, answers
               help="A job and its share of the devices' hours; repeatable.")  # fmt: skip
 @click.option("--failure", multiple=True, metavar="KEY=VALUE",
               help="What fails, such as network.down=[[0,3]]; repeatable.")  # fmt: skip
-@click.option("--failing", type=options.NUMBER, default=None,
+@click.option("--failing", type=options.NUMBER, callback=lambda *given: given[-1] or 0.0,
               help="The share of the time in which it fails, as of a link that flaps.")  # fmt: skip
 @options.SETTINGS
 @options.PRICE
 @answers("Draw the hours of each job on each network")
 @options.LIMIT
-def network(
-    topologies: tuple[str, ...],
-    jobs: tuple[str, ...],
-    failure: tuple[str, ...],
-    failing: float | None,
-    settings: tuple[str, ...],
-    price: str | None,
-    form: Form,
-) -> None:
+def network(jobs: tuple[str, ...], form: Form, **question: Any) -> None:
     """Compare TOPOLOGIES under a mix of jobs.
 
     The answer has hours, tokens for a dollar, watts, a failure, how sure the order is, and what
@@ -43,17 +37,7 @@ def network(
     """
     from sim.analysis.networks.networks import networks
 
-    weights = dict(map(_weighted, jobs))
-    form.show(
-        networks(
-            topologies,
-            weights,
-            failure=failure,
-            failing=failing or 0.0,
-            settings=settings,
-            price=price,
-        )
-    )
+    form.show(networks(jobs=dict(map(_weighted, jobs)), **question))
 
 
 def _weighted(text: str) -> tuple[str, float]:

@@ -55,18 +55,10 @@ from sim.interface.frameworks.names import NAMES
 def plan(
     model: str,
     topology: str,
-    gpus: int | None,
     global_batch: int | None,
-    stack: str | None,
-    precision: str,
-    seq: int | None,
-    only: tuple[str, ...],
-    without: tuple[str, ...],
-    within: float,
-    jobs: options.Jobs,
-    price: str | None,
     emit: str | None,
     form: Form,
+    **question: Any,
 ) -> None:
     """Find the fastest layout of MODEL that fits on TOPOLOGY.
 
@@ -83,26 +75,12 @@ def plan(
     from sim.jobs.recorded.file import is_script
 
     if is_script(model) or _moves(model):
-        named = {"topology": topology, "gpus": gpus, "stack": stack}
-        _show_moves(model, {k: v for k, v in named.items() if v}, global_batch, price, form)
-        return
+        named = {"topology": topology, "gpus": question["gpus"], "stack": question["stack"]}
+        settings = {key: value for key, value in named.items() if value}
+        return _show_moves(model, settings, global_batch, question["price"], form)
     if global_batch is None:
         raise InputError("sim plan", "no --global-batch", "say how many sequences a step has")
-    outcome = planned(
-        model,
-        topology,
-        gpus=gpus,
-        global_batch=global_batch,
-        stack=stack,
-        precision=precision,
-        seq=seq,
-        only=only,
-        without=without,
-        within=within,
-        jobs=jobs,
-        price=price,
-        framework=emit or "",
-    )
+    outcome = planned(model, topology, global_batch=global_batch, framework=emit or "", **question)
     if emit is None:
         form.show(outcome)
     else:

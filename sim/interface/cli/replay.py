@@ -26,7 +26,7 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.option("--host", metavar="FACTOR", help="The host takes FACTOR times as long.")
 @click.option("--topology", metavar="NAME", help="Collectives as on this cluster.")
 @click.option("--gpus", type=options.COUNT, help="How many of its GPUs; needs --topology.")
-@click.option("--device", "target", default="", metavar="NAME", help="Kernels as on this device.")
+@click.option("--device", default="", metavar="NAME", help="Kernels as on this device.")
 @click.option("--from", "source", default="", metavar="NAME", help="The trace's, if it names none.")
 @click.option(
     "--overlap", type=click.Choice(["as-is", "none", "full"]), default="as-is",
@@ -35,22 +35,19 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.option("--remove", default="", metavar="NAME", help="Leave out operators named so.")
 @output("--readings", (".csv",), "Write what kernels and collectives took, as sim calibrate reads")
 @output("--profile", (".toml",), "Fit a device's profile to the products of the traces")
-@click.option("--as", "device", default="", metavar="NAME", help="The device that --profile is of.")
+@click.option(
+    "--as", "measured", default="", metavar="NAME", help="The device that --profile is of."
+)
 @answers()
 def replay(
     traces: tuple[Path, ...],
     kernels: tuple[str, ...],
     host: str | None,
-    topology: str | None,
-    gpus: int | None,
-    target: str,
-    source: str,
-    overlap: Any,
-    remove: str,
     readings: Path | None,
     profile: Path | None,
-    device: str,
+    measured: str,
     form: Form,
+    **changes: Any,
 ) -> None:
     """Play the steps of TRACES again, as they were and changed.
 
@@ -59,7 +56,7 @@ def replay(
     """
     from sim.jobs.traces.replay import replay as played
 
-    if bool(device) != (profile is not None):
+    if bool(measured) != (profile is not None):
         fault, remedy = "go together", "write both: --profile mine.toml --as h100-80gb-sxm"
         raise InputError("--profile and --as", fault, remedy)
     factors: dict[str, float] = {}
@@ -70,18 +67,13 @@ def replay(
         *traces,
         kernels=factors,
         host=1.0 if host is None else options.factor_of("--host", host),
-        topology=topology,
-        gpus=gpus,
-        device=target,
-        source=source,
-        overlap=overlap,
-        remove=remove,
+        **changes,
     )
     if readings is not None:
         _write(traces, readings)
     if profile is not None:
         origin = {"files": ", ".join(trace.name for trace in traces)}
-        kernels_of(traces, profile, device, {}, {}, "fp16", origin, aside=True)
+        kernels_of(traces, profile, measured, {}, {}, "fp16", origin, aside=True)
     form.show(answer)
 
 

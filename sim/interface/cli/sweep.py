@@ -1,6 +1,7 @@
 """`sim sweep`: one scenario at every point of a grid or table."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,15 +21,12 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.argument("scenario")
 @click.option(
     "--vary",
-    "varied",
     multiple=True,
     metavar="KEY=VALUES",
     help="plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5; may be repeated.",
 )
 @click.option("--zip", "zipped", is_flag=True, help="Take values side by side, not all pairs.")
-@click.option(
-    "--csv", "rows", type=options.INPUT_FILE, help="Take points from a CSV, one column a key."
-)
+@click.option("--csv", type=options.INPUT_FILE, help="Take points from a CSV, one column a key.")
 @click.option(
     "--samples",
     "--seeds",
@@ -50,20 +48,7 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @options.of_scenario
 @answers()
 @options.LIMIT
-def sweep(
-    scenario: str,
-    varied: tuple[str, ...],
-    zipped: bool,
-    rows: Path | None,
-    samples: int | None,
-    jobs: options.Jobs,
-    store: Path,
-    forget: bool,
-    out: Path | None,
-    price: str | None,
-    settings: tuple[str, ...],
-    form: Form,
-) -> None:
+def sweep(store: Path, forget: bool, out: Path | None, form: Form, **question: Any) -> None:
     """Simulate SCENARIO at every point of a grid or table.
 
     One row a point; rows are stored as they are computed: a sweep that was interrupted continues,
@@ -73,17 +58,7 @@ def sweep(
     from sim.analysis.sweeps.answer import sweep as swept
     from sim.analysis.sweeps.table import write
 
-    answer = swept(
-        scenario,
-        varied,
-        zipped=zipped,
-        csv=rows,
-        samples=samples,
-        store=None if forget else store,
-        jobs=jobs,
-        price=price,
-        settings=settings,
-    )
+    answer = swept(store=None if forget else store, **question)
     if answer.damaged:
         what = f"{answer.damaged} damaged entries of {store} were computed again; check the disk"
         click.echo(f"warning: {what}", err=True)

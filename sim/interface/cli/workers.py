@@ -1,6 +1,6 @@
 """`sim workers`: time to a target and cost against the number of workers."""
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,15 +28,7 @@ from sim.interface.cli.files import Form, answers
 @options.of_scenario
 @options.LIMIT
 def workers(
-    scenario: str,
-    counts: str,
-    critical_batch: float | None,
-    least_samples: float | None,
-    method: tuple[str, ...],
-    task: Path | None,
-    price: str | None,
-    settings: tuple[str, ...],
-    form: Form,
+    counts: str, method: tuple[str, ...], settings: tuple[str, ...], form: Form, **question: Any
 ) -> None:
     """Say where more workers of SCENARIO stop helping.
 
@@ -49,13 +41,4 @@ def workers(
         numbers = [int(count) for count in counts.split(",")]
     except ValueError:
         raise InputError("--counts", f"{counts!r} are no numbers", "e.g. 1,2,4,8") from None
-    answer = counted(
-        scenario,
-        numbers,
-        critical_batch=critical_batch,
-        least_samples=least_samples,
-        task=task,
-        price=price,
-        settings=(*method, *settings),
-    )
-    form.show(answer)
+    form.show(counted(counts=numbers, settings=(*method, *settings), **question))
