@@ -1,13 +1,27 @@
 """What links carry: laws, and the same as the rates over time add up to."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from sim import run
+import sim
+from sim import kind, run
+from sim.engine.costs import MOST, losses
+from sim.engine.play import play
 from sim.engine.timeline import Timeline
+from sim.hardware.device import load as device_of
 from sim.kind import load
+from sim.results.result import Result
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.setup import from_scenario
+from tests.campaign.records import over_capacity
 
 DDP = {"gpus": 8, "plan.dp": 8, "plan.microbatch": 12}
+
+NARROW = 20e9  # B/s, of a port
+A100, H100 = device_of("a100-80gb-sxm"), device_of("h100-80gb-sxm")
+AWAY = {"gpus": 24, "plan.dp": 24, "plan.global_batch": 96, "model.layers": 2}
 
 
 def test_ddp_sends_its_gradients_once_a_step_however_many_microbatches_it_has() -> None:
@@ -40,3 +54,69 @@ def _added_up(timeline: Timeline) -> dict[str, float]:
 
 def test_a_step_without_anybody_to_talk_to_loads_nothing() -> None:
     assert not list(run("gpt2-one-gpu").links)
+
+
+def sequences(**plan: object) -> BaseScenario:
+    """Gradients are summed over the very ranks that exchange keys and values in the passes."""
+    job = {"name": "cp", "model": "llama3-8b", "topology": "dgx-a100-hdr", "gpus": 8}
+    layout = {"global_batch": 1, "cp": 8, "dp": 1, "zero": 0, **plan}
+    return kind.described({**job, "stack": "megatron-core", "plan": layout},
+                          {"node.bandwidth": f"{NARROW} B/s"})  # fmt: skip
+
+
+def result(**plan: object) -> Result:
+    found = sim.run(sequences(**plan))
+    assert isinstance(found, Result)
+    return found
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_transfers_of_one_communicator_share_its_links(recompute: str) -> None:
+    setup = from_scenario(sequences(recompute=recompute))
+    assert over_capacity(play(setup.program, setup.machine, engine="clock")) == ""
+
+
+def test_more_bytes_on_a_busy_link_take_longer() -> None:
+    once, again = result(), result(recompute="full")
+    more = sum(link.bytes for link in again.links) - sum(link.bytes for link in once.links)
+    ports = len(once.links)
+    assert more > 0.0
+    least = more / ports / max(link.capacity for link in once.links)
+    assert again.step_time - once.step_time >= 0.99 * least
+
+
+def test_kernels_of_many_waves_lose_the_sms_that_the_collective_holds():
+    assert losses(A100, ctas=24, moved=0.0)["gemm"] == pytest.approx(24 / 108)
+
+
+def test_products_of_one_cta_an_sm_lose_as_much_beside_few_channels_as_beside_many():
+    # 47 of 80 % of the peak, forums.developer.nvidia.com, topic 337991.
+    few, many = (losses(H100, ctas=ctas, moved=0.0)["gemm"] for ctas in (2, 24))
+    assert few == many == pytest.approx(1 - 47 / 80, abs=0.01)
+
+
+def test_memory_bound_kernels_lose_bandwidth_and_no_sms():
+    half = 0.25 * A100.memory_bandwidth * A100.stream.bandwidth
+    assert losses(A100, ctas=24, moved=half)["stream"] == pytest.approx(0.25)
+    assert losses(A100, ctas=24, moved=1e15)["stream"] == MOST
+    assert losses(A100, ctas=0, moved=0.0) == dict.fromkeys(losses(A100, ctas=0, moved=0.0), 0.0)
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_gradients_reduced_beside_the_last_backward_pass_slow_it(zero):
+    base = load("megatron-1.7b")
+    plan = replace(base.plan, zero=zero, dp=None)
+    own = replace(base, gpus=16, stack="pytorch-ddp", topology="dgx-h100-ndr", plan=plan)
+    calm, busy = (run(replace(own, change={"device.interference": loss})) for loss in (0.0, 0.41))
+    assert busy.breakdown["data communication"] > calm.breakdown["data communication"]
+    assert busy.breakdown["compute"] == pytest.approx(calm.breakdown["compute"])
+
+
+@pytest.mark.parametrize("link", ["node2.pcie0", "node2.memory", "node2.nic1", "gpu20.port"])
+def test_a_slow_link_of_the_last_node_is_seen_folded_as_rank_by_rank(link: str) -> None:
+    slow = {"straggler": [{"link": link, "factor": 20.0}]}
+    setup = kind.set_up(kind.load("llama2-7b-offload", AWAY | slow))
+    folded, every = (kind.answer(setup, unfold=unfold) for unfold in (False, True))
+    assert folded.get("step_time") == pytest.approx(every.get("step_time"), rel=1e-9)
+    healthy = kind.answer(kind.set_up(kind.load("llama2-7b-offload", AWAY)))
+    assert folded.get("step_time") >= healthy.get("step_time")

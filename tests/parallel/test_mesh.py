@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.parallel.mesh import Mesh
+from sim.parallel.state import state
 
 sizes = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 meshes = sizes.map(lambda s: Mesh(axes=dict(zip(("tp", "cp", "dp", "pp"), s, strict=False))))
@@ -52,3 +53,36 @@ def test_a_size_that_is_no_positive_whole_number_is_refused(size: object) -> Non
 def test_outside_the_mesh_there_is_nothing() -> None:
     with pytest.raises(IndexError):
         Mesh(axes={"tp": 2, "dp": 2}).coordinates(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "total"),
+    [
+        # Megatron-LM's fp16: weights, gradients, fp32 weights, two moments.
+        ({"precision": "fp16", "gradients": "buffer"}, 2 + 2 + 12),
+        # Its bf16 accumulates in fp32 (Korthikanti et al. 2022; Megatron-LM's theoretical memory).
+        ({"precision": "bf16", "gradients": "fused"}, 2 + 4 + 12),
+        # ZeRO-1 of the same over four: 6 + 12 / dp.
+        ({"precision": "bf16", "gradients": "fused-buffer"}, 2 + 2 + 12),
+        ({"precision": "bf16", "gradients": "fused", "zero": 1}, 6 + 3),
+        ({"precision": "bf16", "gradients": "fused", "zero": 2}, 2 + 1 + 3),
+        ({"precision": "bf16", "gradients": "fused", "zero": 3}, 18 / 4),
+        ({"precision": "fp32", "gradients": "grad"}, 16),
+        ({"precision": "fp32", "gradients": "grad", "moments": 4.0}, 12),
+    ],
+)
+def test_bytes_a_parameter_add_up_as_published(options, total) -> None:
+    assert sum(state(shards=4, replicas=4, **options).parts(1.0).values()) == total
+
+
+def test_states_are_sharded_over_fewer_ranks_than_gradients_are_summed_over() -> None:
+    hybrid = state(precision="bf16", zero=3, shards=4, replicas=8)
+    assert sum(hybrid.parts(1.0).values()) == 18 / 4
+
+
+def test_ddp_keeps_the_gradients_of_its_buckets() -> None:
+    assert state(precision="fp32", gradients="fresh").growing
+    assert not state(precision="fp32", gradients="fresh", replicas=2).growing
+    assert state(precision="fp32", gradients="fresh", replicas=2).beside == 4
+    sharded = state(precision="fp32", gradients="fresh", zero=2, shards=2, replicas=2)
+    assert (sharded.growing, sharded.beside) == (True, 0)

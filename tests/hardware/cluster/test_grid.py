@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.hardware.cluster import grid
+from sim.hardware.cluster.route import reachable, shortest_path
 
 dims_of_tori = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
 
@@ -50,3 +51,14 @@ def test_bisection_of_a_torus_is_twice_the_cut_plane(dims: tuple[int, ...]) -> N
     half = {v for v in range(prod(dims)) if grid.coordinates(v, dims)[cut] < dims[cut] // 2}
     crossing = sum(w not in half for v in half for w in grid.neighbours(v, dims))
     assert crossing == 2 * prod(dims) // dims[cut]
+
+
+def test_shortest_path_goes_by_the_smallest_neighbour() -> None:
+    square = {0: (1, 2), 1: (0, 3), 2: (0, 3), 3: (1, 2)}
+    assert shortest_path(0, 3, square.__getitem__) == (0, 1, 3)
+
+
+def test_no_path_leads_to_another_island() -> None:
+    islands = {0: (1,), 1: (0,), 2: ()}
+    assert shortest_path(0, 2, islands.__getitem__) == ()
+    assert reachable(0, islands.__getitem__) == {0, 1}

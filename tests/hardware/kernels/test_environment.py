@@ -1,5 +1,6 @@
 """The environment of kernels: a profile's launches, copies and slowdowns, as text and back."""
 
+import random
 import tomllib
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from sim.config.errors import InputError
 from sim.config.schema import validate
 from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown
+from sim.hardware.kernels.residuals import coverage
 
 MEASURED = Environment(
     host=LaunchTimes(issue=4.1e-6, latency=7.9e-6, node=1.6e-6),
@@ -50,3 +52,24 @@ def test_times_of_a_busy_machine_are_written_without_an_exponent() -> None:
     text = Environment(host=LaunchTimes(issue=1.46e-3, latency=0.05)).toml()
     assert 'issue = "1460 us"' in text
     assert 'latency = "50000 us"' in text
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.3])
+def test_errors_of_one_kind_are_covered_nine_times_in_ten(sigma: float) -> None:
+    rng = random.Random(5)
+    errors = [rng.gauss(0.0, sigma) for _ in range(2000)]
+    assert coverage(errors) == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_bias_is_part_of_the_spread() -> None:
+    rng = random.Random(6)
+    errors = [rng.gauss(0.2, 0.01) for _ in range(100)]
+    assert coverage(errors) == 1.0
+
+
+def test_errors_unlike_those_that_gave_the_spread_are_not_covered() -> None:
+    assert coverage([0.01, 1.0] * 10) == 0.5
+
+
+def test_too_few_errors_say_nothing() -> None:
+    assert coverage([0.1] * 3) is None
