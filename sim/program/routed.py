@@ -5,8 +5,11 @@ from typing import Literal
 
 from sim.config.dataclass import dataclass
 
-# A copy of an item for each target straight to its rank, or one for each node, passed on there.
-Dispatcher = Literal["flat", "hierarchical"]
+# A copy of an item for each target straight to its rank, or one for each node, passed on there; so
+# does DeepEP, whose kernels have so many SMs (deepseek-ai/DeepEP, deep_ep/buffer.py, `num_sms`;
+# Megatron-LM, `moe_deepep_num_sms`).
+Dispatcher = Literal["flat", "hierarchical", "deepep"]
+DEEPEP_SMS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from sim.model.kernels import READ, Gemm, Item, Lag, MemoryBound
 from sim.model.operators import kernels_of
 from sim.model.transformer import Transformer
 from sim.program.operations import Collective
-from sim.program.routed import Routed
+from sim.program.routed import DEEPEP_SMS, Routed
 from tests.model.test_block import run
 
 E, K, H, F, S = 8, 2, 256, 512, 128
@@ -76,7 +76,11 @@ def test_routed_tokens_leave_once() -> None:
     out, _ = calls(one.forward, "all_to_all")
     assert out.bytes == S * H * 2
     assert out.routed is not None
-    assert (out.routed.choices, out.routed.among) == (K, E)
+    assert (out.routed.choices, out.routed.among, out.routed.sms) == (K, E, 0)
+    deep = block("experts", run(model, sharding=own, dispatcher="deepep"))
+    first, back = calls(deep.forward, "all_to_all")
+    assert first.routed == replace(out.routed, sms=DEEPEP_SMS), "its kernels have SMs, as measured"
+    assert (first.bytes, back.bytes) == (out.bytes, out.bytes)
 
 
 def test_experts_in_turn_need_no_router_and_few_ranks() -> None:

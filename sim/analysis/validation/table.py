@@ -412,7 +412,7 @@ def _precision(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # How published rows call what sends tokens to their experts.
-_DISPATCHERS = {"alltoall": "flat", "deepep": "hierarchical", "hybridep": "hierarchical"}
+_DISPATCHERS = {"alltoall": "flat", "deepep": "deepep", "hybridep": "hierarchical"}
 
 
 def _experts(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from sim.model.kernels import READ, Item, Kernel, MemoryBound
 from sim.model.operators import Items, Operator
 from sim.program.causes import EXPERT, IMBALANCE
 from sim.program.operations import Collective, Kind
-from sim.program.routed import Routed
+from sim.program.routed import DEEPEP_SMS, Routed
 
 
 def permute(layer: Layer) -> tuple[Operator, ...]:
@@ -58,7 +58,7 @@ def _counts(layer: Layer) -> Items:
 def _permute(layer: Layer, name: str) -> Items:
     """Copies of a rank's tokens for each of their experts, or their sum: one reads them once
     and writes them k times, or the other way round. Routed tokens leave as they are."""
-    if layer.run.dispatcher == "hierarchical":
+    if layer.run.dispatcher != "flat":
         return ()
     launches = 1 if layer.run.fused("permute") else 4
     each = layer.tokens * layer.run.model.hidden * layer.run.width * layer.narrowed(name)
@@ -69,7 +69,7 @@ def _sort(layer: Layer, name: str) -> Items:
     """Rows into the order of the rank's experts, or back; routed tokens are copied for each of
     the rank's experts that they reach."""
     launches, size = 1 if layer.run.fused("permute") else 4, layer.size * layer.narrowed(name)
-    if layer.run.dispatcher == "hierarchical":
+    if layer.run.dispatcher != "flat":
         arrived = _routed(layer).reached(layer.ep) * size / layer.own.top_k
         return (MemoryBound(name=name, bytes=arrived + size, launches=launches),)
     if layer.experts == 1 or layer.ep == 1:
@@ -95,10 +95,11 @@ def _move(layer: Layer, name: str) -> Items:
     sharding, backward = layer.run.sharding, name in ("combine", "dispatch grad")
     if layer.ep > 1:
         whole = layer.size / layer.etp * layer.narrowed(name)
-        routed = _routed(layer) if layer.run.dispatcher == "hierarchical" else None
+        routed = None if layer.run.dispatcher == "flat" else _routed(layer)
         size = whole / layer.own.top_k if routed else whole
         if routed:
-            item, sms = size / layer.tokens, layer.run.fusion.reserved_sms
+            usual = DEEPEP_SMS if layer.run.dispatcher == "deepep" else 0
+            item, sms = size / layer.tokens, layer.run.fusion.reserved_sms or usual
             routed = replace(routed, item=item, summed=backward, sms=sms)
         items += _cast(layer, name)
         items.append(_call(layer, "all_to_all", sharding.experts, size, name, routed))

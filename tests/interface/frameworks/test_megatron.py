@@ -24,6 +24,7 @@ from sim.model.counts import parameters
 from sim.model.reading import load, model_of
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
+from sim.program.routed import Dispatcher
 
 
 def given_to(model: Transformer, plan: Plan) -> str:
@@ -109,10 +110,11 @@ def test_a_layout_comes_back_as_it_went(
     assert names == ([recompute] if isinstance(recompute, str) else [*recompute])
 
 
-def test_experts_keep_their_layout() -> None:
+@pytest.mark.parametrize("dispatcher", ["deepep", "hierarchical"])
+def test_experts_keep_their_layout(dispatcher: Dispatcher) -> None:
     plan = Plan(
         global_batch=512, tp=2, pp=4, ep=8, etp=1, sequence_parallel=True,
-        precision="fp8", recipe="blockwise", dispatcher="hierarchical", overlap_shared=True,
+        precision="fp8", recipe="blockwise", dispatcher=dispatcher, overlap_shared=True,
     )  # fmt: skip
     text = given_to(load("deepseek-v3"), plan)
     assert "--moe-layer-freq '([0]*3+[1]*58)'" in text

@@ -93,9 +93,12 @@ def _write_etp(keys: Keys) -> dict[str, tuple[str, ...]]:
 def _dispatcher(given: Given) -> dict[str, Any]:
     """The flexible dispatcher is DeepEP or HybridEP (core/transformer/moe/token_dispatcher.py,
     MoEFlexTokenDispatcher); without it a backend's name says nothing."""
-    flexible = given.get("moe-token-dispatcher-type") == ("flex",)
-    deep = flexible or "moe-enable-deepep" in given
-    return {"plan.dispatcher": "hierarchical"} if deep else {}
+    if "moe-enable-deepep" in given:
+        return {"plan.dispatcher": "deepep"}
+    if given.get("moe-token-dispatcher-type") != ("flex",):
+        return {}
+    hybrid = given.get("moe-flex-dispatcher-backend") == ("hybridep",)
+    return {"plan.dispatcher": "hierarchical" if hybrid else "deepep"}
 
 
 _GROUPED: dict[str, tuple[str, ...]] = {"moe-grouped-gemm": ()}  # as its stack computes them
@@ -104,8 +107,11 @@ _GROUPED: dict[str, tuple[str, ...]] = {"moe-grouped-gemm": ()}  # as its stack 
 def _write_dispatcher(keys: Keys) -> dict[str, tuple[str, ...]]:
     if not keys.get("model.blocks", {}).get("experts"):
         return {}
-    if keys.get("plan.dispatcher") == "hierarchical":
+    if keys.get("plan.dispatcher") == "deepep":
         return {"moe-token-dispatcher-type": ("flex",), "moe-enable-deepep": (), **_GROUPED}
+    if keys.get("plan.dispatcher") == "hierarchical":
+        backend = {"moe-flex-dispatcher-backend": ("hybridep",)}
+        return {"moe-token-dispatcher-type": ("flex",), **backend, **_GROUPED}
     return {"moe-token-dispatcher-type": ("alltoall",), **_GROUPED}
 
 
