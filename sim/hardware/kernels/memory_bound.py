@@ -7,11 +7,14 @@ from sim.model.kernels import MemoryBound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBoundRates:
-    """Achieved rates of memory-bound kernels: a share of the data sheet's bandwidth, and the time
-    of a kernel that moves almost nothing (start, ramp and drain)."""
+    """Achieved rates of memory-bound kernels: a share of the data sheet's bandwidth, the time of a
+    kernel that moves almost nothing (start, ramp and drain), and the `gap` between the end of a
+    kernel and the start of the next, which is launched and waits for it. Products are timed from
+    end to end, so that their floor holds the gap."""
 
     bandwidth: Share
     floor: Seconds
+    gap: Seconds = 0.0
 
 
 # Integer operations of one number of Philox4x32-10 (Salmon et al. 2011, section 3.2), torch's
@@ -52,9 +55,9 @@ def memory_bound_time(
 ) -> float:
     """Seconds of `kernel.launches` kernels that move `kernel.bytes` in all.
 
-    launches x floor + max(bytes / bandwidth, operations / `integers`, turns x TURN), operations for
-    random numbers and for offsets: small kernels are all floor, and the achieved bandwidth rises
-    with size to `bandwidth` (B/s).
+    launches x (floor + gap) + max(bytes / bandwidth, operations / `integers`, turns x TURN), with
+    operations for random numbers and for offsets: small kernels are all floor, and the achieved
+    bandwidth rises with size to `bandwidth` (B/s).
 
     >>> rates = MemoryBoundRates(bandwidth=0.9, floor=2e-6)
     >>> memory_bound_time(MemoryBound(name="add", bytes=1.8e9), rates, bandwidth=1.8e12)
@@ -62,4 +65,4 @@ def memory_bound_time(
     """
     operations = kernel.randoms * OPERATIONS_PER_RANDOM + kernel.strided * OPERATIONS_PER_OFFSET
     moved = max(kernel.bytes / bandwidth, operations / integers, kernel.turns * TURN)
-    return kernel.launches * rates.floor + moved
+    return kernel.launches * (rates.floor + rates.gap) + moved

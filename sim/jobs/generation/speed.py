@@ -232,7 +232,7 @@ class Speed:
         """States of a decode step: each is read and written, by a kernel a layer."""
         stream, moved = self.device.stream, 2.0 * self.passes.state_bytes
         seconds = moved / (self.device.memory_bandwidth * stream.bandwidth)
-        return Affine(self.passes.state_layers * stream.floor, seconds, 0.0)
+        return Affine(self.passes.state_layers * (stream.floor + stream.gap), seconds, 0.0)
 
     def _body(self, rows: int) -> Parts:
         """Seconds of all layers on so many rows, a microbatch's way through all stages."""
