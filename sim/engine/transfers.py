@@ -38,13 +38,14 @@ class Classes:
 
 class Volume(NamedTuple):
     """The data that a call moves within its group. A message between two ranks uses a communicator
-    of `among` ranks."""
+    of `among` ranks; a collective may run `beside` kernels."""
 
     kind: str
     bytes: float
     routed: Routed | None = None
     times: int = 1
     among: int = 2
+    beside: bool = False
 
 
 class TransferDesk:
@@ -251,9 +252,10 @@ class TransferDesk:
         key = volume, self.groups.shape[g]
         if key not in self._costs:
             each = volume.bytes / volume.times
-            self._costs[key] = self.machine.call_cost(
-                volume.kind, each, key[1], volume.routed, volume.among
-            )
+            cost = self.machine.call_cost(volume.kind, each, key[1], volume.routed, volume.among)
+            if volume.beside:
+                cost = replace(cost, port=cost.port / self.machine.topology.device.beside)
+            self._costs[key] = cost
         return self._costs[key]
 
     def _loads(self, g: int, way: int) -> "_GroupLoads":
@@ -404,7 +406,9 @@ def _kind(call: Call) -> str:
 
 def _volume(call: Call) -> Volume:
     if isinstance(call, Collective):
-        return Volume(call.kind, call.bytes, call.routed, call.times)
+        return Volume(
+            call.kind, call.bytes, call.routed, call.times, beside=call.beside and not call.quiet
+        )
     return Volume(_kind(call), call.bytes, among=call.among)
 
 

@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sim.config import catalog
-from sim.config.bounds import Ge, Lt
+from sim.config.bounds import Ge, Gt, Le, Lt
 from sim.config.calls import Named
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -98,7 +98,8 @@ class Device(metaclass=Named):
     `clock` is the boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by
     generation of the fused kernel) hold what kernels achieve of these figures, `lanes` the integer
     lanes of an SM. `interference` is the share of their speed that kernels lose while a
-    tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth.
+    tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth,
+    `beside` the share of its ports' bandwidth that a collective keeps beside them.
     `draw` lowers the clock of products until `power` is met; without it they keep the full clock.
     `boards` are so many that wait for one another: products run as on the slowest.
     `host` is how many times as long the processor that it is sold with takes for launches, where it
@@ -121,6 +122,7 @@ class Device(metaclass=Named):
     draw: PowerDraw | None = None
     lanes: int = INTEGER_LANES
     interference: Annotated[float, Ge(0), Lt(1)] = 0.0
+    beside: Annotated[float, Gt(0), Le(1)] = 1.0
     host: float = 1.0
     profile: str = ""
     boards: Annotated[int, Ge(1)] = 1

@@ -23,7 +23,15 @@ from sim.parallel.plan import Plan
 from sim.parallel.replicas import gradient_axes, replica_axes, state_axes
 from sim.parallel.segments import Items, segments
 from sim.program.causes import COMPRESSION, DATA
-from sim.program.operations import After, Collective, Communicate, Compute, Operation, Work
+from sim.program.operations import (
+    After,
+    Collective,
+    Communicate,
+    Compute,
+    Operation,
+    Work,
+    issued,
+)  # fmt: skip
 
 
 def summed(
@@ -34,7 +42,7 @@ def summed(
     for number in range(max(map(len, calls), default=0)):
         label = name if number == 0 else f"{name} second factors"
         now = _together(row[number] for row in calls if number < len(row))
-        yield Communicate(name=label, calls=now, after=after, stream=stream)
+        yield Communicate(name=label, calls=issued(now, stream), after=after, stream=stream)
         after = (label,)
 
 

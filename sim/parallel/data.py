@@ -32,6 +32,7 @@ from sim.program.operations import (
     Kind,
     Operation,
     Work,
+    issued,
 )
 
 STREAM = "data"
@@ -168,7 +169,11 @@ def reduced(
     done: list[Operation] = []
     for number, calls in enumerate(rounds):
         label = name if number == 0 else f"{name} over replicas"
-        done.append(Communicate(name=label, calls=calls, after=after, stream=stream, memory=memory))
+        done.append(
+            Communicate(
+                name=label, calls=issued(calls, stream), after=after, stream=stream, memory=memory
+            )
+        )
         after, memory = (label,), NOTHING
         stream = stream if stream == COMPUTE_STREAM else REPLICAS
     return done

@@ -28,6 +28,7 @@ from sim.program.operations import (
     PassOps,
     Segment,
     Work,
+    beside_kernels,
 )
 from sim.program.schedule import Schedule
 
@@ -100,7 +101,11 @@ def _beside(row: Sequence[Item], call: Collective) -> Items:
     place = -max(places)[1]
     segment = row[place]
     assert isinstance(segment, Segment)
-    return (*row[:place], replace(segment, beside=(*segment.beside, call)), *row[place + 1 :])
+    return (
+        *row[:place],
+        replace(segment, beside=(*segment.beside, beside_kernels(call))),
+        *row[place + 1 :],
+    )
 
 
 def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:

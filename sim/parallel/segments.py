@@ -20,7 +20,7 @@ from sim.model.kernels import (
 from sim.program.causes import IMBALANCE, Cause
 from sim.program.durations import Duration
 from sim.program.memory import MemoryUse, in_a_row
-from sim.program.operations import Collective, Segment, Work
+from sim.program.operations import Collective, Segment, Work, beside_kernels
 
 KernelTime = Callable[[Kernel], float]
 Operators = Mapping[OperatorClass, float]
@@ -153,7 +153,13 @@ class _Row:
         if self.duration.lead == 0.0:
             return ()
         flops = self.flops
-        made = Segment(name=self.name, cause=self.cause, device=0.0, beside=beside, flops=flops)
+        made = Segment(
+            name=self.name,
+            cause=self.cause,
+            device=0.0,
+            beside=tuple(map(beside_kernels, beside)),
+            flops=flops,
+        )
         return (made.lasting(self.duration, self.kernels),)
 
 

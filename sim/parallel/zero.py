@@ -52,6 +52,7 @@ from sim.program.operations import (
     Recent,
     Segment,
     Work,
+    issued,
 )
 
 Parts = tuple[Segment | Collective | Work, ...]
@@ -155,7 +156,7 @@ class _Pass:
             calls = tuple(replace(c, bytes=2.0 * c.bytes, times=2 * c.times) for c in calls)
         yield Communicate(
             name=f"weights {number}",
-            calls=calls,
+            calls=issued(calls, data.STREAM),
             after=(*after, *(copy.name for copy in come)),
             stream=data.STREAM,
             memory=gathered(self.job, unit.blocks, self.variant),

@@ -8,7 +8,7 @@ names no microbatch: equal ranks and equal passes share one description.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -43,7 +43,8 @@ class Collective:
     lose nothing to a `quiet` one beside them, which copy engines or a few SMs move. An
     all-to-all of `routed` items sends one copy of each to every node that it has to reach, where it
     is passed on; its `bytes` are those of one copy of a rank's items. The tensor may also be cut
-    into as many as `times`, sent by equal collectives one after the other.
+    into as many as `times`, sent by equal collectives one after the other. One that runs `beside`
+    kernels has less of its ports (`Device.beside`), unless it is quiet.
     """
 
     kind: Kind
@@ -55,6 +56,7 @@ class Collective:
     quiet: bool = False
     routed: Routed | None = None
     times: int = 1
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,17 @@ class PlacedCollective(Collective):
     ranks: int
     latency: float
     loads: tuple[tuple[str, float, float], ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def beside_kernels(call: Collective) -> Collective:
+    """The same collective beside kernels. Equal calls stay one object."""
+    return replace(call, beside=True)
+
+
+def issued(calls: tuple[Collective, ...], stream: str) -> tuple[Collective, ...]:
+    """Collectives as a stream runs them: on any but that of computations, beside kernels."""
+    return calls if stream == COMPUTE_STREAM else tuple(map(beside_kernels, calls))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

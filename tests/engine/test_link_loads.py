@@ -8,10 +8,14 @@ import pytest
 import sim
 from sim import kind, run
 from sim.engine.costs import MOST, losses
+from sim.engine.fold import Folding
 from sim.engine.play import play
 from sim.engine.timeline import Timeline
 from sim.hardware.device import load as device_of
 from sim.kind import load
+from sim.parallel.step import training_step
+from sim.program.causes import DATA
+from sim.program.operations import Collective, beside_kernels
 from sim.results.result import Result
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.setup import from_scenario
@@ -100,6 +104,22 @@ def test_memory_bound_kernels_lose_bandwidth_and_no_sms():
     assert losses(A100, ctas=24, moved=half)["stream"] == pytest.approx(0.25)
     assert losses(A100, ctas=24, moved=1e15)["stream"] == MOST
     assert losses(A100, ctas=0, moved=0.0) == dict.fromkeys(losses(A100, ctas=0, moved=0.0), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "quiet", "times"), [(8, False, 2.0), (8, True, 1.0), (16, False, 1.0)]
+)
+def test_a_collective_beside_kernels_keeps_a_share_of_its_ports_alone(gpus, quiet, times):
+    """A slow network keeps all of what it carries, and copy engines what they copy."""
+    given = {"topology": "dgx-h100-ndr", "gpus": gpus, "plan.dp": gpus, "plan.tp": 1}
+    slow = {"network.bandwidth": "1 GB/s", "device.beside": 0.5}
+    job = from_scenario(load("megatron-1.7b", given | slow))
+    links = Folding(training_step(job.job), job.machine).desk.at(0).links_of(0)
+    call = Collective(
+        kind="all_gather", axes=("dp",), bytes=1e12, name="weights", cause=DATA, quiet=quiet
+    )
+    alone, both = links.seconds(call), links.seconds(beside_kernels(call))
+    assert both == pytest.approx(times * alone, rel=1e-3)
 
 
 @pytest.mark.parametrize("zero", [0, 1])

@@ -33,6 +33,7 @@ from sim.program.operations import (
     Segment,
     Send,
     Work,
+    issued,
 )
 from sim.program.program import Program
 from sim.program.schedule import Schedule
@@ -207,7 +208,8 @@ class _Writer:
         # their streams (src/enqueue.cc, ncclLaunchPrepare: all wait for its `deviceStream`).
         if event.group in self.queues:
             before[self.queues[event.group]] = None
-        self._add(Communicate(name=call.name, calls=(call,), after=tuple(before), stream=queue))
+        calls = issued((call,), queue)
+        self._add(Communicate(name=call.name, calls=calls, after=tuple(before), stream=queue))
         self.results[event.mark] = call.name
         self.queues[event.group] = call.name
 
