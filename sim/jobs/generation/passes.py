@@ -28,6 +28,7 @@ from sim.model.precision import Recipe
 from sim.model.transformer import Transformer
 
 _SCAN = "scan"  # of states in place of attention, `sim.model.state_space`
+LOGITS = "logits all-gather"  # by the collective library (vllm, layers/logits_processor.py)
 _LOSS = ("cross-entropy", "metrics")  # operators of the head that training alone has
 
 # Passes over the logits of a sampled token: the division by the temperature, the softmax (three
@@ -130,7 +131,7 @@ class Passes:
                 yield from ((item, 1) for item in operator.forward)
         logits = rows * self.model.vocab
         if self.layout.tp > 1:
-            yield tensor_collective(run, "all_gather", "logits all-gather", logits), 1
+            yield tensor_collective(run, "all_gather", LOGITS, logits), 1
         passed = float(_SAMPLING_PASSES * 4 * logits)
         yield MemoryBound(name="sampling", bytes=passed, launches=_SAMPLING_LAUNCHES), 1
 

@@ -12,6 +12,7 @@ from sim.hardware.kernels.time import kernel_time
 from sim.jobs.generation.all_reduce import direct_seconds
 from sim.jobs.generation.engine import Engine
 from sim.jobs.generation.layout import Layout
+from sim.jobs.generation.passes import LOGITS
 from sim.model.kernels import Attention, Gemm, Item, Kernel, Lag, Mark, MemoryBound, Overlap
 from sim.program.operations import Collective
 from sim.program.routed import Routed
@@ -97,7 +98,8 @@ class Timing:
         """Seconds of the engine's own kernels, where it would run them."""
         topology = self.machine.topology
         switched = topology.node is not None and topology.node.switched
-        if not switched or ranks > topology.gpus_per_node or call.bytes > self.engine.direct:
+        far = not switched or ranks > topology.gpus_per_node
+        if far or call.bytes > self.engine.direct or call.name == LOGITS:
             return None
         return direct_seconds(call.kind, call.bytes, ranks, self.device.generation)
 

@@ -51,16 +51,14 @@ class Step:
 
 @dataclass(kw_only=True, eq=False)
 class Loop:
-    """The state of the loop. `forward` and `update` give the trainer's seconds for answers of so
-    many tokens;
-    `hand_over`, `sleep` and `wake` are processes: weights to the servers, the trainer's tensors to
-    the host and back."""
+    """The state of the loop. `forward` and `updates` give the trainer's seconds for answers of so
+    many tokens, the latter of each update; `hand_over`, `sleep` and `wake` are processes: weights
+    to the servers, the trainer's tensors to the host and back."""
 
     cluster: LiveCluster
     plan: Reinforcement
-    batch: int
     forward: Callable[[Sequence[int]], float]
-    update: Callable[[Sequence[int]], float]
+    updates: Callable[[Sequence[int]], Sequence[float]]
     hand_over: Callable[[], Process]
     sleep: Callable[[], Process]
     wake: Callable[[], Process]
@@ -145,15 +143,16 @@ class Loop:
             rollouts.drop(group)
 
     def _learn(self, step: Step, groups: list[Group]) -> Process:
-        """Log-probabilities, then updates of so many answers each."""
+        """Log-probabilities, then updates; all answers are handed out before each of both."""
         samples = [sample for group in groups for sample in group.samples]
         lengths = [sample.tokens for sample in samples]
+        handed = self.plan.handed(len(samples))
         for asked, cause in ((self.plan.old, OLD), (self.plan.reference, REFERENCE)):
             if asked:
-                yield from self._sleep(step, cause, self.forward(lengths))
-        for first in range(0, len(samples), self.batch):
-            own = lengths[first : first + self.batch]
-            yield from self._sleep(step, UPDATE, self.update(own))
+                yield from self._sleep(step, cause, handed + self.forward(lengths))
+        for seconds in self.updates(lengths):
+            yield from self._sleep(step, UPDATE, handed + seconds)
+            handed = 0.0
         self.rollouts.counts.used += sum(sample.done for sample in samples)
 
     def _stand(self, step: Step) -> Process:

@@ -51,6 +51,7 @@ _MODELS = {
     "Qwen3-32B": "qwen3-32b",
     "LLAMA3.1_8B": "llama3-8b",
     "DeepSeek V3": "deepseek-v3",
+    "Nemotron-3-Nano-30B-A3B": "nemotron-3-nano",
 }
 _CLUSTERS = {"H100": "dgx-h100-ndr", "GB200": "gb200-nvl72"}
 # examples/configs/recipes/llm/performance of NVIDIA-NeMo/RL: num_generations_per_prompt, and
@@ -150,6 +151,10 @@ def _lengths(mean: float, cap: int) -> dict[str, Any]:
 # Tokens of an answer; assumed. The first guess, 4,000, made updates four times too long and was
 # replaced in view of the rows: steps of verl test orders and ratios, not the level.
 _VERL_MEAN = 1200.0
+# Seconds of a token of the padded batch in the process that hands it out: 19.86 s of `ray.put` for
+# 6,400 x 20,480 (verl, commit 04726dbf1, whose message has it; a day older than the runs' recipe).
+_VERL_CONTROLLER = 19.86 / (6400 * 20480)
+_VERL_SEQUENCES = 1024  # max_num_seqs, verl/trainer/config/rollout/rollout.yaml at that time
 _VERL_PROMPTS = 512  # of a step: total_rollout_steps = 512 * 400 for 400 steps
 _OF_VERL = {
     "Qwen2.5-Math-7B": "qwen2.5-7b",
@@ -195,6 +200,7 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
             "steps": _STEPS,
             "chunk": taken,
             "deal": "answers",
+            "controller": _VERL_CONTROLLER,
             # actor.ppo_max_token_len_per_gpu, of all GPUs of a Ulysses group
             "row": (answer + 2048) * (2 if experts else 8),
             "staleness": float(row["staleness"]) if _said(row["staleness"]) else 0.0,
@@ -204,7 +210,12 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
             "prompt": {"law": "constant", "value": _PROMPT, "cap": 2048},
             "answer": _lengths(_VERL_MEAN, answer) | {"sigma": 1.0},
             "servers": {
-                "tuning": {"memory": 0.7 if experts else 0.8},
+                "tuning": {
+                    "memory": 0.7 if experts else 0.8,
+                    "sequences": _VERL_SEQUENCES,
+                    "budget": 2048 + answer,  # rollout.max_num_batched_tokens
+                    **({"graphs": 0} if experts else {}),  # rollout.enforce_eager = True
+                },
                 "shared": colocated,
                 "gpus": 0 if colocated else rollout,
                 "layout": {"tp": 4},

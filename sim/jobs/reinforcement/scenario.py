@@ -1,6 +1,6 @@
 """A scenario with a `[reinforcement]` table: prompts, answers, and how both sides take turns."""
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from sim.config.bounds import Ge, Lt
@@ -12,6 +12,7 @@ from sim.hardware.stack import Stack
 from sim.jobs.generation.layout import Layout
 from sim.jobs.generation.lengths import LAWS, Constant, Law, Lengths
 from sim.jobs.reinforcement.training import Deal
+from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan
 from sim.scenario.scenario import BaseScenario, named_columns
 
@@ -84,7 +85,8 @@ class WeightTransfer(Checked):
 
     "broadcast": they are gathered on every trainer, one of which sends them to all servers;
     "sharded": each trainer sends its shard to the servers that need it; "host": the same by way of
-    the memory of both hosts; "storage": they are written and read at `storage` B/s. `tensor` is the
+    the memory of both hosts; "storage": they are written to the cluster's `[storage]` and read
+    from it, or at `storage` B/s. `tensor` is the
     software's cost of each tensor (s): its gather, its send, its name in the other layout, its
     loading. Experts are tensors of their own, so that this is most of the time of a mixture of
     experts; software that sends buckets has 0.
@@ -117,6 +119,8 @@ class Reinforcement(Checked):
     `old` and `reference` are passes forward of a step's answers, for their log-probabilities under
     the trainer's weights and under a reference's. Rows of the trainer have at most `row` tokens (0:
     the longest prompt and answer) and are dealt to its ranks by `deal` (`training.Training`).
+    Where a single process hands answers to the ranks, padded to the longest prompt and answer,
+    `controller` are its seconds for each token of them, before each pass and before the updates.
     `offload` names what the trainer leaves on the host while servers use its GPUs. Figures are
     means of `steps` steps behind the first `warmup`.
     """
@@ -137,6 +141,7 @@ class Reinforcement(Checked):
     reference: bool = False
     row: Natural = 0
     deal: Deal = "rows"
+    controller: NonNegative = 0.0
     offload: tuple[ALoad, ...] = ("optimizer", "gradients")
     prompt: Lengths
     answer: Lengths
@@ -154,6 +159,10 @@ class Reinforcement(Checked):
     def taken(self) -> int:
         """Prompts that the trainer takes at once."""
         return self.chunk or self.prompts
+
+    def handed(self, answers: int) -> float:
+        """Seconds in which so many answers come to the trainer's ranks."""
+        return self.controller * answers * (self.prompt.cap + self.answer.cap)
 
     @property
     def mode(self) -> str:
@@ -194,6 +203,23 @@ class ReinforcementScenario(BaseScenario):
         if answers % self.plan.global_batch:
             fault = f"{answers:,} answers at once are no multiple of the update's"
             raise ValueError(f"{fault} plan.global_batch = {self.plan.global_batch:,}")
+
+    def resized(self, gpus: int) -> "ReinforcementScenario":
+        """The scenario on so many GPUs, of which servers and a reward model of their own have as
+        large a share as before, in whole servers."""
+        loop, plan = self.reinforcement, self.plan
+        others = loop.servers.gpus + loop.reward.gpus
+        before = self.gpus or (plan.degree(axes()) if plan.dp is not None else 0) + others
+
+        def share(own: int, each: int) -> int:
+            return max(round(own * gpus / before / each), 1) * each if own else 0
+
+        servers = replace(
+            loop.servers, gpus=share(loop.servers.gpus, loop.servers.layout.gpus)
+        )  # fmt: skip
+        reward = replace(loop.reward, gpus=share(loop.reward.gpus, loop.reward.layout.gpus))
+        divided = replace(loop, servers=servers, reward=reward)
+        return replace(self, gpus=gpus, plan=replace(plan, dp=None), reinforcement=divided)
 
     @property
     def layout(self) -> Reinforcement:

@@ -164,9 +164,8 @@ class ReinforcementSetup(WithoutProgram):
         loop = Loop(
             cluster=cluster,
             plan=self.plan,
-            batch=self.training.plan.global_batch,
             forward=self.training.forward,
-            update=self.training.update,
+            updates=self.training.updates,
             hand_over=moves.run,
             sleep=lambda: transfer.moved(cluster, self.trainer, self.offloaded, "down"),
             wake=lambda: transfer.moved(cluster, self.trainer, self.offloaded, "up"),
@@ -293,8 +292,6 @@ def _check(plan: Reinforcement, where: str) -> None:
     if shared and ahead and plan.swap == "drain":
         fault = 'swap = "drain", but answers on the trainer\'s GPUs stand while it trains'
         raise InputError(where, fault, 'set swap = "continue"')
-    if plan.weights.way == "storage" and plan.weights.storage is None:
-        raise InputError(f"{where}.weights", "no rate of the storage", 'storage = "20 GB/s"')
     if plan.row and plan.row < plan.prompt.cap + plan.answer.cap:
         longest = plan.prompt.cap + plan.answer.cap
         fault = f"rows of {plan.row:,} tokens, but answers may have {longest:,} with their prompts"
@@ -316,6 +313,11 @@ def _check_places(setup: ReinforcementSetup, where: str) -> None:
     if setup.shared and setup.offloaded and setup.machine.topology.host is None:
         fault = f"offload, but {setup.machine.topology.name} does not say what its hosts carry"
         raise InputError(where, fault, "set offload = [], or describe [host]")
+    storage = setup.machine.topology.storage
+    remote = storage is not None and storage.remote
+    if plan.weights.way == "storage" and plan.weights.storage is None and not remote:
+        fault = f"{setup.machine.topology.name} has no storage that all nodes reach"
+        raise InputError(f"{where}.weights", fault, 'storage = "20 GB/s", or describe [storage]')
     if plan.weights.way == "host" and setup.machine.topology.host is None:
         fault = f"{setup.machine.topology.name} does not say what its hosts carry"
         raise InputError(f"{where}.weights", fault, "take another way, or describe [host]")

@@ -7,7 +7,7 @@ A forward pass is the program of a step with the forward actions of its schedule
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from math import ceil
@@ -66,15 +66,36 @@ def bins(lengths: Sequence[int], room: int) -> int:
     return len(free)
 
 
+def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
+    """Answers in parts with equally many of them and about equally many tokens: of the longest
+    that are left, a part each, the longest to the part with the fewest tokens. A part names its
+    answers by number, in order.
+
+    >>> balanced([9, 1, 5, 4, 3, 8], 2)
+    [[0, 2, 4], [1, 3, 5]]
+    """
+    order = np.argsort(np.array(lengths), kind="stable")[::-1]
+    loads, shares = np.zeros(parts), [list[int]() for _ in range(parts)]
+    for first in range(0, len(order), parts):
+        own = order[first : first + parts]
+        for part, answer in zip(np.argsort(loads, kind="stable"), own, strict=False):
+            loads[part] += lengths[answer]
+            shares[part].append(int(answer))
+    return [sorted(share) for share in shares]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
     """A plan on its GPUs, for batches of answers.
 
     `row` are the most tokens of a row, `typical` the tokens of the answers of an update; a rank
-    computes `plan.microbatch` rows at once. `deal` says how answers come to ranks: packed in rows,
-    of which all ranks have equally many ("rows"; padded to equal length in pipelines, as in NeMo
-    RL), or equally many to each rank, which packs its own ("answers", as in verl: ranks wait for
-    the one with most tokens). Raises `InputError` for a plan that does not fit.
+    computes `plan.microbatch` rows at once. `deal` says how answers come to ranks. "rows": packed
+    in rows, of which all ranks have equally many (padded to equal length in pipelines, as in NeMo
+    RL).
+    "answers": all that are taken at once are divided into `balanced` parts, one for each GPU; a
+    rank takes those of its GPUs, and divides them among updates in their order (as in verl,
+    trainer.balance_batch). Ranks wait for the one with most tokens in an update. Raises
+    `InputError` for a plan that does not fit.
     """
 
     name: str
@@ -104,25 +125,44 @@ class Training:
         """Microbatches come in multiples of this."""
         return self.plan.pp if self.plan.interleave > 1 else 1
 
-    def dealt(self, lengths: Sequence[int]) -> Dealt:
-        """The share of the rank for which the others wait."""
-        each = self.plan.microbatch * self.unit
-        if self.deal == "rows":
-            rows = bins(lengths, self.row)
-            count = ceil(rows / (each * self.replicas)) * self.unit
-            tokens = float(self.row) if self.plan.pp > 1 else sum(lengths) / rows
-            return Dealt(count, tokens)
-        most = max(sum(lengths[rank :: self.replicas]) for rank in range(self.replicas))
-        count = ceil(most / (each * self.row)) * self.unit
-        return Dealt(count, most / (count * self.plan.microbatch))
-
-    def update(self, lengths: Sequence[int]) -> float:
-        """Seconds of an update of the weights with answers of so many tokens."""
-        return self._seconds("update", self.dealt(lengths), self._step)
+    def updates(self, lengths: Sequence[int]) -> list[float]:
+        """Seconds of the updates of the weights by answers of so many tokens."""
+        return [self._seconds("update", dealt, self._step) for dealt in self.dealt(lengths)]
 
     def forward(self, lengths: Sequence[int]) -> float:
         """Seconds in which answers of so many tokens pass forward through the model."""
-        return self._seconds("forward", self.dealt(lengths), self._passes)
+        (dealt,) = self.dealt(lengths, updates=1)
+        return self._seconds("forward", dealt, self._passes)
+
+    def dealt(self, lengths: Sequence[int], updates: int = 0) -> Iterator[Dealt]:
+        """The share of the rank for which the others wait, of each of so many updates (0: as many
+        as the plan's batch makes)."""
+        updates = updates or max(1, len(lengths) // self.plan.global_batch)
+        each = self.plan.microbatch * self.unit
+        if self.deal == "rows":
+            size = -(-len(lengths) // updates)
+            for first in range(0, len(lengths), size):
+                own = lengths[first : first + size]
+                rows = bins(own, self.row)
+                count = ceil(rows / (each * self.replicas)) * self.unit
+                yield Dealt(count, float(self.row) if self.plan.pp > 1 else sum(own) / rows)
+            return
+        for most in self._most(lengths, updates):
+            count = ceil(most / (each * self.row)) * self.unit
+            yield Dealt(count, most / (count * self.plan.microbatch))
+
+    def _most(self, lengths: Sequence[int], updates: int) -> list[int]:
+        """Tokens of the rank with most of them, of each update."""
+        parts = balanced(lengths, self.topology.gpus)
+        group = len(parts) // self.replicas
+        most = [0] * updates
+        for first in range(0, len(parts), group):
+            own = [lengths[answer] for part in parts[first : first + group] for answer in part]
+            size = -(-len(own) // updates)
+            for number in range(updates):
+                tokens = sum(own[number * size : (number + 1) * size])
+                most[number] = max(most[number], tokens)
+        return [tokens for tokens in most if tokens]
 
     def _seconds(self, what: str, dealt: Dealt, play: Callable[[int, int], float]) -> float:
         """Seconds by the nearest numbers of microbatches and fillings of rows that are played, on
@@ -184,7 +224,7 @@ class Training:
     @cached_property
     def memory(self) -> Memory:
         """The memory of the fullest GPU at the worst moment of a typical update."""
-        dealt = self.dealt(self.typical)
+        dealt = next(self.dealt(self.typical))
         part = min(ceil(_PARTS * dealt.tokens / self.row), _PARTS)
         setup = self.setup(_around(dealt.microbatches // self.unit)[1] * self.unit, part)
         return fullest(memories(setup.job, setup.program))

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
+from sim.hardware.cluster.topology import Topology
 from sim.jobs.reinforcement.scenario import WeightTransfer
 from sim.parallel.job import Job
 
@@ -36,6 +37,20 @@ def copies(job: Job) -> int:
     divided = max(plan.tp, plan.ep * plan.etp)
     divided = max(divided, plan.degree(("tp", "dp"))) if plan.zero == 3 else divided
     return max(1, ranks // divided)
+
+
+def stored(topology: Topology, way: str, gpus: Iterable[int]) -> float:
+    """What the nodes of some GPUs write to the cluster's storage ("up") or read from it together
+    (B/s): the least of what their stores carry and what leads there."""
+    nodes, storage = {topology.node_of(gpu) for gpu in gpus}, topology.storage
+    assert storage is not None, "checked with the scenario"
+    stores = {storage.place_of(node) for node in nodes}
+    rate = sum(topology.capacity((f"storage-{way}", store)) for store in stores)
+    if storage.bandwidth:
+        return min(rate, sum(topology.capacity((f"client-{way}", node)) for node in nodes))
+    network = topology.network
+    links = ((f"nic-{way}", n, nic) for n in nodes for nic in range(network.nics if network else 0))
+    return min(rate, sum(map(topology.capacity, links)) or rate)
 
 
 def endpoints(gpus: Iterable[int], cluster: LiveCluster) -> list[Endpoint]:
@@ -117,9 +132,14 @@ class Transfer:
         )
 
     def storage(self) -> Process:
-        """Written once, then read once by every server, at the rate of the storage."""
-        assert self.table.storage is not None, "checked with the scenario"
-        yield self.cluster.sleep((1 + len(self.sides.servers)) * self.size / self.table.storage)
+        """Written once, then read once by every server."""
+        servers, topology = self.sides.servers, self.cluster.topology
+        readers = [gpu for own in servers for gpu in own]
+        write, read = (
+            self.table.storage or stored(topology, way, gpus)
+            for way, gpus in (("up", self.sides.holders(0)), ("down", readers))
+        )
+        yield self.cluster.sleep(self.size / write + len(servers) * self.size / read)
 
     @property
     def _own(self) -> frozenset[int]:

@@ -17,6 +17,7 @@ from sim.jobs.reinforcement.assemble import outcome
 from sim.jobs.reinforcement.loop import GENERATION, Loop
 from sim.jobs.reinforcement.services import Waiting
 from sim.jobs.reinforcement.setup import ReinforcementSetup
+from sim.jobs.reinforcement.training import balanced
 
 SCENARIO: dict[str, Any] = {
     "name": "small",
@@ -53,8 +54,8 @@ def played(setup: ReinforcementSetup, *, training: float | None = None) -> Loop:
     """The loop played; with seconds of `training`, a step takes these, and weights take none."""
     loop = setup.loop()
     if training is not None:
-        updates = setup.plan.prompts * setup.plan.answers // loop.batch
-        loop.update = lambda lengths: training / updates
+        whole = setup.plan.prompts * setup.plan.answers
+        loop.updates = lambda lengths: [training * len(lengths) / whole]
         loop.forward = lambda lengths: 0.0
         loop.hand_over = nothing  # type: ignore[assignment]
     loop.cluster.run(until=loop.cluster.start(loop.train()))
@@ -176,6 +177,41 @@ def test_a_seed_repeats_a_run_and_another_does_not() -> None:
     assert first.step_time == again.step_time != other.step_time
 
 
+def test_a_controller_hands_answers_out_before_each_pass_and_before_the_updates() -> None:
+    plain, handed = answered(), answered(controller=1e-4)
+    each = 1e-4 * 32 * (64 + 512)  # 32 answers, padded to the longest prompt and answer
+    for cause in ("old log-probabilities", "update"):
+        assert handed.spent[cause] - plain.spent[cause] == pytest.approx(each, rel=1e-6)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 8])
+def test_balanced_parts_have_equally_many_answers_and_differ_by_one_answer(parts: int) -> None:
+    lengths = [1 + 37 * n * n % 501 for n in range(48)]
+    shares = balanced(lengths, parts)
+    assert sorted(answer for share in shares for answer in share) == list(range(48))
+    assert {len(share) for share in shares} == {48 // parts}
+    loads = [sum(lengths[answer] for answer in share) for share in shares]
+    assert max(loads) - min(loads) <= max(lengths)
+
+
+def test_ranks_with_balanced_answers_wait_for_at_most_what_they_would_wait_for_in_order() -> None:
+    training = set_up(deal="answers", answer=SPREAD).training
+    lengths, ranks = list(training.typical) * 2, training.replicas
+    dealt = next(training.dealt(lengths, updates=1))
+    in_order = max(sum(lengths[rank::ranks]) for rank in range(ranks))
+    assert sum(lengths) / ranks <= dealt.microbatches * dealt.tokens <= in_order
+
+
+def test_weights_by_way_of_storage_take_what_the_cluster_says() -> None:
+    way = {"way": "storage", "tensor": 0.0}
+    answer = answered(weights=way)
+    size = answer.weights["bytes"]
+    # dgx-h100-ndr: a store writes 20 GB/s and reads 40 GB/s; 4 servers read all weights
+    assert answer.weights["seconds"] == pytest.approx(size / 20e9 + 4 * size / 40e9, rel=1e-6)
+    given = answered(weights=way | {"storage": "10 GB/s"})
+    assert given.weights["seconds"] == pytest.approx(5 * size / 10e9, rel=1e-6)
+
+
 def test_tools_that_wait_keep_answers_from_being_learnt_from() -> None:
     tools = {
         "calls": {"value": 3},
@@ -206,7 +242,6 @@ def test_a_reward_is_waited_for_behind_the_last_answer() -> None:
         ({"servers": {}}, "no server has GPUs"),
         ({"chunk": 3}, "does not divide"),
         ({"answers": 3}, "no multiple"),
-        ({"weights": {"way": "storage"}}, "rate of the storage"),
         ({"row": 100}, "row >="),
         ({"answer": {"mean": 600, "sigma": 0.5, "cap": 512}}, "above the cap"),
         ({"reward": {"model": "llama3.2-1b"}}, "gpus of its own"),
