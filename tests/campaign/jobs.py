@@ -3,10 +3,11 @@
 import random
 from collections.abc import Callable
 
-from tests.campaign import features
+from tests.campaign import features, rollout_jobs
 
 Document = features.Document
 
+# Those whose every law of `laws.ALL` holds; servers and loops have laws of their own.
 PARTS = ("dense", "experts", "offload", "features", "shared")
 _STACKS = {"fp16": "megatron-lm-2022", "bf16": "megatron-core"}
 
@@ -183,4 +184,6 @@ _DRAWN: dict[str, Callable[[random.Random], Document]] = {
     "offload": _offload,
     "features": features.drawn,
     "shared": _shared,
+    "servers": rollout_jobs.servers,
+    "loops": rollout_jobs.loops,
 }

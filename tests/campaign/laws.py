@@ -30,7 +30,7 @@ from sim.kind import load
 from sim.parallel.job import Known
 from sim.scenario.settings import flat
 from sim.scenario.setup import from_scenario
-from tests.campaign import limits, records, remedies
+from tests.campaign import limits, records, remedies, rollouts
 from tests.campaign.case import ALLOWED, called
 from tests.campaign.job import (
     ALL,
@@ -536,4 +536,5 @@ LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
     "sharding saves memory": (PLAIN, _sharding_saves),
     "offloading activations saves memory": (STEPS, _offloading_saves),
     "the search knows the run's memory": (STEPS, _planned_memory),
+    **rollouts.LAWS,
 }

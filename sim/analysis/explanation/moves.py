@@ -1,10 +1,17 @@
 """Where a job can be moved to, each move played, the best first: other worlds, batches and
 shardings of a recording, other divisions of the GPUs of a loop.
+
+Where a play draws random numbers, the moves near the best are played with further seeds, the same
+ones for all, so that two moves differ by more than chance where their difference does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from itertools import islice
+from math import sqrt
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sim import kind
 from sim.config.dataclass import dataclass
@@ -15,18 +22,26 @@ from sim.kind import Setup
 from sim.results.answer import Answer, Inputs, JobAnswer
 from sim.results.by_line import Suggestion
 from sim.scenario.scenario import BaseScenario
-from sim.scenario.settings import Settings
+from sim.scenario.settings import Settings, settings_of
+from sim.uncertainty.student import FREEDOM, quantile
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_SEEDS = int(FREEDOM) + 1  # with which moves are played that are near the best
+_NEAR, _MOST = 1.15, 6  # so much slower at most, and so many
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What is `moved`, and the step there."""
+    """What is `moved`, and the step there; `place` is that among the suggestions, of which the
+    simplest come first, `times` are its seconds with each seed, if several were played."""
 
     moved: str
     result: JobAnswer
+    place: int = 0
+    times: tuple[float, ...] = ()
+    made: Callable[[Setup], Setup] | None = field(default=None, repr=False, compare=False)
 
     @property
     def gpus(self) -> int:
@@ -39,7 +54,25 @@ class Move:
 
     @property
     def step_time(self) -> float:
-        return float(self.result.get("step_time"))
+        """Seconds of a step, in the mean of the seeds."""
+        return fmean(self.times) if self.times else float(self.result.get("step_time"))
+
+    @property
+    def within(self) -> float | None:
+        """Half of the 95 % interval of the mean's relative error; None without several seeds."""
+        return _half(self.times) / self.step_time if self.times else None
+
+    def alike(self, other: "Move") -> bool:
+        """Whether chance explains the difference to another, played with the same seeds."""
+        if not (self.times and other.times):
+            return self is other
+        apart = [own - its for own, its in zip(self._each, other._each, strict=True)]
+        return abs(fmean(apart)) <= _half(apart)
+
+    @property
+    def _each(self) -> list[float]:
+        """GPU-seconds of a sample, with each seed."""
+        return [seconds * self.gpus / (self.samples or 1.0) for seconds in self.times]
 
     @property
     def memory(self) -> float:
@@ -57,24 +90,44 @@ class Move:
         return {
             "moved": self.moved, "gpus": self.gpus, "batch": self.samples,
             "step_time": self.step_time, "samples_per_second": self.rate * self.gpus,
-            "samples_per_second_per_gpu": self.rate, "memory": self.memory,
-            "fits": self.result.fits,
+            "samples_per_second_per_gpu": self.rate, "within": self.within,
+            "memory": self.memory, "fits": self.result.fits,
         }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves(Answer):
     """What a job can be moved to, those that fit first, then by samples a second and GPU. `refused`
-    are moves that cannot be played, with the reason."""
+    are moves that cannot be played, with the reason. `recommended` is the simplest of those that
+    cannot be told apart from the best."""
 
     view = "sim.interface.views.explanation:moves"
     picture = "sim.interface.plots.explanation:moves"
-    unwritten = ("result", "moves")
+    unwritten = ("result", "moves", "setup")
     derived: ClassVar[Mapping[str, str]] = {"moves": "rows", "inputs": "inputs"}
 
     result: JobAnswer
     moves: tuple[Move, ...]
     refused: tuple[tuple[str, str], ...]
+    setup: Setup | None = field(default=None, repr=False, compare=False)
+
+    def emitted(self, form: str) -> tuple[str, list[str]]:
+        """How a framework is told to start the recommended move, and what it is not told. Raises
+        `InputError`."""
+        from sim.interface.frameworks.loop_writing import written
+
+        best = self.recommended
+        if best is None or best.made is None or self.setup is None:
+            raise InputError("sim plan", "no move fits", "take more GPUs")
+        made = best.made(self.setup)
+        return written(form, made, made.machine.topology.gpus_per_node)
+
+    @property
+    def recommended(self) -> Move | None:
+        if not self.moves or self.moves[0].result.fits is False:
+            return None
+        alike = [move for move in self.moves if move.alike(self.moves[0])]
+        return min(alike, key=lambda move: move.place)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -113,7 +166,7 @@ def moves(
     other batches and shardings of its states; a loop of generation and training divided otherwise.
     With `global_batch` these are moves that train so many samples a step. Raises `InputError` for a
     job that cannot be moved, and where nothing is left."""
-    setup = kind.set_up(kind.load(scenario, settings))
+    setup = kind.set_up(_on(scenario, settings))
     suggestions = kind.moves(setup)
     result = kind.answer(setup)
     batch = result.inputs.batch
@@ -124,18 +177,54 @@ def moves(
             raise InputError("--global-batch", fault, "leave it out to see what there is")
     played = list(_played(setup, suggestions))
     found = [move for move, _ in played if move is not None]
-    found.sort(key=lambda move: (move.result.fits is False, -move.rate))
+    found.sort(key=_rank)
+    found = sorted(_again(setup, found), key=_rank)
     reasons = tuple(reason for _, reason in played if reason is not None)
-    return Moves(result=result, moves=tuple(found), refused=reasons)
+    return Moves(result=result, moves=tuple(found), refused=reasons, setup=setup)
 
 
 def _played(
     setup: Setup, suggestions: list[Suggestion]
 ) -> Iterator[tuple[Move | None, tuple[str, str] | None]]:
-    for one in counted(so_far(iter(suggestions)), total=len(suggestions), unit="move"):
+    asked = so_far(iter(suggestions))
+    for place, one in enumerate(counted(asked, total=len(suggestions), unit="move")):
         try:
             result = kind.answer(one.made(setup))
         except InputError as error:
             yield None, (one.change, str(error))
         else:
-            yield Move(moved=one.change, result=result), None
+            own = Move(moved=one.change, result=result, place=place, made=one.made)
+            yield own, None
+
+
+def _rank(move: Move) -> tuple[bool, float]:
+    return move.result.fits is False, -move.rate
+
+
+def _on(scenario: str | PathLike[str] | BaseScenario, settings: Settings) -> BaseScenario:
+    """The scenario with its settings; one that divides its GPUs does so on other `gpus`, too."""
+    changes = dict(settings_of(settings))
+    given = kind.load(scenario, {k: v for k, v in changes.items() if k != "gpus"})
+    resized = getattr(given, "resized", None)
+    if "gpus" not in changes or resized is None:
+        return kind.load(scenario, settings)
+    return cast(BaseScenario, resized(int(changes["gpus"])))
+
+
+def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
+    """The moves, those near the best with further seeds where seeds make a difference."""
+    scenario = getattr(setup, "scenario", None)
+    drawn = None if scenario is None else kind.seeds(scenario)
+    seeds = [] if drawn is None else [kind.set_up(own) for own in islice(drawn, 1, _SEEDS)]
+    near = [move for move in found[:_MOST] if move.result.fits and move.made]
+    near = [move for move in near if move.rate * _NEAR >= near[0].rate] if seeds else []
+    for move in counted(so_far(iter(near)), total=len(near), unit="move with other seeds"):
+        answers = [kind.answer(move.made(own)) for own in seeds]  # type: ignore[misc]
+        others = (float(answer.get("step_time")) for answer in answers)
+        yield replace(move, times=(move.step_time, *others))
+    yield from (move for move in found if move not in near)
+
+
+def _half(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of a mean of `_SEEDS` values (Student's t)."""
+    return quantile(0.975) * stdev(values) / sqrt(len(values))

@@ -63,8 +63,9 @@ def plan(
     """Find the fastest layout of MODEL that fits on TOPOLOGY.
 
     MODEL may be a scenario of reinforcement learning, whose GPUs are then divided otherwise
-    (TOPOLOGY is its cluster). It may be a recording of `sim capture`: it is moved to other worlds
-    (to --gpus if given), batches and shardings of its states, the most samples a second and GPU
+    (TOPOLOGY is its cluster); --emit verl or nemo-rl prints how to start the division in the
+    title. It may be a recording of `sim capture`: it is moved to other worlds (to --gpus if
+    given), batches and shardings of its states, the most samples a second and GPU
     first. The exit code is 3 if no layout fits into memory. Choices are tp, cp, pp, ep, etp,
     microbatch, recompute, context, sequence_parallel, schedule, interleave, layers (even,
     balanced), dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.
@@ -77,7 +78,7 @@ def plan(
     if is_script(model) or _moves(model):
         named = {"topology": topology, "gpus": question["gpus"], "stack": question["stack"]}
         settings = {key: value for key, value in named.items() if value}
-        return _show_moves(model, settings, global_batch, question["price"], form)
+        return _show_moves(model, settings, global_batch, question["price"], form, emit)
     if global_batch is None:
         raise InputError("sim plan", "no --global-batch", "say how many sequences a step has")
     outcome = planned(model, topology, global_batch=global_batch, framework=emit or "", **question)
@@ -89,10 +90,7 @@ def plan(
             click.echo(f"note: {note}", err=True)
         if other := foreign(emit, outcome.space.stack):
             click.echo(f"warning: {other}", err=True)
-        text, unsaid = outcome.emitted(emit)
-        for choice in unsaid:
-            click.echo(f"warning: {emit} is not told {choice}", err=True)
-        click.echo(text)
+        _print_emitted(outcome, emit)
     if outcome.stopped:
         raise click.exceptions.Exit(STOPPED)
 
@@ -111,10 +109,27 @@ def _moves(name: str) -> bool:
 
 
 def _show_moves(
-    record: str, settings: dict[str, Any], global_batch: int | None, price: str | None, form: Form
+    record: str,
+    settings: dict[str, Any],
+    global_batch: int | None,
+    price: str | None,
+    form: Form,
+    emit: str | None,
 ) -> None:
     """Where a job can be moved to."""
     from sim.analysis.explanation.moves import moves
 
     rent = {"topology.price.hour": price} if price else {}
-    form.show(moves(record, settings | rent, global_batch=global_batch))
+    found = moves(record, settings | rent, global_batch=global_batch)
+    if emit is None:
+        form.show(found)
+    else:
+        form.write(found)
+        _print_emitted(found, emit)
+
+
+def _print_emitted(outcome: Any, form: str) -> None:
+    text, unsaid = outcome.emitted(form)
+    for choice in unsaid:
+        click.echo(f"warning: {form} is not told {choice}", err=True)
+    click.echo(text)

@@ -71,8 +71,9 @@ def _of_ours(called: str) -> str:
     >>> _of_ours("Qwen/Qwen3-30B-A3B-Base"), _of_ours("${MODEL_PATH:-/x/Qwen2.5-Math-7B}")
     ('qwen3-30b-a3b', 'qwen2.5-7b')
     """
-    found = [name for name in _MODELS if name in called.lower()]
-    return _MODELS[max(found, key=len)] if found else ""
+    names = _MODELS | {ours: ours for ours in _MODELS.values()}
+    found = [name for name in names if name in called.lower()]
+    return names[max(found, key=len)] if found else ""
 
 
 def _lengths(prompt: int, answer: int) -> dict[str, Any]:
@@ -87,14 +88,24 @@ _ASSUMED = "how long answers are is in no config: their mean is taken to be half
 
 
 def _refused(keys: Keys) -> str:
-    raise InputError("plan", "a loop is read from its config, not written", "write it by hand")
+    fault = "starts loops of generation and training, and no plan alone"
+    raise InputError("--emit", fault, "name a scenario with [reinforcement] as the model")
+
+
+def _without_drafts(given: Given, name: str) -> None:
+    """Refuse speculative decoding. Raises `InputError`."""
+    for key in given:
+        drafts = "speculative" in key or (key.endswith("mtp.enable") and _true(given, key))
+        if drafts and given[key] not in ((), ("null",), ("none",)):
+            fault = "speculative decoding is not simulated: servers write a token a step"
+            raise InputError(f"{name}, {key}", fault, "leave it out to see the loop without it")
 
 
 # --- NeMo RL --------------------------------------------------------------------------------------
 
 _P, _M, _D = "policy", "policy.megatron_cfg", "policy.dtensor_cfg"
 _G, _V = "policy.generation", "policy.generation.vllm_cfg"
-_PARALLEL = {
+PARALLEL = {
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
     "cp": "context_parallel_size",
@@ -112,7 +123,7 @@ def _nemo_plan(given: Given) -> dict[str, Any]:
     megatron = _true(given, f"{_M}.enabled")
     home = _M if megatron else _D
     if megatron:
-        sizes = {axis: integer(given, f"{_M}.{name}", 1) for axis, name in _PARALLEL.items()}
+        sizes = {axis: integer(given, f"{_M}.{name}", 1) for axis, name in PARALLEL.items()}
         keys["plan.zero"] = int(_true(given, f"{_M}.optimizer.use_distributed_optimizer", True))
         keys |= _ends(given, sizes["pp"])
     else:
@@ -186,6 +197,7 @@ def _nemo_servers(given: Given) -> dict[str, Any]:
 
 
 def _nemo_base(given: Given) -> Base:
+    _without_drafts(given, "NeMo RL")
     called = " ".join(given.get(f"{_P}.model_name", ()))
     notes = [_ASSUMED]
     if "defaults" in given:
@@ -207,7 +219,7 @@ NEMO_RL = Framework(
                 *(f"{_P}.train_{size}_batch_size" for size in ("global", "micro")),
                 *(f"{home}.{key}" for home in (_M, _D) for key in ("enabled", "sequence_parallel")),
                 *(f"{home}.activation_checkpointing" for home in (_M, _D)),
-                *(f"{_M}.{name}" for name in _PARALLEL.values()),
+                *(f"{_M}.{name}" for name in PARALLEL.values()),
                 *(f"{_M}.num_layers_in_{end}_pipeline_stage" for end in _END),
                 *(f"{_D}.{name}_parallel_size" for name in ("tensor", "context")),
                 f"{_M}.optimizer.use_distributed_optimizer",
@@ -276,7 +288,7 @@ def _verl_plan(given: Given) -> dict[str, Any]:
     }
     if given.get(f"{_A}.strategy", ("fsdp",)) == ("megatron",) or f"{_A}.megatron.{_MP}" in given:
         sizes = {
-            axis: integer(given, f"{_A}.megatron.{name}", 1) for axis, name in _PARALLEL.items()
+            axis: integer(given, f"{_A}.megatron.{name}", 1) for axis, name in PARALLEL.items()
         }
         keys["plan.zero"] = 1
         keys["plan.sequence_parallel"] = sizes["tp"] > 1
@@ -296,7 +308,7 @@ def _verl_plan(given: Given) -> dict[str, Any]:
     return keys
 
 
-_MP = _PARALLEL["tp"]
+_MP = PARALLEL["tp"]
 
 
 def _trainers(given: Given) -> int:
@@ -345,6 +357,7 @@ def _verl_servers(given: Given) -> dict[str, Any]:
 
 
 def _verl_base(given: Given) -> Base:
+    _without_drafts(given, "verl")
     called = " ".join(given.get("actor_rollout_ref.model.path", ()))
     return Base(like=_of_ours(called), called=called, notes=(_ASSUMED,))
 
@@ -356,7 +369,7 @@ VERL = Framework(
         Together(
             (
                 *(f"{_A}.ppo_mini_batch_size", f"{_A}.strategy", f"{_A}.fsdp_config.fsdp_size"),
-                *(f"{_A}.megatron.{name}" for name in _PARALLEL.values()),
+                *(f"{_A}.megatron.{name}" for name in PARALLEL.values()),
                 f"{_A}.ulysses_sequence_parallel_size",
                 "actor_rollout_ref.model.enable_gradient_checkpointing",
                 *("trainer.nnodes", "trainer.n_gpus_per_node"),

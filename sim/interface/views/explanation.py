@@ -154,18 +154,27 @@ def _fullest(moment: Moment) -> Section:
 
 def moves(answer: Moves) -> Document:
     """The best moves, and what is refused."""
-    best = answer.moves[0].moved if answer.moves else "none"
-    head = ("moved to", "samples", "step", "samples/s", "per GPU", "memory", "")
+    best = answer.recommended or (answer.moves[0] if answer.moves else None)
+    head = ("moved to", "layout", "samples", "step", "samples/s", "per GPU", "memory", "")
     title = (
         f"{answer.title}: {len(answer.moves)} of {len(answer.moves) + len(answer.refused)} moves"
     )
     return document(
-        f"{title} can be played; the most samples a second and GPU: {best}",
+        f"{title} can be played; {_chosen(answer)}: {best.moved if best else 'none'}",
         table(map(_row, answer.moves[:_MOST]), head),
         _more(len(answer.moves) - _MOST),
         _refused(answer) if answer.refused else None,
         line=f"{title} can be played",
     )
+
+
+def _chosen(answer: Moves) -> str:
+    """What the move in the title is."""
+    alike = [move for move in answer.moves if move.alike(answer.moves[0])]
+    if answer.recommended is None or len(alike) < 2:
+        return "the most samples a second and GPU"
+    seeds = len(alike[0].times)
+    return f"the simplest of {len(alike)} that {seeds} seeds cannot tell apart"
 
 
 def _more(left: int) -> Section | None:
@@ -177,8 +186,9 @@ def _more(left: int) -> Section | None:
 def _row(move: Move) -> Cells:
     return (
         move.moved,
+        ", ".join(f"{key} {value}" for key, value in move.result.inputs.plan.items()),
         f"{move.samples:,.0f}" if move.samples else "unknown",
-        human_seconds(move.step_time),
+        human_seconds(move.step_time) + ("" if move.within is None else f" +- {move.within:.1%}"),
         count(move.rate * move.gpus),
         count(move.rate),
         human_bytes(move.memory),

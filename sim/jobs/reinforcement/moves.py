@@ -1,57 +1,146 @@
-"""Other ways to run a loop on the same GPUs: who writes answers, in which layout, how stale.
+"""Other ways to run a loop on the same GPUs: who writes answers, in which layouts, how stale.
 
-`sim plan` plays each and ranks them by answers a second. The trainer keeps its plan; it has what
-servers leave. A few steps are played behind those in which the loop fills.
+`sim plan` plays each and ranks them by answers a second. For each number of the trainer's GPUs its
+layout is the best that a walk over neighbouring layouts finds, from the scenario's own. A few steps
+are played behind those in which the loop fills.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from math import ceil
+from dataclasses import field, replace
+from math import ceil, inf
 
 from sim.config.dataclass import dataclass
+from sim.config.errors import InputError
 from sim.jobs.reinforcement.scenario import Servers
 from sim.jobs.reinforcement.setup import ReinforcementSetup, from_scenario
-from sim.parallel.mesh import axes
+from sim.jobs.reinforcement.training import Training
+from sim.model.kinds import experts_of
+from sim.parallel.plan import Plan
 from sim.results.by_line import Suggestion
 
 _EIGHTHS = range(2, 7)  # of the GPUs that write
 _STALENESS = (1.0, 2.0)  # of GPUs of their own
 _STEPS = 3  # that are played and counted
+_RECOMPUTE = ("none", "selective", "full")
 
 
 def moves(setup: ReinforcementSetup) -> list[Suggestion]:
     """Turns on all GPUs, and each division of them, with servers of half, as many and twice as many
-    GPUs, for bounds of one and two steps."""
+    GPUs, for bounds of one and two steps; the simplest first."""
     layout = setup.plan.servers.layout
     node = setup.machine.topology.gpus_per_node
     degrees = [tp for tp in (layout.tp // 2, layout.tp, 2 * layout.tp) if 1 <= tp <= node]
     ways = [_Way(0, tp, 0.0) for tp in degrees]
     ways += [
         _Way(gpus, tp, staleness)
+        for staleness in _STALENESS
         for gpus in _divisions(setup)
         for tp in degrees
-        for staleness in _STALENESS
         if gpus % (tp * layout.pp * layout.dp) == 0
     ]
+    trainers = _Trainers(setup.training)
     return [
-        Suggestion(line="", change=way.told, why="another way to divide", samples=1.0, made=way)
+        Suggestion(
+            line="",
+            change=way.told,
+            why="another way to divide",
+            samples=1.0,
+            made=_Made(way, trainers),
+        )
         for way in ways
     ]
 
 
 def _divisions(setup: ReinforcementSetup) -> Iterator[int]:
-    """GPUs that write, about the eighths of all, that leave whole nodes and whole replicas."""
-    plan = setup.training.plan
-    whole = plan.degree(name for name, axis in axes().items() if axis.divides != "batch")
+    """GPUs that write, about the eighths of all, that leave whole nodes to both sides."""
     total = len(setup.trainer) + setup.plan.servers.gpus
     node = setup.machine.topology.gpus_per_node
     found = set()
     for part in _EIGHTHS:
         gpus = total * part // 8
         gpus -= gpus % node if total > node else 0
-        if gpus and (total - gpus) % whole == 0:
+        if 0 < gpus < total:
             found.add(gpus)
     yield from sorted(found)
+
+
+@dataclass(frozen=True)
+class _Trainers:
+    """The trainer with the best layout that is found for so many GPUs; played once for each."""
+
+    given: Training
+    known: dict[int, Training] = field(default_factory=dict)
+
+    def on(self, gpus: int) -> Training:
+        """Raises `InputError` where no layout that is tried fits."""
+        if gpus not in self.known:
+            self.known[gpus] = self._walk(gpus)
+        return self.known[gpus]
+
+    def _walk(self, gpus: int) -> Training:
+        """From the given layout to its best neighbour, as long as there is a better."""
+        nearest = min(self.known, key=lambda own: abs(own - gpus), default=0)
+        start = self.known[nearest].plan if nearest else self.given.plan
+        topology, tried = self.given.topology.with_gpus(gpus), dict[str, tuple[float, Training]]()
+
+        def seconds(plan: Plan) -> float:
+            if (key := repr(plan)) not in tried:
+                own = replace(self.given, plan=plan, topology=topology, _known={})
+                tried[key] = _seconds(own), own
+            return tried[key][0]
+
+        best = start = replace(start, dp=None)
+        while True:
+            found = min((best, *_neighbours(best, self.given)), key=seconds)
+            if seconds(found) == inf:  # none is known: look further
+                found = min(_wider(start, self.given), key=seconds)
+            if seconds(found) == inf:
+                fault = f"no layout of the trainer that was tried fits on {gpus} GPUs"
+                raise InputError(self.given.name, fault, "give it more, or a [plan] that fits")
+            if found is best:
+                return tried[repr(best)][1]
+            best = found
+
+
+def _seconds(training: Training) -> float:
+    """Seconds of an update with typical answers; infinite where it does not fit."""
+    gpus, replicas = training.topology.gpus, training.replicas
+    if not replicas or gpus % replicas:
+        return inf
+    try:
+        if training.memory.total > training.room:
+            return inf
+        return sum(training.updates(training.typical))
+    except InputError:
+        return inf
+
+
+def _neighbours(plan: Plan, training: Training) -> Iterator[Plan]:
+    """Plans with one degree doubled or halved, or another rule of recomputation."""
+    degrees = ["tp", "pp", *(["ep"] if experts_of(training.model) else [])]
+    for name in degrees:
+        for degree in (getattr(plan, name) * 2, getattr(plan, name) // 2):
+            if degree:
+                yield _with(plan, **{name: degree})
+    for rule in _RECOMPUTE:
+        yield _with(plan, recompute=rule)
+
+
+def _wider(plan: Plan, training: Training) -> Iterator[Plan]:
+    """Plans that need less memory, all recomputed."""
+    node = training.topology.gpus_per_node
+    for tp in (1, 2, 4, 8):
+        for pp in (1, 2, 4, 8):
+            if tp <= node:
+                yield _with(plan, tp=tp, pp=pp, recompute="full")
+
+
+def _with(plan: Plan, **changes: object) -> Plan:
+    """A plan with other values; layers are divided evenly over other stages."""
+    pp = changes.get("pp", plan.pp)
+    changes |= {"layers": None} if pp != plan.pp else {}
+    changed = replace(plan, **changes)  # type: ignore[arg-type]
+    return replace(changed, sequence_parallel=changed.tp > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +160,32 @@ class _Way:
         bound = "1 step" if self.staleness == 1.0 else f"{self.staleness:g} steps"
         return f"{self.gpus:,} GPUs write, {servers}, at most {bound} ahead"
 
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A way, with the trainer that fits it, for a setup of any seed."""
+
+    way: _Way
+    trainers: _Trainers
+
     def __call__(self, setup: ReinforcementSetup) -> ReinforcementSetup:
-        scenario, loop = setup.scenario, setup.plan
+        way, scenario, loop = self.way, setup.scenario, setup.plan
         total = len(setup.trainer) + loop.servers.gpus + loop.reward.gpus
+        training = self.trainers.on(total - way.gpus - loop.reward.gpus)
         own = loop.servers
         servers = Servers(
-            engine=own.engine, tuning=own.tuning, gpus=self.gpus,
-            shared=not self.gpus, layout=replace(own.layout, tp=self.tp),
+            engine=own.engine, tuning=own.tuning, gpus=way.gpus,
+            shared=not way.gpus, layout=replace(own.layout, tp=way.tp),
         )  # fmt: skip
         changed = replace(
             loop,
             servers=servers,
-            staleness=self.staleness,
-            swap="continue" if self.gpus else "drain",
+            staleness=way.staleness,
+            swap="continue" if way.gpus else "drain",
             oversample=0.0,
-            chunk=loop.chunk if self.gpus else 0,
+            chunk=loop.chunk if way.gpus else 0,
             steps=_STEPS,
-            warmup=1 + ceil(self.staleness),
+            warmup=1 + ceil(way.staleness),
         )
-        return from_scenario(replace(scenario, reinforcement=changed, gpus=total), keep_spans=0)
+        made = replace(scenario, reinforcement=changed, plan=training.plan, gpus=total)
+        return replace(from_scenario(made, keep_spans=0), training=training)

@@ -7,6 +7,7 @@ import pytest
 from sim import kind
 from sim.config.errors import InputError
 from sim.interface.frameworks.jobs import Imported, emitted, imported
+from sim.interface.frameworks.loop_writing import written
 from sim.model.reading import load
 from sim.parallel.plan import Plan
 
@@ -91,3 +92,44 @@ def test_the_command_writes_a_scenario(tmp_path: Path, monkeypatch: pytest.Monke
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output
     assert kind.load("scenarios/job.toml").kind == "sim.jobs.reinforcement.kind"
+
+
+@pytest.mark.parametrize("form", ["nemo-rl", "verl"])
+@pytest.mark.parametrize("servers", [{"gpus": 8, "layout": {"tp": 2}}, {"shared": True}])
+def test_what_is_written_of_a_loop_is_read_as_it_was(form: str, servers: dict[str, object]) -> None:
+    loop = {"prompts": 8, "answers": 4, "staleness": 1.0, "swap": "continue", "reference": True,
+            "prompt": {"law": "constant", "value": 64, "cap": 64},
+            "answer": {"law": "constant", "value": 64, "cap": 448}, "servers": servers}  # fmt: skip
+    plan = {"global_batch": 16, "microbatch": 1, "tp": 2, "zero": 1, "recompute": "full",
+            "sequence_parallel": True}  # fmt: skip
+    document = {"name": "x", "model": "llama3-8b", "topology": "dgx-h100-ndr", "gpus": 16,
+                "plan": plan, "reinforcement": loop}  # fmt: skip
+    setup = kind.set_up(kind.described(document))
+    text, unsaid = written(form, setup, 8)
+    job = imported(form, text)
+    read = job.further["reinforcement"]
+    assert played(job) == setup.columns
+    assert plan.items() <= job.plan.items()
+    assert (read["prompts"], read["answers"], read["reference"]) == (8, 4, True)
+    assert (job.unknown, len(unsaid)) == ((), 2)
+    if form == "nemo-rl" or "gpus" in servers:
+        assert (read["staleness"], read["swap"]) == (1.0, "continue")
+
+
+def test_a_job_without_a_loop_is_not_written_as_one() -> None:
+    with pytest.raises(InputError, match="this is none"):
+        written("verl", kind.set_up(kind.load("gpt2-one-gpu")), 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nemo-rl", NEMO.replace(
+            "    vllm_cfg:", "    vllm_kwargs: {speculative_config: {method: mtp}}\n    vllm_cfg:"
+        )),
+        ("verl", VERL.rstrip() + " actor_rollout_ref.model.mtp.enable=True"),
+    ],
+)  # fmt: skip
+def test_speculative_decoding_is_refused_in_a_line(name: str, text: str) -> None:
+    with pytest.raises(InputError, match="speculative decoding is not simulated"):
+        imported(name, text)

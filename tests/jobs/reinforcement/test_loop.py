@@ -15,6 +15,7 @@ from sim.engine.live_cluster import Event, LiveCluster
 from sim.jobs.reinforcement.answer import ReinforcementAnswer
 from sim.jobs.reinforcement.assemble import outcome
 from sim.jobs.reinforcement.loop import GENERATION, Loop
+from sim.jobs.reinforcement.scenario import ReinforcementScenario
 from sim.jobs.reinforcement.services import Waiting
 from sim.jobs.reinforcement.setup import ReinforcementSetup
 from sim.jobs.reinforcement.training import balanced
@@ -316,12 +317,36 @@ def test_every_packaged_loop_fits_and_its_seconds_add_up(name: str) -> None:
     assert sum(answer.spent.values()) == pytest.approx(answer.step_time, rel=1e-9)
 
 
-def test_the_best_move_is_the_fastest_division_that_fits() -> None:
-    document = deepcopy(SCENARIO)
-    found = sim.moves(kind.described(document))
+def test_moves_are_the_fastest_first_and_the_simplest_of_those_alike_is_recommended() -> None:
+    found = sim.moves(kind.described(deepcopy(SCENARIO)))
     rates = [move.rate for move in found.moves]
     assert rates == sorted(rates, reverse=True)
     assert {move.gpus for move in found.moves} == {8}
     assert any("turns on all GPUs" in move.moved for move in found.moves)
     assert any("2 GPUs write, servers of 2" in move.moved for move in found.moves)
     assert all(move.moved in str(found) for move in found.moves)
+    best, chosen = found.moves[0], found.recommended
+    assert chosen is not None
+    assert chosen.alike(best)
+    alike = [move for move in found.moves if move.alike(best)]
+    assert chosen.place == min(move.place for move in alike)
+    assert all(len(move.times) == 5 for move in alike)
+    text, _ = found.emitted("verl")
+    assert text.startswith("python -m verl")
+
+
+def test_a_loop_on_other_gpus_divides_them_as_before() -> None:
+    scenario = kind.load("async-rl-32b")
+    assert isinstance(scenario, ReinforcementScenario)
+    half = kind.set_up(scenario.resized(64))
+    assert half.columns == {"gpus": 64, "gpus.training": 32, "gpus.servers": 32}
+
+
+def test_a_trainer_that_walks_finds_no_worse_layout_than_the_given_one() -> None:
+    setup = set_up(answer=SPREAD)
+    given = setup.training
+    found = next(move for move in kind.moves(setup) if "4 GPUs write, servers of 1" in move.change)
+    made = found.made(setup).training
+    assert made.topology.gpus == given.topology.gpus
+    seconds = [sum(own.updates(given.typical)) for own in (made, given)]
+    assert seconds[0] <= seconds[1] * (1.0 + 1e-9)
