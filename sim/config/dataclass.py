@@ -46,7 +46,18 @@ def _frozen(kind: Any, *, frozen: bool, eq: bool = True, **options: bool) -> Any
         if own.get(name) is None:
             setattr(made, name, method)
     made.__doc__ = kind.__doc__
+    for member in own.values():
+        _lies_in(made, member)
     return made
+
+
+def _lies_in(kind: Any, member: Any) -> None:
+    """`super()` in a method asks the class that has slots, a copy of the written class."""
+    for name in ("fget", "func", "__func__"):  # properties, class methods
+        member = getattr(member, name, member)
+    names = getattr(getattr(member, "__code__", None), "co_freevars", ())
+    if "__class__" in names:
+        member.__closure__[names.index("__class__")].cell_contents = kind
 
 
 class _Unset:

@@ -97,3 +97,13 @@ def test_either_decorator_inherits_from_the_other():
     assert repr(Own(2)).endswith("(tp=2, pp=1)")
     with pytest.raises(FrozenInstanceError):
         Own(2).pp = 3
+
+
+def test_super_without_arguments_works_beside_slots():
+    @ours.dataclass(frozen=True, slots=True)
+    class Longer(Pair):
+        @property
+        def whole(self):
+            return super().__repr__()
+
+    assert Longer(1).whole.endswith("Longer(left=1, right=None)")
