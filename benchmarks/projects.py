@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import sim
+from benchmarks import project_data
 from sim.jobs.recorded.file import read
 
 TABLE = Path(__file__).with_suffix(".toml")
@@ -41,6 +42,7 @@ class Project:
     calls: Mapping[str, int] = field(default_factory=dict)
     fails: str | None = None
     python: str = "3.11"
+    prepared: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -61,14 +63,23 @@ def checkout(project: Project) -> Path:
 def row(name: str, project: Project, folder: Path) -> tuple[list[str], bool]:
     """The cells of a project, and whether it gives what it has to."""
     root, record = checkout(project), folder / "record.json.gz"
-    data = str(_images(folder))
-    command = [word.replace("{data}", data) for word in project.command]
+    if project.prepared:
+        getattr(project_data, project.prepared)(folder)
+    places = {"{data}": str(folder), "{root}": str(root)}
+
+    def placed(text: str) -> str:
+        for place, path in places.items():
+            text = text.replace(place, path)
+        return text
+
+    command = [placed(word) for word in project.command]
     paths = os.pathsep.join([str(root), *filter(None, sys.path)])
     start = [sys.executable, "-m", "sim", "capture", "--world", str(project.world)]
     own = {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
+    own |= {name: placed(value) for name, value in project.environment.items()}
     done = subprocess.run(
-        [*start, "--out", str(record), *command], cwd=root / project.folder, timeout=_PATIENCE,
-        capture_output=True, text=True, env={**os.environ, **own, **project.environment},
+        [*start, "--out", str(record), *command], cwd=root / placed(project.folder),
+        timeout=_PATIENCE, capture_output=True, text=True, env={**os.environ, **own},
     )  # fmt: skip
     if not record.exists():
         line = (done.stderr.splitlines() or ["nothing said"])[-1].replace("|", "/")
@@ -105,17 +116,6 @@ def _wrong(project: Project, record: Path) -> Iterator[str]:
     for kind, count in project.calls.items():
         if calls[kind] != count:
             yield f"{calls[kind]} {kind}, not {count}"
-
-
-def _images(folder: Path) -> Path:
-    """A folder of images."""
-    from PIL import Image
-
-    own = folder / "images" / "one"
-    own.mkdir(parents=True, exist_ok=True)
-    for number in range(64):
-        Image.new("RGB", (300, 300), (number, 2 * number, 3 * number)).save(own / f"{number}.png")
-    return own.parent
 
 
 def main() -> None:

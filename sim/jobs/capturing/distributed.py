@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
@@ -143,25 +144,64 @@ def _ddp(torch: Any, patches: Patches) -> None:
 
 
 def _ddp_buckets(dist: Any, ddp: Any, patches: Patches) -> None:
-    """Buckets as they are from the second step on, in the order in which gradients come."""
+    """Buckets as they are from the second step on, in the order in which gradients come: that of
+    the weights from the last to the first until a backward pass has shown another. Where weights
+    may go unused torch leaves buckets as they are at first (reducer.hpp,
+    `should_rebuild_buckets`)."""
     model, assign = ddp.DistributedDataParallel, dist._compute_bucket_assignment_by_size
-    help_init = model._ddp_init_helper
+    help_init, forward = model._ddp_init_helper, model.forward
+    came: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()  # places of weights, by model
     limits: list[int] = []
+    order: list[int] = []
 
-    def helped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def helped(self: Any, weights: list[Any], *args: Any, **kwargs: Any) -> Any:
         usual = getattr(self, "bucket_bytes_cap_default", True)
         first = dist._DEFAULT_FIRST_BUCKET_BYTES if usual else self.bucket_bytes_cap
         limits[:] = [first, self.bucket_bytes_cap]
-        return help_init(self, *args, **kwargs)
+        order[:] = came.get(self) or range(len(weights))[::-1]
+        return help_init(self, weights, *args, **kwargs)
 
-    def buckets(tensors: list[Any], _: list[int], *rest: Any) -> Any:
+    def buckets(weights: list[Any], asked: list[int], *rest: Any) -> Any:
         """torch/csrc/distributed/c10d/reducer.cpp, `rebuild_buckets`."""
-        found, sizes = assign(tensors[::-1], limits, *rest)
-        return [[len(tensors) - 1 - i for i in bucket] for bucket in found][::-1], sizes[::-1]
+        if len(asked) > 1:
+            return assign(weights, asked, *rest)
+        found, sizes = assign([weights[place] for place in order], limits, *rest)
+        return [[order[i] for i in bucket] for bucket in found][::-1], sizes[::-1]
 
+    def rebuilt(self: Any) -> None:
+        """As DDP itself does where it is unpickled."""
+        weights, sparse = self._build_params_for_reducer()
+        shown = came.get(self)
+        if shown is None:
+            came[self] = _as_they_come(weights)
+        elif len(shown) == len(weights) and shown != order:
+            names = self._build_debug_param_to_name_mapping(weights)
+            self._ddp_init_helper(weights, sparse, names, self.static_graph)
+            for hook, state in self._comm_hooks:
+                dist._register_comm_hook(self.reducer, state, hook)
+
+    def with_buckets(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self.find_unused_parameters:
+            rebuilt(self)
+        return forward(self, *args, **kwargs)
+
+    patches.set(model, "forward", with_buckets)
     patches.set(ddp.dist, "_compute_bucket_assignment_by_size", buckets)
     patches.set(model, "_ddp_init_helper", helped)
     patches.set(dist.Reducer, "_rebuild_buckets", lambda self: False)
+
+
+def _as_they_come(weights: list[Any]) -> list[int]:
+    """The places of weights, in the order in which they first get gradients."""
+    found: list[int] = []
+    for place, weight in enumerate(weights):
+
+        def came(_: Any, place: int = place) -> None:
+            if place not in found:
+                found.append(place)
+
+        weight.register_post_accumulate_grad_hook(came)
+    return found
 
 
 def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:

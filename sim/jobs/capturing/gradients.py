@@ -6,6 +6,12 @@ from typing import Any
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 
+_LEARNS = "_part_has_a_gradient"
+
+
+def _parted(tensor: Any) -> bool:
+    return hasattr(tensor, "_local_tensor")
+
 
 class Gradients:
     """Whether a script has switched gradients off, and on which line: `place` is the line at work.
@@ -56,9 +62,24 @@ class Gradients:
         """The line on which the script has switched gradients off, "" while they are on."""
         return "" if self.torch.is_grad_enabled() else self._since
 
-    def none_in(self, tensors: list[Any]) -> bool:
-        """Whether none of the tensors has a gradient, where gradients are on."""
-        return self.torch.is_grad_enabled() and not any(t.requires_grad for t in tensors)
+    def none_in(self, tensors: list[Any], made: list[Any]) -> bool:
+        """Whether none of the tensors has a gradient, where gradients are on; what is made of parts
+        of DTensors that have is followed."""
+        if not self.torch.is_grad_enabled() or any(t.requires_grad for t in tensors):
+            return False
+        learns = any(getattr(tensor, _LEARNS, False) for tensor in tensors)
+        if learns:
+            self._mark(made)
+        return not learns
+
+    def unfolds(self, tensors: list[Any]) -> None:
+        """DTensors among these compute with their parts, below autograd."""
+        if self.torch.is_grad_enabled():
+            self._mark([t._local_tensor for t in tensors if t.requires_grad and _parted(t)])
+
+    def _mark(self, tensors: list[Any]) -> None:
+        for tensor in tensors:
+            setattr(getattr(tensor, "elem", tensor), _LEARNS, True)
 
 
 def install_loaders(torch: Any, patches: Patches, log: Log, gradients: Gradients) -> None:

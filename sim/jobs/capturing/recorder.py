@@ -64,8 +64,10 @@ class _Function:
         self.calls = not self.passes and func.namespace in NAMESPACES
         self.free = self.passes or is_free(self.name, view=func.is_view)
         # Below autograd nobody has unfolded x.to(...) or x.reshape(...), which may copy, and in
-        # inference mode nothing that is composed of other operators.
-        self.unfolds = not self.passes and func._can_decompose()
+        # inference mode nothing that is composed of other operators and has no kernel of its own.
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        composed = not self.passes and func._can_decompose()
+        self.unfolds = composed and not has_kernel(func.name(), "CUDA")
         self.view = not self.passes and is_shape(self.name, view=func.is_view)
         self.rounded = self.name in ROUNDED
         self.product = not self.passes and is_product(self.name)
@@ -110,6 +112,7 @@ class Recorder:
         if known.asks_device:
             return args[0].fake_device
         if not all(kind in self.plain or issubclass(kind, self.fake) for kind in kinds):
+            self.gradients.unfolds(self.contents.tensors(args, kwargs))
             return NotImplemented
         if Aside.depth or known.passes:
             return func(*args, **kwargs)
@@ -160,7 +163,7 @@ class Recorder:
         if (ins or outs) and known.free:
             self.log.views += known.view
         elif ins or outs:
-            aside = self._aside(ran.given, known.product, line)
+            aside = self._aside(ran.given, outs, known.product, line)
             self._kernel(
                 lambda: self._number(known, ran.asked, args, kwargs, ins, outs), ins, line, aside
             )
@@ -177,11 +180,11 @@ class Recorder:
         copied = (*ran.given, *ran.made)
         return not asked and len({tensor.device.type for tensor in copied} & {"cpu", "cuda"}) > 1
 
-    def _aside(self, given: list[Any], product: bool, line: int) -> bool:
+    def _aside(self, given: list[Any], made: list[Any], product: bool, line: int) -> bool:
         """Whether no gradient flows through an operator; products are counted."""
         phase = self.log.phase
         off = self.gradients.line if phase == "forward" else ""
-        aside = phase == "forward" and (bool(off) or self.gradients.none_in(given))
+        aside = phase == "forward" and (bool(off) or self.gradients.none_in(given, made))
         if product:
             self.log.products[f"{ASIDE} at {off}" if off else phase] += 1
         if aside and self.log.began:
@@ -248,7 +251,7 @@ class Recorder:
         for tensor in writes:
             self.contents.keep(tensor, None)
         line = self._line() if self.log.began else -1
-        aside = self._aside(reads, False, line)
+        aside = self._aside(reads, writes, False, line)
         self._kernel(lambda: self.log.operators.number(operator()), reads, line, aside)
 
     def _number(

@@ -9,21 +9,42 @@ between them and all that was ever allocated.
 
 import random
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode
 
 from sim.jobs.capturing.capture import capture
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.memory import Memory
 from sim.jobs.recorded.recording import Recording
 from sim.model.kernels import Attention, Gemm
+from tests.jobs.capturing.peers import Peers
 
 WIDTH, LENGTH, WORLD = 32, 16, 4
 STATES = {"SGD": 0, "momentum": 1, "AdamW": 2, "fused": 2, "Adagrad": 1, "RMSprop": 1}
@@ -101,32 +122,40 @@ class Drawn:
     guarded: bool  # by whether all is finite
     evaluates: int  # every so many steps; 0: never
     autocast: bool
-    parallel: bool
+    way: str
+    half: bool  # parameters are gathered in bf16
+    kept: bool  # gathered parameters are kept for the backward pass
+    late: bool  # gradients are reduced in the last microbatch alone
     embedded: bool
 
     @classmethod
     def of(cls, seed: int) -> "Drawn":
         draw = random.Random(seed)
-        layers = tuple(draw.choices(list(LAYERS), k=draw.randint(1, 5)))
-        frozen = draw.choice([0, 0, 0, 1]) if len(layers) > 1 else 0
+        way = draw.choice(list(WAYS))
+        layers = tuple(draw.choices(list(LAYERS), k=draw.randint(2 if way == "pp" else 1, 5)))
+        frozen = draw.choice([0, 0, 0, 1]) if len(layers) > 1 and way not in ("tp", "pp") else 0
+        divided = way in ("tp", "pp")
         return cls(
             seed=seed,
             layers=layers,
             again=draw.random() < 0.25,
-            shared=draw.random() < 0.2,
+            shared=draw.random() < 0.2 and way not in ("fsdp1", "pp"),
             frozen=frozen,
             optimizer=draw.choice(list(STATES)),
-            micro=draw.choice([1, 1, 2, 3]),
+            micro=draw.choice([2, 3, 4] if way == "pp" else [1, 1, 2, 3]),
             updates=draw.choice([1, 1, 1, 2]),
-            clip=draw.random() < 0.4,
-            guarded=draw.random() < 0.3,
-            evaluates=0 if frozen else draw.choice([0, 0, 2, 3]),
+            clip=draw.random() < 0.4 and not divided,
+            guarded=draw.random() < 0.3 and not divided,
+            evaluates=0 if frozen or divided else draw.choice([0, 0, 2, 3]),
             autocast=draw.random() < 0.4,
-            parallel=draw.random() < 0.4,
+            way=way,
+            half=draw.random() < 0.5,
+            kept=draw.random() < 0.5,
+            late=draw.random() < 0.5,
             embedded=draw.random() < 0.5,
         )
 
-    def model(self) -> nn.Module:
+    def model(self) -> nn.Sequential:
         draw = random.Random(self.seed + 1)
         layers: list[nn.Module] = []
         for place, name in enumerate(self.layers):
@@ -139,13 +168,15 @@ class Drawn:
         return nn.Sequential(*layers, nn.Linear(WIDTH, 40))
 
     def made(self, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
+        lists = {"foreach": self.way != "tp"}  # whose lists would hold DTensors and others
+        fused = lists if self.way == "tp" else {"fused": True}
         kinds: dict[str, Callable[[], torch.optim.Optimizer]] = {
-            "SGD": lambda: torch.optim.SGD(weights, lr=1e-3),
-            "momentum": lambda: torch.optim.SGD(weights, lr=1e-3, momentum=0.9),
-            "AdamW": lambda: torch.optim.AdamW(weights, lr=1e-3),
-            "fused": lambda: torch.optim.AdamW(weights, lr=1e-3, fused=True),
-            "Adagrad": lambda: torch.optim.Adagrad(weights, lr=1e-3),
-            "RMSprop": lambda: torch.optim.RMSprop(weights, lr=1e-3),
+            "SGD": lambda: torch.optim.SGD(weights, lr=1e-3, **lists),
+            "momentum": lambda: torch.optim.SGD(weights, lr=1e-3, momentum=0.9, **lists),
+            "AdamW": lambda: torch.optim.AdamW(weights, lr=1e-3, **lists),
+            "fused": lambda: torch.optim.AdamW(weights, lr=1e-3, **fused),
+            "Adagrad": lambda: torch.optim.Adagrad(weights, lr=1e-3, **lists),
+            "RMSprop": lambda: torch.optim.RMSprop(weights, lr=1e-3, **lists),
         }
         return kinds[self.optimizer]()
 
@@ -156,32 +187,148 @@ class Drawn:
 
     def pass_of(self, model: nn.Module, device: str) -> None:
         """A microbatch, forward and back."""
-        labels = torch.zeros(3 * LENGTH, dtype=torch.int64, device=device)
         with torch.autocast(device, torch.bfloat16, enabled=self.autocast):
-            scores = model(self.data(device)).flatten(0, 1)
-            loss = nn.functional.cross_entropy(scores.float(), labels)
+            loss = loss_of(model(self.data(device)), labels(device))
         loss.backward()  # type: ignore[no-untyped-call]
 
-    def train(self, device: str, steps: int) -> None:
+    def train(self, device: str, steps: int, after: Callable[[], None] = int) -> None:
         """The script."""
-        model = self.model().to(device)
-        if self.parallel and device == "cuda":
+        if self.way != "alone" and not dist.is_initialized():
             dist.init_process_group("nccl")
-            model = DistributedDataParallel(model)
+        model, learn = WAYS[self.way](self, self.model().to(device), device)
         optimizer = self.made([w for w in model.parameters() if w.requires_grad])
         for step in range(steps):
             optimizer.zero_grad()
-            for _ in range(self.micro):
-                self.pass_of(model, device)
+            learn()
             norm = torch.ones((), device=device)
             if self.clip:
-                norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                norm = clipped(model)
             if not self.guarded or bool(torch.isfinite(norm)):
                 for _ in range(self.updates):
                     optimizer.step()
+            after()
             if self.evaluates and step % self.evaluates == 0:
                 with torch.no_grad():
                     model(self.data(device, 1))
+
+
+def labels(device: str, rows: int = 3) -> torch.Tensor:
+    return torch.zeros(rows * LENGTH, dtype=torch.int64, device=device)
+
+
+def loss_of(scores: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(scores.flatten(0, 1).float(), truth.flatten())
+
+
+def clipped(model: nn.Module) -> torch.Tensor:
+    if isinstance(model, FullyShardedDataParallel):
+        return model.clip_grad_norm_(1.0)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+Learn = Callable[[], None]
+Way = Callable[[Drawn, nn.Sequential, str], tuple[nn.Module, Learn]]
+
+
+def _in_turns(drawn: Drawn, model: nn.Module, device: str, late: Callable[[bool], Any]) -> Learn:
+    """Microbatches one behind the other; `late` says of each whether gradients are reduced."""
+
+    def learn() -> None:
+        for number in range(drawn.micro):
+            with late(number == drawn.micro - 1 or not drawn.late):
+                drawn.pass_of(model, device)
+
+    return learn
+
+
+def alone(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+    return model, _in_turns(drawn, model, device, lambda _: nullcontext())
+
+
+def ddp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+    whole = DistributedDataParallel(model, bucket_cap_mb=0.01 if drawn.kept else 25)
+    late = {True: nullcontext, False: whole.no_sync}
+    return whole, _in_turns(drawn, whole, device, lambda last: late[last]())
+
+
+def fsdp1(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+    strategies = {True: ShardingStrategy.SHARD_GRAD_OP, False: ShardingStrategy.FULL_SHARD}
+    mixed = MixedPrecision(param_dtype=torch.bfloat16) if drawn.half else None
+    whole = FullyShardedDataParallel(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy([Residual]),
+        sharding_strategy=strategies[drawn.kept],
+        mixed_precision=mixed,
+        use_orig_params=True,
+        device_id=None if device == "cuda" else torch.device("cpu"),
+    )
+    return whole, _in_turns(drawn, whole, device, lambda _: nullcontext())
+
+
+def fsdp2(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+    return _sharded(drawn, model, device, init_device_mesh(device, (WORLD,)))
+
+
+def hsdp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+    mesh = init_device_mesh(device, (2, WORLD // 2), mesh_dim_names=("r", "s"))
+    return _sharded(drawn, model, device, mesh)
+
+
+def _sharded(
+    drawn: Drawn, model: nn.Sequential, device: str, mesh: DeviceMesh
+) -> tuple[nn.Module, Learn]:
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if drawn.half else None)
+    for layer in dict.fromkeys(part for part in model if isinstance(part, Residual)):
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=not drawn.kept)
+    whole = fully_shard(model, mesh=mesh, mp_policy=policy)
+
+    @contextmanager
+    def late(last: bool) -> Iterator[None]:
+        whole.set_requires_gradient_sync(last)
+        yield
+
+    return whole, _in_turns(drawn, whole, device, late)
+
+
+def tp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+    """Products in columns, then in rows; single ones in columns, gathered."""
+    mesh = init_device_mesh(device, (WORLD,))
+    columns = ColwiseParallel(output_layouts=Replicate())
+    for name, part in model.named_modules():
+        if isinstance(part, nn.Sequential) and name:
+            parallelize_module(part, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        elif isinstance(part, Heads):
+            parallelize_module(part, mesh, {"qkv": columns})
+    parallelize_module(model, mesh, {str(len(model) - 1): columns})
+    return model, _in_turns(drawn, model, device, lambda _: nullcontext())
+
+
+def pp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+    """Two stages; within each, replicas do not share gradients, or shard weights."""
+    mesh = init_device_mesh(device, (2, WORLD // 2), mesh_dim_names=("pp", "dp"))
+    index, half = mesh.get_local_rank("pp"), len(model) // 2
+    part = model[:half] if index == 0 else model[half:]
+    if drawn.kept:
+        fully_shard(part, mesh=mesh["dp"], reshard_after_forward=False)
+    stage = PipelineStage(part, index, 2, torch.device(device), group=mesh.get_group("pp"))
+    kind = Schedule1F1B if drawn.half else ScheduleGPipe
+    schedule = kind(stage, drawn.micro, loss_fn=loss_of)
+
+    def learn() -> None:
+        rows = 3 * drawn.micro
+        with torch.autocast(device, torch.bfloat16, enabled=drawn.autocast):
+            if index == 0:
+                schedule.step(drawn.data(device, rows))
+            else:
+                schedule.step(target=labels(device, rows).unflatten(0, (rows, LENGTH)))
+
+    return part, learn
+
+
+WAYS: dict[str, Way] = {
+    "alone": alone, "ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2, "hsdp": hsdp, "tp": tp, "pp": pp,
+}  # fmt: skip
 
 
 def flops_of(own: Recording, *, aside: bool = False) -> float:
@@ -193,34 +340,34 @@ def flops_of(own: Recording, *, aside: bool = False) -> float:
     return total
 
 
-def differences(drawn: Drawn) -> list[str]:
-    """How a capture differs from the CPU without a word."""
-    model = drawn.model()
-    learnt = [w for w in model.parameters() if w.requires_grad]
+def differences(drawn: Drawn, peers: Peers) -> list[str]:
+    """How a capture differs from real processes without a word."""
+    learnt = [w for w in drawn.model().parameters() if w.requires_grad]
     elements = sum(weight.numel() for weight in learnt)
-    with FlopCounterMode(display=False) as counted:
-        for _ in range(drawn.micro):
-            drawn.pass_of(model, "cpu")
-    (own,) = capture(lambda: drawn.train("cuda", 7), world=WORLD if drawn.parallel else 1)
+    counted = peers.count(drawn)
+    world = 1 if drawn.way == "alone" else WORLD
+    recordings = capture(lambda: drawn.train("cuda", 7), world=world, stages=drawn.way == "pp")
     found = []
 
     def same(what: str, here: float, there: float) -> None:
         if here != there:
             found.append(f"{what}: {here:,.0f} captured, {there:,.0f} by the CPU")
 
-    same("parameters", own.parameters, elements)
-    same("FLOPs", flops_of(own, aside=drawn.frozen > 0), counted.get_total_flops())
-    sums = [event.bytes for event in own.events if event.kind == "collective"]
-    same("bytes summed", sum(sums), 4.0 * elements * drawn.micro if drawn.parallel else 0.0)
-    updates = sum(
-        "_foreach_add" in own.operators[e.operator].name
-        or "_fused" in own.operators[e.operator].name
-        for e in own.events
-        if e.kind == "kernel" and e.phase == "optimizer"
-    )
-    if not updates:
-        found.append("no update")
-    return found + memory(own, drawn, learnt)
+    same("parameters", sum(own.parameters for own in recordings), elements)
+    for own in recordings:
+        real = counted[own.rank]
+        same(f"rank {own.rank}: FLOPs", flops_of(own, aside=drawn.frozen > 0), real.flops)
+        calls: dict[str, Counter[int]] = {}
+        for event in own.events:
+            if event.kind in ("collective", "send", "recv"):
+                calls.setdefault(event.name, Counter())[int(event.bytes)] += 1
+        if calls != real.calls:
+            found.append(f"rank {own.rank}: {calls} captured, {real.calls} by the CPU")
+        peak = Memory(own).peak(since=0).allocated
+        least = 0.0 if "RMS norm" in drawn.layers else 0.9  # which a CPU composes, and keeps more
+        if not least < peak / real.peak < 1.1:
+            found.append(f"rank {own.rank}: peak {peak:,.0f} captured, {real.peak:,} by the CPU")
+    return found + (memory(recordings[0], drawn, learnt) if drawn.way in ("alone", "ddp") else [])
 
 
 def memory(own: Recording, drawn: Drawn, learnt: list[nn.Parameter]) -> list[str]:
@@ -243,15 +390,18 @@ def memory(own: Recording, drawn: Drawn, learnt: list[nn.Parameter]) -> list[str
 def main(often: int, first: int = 0) -> int:
     """How many of so many seeds differ."""
     wrong = 0
-    for seed in range(first, first + often):
-        drawn = Drawn.of(seed)
-        try:
-            found = differences(drawn)
-        except Exception as error:  # a script that runs on a CPU has to be recorded
-            found = [f"{type(error).__name__}: {error}"[:300]]
-        if found:
-            wrong += 1
-            print(drawn, *found, sep="\n    ", flush=True)
+    with TemporaryDirectory() as folder:
+        peers = Peers(WORLD, Path(folder) / "meeting")
+        for seed in range(first, first + often):
+            drawn = Drawn.of(seed)
+            try:
+                found = differences(drawn, peers)
+            except Exception as error:  # a script that runs on a CPU has to be recorded
+                found = [f"{type(error).__name__}: {error}"[:300]]
+            if found:
+                wrong += 1
+                print(drawn, *found, sep="\n    ", flush=True)
+        peers.stop()
     print(f"{often} scripts, {wrong} differ")
     return wrong
 

@@ -1,13 +1,25 @@
-"""Random small scripts are recorded as a CPU runs them (`tests.jobs.capturing.fuzz`)."""
+"""Random small scripts are recorded as real processes run them (`tests.jobs.capturing.fuzz`)."""
+
+from collections.abc import Iterator
 
 import pytest
 
-from tests.jobs.capturing.fuzz import Drawn, differences
+from tests.jobs.capturing.fuzz import WORLD, Drawn, differences
+from tests.jobs.capturing.peers import Peers
+
+_QUICK = (4, 5, 8, 19)  # DDP, HSDP, DDP with recomputation, tensor parallel
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
+    found = Peers(WORLD, tmp_path_factory.mktemp("peers") / "meeting")
+    yield found
+    found.stop()
 
 
 @pytest.mark.parametrize(
     "seed",
-    [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 64))],
+    [*_QUICK, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(20, 80))],
 )
-def test_a_random_script_is_recorded_as_a_cpu_runs_it(seed: int) -> None:
-    assert differences(Drawn.of(seed)) == []
+def test_a_random_script_is_recorded_as_real_processes_run_it(seed: int, peers: Peers) -> None:
+    assert differences(Drawn.of(seed), peers) == []
