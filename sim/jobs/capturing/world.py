@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
+from types import SimpleNamespace
 from typing import Any
 
 from sim.config.dataclass import dataclass
@@ -104,7 +105,8 @@ def _recorder(
     patches.set(FakeTensorMode, "cache", {})  # of all modes; "cuda" differs by rank
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     distributed.asynchronous(torch, patches, fake)
-    contents = TensorContents(torch, Router(torch, place.routing), ResultCache(torch, fake))
+    own = SimpleNamespace(**vars(torch))  # DeepSpeed's zero.Init replaces functions of torch
+    contents = TensorContents(own, Router(own, place.routing), ResultCache(torch, fake))
 
     def where() -> str:
         return log.line(lines())
