@@ -76,6 +76,26 @@ def forgotten(held: list[Any]) -> Iterator[str]:
         )
 
 
+def of_model(held: list[Any]) -> int:
+    """The elements of the weights that modules learn, where optimizers hold none of them: parts of
+    them, one behind the other, or copies (DeepSpeed's ZeRO). 0 where they hold some."""
+    from torch.nn import Module
+
+    known = {id(weight) for weight in held}
+    modes = {id(getattr(_local(weight), "fake_mode", None)) for weight in held}
+    learnt = {
+        id(weight): weight
+        for thing in gc.get_objects()
+        if issubclass(type(thing), Module)
+        for weight in thing._parameters.values()
+        if weight is not None and weight.requires_grad
+        if id(getattr(_local(weight), "fake_mode", None)) in modes
+    }
+    if known & learnt.keys():
+        return 0
+    return sum(int(getattr(weight, "ds_numel", weight.numel())) for weight in learnt.values())
+
+
 def _elements(weights: list[Any]) -> int:
     return sum(int(_local(weight).numel()) for weight in weights)
 

@@ -17,7 +17,7 @@ from weakref import WeakSet
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.capturing import marks
-from sim.jobs.capturing.checked import forgotten
+from sim.jobs.capturing.checked import forgotten, of_model
 from sim.jobs.capturing.distributed import WHOLE
 from sim.jobs.capturing.log import Cut, Log
 from sim.jobs.capturing.patches import Patches
@@ -179,8 +179,10 @@ class StepCounter:
         self._before = len(self._updates)
         if not first and self._enough():
             log.over = True
-            for note in forgotten(self.weights()):  # while the model is there
+            weights = self.weights()
+            for note in forgotten(weights):  # while the model is there
                 log.notes.number(note)
+            self.parameters = of_model(weights) or self.parameters
             raise Enough
 
     def _enough(self) -> bool:

@@ -310,3 +310,23 @@ def test_a_step_is_one_update_whatever_optimizers_were_made(*, idle: bool) -> No
         del unused
 
     assert products(capture(train, world=1)[0]) == PRODUCTS
+
+
+def test_parameters_are_the_models_where_an_optimizer_holds_a_part_of_them() -> None:
+    def train() -> None:
+        model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)).to("cuda")
+        weights = list(model.parameters())
+        part = nn.Parameter(
+            torch.cat([weight.detach().flatten() for weight in weights]).chunk(4)[0]
+        )
+        optimizer = torch.optim.SGD([part], lr=0.1)
+        for _ in range(3):
+            learn(model)
+            grads = torch.cat(
+                [weight.grad.flatten() for weight in weights if weight.grad is not None]
+            )
+            part.grad = grads.chunk(4)[0]
+            model.zero_grad()
+            optimizer.step()
+
+    assert capture(train, world=1)[0].parameters == 2 * (16 * 16 + 16)
