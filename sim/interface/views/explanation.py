@@ -155,13 +155,23 @@ def _fullest(moment: Moment) -> Section:
 def moves(answer: Moves) -> Document:
     """The best moves, and what is refused."""
     best = answer.recommended or (answer.moves[0] if answer.moves else None)
-    head = ("moved to", "layout", "samples", "step", "samples/s", "per GPU", "memory", "")
+    laid_out = any(move.result.inputs.plan.keys() - {"dp"} for move in answer.moves)
+    head = (
+        "moved to",
+        *(["layout"] if laid_out else []),
+        "samples",
+        "step",
+        "samples/s",
+        "per GPU",
+        "memory",
+        "",
+    )
     title = (
         f"{answer.title}: {len(answer.moves)} of {len(answer.moves) + len(answer.refused)} moves"
     )
     return document(
         f"{title} can be played; {_chosen(answer)}: {best.moved if best else 'none'}",
-        table(map(_row, answer.moves[:_MOST]), head),
+        table((_row(move, laid_out) for move in answer.moves[:_MOST]), head),
         _more(len(answer.moves) - _MOST),
         _refused(answer) if answer.refused else None,
         line=f"{title} can be played",
@@ -183,10 +193,11 @@ def _more(left: int) -> Section | None:
     return section("", Sentence(f"{several(left, 'move')} behind them; --report moves.csv has all"))
 
 
-def _row(move: Move) -> Cells:
+def _row(move: Move, laid_out: bool) -> Cells:
+    layout = ", ".join(f"{key} {value}" for key, value in move.result.inputs.plan.items())
     return (
         move.moved,
-        ", ".join(f"{key} {value}" for key, value in move.result.inputs.plan.items()),
+        *([layout] if laid_out else []),
         f"{move.samples:,.0f}" if move.samples else "unknown",
         human_seconds(move.step_time) + ("" if move.within is None else f" +- {move.within:.1%}"),
         count(move.rate * move.gpus),
