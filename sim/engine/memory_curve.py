@@ -74,8 +74,8 @@ def _by_name(
     from sim.program.unrolled import operations
 
     by_name = {span.name: span for span in record.timeline.spans if span.role == role.index}
-    own = [one for one, _ in operations(program, role.stage) if one.memory is not NOTHING]
-    last = [by_name[one.name] for one in own]
-    first = [by_name.get(f"{one.name}.0", end) for one, end in zip(own, last, strict=True)]
+    own = [op for op, _ in operations(program, role.stage) if op.memory is not NOTHING]
+    last = [by_name[op.name] for op in own]
+    first = [by_name.get(f"{op.name}.0", end) for op, end in zip(own, last, strict=True)]
     starts, ends = np.array([s.start for s in first]), np.array([s.end for s in last])
-    return [one.memory for one in own], starts, ends
+    return [op.memory for op in own], starts, ends

@@ -76,7 +76,7 @@ class Outlines:
     @cached_property
     def _works(self) -> list[dict[int, Work]]:
         return [
-            {id(one.work): one.work for one, _ in operations if isinstance(one, Compute)}
+            {id(op.work): op.work for op, _ in operations if isinstance(op, Compute)}
             for operations in self._written
         ]
 

@@ -132,4 +132,4 @@ _TABLE = (
         beside="adam",
     ),
 )  # fmt: skip
-OPTIMIZERS = {one.name: one for one in _TABLE}
+OPTIMIZERS = {optimizer.name: optimizer for optimizer in _TABLE}

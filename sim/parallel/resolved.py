@@ -43,7 +43,7 @@ def _check_axes(plan: Plan, where: str) -> None:
             fault = f"{axis!r} is a key of [plan] itself"
             raise InputError(f"{where}, axes", fault, f"set plan.{axis}")
         if axis not in known:
-            own = [one for one in known if one not in PLAN_AXES]
+            own = [axis for axis in known if axis not in PLAN_AXES]
             raise InputError(f"{where}, axes", f"no axis named {axis!r}", nearest(axis, own))
         if axis not in dividing("batch", "sequence"):
             fault = f"{axis!r} divides {axes()[axis].divides}, which no operator of a block knows"

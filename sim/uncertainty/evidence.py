@@ -97,7 +97,7 @@ class Evidence:
 
     @cached_property
     def _seen(self) -> dict[Campaign, _Seen]:
-        named = sorted(self._spreads_of.items(), key=lambda one: repr(one[0]))
+        named = sorted(self._spreads_of.items(), key=lambda entry: repr(entry[0]))
         return {campaign: _together(campaign, spreads) for campaign, spreads in named}
 
     @cached_property
@@ -111,15 +111,15 @@ class Evidence:
     def _effects(self) -> RandomEffects:
         seen = self._seen.values()
         return random_effects.fit(
-            [one.location for one in seen],
-            [_OF_LOCATION * self._within(one.scale, one.rows) / one.rows for one in seen],
-            [one.campaign.groups for one in seen],
+            [row.location for row in seen],
+            [_OF_LOCATION * self._within(row.scale, row.rows) / row.rows for row in seen],
+            [row.campaign.groups for row in seen],
         )
 
     @cached_property
     def _usual(self) -> float:
         """The median scale of campaigns with more than a few rows."""
-        return _median(one.scale for one in self._seen.values() if one.rows > _FEW)
+        return _median(row.scale for row in self._seen.values() if row.rows > _FEW)
 
     @cached_property
     def _usually_apart(self) -> float:
@@ -141,17 +141,17 @@ class Evidence:
         own = self._seen.get(campaign)
         if own:
             return f"{_runs(own.rows)} of {campaign.stack} on {campaign.device}"
-        stack = [one for one in self._seen.values() if one.campaign.stack == campaign.stack]
+        stack = [row for row in self._seen.values() if row.campaign.stack == campaign.stack]
         whole = _runs(self._rows(self._seen.values()))
         if not stack:
-            alike = any(one.campaign.work == campaign.work for one in self._seen.values())
+            alike = any(row.campaign.work == campaign.work for row in self._seen.values())
             return f"{whole} (none {f'of {campaign.stack}' if alike else _WORDS[campaign.work]})"
-        unlike = _unlike(campaign, [one.campaign for one in stack])
+        unlike = _unlike(campaign, [row.campaign for row in stack])
         return f"{whole} ({self._rows(stack):,} of {campaign.stack}, none {unlike})"
 
     @staticmethod
     def _rows(seen: Iterable[_Seen]) -> int:
-        return sum(one.rows for one in seen)
+        return sum(row.rows for row in seen)
 
 
 def _together(campaign: Campaign, spreads: Sequence[Spread]) -> _Seen:

@@ -45,7 +45,7 @@ class Tree:
     def of(cls, groups: Sequence[Sequence[Hashable]]) -> "Tree":
         """The tree of the groups of each campaign, wide to narrow."""
         levels = tuple(zip(*groups, strict=True))
-        place = tuple({own: n for n, own in enumerate(dict.fromkeys(one))} for one in levels)
+        place = tuple({own: n for n, own in enumerate(dict.fromkeys(level))} for level in levels)
         parents = []
         for level, known in enumerate(place):
             parent = np.zeros(len(known), dtype=np.intp)

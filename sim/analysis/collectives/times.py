@@ -164,7 +164,9 @@ def collective(
         "collective", f"{len(places):,} GPUs", len(places) * (3 + len(every)) * _OF_GPU
     )
     name = kind_named(kind, "collective")
-    check([AlgorithmRule(use=(one,), kinds=(name,)) for one in algorithm], "--algorithm")
+    check(
+        [AlgorithmRule(use=(given_name,), kinds=(name,)) for given_name in algorithm], "--algorithm"
+    )
     if len(places) == 1 or (name == "point_to_point" and len(places) > 2):
         fault, many = (
             f"{kind} among {several(len(places), 'GPU')}",
@@ -251,8 +253,8 @@ def _sizes(given: float | str | Iterable[float | str]) -> Iterator[float]:
             raise InputError("size", f"{given} {fault}", "write it like 1 MiB")
         yield size
     else:
-        for one in given:
-            yield from _sizes(one)
+        for text in given:
+            yield from _sizes(text)
 
 
 def _span(text: str) -> Iterator[float]:
@@ -356,7 +358,7 @@ class _Bench:
             seconds=seconds,
             algbw=size / seconds,
             busbw=self.bus(size, seconds),
-            links={name: one / seconds for name, one in _busiest(wires)},
+            links={name: busy / seconds for name, busy in _busiest(wires)},
         )
 
 

@@ -190,7 +190,7 @@ def stored(path: Path) -> JobAnswer:
     if document.pop("schema", SCHEMA) != SCHEMA:
         raise InputError(str(path), "is a result of another version", _REMEDY)
     nearest = max(kind.answers(), key=lambda own: len(_needed(own) & document.keys()))
-    known = {one.name for one in fields(nearest)} - {"timeline"}
+    known = {key.name for key in fields(nearest)} - {"timeline"}
     missing, unknown = sorted(_needed(nearest) - document.keys()), sorted(document.keys() - known)
     if missing or unknown:
         fault = f"lacks {missing[0]!r}" if missing else f"has an unknown key {unknown[0]!r}"
@@ -200,5 +200,5 @@ def stored(path: Path) -> JobAnswer:
 
 def _needed(answer: Any) -> set[str]:
     """The keys without which a document is no such answer."""
-    needed = {one.name for one in fields(answer) if one.default is one.default_factory is MISSING}
+    needed = {key.name for key in fields(answer) if key.default is key.default_factory is MISSING}
     return needed - {"timeline"}

@@ -34,7 +34,7 @@ def compare(
     alone = len(jobs) == 1 and isinstance(jobs[0], Mapping | list | tuple)
     own = settings_of(settings, price)
     found = prepared(jobs[0] if alone else jobs, own, task)  # type: ignore[arg-type]
-    first, *others = dict.fromkeys(one.comparison for one in found)
+    first, *others = dict.fromkeys(job.comparison for job in found)
     if others:
         raise InputError("compare", "jobs of different kinds", "compare jobs of one kind")
     if not first:

@@ -47,10 +47,10 @@ class Advice:
 def advised(setup: Setup, result: Result, suggestions: Sequence[Suggestion]) -> Iterator[Advice]:
     """Suggestions that fit into memory and make the step shorter (or make it fit), the best first;
     in front of several, these together."""
-    rows = so_far((one, _played(one, setup)) for one in suggestions)
+    rows = so_far((change, _played(change, setup)) for change in suggestions)
     made = [
-        (one, advice)
-        for one, advice in counted(rows, total=len(suggestions), unit="change")
+        (change, advice)
+        for change, advice in counted(rows, total=len(suggestions), unit="change")
         if advice is not None and _helps(advice, result)
     ]
     made.sort(key=lambda pair: pair[1].each)

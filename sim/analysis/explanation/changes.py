@@ -45,8 +45,8 @@ def changes(setup: PlanSetup, result: Result) -> list[Change]:
         for own, then in counted(made, total=len(tried), unit="plan")
         if then is not None and then.fits
     ]
-    shorter = [one for one in found if one.step_time < result.step_time or not result.fits]
-    return sorted(shorter, key=lambda one: one.step_time)
+    shorter = [change for change in found if change.step_time < result.step_time or not result.fits]
+    return sorted(shorter, key=lambda change: change.step_time)
 
 
 def _space(setup: PlanSetup) -> Space:
@@ -86,7 +86,7 @@ def _others(choice: Choice, space: Space, plan: Plan) -> Iterator[tuple[str, str
     alone: dict[str, Any] = {choice.name: 1, "dp": None} if sized else {}
     possible = choice.possible(space, replace(plan, **alone))
     now = getattr(plan, choice.name, None)
-    for value in _next([one for one in possible if choice.usual(space, plan, one)], now):
+    for value in _next([option for option in possible if choice.usual(space, plan, option)], now):
         changed: dict[str, Any] = {choice.name: value, **({"dp": None} if sized else {})}
         plain = sized or choice.take is None
         other = replace(plan, **changed) if plain else choice.take(space, plan, value)  # type: ignore[misc]

@@ -64,7 +64,7 @@ def limits(setup: Setup) -> Limits:
     faster = np.ones(len(speeds.kinds))
     faster[_place(speeds.kinds, found[0].resource)] = _TWICE
     _, then = _limits(speeds, faster)
-    others = tuple(one for one in then if one.resource != found[0].resource)
+    others = tuple(limit for limit in then if limit.resource != found[0].resource)
     return Limits(step_time=step, limits=tuple(found), then=others)
 
 
@@ -79,8 +79,8 @@ def _limits(speeds: Speeds, factors: Floats) -> tuple[float, list[Limit]]:
         Limit(resource=NAMES.get(name, name), halved=times[n], free=times[count + n])
         for n, name in enumerate(speeds.kinds)
     ]
-    slowed = [one for one in found if one.free < step * (1.0 - _LEAST)]
-    return step, sorted(slowed, key=lambda one: one.halved)
+    slowed = [limit for limit in found if limit.free < step * (1.0 - _LEAST)]
+    return step, sorted(slowed, key=lambda limit: limit.halved)
 
 
 def _place(kinds: Sequence[str], resource: str) -> int:
@@ -113,7 +113,7 @@ def _roofs(calls: Sequence[KernelCalls], device: Device) -> list[Roof]:
     for kernel, seconds, often in calls:
         if isinstance(kernel, Gemm | Attention | MemoryBound):
             found[kernel.name].add(kernel, seconds, often)
-    return sorted((own.roof(device) for own in found.values()), key=lambda one: -one.seconds)
+    return sorted((own.roof(device) for own in found.values()), key=lambda roof: -roof.seconds)
 
 
 class _Sum:

@@ -73,7 +73,7 @@ def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatI
         return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(own, felt))))
     played = [own if other is setup else kind.speeds(other, many=True) for other in sizes]
     place = next(number for number, other in enumerate(sizes) if other is setup)
-    times = np.concatenate([_grid(one, felt) for one in played])
+    times = np.concatenate([_grid(record, felt) for record in played])
     return WhatIf(knobs=(_knob(sizes, place), *knobs), times=tuple(map(float, times)))
 
 

@@ -64,7 +64,7 @@ class Seeds(Answer):
         """One of each run, by name; losses and the like only where something is learnt, infinite
         where it diverged, times to a target where any run has reached it, infinite where not."""
         drawn = {name: [run.get(name) for run in self.runs] for name in _DRAWN}
-        known = {name: own for name, own in drawn.items() if any(one is not None for one in own)}
+        known = {name: own for name, own in drawn.items() if any(cell is not None for cell in own)}
         return {name: _above(own) for name, own in known.items()}
 
     @property
@@ -150,7 +150,7 @@ def samples(scenarios: Iterator[BaseScenario], count: int, *, task: Any = None) 
 
 def _above(values: Sequence[float | None]) -> Floats:
     """Unknown and infinite values count as larger than all others."""
-    return np.array([inf if one is None or not isfinite(one) else one for one in values])
+    return np.array([inf if cell is None or not isfinite(cell) else cell for cell in values])
 
 
 def _quantile(values: Floats, share: float) -> float:

@@ -108,10 +108,10 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
             continue
         key, value = own
         wrong = None
-        for point in islice((one for one in points if repr(one.get(key)) == value), _TRIED):
+        for point in islice((point for point in points if repr(point.get(key)) == value), _TRIED):
             wrong = _mistake(scenario, point)
             if wrong is None:
-                right |= {(name, repr(one)) for name, one in point.items()}
+                right |= {(name, repr(entry)) for name, entry in point.items()}
                 break
         if wrong is not None:
             raise wrong
@@ -186,8 +186,8 @@ def _of_tasks(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answ
     keys = {key for task in tasks for key, _ in task.points}
     held: dict[tuple[tuple[str, str], str], bool] = {}
     for key, text, seen in chain.from_iterable(executors.answers(answers, tasks, jobs)):
-        held |= {one: reads.holds(dict([one])) for one in seen.items() if one not in held}
-        if key not in keys or not all(held[one] for one in seen.items()):
+        held |= {file: reads.holds(dict([file])) for file in seen.items() if file not in held}
+        if key not in keys or not all(held[file] for file in seen.items()):
             fault = "a worker found another program or other models, topologies or scenarios"
             remedy = "run it again; what is stored stays valid"
             if isinstance(jobs, str):
@@ -260,7 +260,7 @@ def _told(value: Any) -> Any:
     """A value as plain data, with the class of whatever has one. Raises `InputError` for what
     cannot be told apart from others of its class."""
     if is_dataclass(value) and not isinstance(value, type):
-        own = {one.name: _told(getattr(value, one.name)) for one in fields(value)}
+        own = {key.name: _told(getattr(value, key.name)) for key in fields(value)}
         return [type(value).__qualname__, own]
     if isinstance(value, Mapping):
         return {str(name): _told(own) for name, own in value.items()}

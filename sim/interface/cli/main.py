@@ -51,7 +51,7 @@ def _quoted(word: str) -> str:
 
 def _printable(text: str) -> str:
     """A text that no terminal takes for a command, and that can be encoded."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 @contextmanager

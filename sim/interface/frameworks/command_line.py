@@ -50,8 +50,8 @@ def words(text: str) -> list[str]:
         except ValueError as error:
             raise InputError("arguments", str(error).lower(), "close the quotes") from None
     found = _programs(text)
-    if len({one.words for one in found}) > 1:
-        lines = " and ".join(str(one.line) for one in found[:2])
+    if len({command.words for command in found}) > 1:
+        lines = " and ".join(str(command.line) for command in found[:2])
         fault = f"lines {lines} both start a program"
         raise InputError("script", fault, "--line says which of them")
     return [*found[0].words] if found else []
@@ -70,7 +70,7 @@ def at_line(text: str, line: int) -> str:
 def _programs(text: str) -> list[Command]:
     """The commands that have arguments; of these such as train, if any do."""
     given = [command for command in shell.commands(text) if any(map(_says, command.words))]
-    return [one for one in given if any(map(_PROGRAM.fullmatch, one.words))] or given
+    return [command for command in given if any(map(_PROGRAM.fullmatch, command.words))] or given
 
 
 def _says(word: str) -> bool:

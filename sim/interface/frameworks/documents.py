@@ -33,8 +33,8 @@ def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, tuple[st
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from _flat(value, f"{name}.")
-        elif isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
-            yield from _flat({str(number): one for number, one in enumerate(value)}, f"{name}.")
+        elif isinstance(value, list) and any(isinstance(entry, Mapping | list) for entry in value):
+            yield from _flat({str(number): entry for number, entry in enumerate(value)}, f"{name}.")
         elif value is not None:
             values = value if isinstance(value, list | tuple) else [value]
             yield name, tuple(map(_word, values))

@@ -66,8 +66,8 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     given, table = framework.parse(text), framework.table
     _refuse_unsure(table, given)
     known = {argument for entry in table for argument in entry.arguments}
-    rest = [one for one in given if one not in known.union(framework.assumed)]
-    silent = [one for one in rest if is_silent(one, framework.silent)]
+    rest = [argument for argument in given if argument not in known.union(framework.assumed)]
+    silent = [argument for argument in rest if is_silent(argument, framework.silent)]
     base = Base()
     if framework.needs and framework.needs not in given:
         base, table = framework.base(given), tuple(told(table, given))
@@ -82,7 +82,11 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
         plan=own.get("plan", {}),
         stack=own.get("software", framework.stack),
         changes=own.get("stack", {}),
-        unknown=tuple(one for one in rest if one not in silent and given[one] != ("false",)),
+        unknown=tuple(
+            argument
+            for argument in rest
+            if argument not in silent and given[argument] != ("false",)
+        ),
         silent=len(silent),
         gpus=gpus or own.get("gpus", 0),
         called=base.called,
@@ -150,11 +154,11 @@ def emitted(name: str, model: Model, plan: Plan, like: str = "") -> tuple[str, l
         return plan_table(plan), []
     framework = framework_of(name)
     keys = _Read({"model.kinds": model.kinds, "ranks": plan.data_parallel})
-    keys.update({f"model.{one.name}": getattr(model, one.name, one.default)
-                 for one in fields(Transformer)})  # fmt: skip
-    keys.update({f"plan.{one.name}": getattr(plan, one.name) for one in fields(Plan)})
-    keys.update({f"{_NUMERICS}.{one.name}": getattr(model.numerics, one.name)
-                 for one in fields(Numerics)})  # fmt: skip
+    keys.update({f"model.{key.name}": getattr(model, key.name, key.default)
+                 for key in fields(Transformer)})  # fmt: skip
+    keys.update({f"plan.{key.name}": getattr(plan, key.name) for key in fields(Plan)})
+    keys.update({f"{_NUMERICS}.{key.name}": getattr(model.numerics, key.name)
+                 for key in fields(Numerics)})  # fmt: skip
     keys["model.biases"] = [*keys["model.biases"]]
     keys["model.like"] = like
     keys["stack.overlap_gradients"] = plan.data_parallel > 1
@@ -162,12 +166,12 @@ def emitted(name: str, model: Model, plan: Plan, like: str = "") -> tuple[str, l
     words = write(framework.table, keys)
     usual = Plan(global_batch=plan.global_batch, dp=plan.dp, axes=plan.axes)
     unsaid = _unsaid(
-        "plan", plan, {one.name: getattr(usual, one.name) for one in fields(Plan)}, keys
+        "plan", plan, {key.name: getattr(usual, key.name) for key in fields(Plan)}, keys
     )
     if "model.layers" in keys.read:
-        plain = {one.name: one.default for one in fields(Transformer) if one.name not in _DERIVED}
+        plain = {key.name: key.default for key in fields(Transformer) if key.name not in _DERIVED}
         unsaid += _unsaid("model", model, plain, keys)
-        plain = {one.name: None for one in fields(Numerics)} | {"rope_scaling": {}}
+        plain = {key.name: None for key in fields(Numerics)} | {"rope_scaling": {}}
         unsaid += _unsaid(_NUMERICS, model.numerics, plain, keys)
         if keys["model.positions"] == "rotary" and model.numerics.rope_theta is None:
             unsaid.append("rope_theta, which the model's file does not give")
@@ -245,9 +249,9 @@ def plan_of(plan: Plan) -> dict[str, Any]:
     usual = Plan(global_batch=1)
     said: dict[str, Any] = _plain(
         {
-            one.name: value
-            for one in fields(Plan)
-            if (value := getattr(plan, one.name)) != getattr(usual, one.name)
+            key.name: value
+            for key in fields(Plan)
+            if (value := getattr(plan, key.name)) != getattr(usual, key.name)
         }
     )
     return said

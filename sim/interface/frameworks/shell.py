@@ -292,7 +292,7 @@ class _Script:
 
     def compared(self, left: Node, operator: str, right: Node) -> bool | None:
         """Whether a comparison of texts, or of numbers, holds; None where that is not sure."""
-        first, second = (self.value(one, quoted=True) for one in (left, right))
+        first, second = (self.value(side, quoted=True) for side in (left, right))
         if unsure(first + second):
             return None
         if operator in ("=", "==", "!="):
@@ -372,7 +372,7 @@ class _Script:
             return self.unknown(node, f"${name}")
         if isinstance(value, list):
             if place in ("[@]", "[*]"):
-                return _BREAK.join(value if quoted else [_parted(one) for one in value])
+                return _BREAK.join(value if quoted else [_parted(word) for word in value])
             number = int(place[1:-1]) if place else 0
             value = value[number] if number < len(value) else ""
         return value if quoted else _parted(value)
@@ -385,7 +385,7 @@ class _Script:
         return value if given else self.other(node)
 
     def other(self, node: Node) -> str:
-        children = [one for one in node.named_children if one.type not in _NAMES]
+        children = [child for child in node.named_children if child.type not in _NAMES]
         return "".join(self.value(child, quoted=True) for child in children)
 
     def scalar(self, node: Node, name: str) -> str:

@@ -62,10 +62,10 @@ def _timelines(drawn: Sequence[tuple[str, Timeline]]) -> Section:
         replace(chart(own, along, of=name, name=f"timeline-{n}", end=end), moves=n == 0)
         for n, (name, own) in enumerate(drawn)
     ]
-    legend = {meaning: colour for one in charts for meaning, colour in one.legend.items()}
-    charts = [replace(one, legend={}) for one in charts]
-    for one in charts[:-1]:
-        one.figure.xaxis.visible = False
+    legend = {meaning: colour for panel in charts for meaning, colour in panel.legend.items()}
+    charts = [replace(panel, legend={}) for panel in charts]
+    for panel in charts[:-1]:
+        panel.figure.xaxis.visible = False
     charts[-1] = replace(charts[-1], legend=legend)
     together = Sentence("To one scale; they move together.")
     return paged("Timelines", together, *charts, name="timeline")

@@ -48,8 +48,8 @@ def figure(timeline: Timeline, *, title: str = "", shown: str = "") -> Figure:
 def figures(timelines: Sequence[tuple[str, Timeline]], *, shown: Sequence[str] = ()) -> Figure:
     """Several with their titles, one under the other, all to the scale of the longest."""
     most = max(_LEAST_ROWS, _MOST_ROWS // (2 * max(len(timelines), 1)))
-    fig, axes = _sheet([min(len(one.roles), most) for _, one in timelines])
-    end = max((one.end for _, one in timelines), default=0.0)
+    fig, axes = _sheet([min(len(timeline.roles), most) for _, timeline in timelines])
+    end = max((timeline.end for _, timeline in timelines), default=0.0)
     drawn: list[Boxes] = []
     for number, (title, timeline) in enumerate(timelines):
         note = shown[number] if shown else ""

@@ -54,8 +54,8 @@ def view(topology: Topology) -> Document:
 def _measured(network: ClusterNetwork | None) -> Iterator[str]:
     """For each collective that was measured, over how many devices and with which bandwidth."""
     known = network.measured if network else ()
-    for kind, group in groupby(sorted(known, key=_order), lambda one: one.collective):
-        over, reached = zip(*((one.gpus, one.bus_bandwidth) for one in group), strict=True)
+    for kind, group in groupby(sorted(known, key=_order), lambda row: row.collective):
+        over, reached = zip(*((row.gpus, row.bus_bandwidth) for row in group), strict=True)
         devices = " to ".join(map(str, sorted({over[0], over[-1]})))
         yield f"{kind} over {devices} devices, {rate(min(reached))} of bus bandwidth at least"
 

@@ -82,8 +82,8 @@ def outcome(
         topology=topology,
         events=cluster.events,
         wall_seconds=wall_seconds,
-        memory=tuple(_holder(one) for one in held),
-        fits=all(one.fits for one in held),
+        memory=tuple(_holder(memory) for memory in held),
+        fits=all(memory.fits for memory in held),
         step=dict(setup.workloads[0].spent),
         to_target=_to_target(setup, record.samples / end if end else 0.0),
         warnings=(
@@ -184,10 +184,10 @@ def _holder(holder: Holder) -> dict[str, Any]:
 
 
 def _too_small(held: Iterable[Holder]) -> Iterator[str]:
-    for one in held:
-        if not one.fits:
-            has, needs = human_bytes(one.room), human_bytes(one.total)
-            yield f"{one.name} needs {needs} and has {has}: it would not run"
+    for memory in held:
+        if not memory.fits:
+            has, needs = human_bytes(memory.room), human_bytes(memory.total)
+            yield f"{memory.name} needs {needs} and has {has}: it would not run"
 
 
 def _far_servers(
@@ -197,7 +197,7 @@ def _far_servers(
     if setup.plan.regions is None or not setup.servers:
         return
     region = pool.cluster.routes.region
-    own, serving = ({region(one) for one in ones} for ones in (setup.workers, setup.servers))
+    own, serving = ({region(rank) for rank in ones} for ones in (setup.workers, setup.servers))
     sent = [row[causes.COMMUNICATION] for row in rows]
     if len(serving) < len(own) and max(sent) > min(sent) + _MUCH:
         yield (

@@ -100,7 +100,7 @@ class Outcome(JobAnswer):
         """Seconds by cause of the mean worker and bytes by holder are prefixed."""
         named = {name: getattr(self, name) for name in _COLUMNS}
         seconds = {f"seconds.{cause}": part * self.time for cause, part in self.shares.items()}
-        memory = {f"memory.{one['name']}": one["total"] for one in self.memory}
+        memory = {f"memory.{holder['name']}": holder["total"] for holder in self.memory}
         return named | seconds | memory | {"staleness": self.staleness["mean"]}
 
     @property

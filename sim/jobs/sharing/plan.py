@@ -341,7 +341,7 @@ def check_members(
         found.append(("straggler", "node", list(cause.nodes or ())))
     for key, kind, named in found:
         _check_named(key, kind, named, workers if kind == "rank" else nodes, where)
-        if twice := [one for one, times in Counter(named).items() if times > 1]:
+        if twice := [name for name, times in Counter(named).items() if times > 1]:
             what = f"{key}: {kind} {twice[0]} is named twice"
             raise InputError(where, what, "name each once")
     ranks = [fault.rank for fault in faults if fault.rank is not None]
@@ -350,12 +350,12 @@ def check_members(
 
 
 def _check_named(key: str, kind: str, named: Iterable[int], count: int, where: str) -> None:
-    for one in named:
-        if one >= count:
+    for name in named:
+        if name >= count:
             there = (
                 "there is no worker of rank" if kind == "rank" else "there are no workers on node"
             )
-            raise InputError(where, f"{key}: {there} {one}", f"use 0 to {count - 1}")
+            raise InputError(where, f"{key}: {there} {name}", f"use 0 to {count - 1}")
 
 
 def _check_absences(faults: Sequence[Fault], where: str) -> None:

@@ -143,4 +143,4 @@ def unrotated(config: Config) -> list[bool]:
     """Which layers have no positions."""
     count, every = config.layers(), config.positive("no_rope_layer_interval", 4)
     usual = [(layer + 1) % every != 0 for layer in range(count)]
-    return [not one for one in config.each("no_rope_layers", count) or usual]
+    return [not left_out for left_out in config.each("no_rope_layers", count) or usual]

@@ -88,7 +88,7 @@ def bamba(config: Config) -> Document:
     config.read |= {"mamba_d_head"}
     attends = config.some("attn_layer_indices", config.layers())
     layers = range(config.layers())
-    return _mixed(shape, [one in attends for one in layers], [False for _ in layers], own, {})
+    return _mixed(shape, [layer in attends for layer in layers], [False for _ in layers], own, {})
 
 
 def nemotron_h(config: Config) -> Document:
@@ -124,13 +124,13 @@ def _kinds(config: Config) -> list[str]:
     names = config("layers_block_type", []) or config("layer_types", [])
     table, given = (_LETTERS, list(letters)) if letters else (_TYPES, names)
     config.read.add("num_hidden_layers")
-    if unknown := [one for one in given if one not in table]:
+    if unknown := [kind for kind in given if kind not in table]:
         fault = f"layers of {unknown[0]!r} are not modelled"
         raise InputError(config.place, fault, f"known: {', '.join(table)}")
     if not given:
         fault = "hybrid_override_pattern and layers_block_type are missing"
         raise InputError(config.place, fault, "take the config of the checkpoint")
-    return [table[one] for one in given]
+    return [table[kind] for kind in given]
 
 
 def _nemotron_shape(config: Config, layers: int) -> Document:
@@ -163,7 +163,7 @@ def qwen3_next(config: Config) -> Document:
     """Gated delta nets in three of four layers, gated attention in the others, experts in all."""
     count, interval = config.layers(), config.positive("full_attention_interval", 4)
     types = config.each("layer_types", count)
-    attends = [one == "full_attention" for one in types] or [
+    attends = [kind == "full_attention" for kind in types] or [
         (layer + 1) % interval == 0 for layer in range(count)
     ]
     own = {

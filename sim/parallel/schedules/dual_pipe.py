@@ -24,7 +24,7 @@ from sim.program.schedule import Order, Schedule, both_ways, in_a_v
 def dualpipev(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     """The order of every stage, eight phases each."""
     ranks = [_DualPipeV(stages, stage, microbatches) for stage in range(stages)]
-    orders, pairs = (tuple(one.order) for one in ranks), (frozenset(one.pairs) for one in ranks)
+    orders, pairs = (tuple(rank.order) for rank in ranks), (frozenset(rank.pairs) for rank in ranks)
     return Schedule(tuple(orders), in_a_v(stages), "dualpipev", tuple(pairs))
 
 

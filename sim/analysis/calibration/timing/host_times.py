@@ -62,7 +62,7 @@ class HostTime:
 
 def host_times(device: str, passes: int = 1) -> list[HostTime]:
     """All calls of the suite in its order, the quickest of several passes over it."""
-    return quickest(one for _ in range(passes) for one in _one_pass(device))
+    return quickest(row for _ in range(passes) for row in _one_pass(device))
 
 
 def _one_pass(device: str) -> Iterator[HostTime]:
@@ -73,7 +73,7 @@ def _one_pass(device: str) -> Iterator[HostTime]:
     longer = median([whole / known for known, whole in pairs if known] or [1.0])
     yield from forward
     yield from (
-        replace(one, seconds=longer * one.seconds) for one in alone.values() if one.operators
+        replace(row, seconds=longer * row.seconds) for row in alone.values() if row.operators
     )
     yield from (_of_optimizer(call, own, device) for call in optimizers())
 
@@ -81,10 +81,10 @@ def _one_pass(device: str) -> Iterator[HostTime]:
 def quickest(times: Iterable[HostTime]) -> list[HostTime]:
     """Of each call and phase: other work on a machine comes and goes."""
     best: dict[tuple[str, Phase], HostTime] = {}
-    for one in times:
-        before = best.setdefault((one.name, one.phase), one)
-        if one.of_longest < before.of_longest:
-            best[one.name, one.phase] = one
+    for row in times:
+        before = best.setdefault((row.name, row.phase), row)
+        if row.of_longest < before.of_longest:
+            best[row.name, row.phase] = row
     return list(best.values())
 
 
@@ -197,7 +197,7 @@ def _of_optimizer(call: OptimizerCall, others: Sequence[LayerCall], device: str)
         operators=_counted(device, call.counters)(step),
         seconds=max(found[0].seconds - each * LISTS[0], 0.0),
         each=each,
-        spread=max(one.spread for one in found),
+        spread=max(row.spread for row in found),
         calls=REPEATS * len(LISTS),
     )
 
@@ -255,8 +255,8 @@ def _counted(device: str, counters: bool = False) -> Callable[[Call], Counter[st
                 out = func(*args, **(kwargs or {}))
                 named = [leaf for leaf in leaves((args, out)) if isinstance(leaf, torch.Tensor)]
                 name = func._overloadpacket.__name__
-                there = [one for one in named if one.device.type == device]
-                counter = counters and all(one.dim() == 0 for one in named)
+                there = [tensor for tensor in named if tensor.device.type == device]
+                counter = counters and all(tensor.dim() == 0 for tensor in named)
                 if func.namespace != "aten" or not there or counter or name == _READ:
                     return out
                 if is_shape(name, view=func.is_view):

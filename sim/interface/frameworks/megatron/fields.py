@@ -130,12 +130,14 @@ def fields(given: Words, sections: Sections, resting: Words) -> Words:
 
 def _precision(given: Words, sections: Sections) -> Words:
     recipe = (given.get("fp8-recipe") or given.get("fp4-recipe") or ("",))[0]
-    plain = next((one for one in ("bf16", "fp16") if one in given), "")
+    plain = next((name for name in ("bf16", "fp16") if name in given), "")
     if not sections.names_all:
         section = sections.precision.rpartition(".")[0]
         name = {"bf16": "bf16-mixed", "fp16": "16-mixed", "": "32"}[plain]
         low = {argument: given[argument] for argument in _PRECISION[2:] if argument in given}
-        fields = {f"{section}.{_FIELDS.get(one) or one.replace('-', '_')}": low[one] for one in low}
+        fields = {
+            f"{section}.{_FIELDS.get(name) or name.replace('-', '_')}": low[name] for name in low
+        }
         return {sections.precision: (name,), **fields}
     if not plain:
         raise InputError("plan.precision", "fp32 has no name there", "take bf16, fp16, fp8 or fp4")
@@ -193,7 +195,7 @@ DERIVED = ("gated-linear-unit", "activation-func", "should-pad-vocab")  # and re
 
 def _derived(given: Words) -> Words:
     """Values that Megatron-LM states by arguments of its own."""
-    own = {one: values for one, values in given.items() if one not in DERIVED}
+    own = {name: values for name, values in given.items() if name not in DERIVED}
     if "gated-linear-unit" in given:
         own["swiglu"] = ()
     if "num-query-groups" in given:

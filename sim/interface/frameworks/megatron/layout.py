@@ -129,7 +129,7 @@ def _precision(given: Given) -> dict[str, Any]:
     if "fp8-format" in given or "fp8" in given:
         recipe = chosen(given, "fp8-recipe", _RECIPES, "delayed")
         return {"plan.precision": "fp8", "plan.recipe": recipe}
-    return {"plan.precision": next((one for one in ("bf16", "fp16") if one in given), "fp32")}
+    return {"plan.precision": next((name for name in ("bf16", "fp16") if name in given), "fp32")}
 
 
 def _write_precision(keys: Keys) -> dict[str, tuple[str, ...]]:

@@ -77,7 +77,7 @@ def _moments(given: Given) -> dict[str, Any]:
 
 
 def _graphs(given: Given) -> dict[str, Any]:
-    scopes = [one for one in given.get("cuda-graph-scope", ()) if one != "full"]
+    scopes = [scope for scope in given.get("cuda-graph-scope", ()) if scope != "full"]
     return {"plan.cuda_graph": scopes} if "cuda-graph-impl" in given and scopes else {}
 
 
@@ -93,7 +93,7 @@ _TABLE: tuple[Entry, ...] = (
     ),
 )
 _KNOWN = frozenset(
-    {one for entry in _TABLE for one in entry.arguments}
+    {argument for entry in _TABLE for argument in entry.arguments}
     | {*table.FRAMEWORK.assumed, *DERIVED, "nnodes", "nproc-per-node", *overrides.RECIPE}
 )
 _SWITCHES = frozenset(

@@ -49,7 +49,11 @@ class Module:
         self._inputs, self._targets, self._batch = inputs, targets, batch
         self._held_out = held_out or (inputs, targets)
         self._order = np.arange(len(inputs)) if order is None else order
-        trained = {key: one for key, one in module.named_parameters() if one.requires_grad}
+        trained = {
+            key: parameter
+            for key, parameter in module.named_parameters()
+            if parameter.requires_grad
+        }
         self._shapes = {key: tuple(weight.shape) for key, weight in trained.items()}
         parts = [weight.detach().double().cpu().numpy().ravel() for weight in trained.values()]
         self.start: Vector = np.concatenate(parts)
@@ -95,10 +99,10 @@ class Module:
 
         # With a single one torch's kernels are others, whose sums are rounded differently.
         asked = list(gradients) * 2 if len(gradients) == 1 else gradients
-        drawn = [drawn_rows(self._order, self, one.rank, one.step, self._batch) for one in asked]
+        drawn = [drawn_rows(self._order, self, pull.rank, pull.step, self._batch) for pull in asked]
         rows = torch.as_tensor(np.stack(drawn), device=self._inputs.device)
         with _one_thread():
-            weights = self._split([one.weights for one in asked])
+            weights = self._split([pull.weights for pull in asked])
             slopes = self._gradients(weights, self._inputs[rows], self._targets[rows])
             flat = torch.cat([slopes[key].flatten(1) for key in self._shapes], dim=1)
             found: Vector = flat.double().cpu().numpy()
