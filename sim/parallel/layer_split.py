@@ -298,8 +298,8 @@ def _uneven(layers: int, stages: int, chunks: int) -> tuple[str, str]:
     if pieces > layers and not ways:
         return _too_many(layers, pieces)
     named = " or ".join(f'"{way}"' for way in [*ways, "cost"])
-    what = f"{layers} layers do not divide by {_product(stages, chunks)}"
-    return what, f"set balance = {named}, or list the layers of each"
+    fault = f"{layers} layers do not divide by {_product(stages, chunks)}"
+    return fault, f"set balance = {named}, or list the layers of each"
 
 
 def _product(stages: int, chunks: int) -> str:

@@ -30,10 +30,10 @@ def _mismatch(plan: Plan, others: int, gpus: int) -> tuple[str, str]:
     names = plan.split(axis for axis in axes() if axis not in ("tp", "pp", "dp"))
     product = "*".join(["tp", *names, "pp"])
     if gpus % others:
-        what = f"{product} = {others} does not divide the {gpus} GPUs of the cluster"
-        return what, "change tp or pp, or set gpus"
-    what = f"{product}*dp = {others * (plan.dp or 1)} but the cluster has {gpus} GPUs"
-    return what, f"set dp = {gpus // others} or leave it out"
+        fault = f"{product} = {others} does not divide the {gpus} GPUs of the cluster"
+        return fault, "change tp or pp, or set gpus"
+    fault = f"{product}*dp = {others * (plan.dp or 1)} but the cluster has {gpus} GPUs"
+    return fault, f"set dp = {gpus // others} or leave it out"
 
 
 def _check_axes(plan: Plan, where: str) -> None:
