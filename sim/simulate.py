@@ -1,9 +1,9 @@
 """From a scenario to its result: the first file to read.
 
-The files that a scenario names become a job (model, plan, stack, device) and a machine (topology,
-collective library, sick parts). The job's plan becomes a program, what every rank does. The
-program is folded, so that ranks which behave alike are one role, and played. The record is read for
-its accounts.
+A scenario names files. They become a job (model, plan, stack, device) and a machine (topology,
+collective library, slow parts). The job becomes a program, which says what every rank does. Ranks
+that behave alike are folded into one role, and the program is played. The record of the play gives
+the account of every second.
 
 This module is the kind of job that a plan lays out (`sim.kind` has the contract of all kinds).
 """
@@ -58,10 +58,10 @@ def set_up(scenario: Scenario, *, task: Any = None, brief: bool = False) -> Plan
 def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -> Result:
     """Predict one training step.
 
-    `unfold` simulates every rank by itself, which gives the same answer more slowly. `engine`
-    "clock" plays the step on the SimPy clock, "replay" without one, which is faster and exact where
-    no transfers share a link; "auto" takes it there, and the result says so (`Result.engine`).
-    Raises `InputError`.
+    `unfold` simulates every rank by itself, which gives the same answer more slowly. The `engine`
+    "clock" plays the step on the SimPy clock. "replay" plays it without a clock, which is faster
+    and exact where no transfers share a link. "auto" replays wherever that is exact;
+    `Result.engine` says which engine it took. Raises `InputError`.
     """
     if unfold:
         _refuse_many_ranks(setup)
@@ -85,8 +85,8 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
 
 
 def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
-    """The figures of those setups, by number, whose steps need no clock: steps of equal structure
-    are played together."""
+    """The figures of the setups whose steps need no clock, by number. Steps of equal structure are
+    played together."""
     from sim.engine.replay.together import runs  # which only several steps need
 
     began = time.perf_counter()
@@ -106,9 +106,8 @@ def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
 
 
 def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Machine]]]:
-    """Program and machine of each setup without slow parts and without an order that was searched
-    for; equal jobs share a program. A refused job is left to its own answer, which says why.
-    """
+    """Program and machine of each setup by number. Equal jobs share a program. Setups with slow
+    parts or a searched order are left out, and so are refused jobs: their own answers say why."""
     made: tuple[Job, Program] | None = None
     for number, setup in enumerate(setups):
         if setup.machine.is_healthy and setup.job.order is None:
@@ -127,12 +126,12 @@ def _refuse_many_ranks(setup: PlanSetup) -> None:
 
 
 def pace(setup: PlanSetup) -> Pace:
-    """The pace of a step."""
+    """The pace of a setup's step, which is played."""
     return pace_of(setup, answer(setup))
 
 
 def pace_of(setup: PlanSetup, result: Result) -> Pace:
-    """The same of a step that was played already."""
+    """The pace of a step that was played already."""
     plan, model = setup.job.plan, setup.job.model
     return Pace(
         topology=setup.machine.topology,
@@ -157,8 +156,8 @@ def _watts(setup: PlanSetup, seconds: float) -> float:
 
 
 def seeded(scenario: Scenario, number: int) -> Scenario | None:
-    """The scenario with another seed of its network's hashes; None where nothing is hashed, or
-    where stragglers are drawn."""
+    """The scenario with another seed of its network's hashes. None if the network hashes nothing,
+    or if stragglers are drawn instead."""
     network = load_topology(scenario).network
     if scenario.jitter is not None or network is None or not network.hashed:
         return None
@@ -172,8 +171,8 @@ def effort(setup: PlanSetup) -> float:
 
 
 def speeds(setup: PlanSetup, *, many: bool = True) -> "Split":
-    """The step with classes of kernels, the host, latencies and links faster or slower: columns of
-    one compiled replay. Raises `InputError` for a step that cannot be replayed."""
+    """The step as a function of the speeds of kernels, host, latencies and links: columns of one
+    compiled replay. Raises `InputError` for a step that cannot be replayed."""
     from sim.uncertainty.draws import by_cause, split  # compiles columns, which few ask for
 
     return split(setup.machine, setup.program, by_cause)

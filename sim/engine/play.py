@@ -1,4 +1,4 @@
-"""Playing a program: without a clock wherever that gives the clock's answer, else on the clock."""
+"""Playing a program: replayed without a clock where that is exact, on the clock elsewhere."""
 
 from typing import Literal, get_args
 
@@ -19,10 +19,10 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 def play(
     program: Program, machine: Machine, *, engine: Engine = "auto", unfold: bool = False
 ) -> Record:
-    """Play a program on a machine; the record says which engine did it and why.
+    """Play a program on a machine; the record says which engine played it, and why.
 
-    "replay" is exact where every stage is one role and no transfers share a link; "auto" takes it
-    there. Raises `InputError` for "replay" anywhere else.
+    A replay is exact where every stage is one role and no transfers share a link. "auto" replays
+    there and takes the clock elsewhere, where "replay" raises `InputError`.
     """
     if engine not in ENGINES:
         raise InputError("engine", f"{engine!r} is not one", nearest(engine, ENGINES))
@@ -49,8 +49,8 @@ def _played(program: Program, folding: Folding, engine: Engine) -> Record:
 
 
 def _clocked(folding: Folding, because: str, *, together: bool = False) -> Record:
-    """The record of the clock, which most steps do without; groups that meet within a computation
-    are tried `together` first."""
+    """The record of a play on the clock. With `together`, groups that meet within a computation are
+    first tried as one."""
     from sim.engine import clock
     from sim.engine.meetings import DisturbedError
 
@@ -61,7 +61,7 @@ def _clocked(folding: Folding, because: str, *, together: bool = False) -> Recor
 
 
 def _obstacle(program: Program, folding: Folding) -> str:
-    """Why ranks would have to be played together, if they have to."""
+    """Why a step cannot be replayed; empty if it can be, unless transfers share links."""
     stages = [role.stage for role, _ in folding.roles]
     if stages != list(range(len(program.stages))):
         return "ranks of a stage differ"
@@ -69,7 +69,7 @@ def _obstacle(program: Program, folding: Folding) -> str:
 
 
 def _replayed(program: Program, folding: Folding) -> Record | None:
-    """The record of a step in which no transfers share a link."""
+    """The record of a replay; None if transfers share a link."""
     estimate = replay.FoldedMachine(folding).estimate(program)
     if estimate.grid.deadlocks:
         return _clocked(folding, "passes wait for one another")  # says which

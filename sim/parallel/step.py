@@ -55,27 +55,28 @@ def _loading(job: Job, loading: Loading) -> tuple[Operation, ...]:
 
 
 def _alone(job: Job, schedule: Schedule) -> bool:
-    """Whether a stage updates its weights without waiting for others: it takes the norm of its own
-    gradients."""
+    """Whether a stage updates its weights without waiting for others. It then takes the norm of its
+    own gradients alone."""
     return schedule.steps > 1 or _apart(job, schedule.splits_backward)
 
 
 def _apart(job: Job, splits_backward: bool) -> bool:
     """Post-validation (Qi et al. 2023, section 4): the gradient norm and what overflowed travel
-    along the pipeline beside the next step's first passes, and an optimizer step that should not
-    have been taken is rolled back. (None is, here.)"""
+    along the pipeline beside the next step's first passes. An optimizer step that should not have
+    been taken would be rolled back; the simulated ones are all valid."""
     return job.stack.post_validation and splits_backward and job.plan.pp > 1
 
 
 def _exchange(job: Job, schedule: Schedule) -> Exchange:
-    """As the schedule says, or else as the stack does it. Batched exchanges are for neighbours that
-    take turns, as they do with one chunk a stage and whole backward passes. Split ones have a
-    runtime of their own, which waits for what a pass needs and for nothing else
-    (sail-sg/zero-bubble-pipeline-parallelism,
-    megatron/core/pipeline_parallel/zerobubble/runtime.py, `schedule_f`), and so have pipelines that
-    do not drain (msr-fiddle/pipedream, runtime/communication.py: threads that send and receive),
-    and the orders of a file (torch/distributed/pipelining/schedules.py, `_PipelineScheduleRuntime`:
-    a send is waited for behind the last pass).
+    """How neighbouring stages exchange messages: as the schedule says, or else as the stack does.
+
+    Batched exchanges need neighbours that take turns: one chunk a stage, whole backward passes.
+    Three kinds of schedules have runtimes of their own, where a pass waits for its own messages
+    alone: split backward passes (sail-sg/zero-bubble-pipeline-parallelism,
+    megatron/core/pipeline_parallel/zerobubble/runtime.py, `schedule_f`), pipelines that do not
+    drain (msr-fiddle/pipedream, runtime/communication.py: threads that send and receive), and
+    orders of a file (torch/distributed/pipelining/schedules.py, `_PipelineScheduleRuntime`, which
+    waits for a send behind the last pass).
     """
     style, sync = job.stack.pipeline_exchange, job.stack.exchange_sync
     entry = listed(job.plan.pipeline)
@@ -138,7 +139,7 @@ def _opening(job: Job) -> Compute | None:
 
 
 def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
-    """Gradients summed, embedding tied, norm taken, weights updated and shared."""
+    """Gradients are summed, embeddings tied, the norm taken, weights updated and shared."""
     plan, stack = job.plan, job.stack
     if plan.gradients is not None:
         from sim.parallel import compressed
@@ -186,8 +187,8 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
 
 
 def _sum_copies(job: Job, stage: int) -> list[Operation]:
-    """Stages that hold the same pieces (DualPipe) sum their gradients, after those of the replicas:
-    each rank those that it updates."""
+    """Stages that hold the same pieces (DualPipe) sum their gradients, after the replicas have. A
+    rank sums the gradients of the weights that it updates."""
     plan, stack = job.plan, job.stack
     if not job.copies[stage]:
         return []
@@ -209,8 +210,8 @@ def _sum_copies(job: Job, stage: int) -> list[Operation]:
 
 
 def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
-    """Stages that hold the word embedding sum its gradients, after those of the replicas
-    (Megatron-LM, finalize_model_grads)."""
+    """Stages that hold the word embedding sum its gradients, after the replicas have (Megatron-LM,
+    finalize_model_grads)."""
     holders = job.embedding_holders
     if len(holders) < 2 or stage not in holders or job.plan.lora:
         return []

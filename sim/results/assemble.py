@@ -1,4 +1,4 @@
-"""From what was played to a result: rates, utilisation, accounts, memory."""
+"""From the record of a played step to its result: rates, utilisation, accounts, memory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -55,8 +55,8 @@ def report(
 ) -> Result:
     """The result of a program that was played; formulas stand with `Result`.
 
-    `spent` are the accounts of its roles, `healthy` what was played without stragglers if there
-    are any, `others` the step times (s) of orders that the job's own may be compared with.
+    `spent` are the accounts of its roles, `healthy` the record without stragglers if the job has
+    any, `others` the step times (s) of fixed orders of passes, for comparison.
     """
     job, step = setup.job, record.step_time
     plan, facts = job.plan, facts_of(setup, program)
@@ -228,7 +228,7 @@ def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
 
 
 def loading_of(record: Record, account: Account) -> dict[str, Any] | None:
-    """How long a step waits for samples, and on which links; None without a loader."""
+    """How long a step waits for samples, and for which links; None without a loader."""
     waits = account.get(LOADING, 0.0)
     limit = narrowest(record, LOADING, waits=waits > 0.0)
     if limit is None:

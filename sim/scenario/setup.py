@@ -31,8 +31,8 @@ _OF_PASS = 3e-4  # s on one core, on the clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSetup:
-    """A job that a plan lays out and the machine that it runs on, checked; `model` is what the
-    scenario calls the model, `change` are the values that it has changed in the files it names."""
+    """A job that a plan lays out and the machine that it runs on, checked. `model` is the model's
+    name in the scenario; `change` are the values that the scenario changes in its named files."""
 
     kind: ClassVar[str] = "sim.simulate"
 
@@ -49,7 +49,7 @@ class PlanSetup:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The GPUs in use and the plan that they are laid out by."""
+        """The number of GPUs in use, and the plan's keys."""
         return {"gpus": self.machine.topology.gpus, **plan_columns(self.job.plan)}
 
     def replanned(self, plan: Plan, stack: stacks.Stack | None = None) -> "PlanSetup":
