@@ -193,9 +193,9 @@ def check_versions(job: Job, where: str) -> None:
     plan = job.plan
     if not plan.versions(0):
         return
-    kinds = {kind for chunks in job.chunks for chunk in chunks for kind in chunk.kinds}
-    tied = kinds.isdisjoint(("mtp_input", "decoder_input_apart"))
-    untie = "set change.model.tied_embeddings = false, or " if tied else ""
+    looked_up = any("mtp_input" in chunk.kinds for chunks in job.chunks for chunk in chunks)
+    untied = not (looked_up or job.model.decoder_seq)
+    untie = "set change.model.tied_embeddings = false, or " if untied else ""
     for found, fault, remedy in (
         (plan.zero > 1, f"shards of gradients (zero = {plan.zero})", "set zero = 1, or "),
         (bool(plan.offload), "offload", "leave it out, or "),

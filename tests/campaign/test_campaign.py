@@ -19,6 +19,7 @@ import pytest
 from tests.campaign import __main__ as campaign
 from tests.campaign import harm, laws, trials
 from tests.campaign.case import Case, Outcome, called
+from tests.campaign.job import Job
 from tests.campaign.jobs import PARTS, drawn
 from tests.campaign.trials import Trial, Verdict, tried
 
@@ -83,6 +84,23 @@ def test_experts_with_a_divided_sequence_and_something_slow_are_drawn_often() ->
     divided = [job for job in jobs if {"cp", "axes"} & job["plan"].keys()]
     assert len(divided) > 50
     assert sum("straggler" in job for job in divided) > 10
+
+
+@pytest.mark.long
+def test_a_delay_among_ranks_that_contend_grows_and_vanishes_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    healthy = Job("experts", drawn("experts", 632)).without("straggler")
+    usual = healthy.time()
+
+    def gap(more: float) -> float:
+        slow = healthy.but({"straggler": [{"rank": 5, "factor": 1.0 + more}]})
+        return slow.time() / usual - 1.0
+
+    assert gap(1e-8) > 50 * 1e-8
+    assert gap(1e-10) == pytest.approx(gap(1e-8) / 100, rel=0.05)
+    assert gap(1e-12) == pytest.approx(0.0, abs=1e-15)
 
 
 def test_a_trial_that_ends_its_process_is_a_violation_and_the_others_stay() -> None:

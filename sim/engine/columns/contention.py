@@ -15,8 +15,8 @@ from sim.config.errors import InputError
 from sim.engine.clock import end_of, perform
 from sim.engine.columns.weights import Floats
 from sim.engine.folded import ComputeStep, FoldedProgram
+from sim.engine.replay.contention import ROUNDING
 
-_ROUNDING = 1e-12  # of the step: what sums of times are off by
 SAMPLES, TOLERANCE = 20, 0.01
 
 
@@ -35,7 +35,7 @@ class Contention:
 def clocked_contention(program: FoldedProgram) -> Contention:
     """Contention as one run of the clock finds it."""
     _, meetings, processes = perform(program)
-    factors, least = {}, _ROUNDING * end_of(processes)
+    factors, least = {}, ROUNDING * end_of(processes)
     for number, transfer in enumerate(program.transfers):
         traffic = transfer.traffic
         late = meetings.end[number] - meetings.start[number] - traffic.alone

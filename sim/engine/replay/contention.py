@@ -21,7 +21,7 @@ from sim.program.operations import Collective, Compute, Work
 Flags = NDArray[np.bool_]
 
 _MOMENTS: tuple[Literal["start", "host", "end"], ...] = ("start", "host", "end")
-_ROUNDING = 1e-9
+ROUNDING = 1e-9  # of the step: what times are off by, which the clock also rounds (`events`)
 _FULL = 1.0 + 1e-6
 
 
@@ -139,7 +139,7 @@ def _overfull(uses: Sequence[_Use]) -> Flags:
     begin = np.concatenate([use.begin for use in uses])
     end = np.concatenate([use.end for use in uses])
     # Traffic that ends as other traffic begins leaves the link to it.
-    close = _ROUNDING * end.max(axis=0, initial=0.0)
+    close = ROUNDING * end.max(axis=0, initial=0.0)
     times, changes = np.concatenate((begin, end - close)), np.concatenate((share, -share))
     order = np.lexsort((changes, times), axis=0)
     sums = np.cumsum(np.take_along_axis(changes, order, axis=0), axis=0)

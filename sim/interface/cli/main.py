@@ -66,8 +66,6 @@ def _mistakes() -> Iterator[None]:
         raise _Stopped(f"stopped; {kept}") from None
     except RecursionError:
         raise _Mistake("sim: tables are nested too deep; write them flatter") from None
-    except MemoryError:
-        raise _Mistake("sim: this needs more memory than there is; ask for less") from None
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.UsageError as error:
@@ -97,6 +95,14 @@ def _usage(error: click.UsageError) -> str:
 
 class _Group(click.Group):
     """A group whose commands report mistakes in one line."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """As click has it; memory may also end where a mistake is told."""
+        try:
+            return super().main(*args, **kwargs)
+        except MemoryError:
+            sys.stderr.write("error: sim: this needs more memory than there is; ask for less\n")
+            sys.exit(_Mistake.exit_code)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """A line for each command, by what it is for."""

@@ -126,7 +126,9 @@ class WorkerSteps:
 
     def of(self, device: Device | None = None, stack: str = "") -> Workload:
         """The step of a worker, by default on the cluster's device by the scenario's stack."""
-        step = self._step(device or self._among(self.topology.device, self.topology.gpus), stack)
+        plan, topology = self.scenario.sharing, self.topology
+        boards = _ranks_of_workers(plan, topology) or topology.gpus
+        step = self._step(device or self._among(topology.device, boards), stack)
         return replace(step, width=self.scenario.sharing.wire_width(step.width))
 
     def _among(self, device: Device, gpus: int) -> Device:

@@ -100,6 +100,15 @@ def test_only_workers_that_wait_go_at_the_pace_of_the_slowest_of_all_boards(shar
     assert (few < many) if waits else (few == many)
 
 
+def test_boards_of_nodes_that_are_not_full_hold_nobody_up():
+    def step(**gpus: int) -> float:
+        job = {"model": "resnet50", "topology": "dgx-a100-hdr", "stack": "pytorch-ddp", **gpus}
+        table = {"method": "all_reduce", "workers": 9, "precision": "bf16"}
+        return from_scenario(described({**job, "sharing": table})).workloads[0].seconds
+
+    assert step() == step(gpus=16) == step(gpus=64)
+
+
 def test_another_stack_has_its_own_step():
     """A stack that launches for nothing spares a small batch the host's time."""
     group = [{"ranks": [0], "stack": "pytorch-cpu"}]
