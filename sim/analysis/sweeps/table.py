@@ -34,13 +34,15 @@ def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
 
 def with_differences(frame: "pd.DataFrame") -> "pd.DataFrame":
     """A table of seeds with the differences of each point to the first valid one: the share by
-    which a figure is larger with the same seed, in the mean and with 90 % (`pairs`)."""
+    which a figure is larger with the same seed, in the mean and with 90 % (`pairs`). A figure that
+    the first point lacks has no differences."""
     valid = [at for at, fits in enumerate(frame["valid"]) if fits]
     for column in [str(name) for name in frame.columns if str(name).endswith(".runs")]:
         cells = frame[column].tolist()
-        runs = {at: np.array(json.loads(cells[at]), np.float64) for at in valid}
-        if len({len(own) for own in runs.values()}) != 1:
-            continue  # a sweep that was stopped
+        given = (at for at in valid if isinstance(cells[at], str))
+        runs = {at: np.array(json.loads(cells[at]), np.float64) for at in given}
+        if len({len(own) for own in runs.values()}) != 1 or valid[0] not in runs:
+            continue  # or the sweep was stopped
         found = {at: paired(runs[valid[0]], own) for at, own in runs.items() if at != valid[0]}
         name = column.removesuffix("runs") + "difference"
         for key, ending in (("by", ""), ("low", "_low"), ("high", "_high")):

@@ -167,6 +167,17 @@ def test_a_sweep_of_seeds_has_their_mean_their_spread_and_differences_of_equal_s
     assert rows[1]["samples.time.difference_low"] == pytest.approx(np.expm1(ratios.mean() - reach))
 
 
+def test_a_figure_that_some_points_lack_has_differences_where_the_first_has_it() -> None:
+    values = ["perceptron", "none"]
+    for tasks in (values, values[::-1]):
+        found = sim.sweep("ps-async", {TASK: tasks}, samples=2, settings=STEPS, jobs=1).rows
+        assert "samples.time.difference" in found[1]
+        assert not any("samples.loss.difference" in row for row in found)
+
+
+TASK = "sharing.learning.task"
+
+
 def test_a_sweep_refuses_a_key_that_is_not_there_and_keeps_what_does_not_fit() -> None:
     words = ["sweep", "ps-async", "--no-store", "--vary"]
     refused = CliRunner().invoke(main, [*words, "sharing.workerz=2"])
