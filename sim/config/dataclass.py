@@ -14,13 +14,16 @@ from reprlib import recursive_repr
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
+_OWN = {"frozen", "eq", "slots", "kw_only"}
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
     def dataclass(kind: type | None = None, /, **options: bool) -> Any:
-        """As `dataclasses.dataclass`; its frozen classes compare, hash, print and pickle alike."""
-        if not options.get("frozen"):
+        """As `dataclasses.dataclass`; its frozen classes compare, hash, print and pickle alike.
+        Options that no class here has are left to the standard decorator."""
+        if not options.get("frozen") or not options.keys() <= _OWN:
             return dataclasses.dataclass(kind, **options)
         return partial(_frozen, **options) if kind is None else _frozen(kind, **options)
 
@@ -45,19 +48,21 @@ def _frozen(kind: Any, *, frozen: bool, eq: bool = True, **options: bool) -> Any
     for name, method in methods.items():
         if own.get(name) is None:
             setattr(made, name, method)
-    made.__doc__ = kind.__doc__
+    made.__doc__ = own.get("__doc__")
     for member in own.values():
-        _lies_in(made, member)
+        _lies_in(kind, made, member)
     return made
 
 
-def _lies_in(kind: Any, member: Any) -> None:
-    """`super()` in a method asks the class that has slots, a copy of the written class."""
+def _lies_in(written: Any, made: Any, member: Any) -> None:
+    """`super()` in a method of the written class asks the class that has slots, its copy."""
     for name in ("fget", "func", "__func__"):  # properties, class methods
         member = getattr(member, name, member)
     names = getattr(getattr(member, "__code__", None), "co_freevars", ())
     if "__class__" in names:
-        member.__closure__[names.index("__class__")].cell_contents = kind
+        cell = member.__closure__[names.index("__class__")]
+        if cell.cell_contents is written:  # another class's where its method has a second name
+            cell.cell_contents = made
 
 
 class _Unset:

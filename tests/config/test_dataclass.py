@@ -38,9 +38,7 @@ OF_EVERY_CLASS = ("__dict__", "__weakref__")
 
 
 def made(decorator, options):
-    body = {
-        key: value for key, value in vars(Body).items() if key not in ("__dict__", "__weakref__")
-    }
+    body = {key: value for key, value in vars(Body).items() if key not in OF_EVERY_CLASS}
     return decorator(frozen=True, **options)(type("Body", (), body))
 
 
@@ -107,3 +105,27 @@ def test_super_without_arguments_works_beside_slots():
             return super().__repr__()
 
     assert Longer(1).whole.endswith("Longer(left=1, right=None)")
+
+
+def test_a_method_that_is_named_anew_still_asks_the_class_it_was_written_in():
+    @ours.dataclass(frozen=True, slots=True)
+    class Told:
+        left: int
+
+        def told(self):
+            return super().__repr__()
+
+    @ours.dataclass(frozen=True, slots=True)
+    class Other(Told):
+        again = Told.told
+
+    assert Told(1).told().startswith("<")  # as `object` prints it
+    assert Other(1).again().startswith("<")
+
+
+def test_other_options_are_the_standard_decorators():
+    @ours.dataclass(frozen=True, order=True, repr=False)
+    class Ordered:
+        size: int
+
+    assert sorted([Ordered(2), Ordered(1)])[0].size == 1
