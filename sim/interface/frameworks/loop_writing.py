@@ -5,6 +5,7 @@ What a config cannot say (how long answers are, what rewards wait for) is named 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
+from math import gcd
 from typing import Any
 
 from sim.config.errors import InputError
@@ -70,19 +71,31 @@ def _unsaid(tables: Table) -> Iterator[str]:
         yield "its tools"
     if loop["oversample"]:
         yield "oversample"
+    if loop["reward"]["gpus"]:
+        yield f"its reward model on {loop['reward']['gpus']} GPUs of its own"
 
 
 def _full(plan: Table) -> bool:
     return "full" in str(plan["recompute"])
 
 
+def _gpus(tables: Table) -> int:
+    """GPUs of the trainer and of servers."""
+    return int(tables["gpus"]) - int(tables["reinforcement"]["reward"]["gpus"])
+
+
 def _pool(gpus: int, node: int) -> tuple[int, int]:
-    """Nodes of a pool, and GPUs of each."""
-    return (gpus // node, node) if gpus % node == 0 and gpus >= node else (1, gpus)
+    """Nodes of a pool, and GPUs of each: all have equally many.
+
+    >>> _pool(16, 8), _pool(6, 8), _pool(12, 8)
+    ((2, 8), (1, 6), (3, 4))
+    """
+    each = gpus if gpus < node else gcd(gpus, node)
+    return gpus // each, each
 
 
 def _nemo(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
-    plan, loop, gpus = tables["plan"], tables["reinforcement"], tables["gpus"]
+    plan, loop = tables["plan"], tables["reinforcement"]
     servers, off = loop["servers"], loop["staleness"] > 0.0
     yield "grpo.num_prompts_per_step", loop["prompts"]
     yield "grpo.num_generations_per_prompt", loop["answers"]
@@ -116,13 +129,13 @@ def _nemo(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
         nodes, each = _pool(servers["gpus"], node)
         yield "policy.generation.colocated.resources.num_nodes", nodes
         yield "policy.generation.colocated.resources.gpus_per_node", each
-    nodes, each = _pool(gpus, node)
+    nodes, each = _pool(_gpus(tables), node)
     yield "cluster.num_nodes", nodes
     yield "cluster.gpus_per_node", each
 
 
 def _verl(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
-    plan, loop, gpus = tables["plan"], tables["reinforcement"], tables["gpus"]
+    plan, loop = tables["plan"], tables["reinforcement"]
     servers, actor = loop["servers"], "actor_rollout_ref.actor"
     rollout, own = "actor_rollout_ref.rollout", loop["servers"]["gpus"]
     mini = max(1, plan["global_batch"] // loop["answers"])
@@ -147,7 +160,7 @@ def _verl(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
     yield f"{rollout}.tensor_model_parallel_size", servers["layout"]["tp"]
     if "memory" in servers["tuning"]:
         yield f"{rollout}.gpu_memory_utilization", servers["tuning"]["memory"]
-    nodes, each = _pool(gpus - own, node)
+    nodes, each = _pool(_gpus(tables) - own, node)
     yield "trainer.nnodes", nodes
     yield "trainer.n_gpus_per_node", each
     if not own:

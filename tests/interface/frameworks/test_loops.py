@@ -116,6 +116,19 @@ def test_what_is_written_of_a_loop_is_read_as_it_was(form: str, servers: dict[st
         assert (read["staleness"], read["swap"]) == (1.0, "continue")
 
 
+@pytest.mark.parametrize("form", ["nemo-rl", "verl"])
+def test_gpus_of_a_reward_model_are_not_the_trainers(form: str) -> None:
+    loop = {"prompts": 8, "answers": 4, "servers": {"gpus": 8, "layout": {"tp": 2}},
+            "prompt": {"law": "constant", "value": 64, "cap": 64},
+            "answer": {"law": "constant", "value": 64, "cap": 448},
+            "reward": {"model": "llama3.2-1b", "gpus": 8}}  # fmt: skip
+    document = {"name": "x", "model": "llama3-8b", "topology": "dgx-h100-ndr", "gpus": 32,
+                "plan": {"global_batch": 16, "tp": 2}, "reinforcement": loop}  # fmt: skip
+    text, unsaid = written(form, kind.set_up(kind.described(document)), 8)
+    assert played(imported(form, text)) == {"gpus": 24, "gpus.training": 16, "gpus.servers": 8}
+    assert "its reward model on 8 GPUs of its own" in unsaid
+
+
 def test_a_job_without_a_loop_is_not_written_as_one() -> None:
     with pytest.raises(InputError, match="this is none"):
         written("verl", kind.set_up(kind.load("gpt2-one-gpu")), 8)
