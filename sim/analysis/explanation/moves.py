@@ -203,12 +203,12 @@ def _rank(move: Move) -> tuple[bool, float]:
 
 def _on(scenario: str | PathLike[str] | BaseScenario, settings: Settings) -> BaseScenario:
     """The scenario with its settings; one that divides its GPUs does so on other `gpus`, too."""
-    changes = dict(settings_of(settings))
+    changes, asked = dict(settings_of(settings)), kind.load(scenario, settings)
     given = kind.load(scenario, {k: v for k, v in changes.items() if k != "gpus"})
     resized = getattr(given, "resized", None)
     if "gpus" not in changes or resized is None:
-        return kind.load(scenario, settings)
-    return cast(BaseScenario, resized(int(changes["gpus"])))
+        return asked
+    return cast(BaseScenario, resized(asked.gpus))
 
 
 def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:

@@ -14,6 +14,7 @@ from sim.jobs.generation.lengths import LAWS, Constant, Law, Lengths
 from sim.jobs.reinforcement.training import Deal
 from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan
+from sim.scenario.machine import load_topology
 from sim.scenario.scenario import BaseScenario, named_columns
 
 Count = Annotated[int, Ge(1)]
@@ -208,15 +209,14 @@ class ReinforcementScenario(BaseScenario):
         """The scenario on so many GPUs, of which servers and a reward model of their own have as
         large a share as before, in whole servers."""
         loop, plan = self.reinforcement, self.plan
-        others = loop.servers.gpus + loop.reward.gpus
-        before = self.gpus or (plan.degree(axes()) if plan.dp is not None else 0) + others
+        before = self.gpus or load_topology(self).gpus
+        if self.gpus is None and plan.dp is not None:
+            before = plan.degree(axes()) + loop.servers.gpus + loop.reward.gpus
 
         def share(own: int, each: int) -> int:
             return max(round(own * gpus / before / each), 1) * each if own else 0
 
-        servers = replace(
-            loop.servers, gpus=share(loop.servers.gpus, loop.servers.layout.gpus)
-        )  # fmt: skip
+        servers = replace(loop.servers, gpus=share(loop.servers.gpus, loop.servers.layout.gpus))
         reward = replace(loop.reward, gpus=share(loop.reward.gpus, loop.reward.layout.gpus))
         divided = replace(loop, servers=servers, reward=reward)
         return replace(self, gpus=gpus, plan=replace(plan, dp=None), reinforcement=divided)

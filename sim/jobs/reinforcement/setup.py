@@ -242,8 +242,8 @@ def from_scenario(
         change=dict(flat(scenario.change)),
         keep_spans=keep_spans,
     )
-    _check_places(setup, where)
     _ = setup._trained  # refuses a plan that does not fit
+    _check_places(setup, where)
     return setup
 
 

@@ -216,7 +216,9 @@ class Training:
             stack=self.stack,
             topology=self.topology,
             plan=replace(
-                plan, microbatch=microbatch, global_batch=count * microbatch * self.replicas
+                plan,
+                microbatch=microbatch,
+                global_batch=count * microbatch * max(self.replicas, 1),  # none is refused
             ),
             stragglers=self.stragglers,
         )

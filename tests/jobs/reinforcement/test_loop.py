@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -256,6 +257,14 @@ def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message:
         set_up(**changes)
 
 
+def test_a_trainer_with_fewer_gpus_than_a_replica_is_refused() -> None:
+    document = deepcopy(SCENARIO) | {"gpus": 1}
+    document["plan"] |= {"tp": 2}
+    document["reinforcement"]["servers"] = {"shared": True}
+    with pytest.raises(InputError, match="does not divide the 1 GPUs"):
+        kind.set_up(kind.described(document))
+
+
 def test_a_slow_gpu_slows_the_server_and_the_trainer_that_share_it() -> None:
     servers = {"shared": True, "layout": {"tp": 1}}
     sound, slow = (
@@ -336,10 +345,16 @@ def test_moves_are_the_fastest_first_and_the_simplest_of_those_alike_is_recommen
 
 
 def test_a_loop_on_other_gpus_divides_them_as_before() -> None:
-    scenario = kind.load("async-rl-32b")
-    assert isinstance(scenario, ReinforcementScenario)
-    half = kind.set_up(scenario.resized(64))
-    assert half.columns == {"gpus": 64, "gpus.training": 32, "gpus.servers": 32}
+    given = kind.load("async-rl-32b", {"topology.gpus": 128})
+    assert isinstance(given, ReinforcementScenario)
+    for scenario in (given, replace(given, gpus=None)):  # all GPUs of its cluster
+        half = kind.set_up(scenario.resized(64))
+        assert half.columns == {"gpus": 64, "gpus.training": 32, "gpus.servers": 32}
+
+
+def test_a_number_of_gpus_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match="gpus"):
+        sim.moves("grpo-8b", {"gpus": "x"})
 
 
 def test_a_trainer_that_walks_finds_no_worse_layout_than_the_given_one() -> None:
