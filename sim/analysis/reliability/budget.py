@@ -1,4 +1,4 @@
-"""When is a training done, for which money, and how many GPUs does a date need?
+"""When is a training done, for which money, how many GPUs does a date need or a budget pay?
 
 done = tokens / (tokens a step) x step / effective: the step is drawn from what measured runs make
 of the simulated one (`sim.results.likely`), the effective share of the time from simulations with
@@ -6,7 +6,10 @@ failures, restarts and checkpoints (`sim.analysis.reliability.goodput`) until as
 productive. Every pair of the two counts alike.
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
 from math import exp, inf, log
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -49,7 +52,9 @@ class Budget(Answer):
     days, `share` counts in the mean.
 
     `within` is the chance of the `deadline` (days), `needed` are the fewest GPUs that fit the
-    job and meet it with `chance`, with their days (empty: no size does, or there is no deadline).
+    job and meet it with `chance`, with their days and dollars (empty: no size does, or there is no
+    deadline). Of `money` (dollars) to spend, `affordable` are the numbers of GPUs that fit the job
+    and finish it for no more with `chance`, and `soonest` is the quickest of them.
     `interruptions` are those of a device and year, and `between` the seconds from one of the job to
     the next; `assumed` says in words what this rests on.
     """
@@ -69,6 +74,9 @@ class Budget(Answer):
     deadline: float | None = None
     within: float | None = None
     needed: Mapping[str, float]
+    money: float | None = None
+    affordable: tuple[int, ...] = ()
+    soonest: Mapping[str, float] = field(default_factory=dict)
     interruptions: float = 0.0
     between: float | None = None
     assumed: tuple[str, ...] = ()
@@ -106,6 +114,7 @@ def budget(
     *,
     tokens: float | None = None,
     deadline: float | None = None,
+    money: float | None = None,
     failures: str | None = None,
     chance: float = 0.9,
     price: str | None = None,
@@ -116,12 +125,15 @@ def budget(
     `failures` is a table of interruptions as `sim goodput` takes it, or None for none at all;
     settings such as "recovery.restart=10 min" change it. With a `deadline` (s) the fewest GPUs are
     looked for that meet it with this `chance`, in the scenario's layout with more or fewer
-    replicas. Raises `InputError`.
+    replicas; with `money` (dollars) the numbers of GPUs whose rent stays within it.
+    Raises `InputError`.
     """
     if not 0.0 < chance < 1.0:
         raise InputError("--chance", f"{chance:g} is no chance", "give a share such as 90%")
     if deadline is not None and not 0.0 < deadline < inf:
         raise InputError("--deadline", f"{deadline:g} s is not positive", "write it like '3 weeks'")
+    if money is not None and not 0.0 < money < inf:
+        raise InputError("--budget", f"{money:g} is not positive", "write dollars like 400000")
     pairs = settings_of(settings, price)
     settled = of_table(pairs)
     if settled and failures is None:
@@ -132,9 +144,10 @@ def budget(
     tokens = tokens_of(job, tokens)
     outlook = _Outlook(tokens, table, settled, chance)
     setup = kind.set_up(job, brief=True)
-    if deadline is not None and setup.job is None:
-        fault = "how many GPUs meet a deadline is found with replicas of a plan, which it has not"
-        raise InputError(job.name, fault, "leave --deadline out; --chance 90% gives the days")
+    if setup.job is None and (deadline, money) != (None, None):
+        asked = "--budget" if deadline is None else "--deadline"
+        fault = f"how many GPUs {asked} needs is found with replicas of a plan, which it has not"
+        raise InputError(job.name, fault, f"leave {asked} out; --chance 90% gives the days")
     pace = kind.pace(setup)
     share, times = outlook.of(setup, pace, job, _RUNS)
     if not share:
@@ -142,6 +155,10 @@ def budget(
                          "shorten recovery.restart, or take fewer GPUs")  # fmt: skip
     topology = pace.topology
     rent = topology.gpus * topology.price.hour if topology.price else None
+    if money is not None and rent is None:
+        raise InputError("--budget", f"{topology.name} has no price", 'add --price "2 USD/h"')
+    sizes = _Sizes(outlook, job)
+    within = sizes.paid_with(money) if money is not None else range(0)
     assumed: tuple[str, ...] = ()
     if table:
         saved = saving_of(setup, pace, job.checkpoints, table.recovery, settled)
@@ -151,7 +168,10 @@ def budget(
         cost=cost_of(topology, pace.seconds, pace.tokens, tokens, goodput=share, watts=pace.watts),
         chance=chance, deadline=deadline and deadline / DAY,
         within=None if deadline is None else float(np.mean(np.asarray(times) <= deadline)),
-        needed=outlook.needed(job, deadline) if deadline is not None else {},
+        needed=sizes.in_time(deadline) if deadline is not None else {},
+        money=money,
+        affordable=tuple(sizes[place].gpus for place in within),
+        soonest=sizes[within[-1]].told if within else {},
         interruptions=table.per_device_year if table else 0.0,
         between=table.between(topology.gpus) if table else None,
         assumed=assumed,
@@ -162,6 +182,21 @@ def budget(
 def _quantile(times: Sequence[float], chance: float) -> float:
     """The first of some times by which so large a share of them is over."""
     return float(np.quantile(times, chance, method="inverted_cdf"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """So many GPUs: their days and their rent with the chance that is asked for."""
+
+    gpus: int
+    days: float
+    dollars: float | None
+    fits: bool
+
+    @property
+    def told(self) -> dict[str, float]:
+        known = {} if self.dollars is None else {"dollars": self.dollars}
+        return {"gpus": float(self.gpus), "days": self.days, **known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +221,15 @@ class _Outlook:
         )
         return sum(shares) / len(shares), times
 
+    def size(self, job: BaseScenario) -> _Size:
+        """The days and the rent of a job with the chance."""
+        setup = kind.set_up(job, brief=True)
+        pace = kind.pace(setup)
+        days = _quantile(self.of(setup, pace, job, _FEW)[1], self.chance) / DAY
+        price, gpus = pace.topology.price, pace.topology.gpus
+        dollars = days * 24.0 * gpus * price.hour if price else None
+        return _Size(gpus=gpus, days=days, dollars=dollars, fits=pace.fits is not False)
+
     def _shares(
         self, setup: Setup, pace: Pace, job: BaseScenario, seconds: float, runs: int
     ) -> list[float]:
@@ -207,21 +251,37 @@ class _Outlook:
             for seed in seeds
         ]  # fmt: skip
 
-    def needed(self, job: BaseScenario, deadline: float) -> dict[str, float]:
-        """The fewest GPUs that meet a deadline, and their days with the same chance."""
-        sizes = [scenario for _, scenario in sorted(_sizes(job).items())]
-        low, high, found = 0, len(sizes), dict[str, float]()
-        while low < high:  # more GPUs are sooner done, and each holds no more
-            middle = (low + high) // 2
-            setup = kind.set_up(sizes[middle], brief=True)
-            pace = kind.pace(setup)
-            after = _quantile(self.of(setup, pace, sizes[middle], _FEW)[1], self.chance)
-            if pace.fits is not False and after <= deadline:
-                high = middle
-                found = {"gpus": float(pace.topology.gpus), "days": after / DAY}
-            else:
-                low = middle + 1
-        return found
+
+class _Sizes:
+    """The job with each number of replicas, fewest GPUs first; each is simulated when it is looked
+    at. More GPUs hold no more each, are done sooner and cost more in all."""
+
+    def __init__(self, outlook: _Outlook, job: BaseScenario) -> None:
+        self._outlook, self._job = outlook, job
+        self._tried: dict[int, _Size] = {}
+
+    @cached_property
+    def _jobs(self) -> list[BaseScenario]:
+        return [scenario for _, scenario in sorted(_sizes(self._job).items())]
+
+    def __getitem__(self, place: int) -> _Size:
+        if place not in self._tried:
+            self._tried[place] = self._outlook.size(self._jobs[place])
+        return self._tried[place]
+
+    def first(self, passes: Callable[[_Size], bool]) -> int:
+        """The place of the first size that passes, where all behind it do; behind all if none."""
+        return bisect_left(range(len(self._jobs)), True, key=lambda place: passes(self[place]))
+
+    def in_time(self, deadline: float) -> dict[str, float]:
+        """The fewest GPUs that are done by then; empty if none are."""
+        place = self.first(lambda size: size.fits and size.days * DAY <= deadline)
+        return self[place].told if place < len(self._jobs) else {}
+
+    def paid_with(self, money: float) -> range:
+        """The places of the sizes that fit and whose rent is no more."""
+        dear = self.first(lambda size: (size.dollars or 0.0) > money)
+        return range(self.first(lambda size: size.fits), dear)
 
 
 def _ratios(sure: Likely | None) -> Sequence[float]:

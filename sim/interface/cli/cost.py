@@ -14,6 +14,7 @@ from sim.interface.cli.files import Form, answers
     epilog=options.examples(
         "sim cost gpt3-175b-cost --picture cost.png",
         'sim cost megatron-39b --tokens 500B --deadline "3 weeks" --failures --chance 90%',
+        "sim cost megatron-39b --tokens 20B --budget 40000 --chance 90%",
         'sim cost megatron-39b --tokens 300e9 --price "2 USD/h" --goodput 0.9',
     )
 )
@@ -28,6 +29,7 @@ from sim.interface.cli.files import Form, answers
     help="Share of the time that counts.",
 )
 @click.option("--deadline", metavar="TIME", help='By when it has to be done, such as "3 weeks".')
+@click.option("--budget", type=options.NUMBER, metavar="USD", help="Dollars of rent to spend.")
 @click.option(
     "--failures",
     is_flag=False,
@@ -35,13 +37,16 @@ from sim.interface.cli.files import Form, answers
     metavar="[TABLE]",
     help="Count failures and restarts, by a table as sim goodput takes it; llama3 without one.",
 )
-@click.option("--chance", type=options.NUMBER, help="Of meeting the deadline; 90% by default.")
+@click.option(
+    "--chance", type=options.NUMBER, help="Of keeping --deadline and --budget; 90% by default."
+)
 @options.of_scenario
 @answers()
 @options.LIMIT
 def cost(
     goodput: float,
     deadline: str | None,
+    budget: float | None,
     failures: str | None,
     chance: float | None,
     form: Form,
@@ -49,17 +54,21 @@ def cost(
 ) -> None:
     """Days, dollars and energy of training SCENARIO.
 
-    Of --tokens, or of the scenario's own. With --deadline, --failures or --chance: when it is done
-    with 10, 50 and 90 %, for which dollars, and how many GPUs the deadline needs. The exit code is
-    3 where the job does not fit into memory.
+    Of --tokens, or of the scenario's own. With --deadline, --budget, --failures or --chance: when
+    it is done with 10, 50 and 90 %, for which dollars, how many GPUs the deadline needs, and how
+    many the budget pays. The exit code is 3 where the job does not fit into memory.
     """
-    if (deadline, failures, chance) != (None, None, None):
+    if (deadline, budget, failures, chance) != (None, None, None, None):
         if goodput != 1.0:
             raise InputError("--goodput", "is what --failures tells", "give one of the two")
-        from sim.analysis.reliability.budget import budget
+        from sim.analysis.reliability.budget import budget as budget_of
 
         by = None if deadline is None else quantity_of("--deadline", deadline, "s", "3 weeks")
-        form.show(budget(deadline=by, failures=failures, chance=chance or 0.9, **question))
+        form.show(
+            budget_of(
+                deadline=by, money=budget, failures=failures, chance=chance or 0.9, **question
+            )
+        )
         return
     from sim.analysis.reliability.cost import cost as cost_of
 

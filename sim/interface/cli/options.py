@@ -107,7 +107,8 @@ class _Number(click.ParamType[float]):
             return gate.number_in(value)
         except ValueError as error:
             where = param.opts[0] if param else "command line"
-            raise InputError(where, str(error), "write a positive number") from None
+            like = "write a positive number such as 400000, 1.5e9 or 2T (k, M, B, T)"
+            raise InputError(where, str(error), like) from None
 
 
 def _allow(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -45,7 +45,8 @@ def _node(node: Node) -> str:
         case Picture():
             return _drawn(node)
         case Section():
-            return "\n".join([f"<b>{escape(node.title)}</b>", *map(_node, node.nodes)])
+            head = [f"<b>{escape(node.title)}</b>"] * bool(node.title)
+            return "\n".join([*head, *map(_node, node.nodes)])
 
 
 def _drawn(picture: Picture) -> str:

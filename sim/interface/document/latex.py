@@ -44,7 +44,7 @@ def _nodes(nodes: tuple[Node, ...], depth: int) -> Iterator[str]:
                 yield from [f"\\includegraphics{{{file}}} % {says}"] * bool(file)
             case Section():
                 level = _LEVELS[min(depth, len(_LEVELS) - 1)]
-                yield f"\\{level}{{{_escaped(node.title)}}}"
+                yield from [f"\\{level}{{{_escaped(node.title)}}}"] * bool(node.title)
                 yield from _nodes(node.nodes, depth + 1)
 
 

@@ -39,7 +39,7 @@ def _nodes(nodes: tuple[Node, ...], depth: int) -> Iterator[str]:
             case Picture(says=says, file=file):
                 yield from [f"![{_escaped(says)}]({file})"] * bool(file)
             case Section():
-                yield f"{'#' * depth} {_escaped(node.title)}"
+                yield from [f"{'#' * depth} {_escaped(node.title)}"] * bool(node.title)
                 yield from _nodes(node.nodes, depth + 1)
 
 

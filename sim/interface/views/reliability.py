@@ -9,12 +9,15 @@ from sim.analysis.reliability.goodput import TARGET, Goodput
 from sim.config.units import DAY, HOUR, MINUTE, human_bytes, human_seconds
 from sim.interface.document.nodes import (
     Document,
+    Figure,
+    Figures,
     Section,
     Sentence,
     document,
     section,
     table,
 )
+from sim.parallel.mesh import axes
 from sim.results.answer import Inputs
 from sim.results.formatting import Unit, count, energy_unit, large, long_unit, several
 from sim.results.likely import Likely, interval
@@ -175,7 +178,8 @@ def budget(budget: Budget) -> Document:
         f"{head}: {done} with 50 %, {_count(most, unit)} with 90 %",
         *map(Sentence, _failures(budget)),
         table(rows, ("chance", unit[1], "dollars")),
-        section("", *map(Sentence, _deadline(budget))),
+        section("", *map(Sentence, (*_deadline(budget), *_money(budget)))),
+        section("The job", Figures(tuple(_job(budget)))),
         *(Sentence(words, "aside") for words in budget.assumed),
         None if budget.rent else Sentence('no price is known; add --price "2 USD/h"', "aside"),
         FITS[budget.fits],
@@ -219,5 +223,37 @@ def _deadline(budget: Budget) -> Iterator[str]:
     if not budget.needed:
         yield f"No number of replicas of this layout fits and is done by then with {chance}."
         return
-    gpus, days = int(budget.needed["gpus"]), budget.needed["days"]
-    yield f"With {chance} it needs {several(gpus, 'GPU')}, which take {_long(days * DAY)}."
+    yield f"With {chance} it needs {_size(budget.needed)}."
+
+
+def _money(budget: Budget) -> Iterator[str]:
+    if budget.money is None:
+        return
+    for_so_much = f"for {budget.money:,.0f} dollars or less with {budget.chance:.0%}"
+    if not budget.affordable:
+        yield f"No number of replicas of this layout fits and is done {for_so_much}."
+        return
+    gpus = [f"{count:,}" for count in budget.affordable]
+    these = f"{', '.join(gpus[:-1])} or {gpus[-1]}" if len(gpus) > 1 else gpus[0]
+    yield f"Done {for_so_much}: on {these} GPUs; the soonest are {_size(budget.soonest)}."
+
+
+def _size(size: Mapping[str, float]) -> str:
+    rent = f" and cost {size['dollars']:,.0f} dollars" if "dollars" in size else ""
+    return f"{several(int(size['gpus']), 'GPU')}, which take {_long(size['days'] * DAY)}{rent}"
+
+
+def _job(budget: Budget) -> Iterator[Figure]:
+    """The model, the cluster, the layout and the price."""
+    inputs = budget.inputs
+    yield Figure(title="model", key="inputs.model", shown=inputs.model)
+    gpus = f"{several(budget.gpus, 'GPU')} ({inputs.device})"
+    yield Figure(title="cluster", key="inputs.cluster", shown=inputs.cluster, note=gpus)
+    layout = [
+        f"{key} {value}" for key, value in inputs.plan.items() if key in (*axes(), "schedule")
+    ]
+    if layout:
+        yield Figure(title="layout", key="inputs.plan", shown=", ".join(layout))
+    yield Figure(title="step", shown=inputs.precision, note=inputs.step)
+    if inputs.price:
+        yield Figure(title="price", key="inputs.price", shown=inputs.price)

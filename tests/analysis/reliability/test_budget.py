@@ -89,13 +89,31 @@ def test_the_fewest_gpus_that_meet_a_date_meet_it_and_half_of_them_do_not() -> N
     assert found.within == 0.0
 
 
-def test_the_command_says_when_for_what_and_with_how_many() -> None:
+def test_a_budget_pays_the_gpus_that_cost_no_more_and_the_soonest_are_the_most() -> None:
+    own = sim.budget(JOB, tokens=TOKENS)
+    found = sim.budget(JOB, tokens=TOKENS, money=1.0001 * own.dollars["0.9"])
+    assert found.affordable[-1] == found.soonest["gpus"] == own.gpus
+    assert found.soonest["dollars"] == pytest.approx(own.dollars["0.9"])
+    assert found.soonest["days"] == pytest.approx(own.done["0.9"])
+    less = sim.budget(JOB, tokens=TOKENS, money=0.9999 * own.dollars["0.9"])
+    assert less.affordable == found.affordable[:-1]
+    assert not sim.budget(JOB, tokens=TOKENS, money=1.0).affordable
+
+
+def test_the_command_and_its_page_say_when_for_what_and_with_how_many(tmp_path: Path) -> None:
     words = ("cost", JOB, "--tokens", "20B", "--deadline", "2 days", "--chance", "90%")
-    shown = CliRunner().invoke(main, [*words, "--failures"])
+    page = tmp_path / "boss.md"
+    asked = [*words, "--failures", "--price", "2.5 USD/h", "--report", str(page)]
+    shown = CliRunner().invoke(main, asked)
     assert shown.exit_code == 0, shown.output
-    assert "20 billion tokens on 512 GPUs: done in" in shown.output
-    assert "0.173 interruptions a device and year" in shown.output
-    assert "With 90% it needs" in shown.output
+    for text in (shown.output, page.read_text()):
+        assert "20 billion tokens on 512 GPUs: done in" in text
+        assert "0.173 interruptions a device and year" in text
+        needed = r"With 90% it needs \d+ GPUs, which take .* and cost [\d,]+ dollars\."
+        assert re.search(needed, text)
+        for said in (JOB, "512 GPUs (A100 80GB SXM)", "tp 8, pp 2, dp 32", "2.5 USD/h"):
+            assert said in text
+    assert not re.search(r"^#+ *$", page.read_text(), re.MULTILINE)
     told = json.loads(CliRunner().invoke(main, [*words, "--json"]).output)
     assert set(told["done"]) == {"0.1", "0.5", "0.9"}
 
@@ -131,6 +149,7 @@ def test_a_recording_has_no_replicas_to_add_for_a_deadline() -> None:
     ("words", "said"),
     [
         (("--chance", "120%"), "1.2 is no chance"),
+        (("--budget", "400X"), "write a positive number such as 400000, 1.5e9 or 2T (k, M, B, T)"),
         (("--deadline", "soon"), "write it like '3 weeks'"),
         (("--deadline", "3 weeks", "--goodput", "0.9"), "is what --failures tells"),
         (("--deadline", "3 weeks", "--set", "recovery.restart=10 min"), "add --failures"),
