@@ -49,8 +49,9 @@ class PlanSetup:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The number of GPUs in use, and the plan's keys."""
-        return {"gpus": self.machine.topology.gpus, **plan_columns(self.job.plan)}
+        """The number of GPUs in use, the plan's keys, and the schedule that runs."""
+        plan, gpus = self.job.plan, self.machine.topology.gpus
+        return {"gpus": gpus, **plan_columns(plan), "pipeline": plan.pipeline}
 
     def replanned(self, plan: Plan, stack: stacks.Stack | None = None) -> "PlanSetup":
         """The job with another plan, or by another stack, on the same machine, slow ranks included.

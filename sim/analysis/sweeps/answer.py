@@ -49,6 +49,19 @@ class Sweep(Answer):
         return int(self.frame["valid"].sum())
 
     @property
+    def noted(self) -> tuple[str, ...]:
+        """The notes of its inputs, and which points ran another schedule than they name."""
+        notes = self.inputs.notes
+        if "pipeline" not in self.frame:
+            return notes
+        frame = self.frame[self.frame["valid"] & (self.frame["plan.pp"] > 1)]
+        other = frame[frame["pipeline"] != frame["plan.schedule"]]
+        if not len(other):
+            return notes
+        numbers = ", ".join(map(str, other.index))
+        return (*notes, f"interleave > 1: the interleaved schedule was taken at point {numbers}")
+
+    @property
     def fits(self) -> bool:
         """Whether any point that could be simulated fits."""
         known = self.frame["fits"].dropna() if "fits" in self.frame else ()
