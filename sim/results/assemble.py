@@ -291,10 +291,11 @@ def _flops(job: Job, stage: int) -> float:
 def _stages(
     job: Job, record: Record, spent: Sequence[Account], taken: Sequence[Memory]
 ) -> Iterator[dict[str, Any]]:
-    """One row a pipeline stage: what it holds and where its seconds go (its lowest rank's)."""
-    first = {role.stage: role.index for role in reversed(record.roles)}
+    """One row a pipeline stage: what it holds and where the seconds of its slowest rank go."""
+    slowest_last = sorted(record.roles, key=lambda role: (role.slowdown, -role.index))
+    shown = {role.stage: role.index for role in slowest_last}
     for stage, chunks in enumerate(job.chunks):
-        account = spent[first[stage]]
+        account = spent[shown[stage]]
         yield {
             "stage": stage,
             "name": f"stage {stage}",

@@ -43,9 +43,10 @@ class Result(JobAnswer):
     (`sim.kind.Setup`).
     `remedies` are changes of the plan that fit, where it does not.
     `parameters` are the model's, a tied embedding once, `active_parameters` those that one token
-    meets. `stages` has one row a pipeline stage. Where the order of passes was looked for, `gains`
-    says by what share of the step fixed schedules would take longer. Where pipelines do not drain,
-    `staleness` says for each stage how many updates its gradients are late at most.
+    meets. `stages` has one row a pipeline stage, with the seconds of its slowest rank. Where the
+    order of passes was looked for, `gains` says by what share of the step fixed schedules would
+    take longer. Where pipelines do not drain, `staleness` says for each stage how many updates its
+    gradients are late at most.
     `dropped` is the share of the tokens that their experts have no room for.
     `critical_path` has a row for each stage and cause on the chain of work that the step consists
     of (`sim.engine.critical_path`); their `seconds` add up to it. `hidden` are seconds of the

@@ -155,6 +155,17 @@ def test_a_hundred_different_stages_are_abridged_with_their_number():
     assert rows[-1].startswith("99")
 
 
+def test_stragglers_are_a_column_of_stages_and_what_they_cost_a_figure():
+    waits = dataclasses.replace(
+        RESULT, stages=(stage(0, stragglers=3.0), stage(1)), straggler_seconds=3.0
+    )
+    rows = section(text(waits), "Stages")
+    assert rows[0].split() == ["stage", "layers", "compute", "bubble", "stragglers", "memory"]
+    assert "3.00 s (16.7 %)" in rows[1]
+    assert "the step takes 20.0 % longer than with no rank or link slow" in text(waits)
+    assert "stragglers" not in section(text(RESULT), "Stages")[0]
+
+
 def test_one_stage_needs_no_table_of_stages():
     assert "Stages" not in text(dataclasses.replace(RESULT, stages=(stage(0),)))
 

@@ -91,6 +91,11 @@ def _figures(result: Result) -> Iterator[Figure]:
     if result.dropped:
         note = "of what tokens send to experts"
         yield Figure(title="dropped", key="dropped", shown=percent(result.dropped), note=note)
+    if result.straggler_seconds > 0.0:
+        share = result.straggler_seconds / (result.step_time - result.straggler_seconds)
+        note = f"the step takes {percent(share)} longer than with no rank or link slow"
+        shown = human_seconds(result.straggler_seconds)
+        yield Figure(title="lost to stragglers", key="straggler_seconds", shown=shown, note=note)
     if result.loading:
         yield waits_for_data(result.loading)
     gains = [f"{percent(gain)} over {name}" for name, gain in result.gains.items()]
@@ -188,8 +193,10 @@ def stages(result: Result) -> Section | None:
     if len(result.stages) <= 1:
         return None
     with_memory = any("memory" in stage for stage in result.stages)
-    head = ("stage", "layers", "compute", "bubble", *(["memory"] if with_memory else []))
-    rows = [_stage_row(stage, result.step_time) for stage in result.stages]
+    slow = any(stage.get("stragglers") for stage in result.stages)
+    head = ("stage", "layers", "compute", "bubble", *["stragglers"] * slow,
+            *["memory"] * with_memory)  # fmt: skip
+    rows = [_stage_row(stage, result.step_time, slow) for stage in result.stages]
     merged: list[Cells] = []
     for figures, group in groupby(enumerate(rows), key=lambda numbered: numbered[1]):
         numbers = [number for number, _ in group]
@@ -202,11 +209,12 @@ def stages(result: Result) -> Section | None:
     return section("Stages", table(merged, head), name="stages")
 
 
-def _stage_row(stage: Mapping[str, Any], step: float) -> Cells:
+def _stage_row(stage: Mapping[str, Any], step: float, slow: bool) -> Cells:
+    waits = [stage["bubble"], *[stage.get("stragglers", 0.0)] * slow]
     row = (
         str(stage["layers"]),
         human_seconds(stage["compute"]),
-        f"{human_seconds(stage['bubble'])} ({percent(stage['bubble'] / step)})",
+        *(f"{human_seconds(seconds)} ({percent(seconds / step)})" for seconds in waits),
     )
     return (*row, human_bytes(stage["memory"])) if "memory" in stage else row
 
