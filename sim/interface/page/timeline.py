@@ -1,5 +1,7 @@
 """The timeline of a run to zoom into: what `plots.pipeline` draws, every box with its times."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from bokeh.models import CustomJSHover, HoverTool, Range1d
 from matplotlib.colors import to_hex
@@ -16,6 +18,7 @@ from sim.interface.plots.pipeline_boxes import (
     Indices,
     boxes_of,
     legend,
+    rows_of,
 )
 from sim.results.formatting import count, several, time_unit
 
@@ -29,8 +32,8 @@ def chart(
     in the unit of the `end` of `along`, by default the timeline's own (s)."""
     scale, unit = time_unit(end or timeline.end)
     columns = timeline.columns
-    rows = timeline.roles[: _rows(timeline, columns)]
-    boxes = boxes_of(columns, len(rows), scale)
+    rows = rows_of(timeline.roles, _rows(timeline, columns))
+    boxes = boxes_of(columns, rows, scale)
     meanings, told = _told(boxes)
     hover = _hover(rows, meanings, unit)
     made = blank(
@@ -95,7 +98,7 @@ def _source(boxes: Boxes, told: Indices) -> dict[str, np.ndarray]:
     }
 
 
-def _hover(rows: tuple[Role, ...], meanings: list[str], unit: str) -> HoverTool:
+def _hover(rows: Sequence[Role], meanings: list[str], unit: str) -> HoverTool:
     names = CustomJSHover(args={"names": meanings}, code="return names[value]")
     role = CustomJSHover(
         args={"names": [row_label(role) for role in rows]}, code="return names[Math.round(value)]"

@@ -26,6 +26,7 @@ from sim.interface.plots.pipeline_boxes import (
     Floats,
     boxes_of,
     legend,
+    rows_of,
 )
 from sim.results.answer import Answer
 from sim.results.formatting import time_unit
@@ -33,7 +34,7 @@ from sim.results.formatting import time_unit
 ROW, _LABEL = (0.955, 0.955, 0.955), (0.35, 0.35, 0.35)
 _MOST_ROWS, _MOST_NUMBERS = 64, 600
 _LEGEND_COLUMNS, _SHADES = 6, 5
-_LEAST_ROWS = 4  # of each of several
+_LEAST_ROWS = 8  # of each of several
 _WIDTH = 14.0  # inches
 
 
@@ -73,8 +74,8 @@ def _sheet(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
 def _draw(
     axes: Axes, timeline: Timeline, title: str, shown: str, end: float, most: int = _MOST_ROWS
 ) -> Boxes:
-    rows, columns = timeline.roles[:most], timeline.columns
-    drawn = boxes_of(columns, len(rows), time_unit(end)[0])
+    rows, columns = rows_of(timeline.roles, most), timeline.columns
+    drawn = boxes_of(columns, rows, time_unit(end)[0])
     _frame(axes, timeline, rows, title, shown, end)
     _busy(axes, timeline, columns, rows)
     _fill(axes, drawn)
@@ -124,10 +125,10 @@ def _busy(axes: Axes, timeline: Timeline, columns: Columns, rows: Sequence[Role]
     own, count = columns.role[columns.computes], len(timeline.roles)
     busy = np.bincount(own, seconds, minlength=count) / (timeline.end or 1.0)
     style: dict[str, Any] = {"color": _LABEL, "fontsize": 9, "va": "center", "ha": "left"}
-    for role in rows:
+    for row, role in enumerate(rows):
         axes.text(
             1.008,
-            role.index - 0.14,
+            row - 0.14,
             f"{busy[role.index]:.0%}",
             transform=axes.get_yaxis_transform(),
             **style,

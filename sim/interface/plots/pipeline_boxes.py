@@ -1,6 +1,6 @@
 """The elements of a pipeline's picture: a coloured box for every pass and every transfer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
-from sim.engine.timeline import Columns
+from sim.engine.timeline import Columns, Role
 from sim.program.actions import KINDS, NAMES, Kind
 from sim.program.causes import COMPUTE, OPTIMIZER, PIPELINE
 
@@ -80,7 +80,7 @@ def legend(*drawn: Boxes) -> list[Entry]:
 
 
 def _entry(meaning: str, colours: Mapping[int, Colour]) -> Entry:
-    chunks = sorted(colours)
+    chunks = sorted(chunk for chunk in colours if chunk != _NONE) or [_NONE]
     shades = tuple(colours[chunk] for chunk in chunks)
     if len(chunks) < 2:
         return Entry(meaning, shades)
@@ -93,13 +93,31 @@ def _legend_place(meaning: str) -> tuple[int, str]:
     return order.index(meaning) if meaning in order else len(order), meaning
 
 
-def boxes_of(columns: Columns, rows: int, scale: float) -> Boxes:
-    """The boxes of the first rows, times in units of `scale` (s)."""
+def rows_of(roles: Sequence[Role], most: int) -> list[Role]:
+    """At most so many roles, in their order: slow ones, then a role of the first and of the last
+    stage, then of each stage between, then the others."""
+    heads = {role.stage: role.index for role in reversed(roles)}
+    ends = {heads[0], heads[max(heads)]} if 0 in heads else set()
+
+    def place(role: Role) -> tuple[bool, bool, bool, int]:
+        head = heads[role.stage] == role.index
+        return role.slowdown == 1.0, role.index not in ends, not head, role.index
+
+    return sorted(sorted(roles, key=place)[:most], key=lambda role: role.index)
+
+
+def boxes_of(columns: Columns, roles: Sequence[Role], scale: float) -> Boxes:
+    """The boxes of some roles, each on its row, times in units of `scale` (s)."""
     kind, microbatch, chunk = columns.actions.T
     chunks, last = 1 + int(chunk.max(initial=0)), int(microbatch.max(initial=0))
-    shown = columns.role < rows
+    drawn = [role.index for role in roles]
+    shown = np.isin(columns.role, drawn)
     kind, microbatch, chunk = kind[shown], microbatch[shown], chunk[shown]
-    role, passes, cause = columns.role[shown], columns.computes[shown], columns.cause[shown]
+    role, passes, cause = (
+        np.searchsorted(drawn, columns.role[shown]),
+        columns.computes[shown],
+        columns.cause[shown],
+    )
     # Pipeline communication is in the first lane under the passes, all other in the second.
     lane = np.array([float(own != PIPELINE) for own in columns.causes] or [0.0])[cause]
     names = [NAMES[own] for own in KINDS]

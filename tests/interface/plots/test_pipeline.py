@@ -12,8 +12,8 @@ import sim
 from sim.config.errors import InputError
 from sim.engine.timeline import Role, Span, Timeline
 from sim.interface.plots.picture import rendered, save
-from sim.interface.plots.pipeline import ROW, figure
-from sim.interface.plots.pipeline_boxes import COLOURS, shade
+from sim.interface.plots.pipeline import ROW, figure, figures
+from sim.interface.plots.pipeline_boxes import COLOURS, rows_of, shade
 from sim.kind import load
 from sim.program.causes import COMPUTE, DATA, OPTIMIZER, PIPELINE, TENSOR
 
@@ -153,6 +153,28 @@ def test_rows_that_do_not_fit_are_counted_not_dropped_silently():
     (axes,) = figure(line(*spans, count=70)).axes
     assert len(axes.get_yticks()) == 64
     assert axes.get_ylabel() == "6 more roles are not drawn"
+
+
+def test_of_more_rows_than_fit_the_slow_the_first_and_the_last_are_drawn():
+    many = [
+        Role(index=i, name=f"rank {i}", stage=i // 2, ranks=1, first_rank=i,
+             slowdown=1.3 if i == 37 else 1.0)
+        for i in range(80)
+    ]  # fmt: skip
+    spans = [run(i, "F", 0, 0.0, 1.0 if i < 79 else 0.5) for i in range(80)]
+    (axes,) = figure(Timeline(roles=tuple(many), spans=spans, end=1.0)).axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    heads = {f"rank {i}" for i in range(0, 80, 2)}
+    assert len(labels) == 64
+    assert heads | {"rank 37 (1.3x slower)"} <= set(labels)
+    assert [role.index for role in rows_of(many, 3)] == [0, 37, 78]
+
+
+def test_a_schedule_without_chunks_beside_another_is_no_chunk_in_the_legend():
+    plain = line(run(0, "F", 0, 0.0, 1.0), count=1)
+    chunked = line(run(0, "F", 0, 0.0, 1.0), run(0, "F", 0, 1.0, 2.0, chunk=1), count=1)
+    (shown,) = figures([("a", plain), ("b", chunked)]).legends
+    assert "forward, chunks 0 to 1" in [text.get_text() for text in shown.get_texts()]
 
 
 # Machado, Oliveira and Fernandes 2009, table 1, severity 1.0 (on linear RGB; near enough here).
