@@ -259,3 +259,14 @@ def test_a_config_of_text_and_images_has_its_language_model() -> None:
     assert "of gemma3 the language model is taken" in whole["notes"][-1]
     with pytest.raises(InputError, match="without text_config"):
         described({"model_type": "gemma3"})
+
+
+@pytest.mark.parametrize("there", ["hidden_size", "num_key_value_heads"])
+def test_a_misspelt_key_is_refused_with_the_key_that_is_meant(there: str) -> None:
+    llama = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 32,
+             "hidden_size": 4096, "num_key_value_heads": 8, "intermediate_size": 14336,
+             "vocab_size": 128256}  # fmt: skip
+    misspelt = there.replace("dd", "d").replace("value", "values")
+    content = {misspelt if key == there else key: value for key, value in llama.items()}
+    with pytest.raises(InputError, match=f"'{misspelt}' is no key .*; did you mean '{there}'"):
+        document(content, "config.json")

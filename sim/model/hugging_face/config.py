@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from sim.config.errors import InputError
@@ -10,6 +11,7 @@ from sim.model.model import MOST_LAYERS
 
 Document = dict[str, Any]
 
+_NEAR = 0.92  # of two keys of which the one is the other with a mistake (difflib's ratio)
 _SEQ = 4096  # what is trained where a config allows for more, which it does not say
 
 # What says nothing of the time or the memory of a training step.
@@ -75,6 +77,7 @@ class Config:
         self.read.add(key)
         value = self.content.get(key)
         if value is None and not default:
+            self._refuse_misspelt(key)
             fault = f"{key} is missing in this {self.content.get('model_type')} config"
             raise InputError(self.place, fault, "add it, or take the config of the checkpoint")
         if value is None:
@@ -119,8 +122,18 @@ class Config:
             fault = f"{key} = {value!r:.40} is no {said}"
             raise InputError(self.place, fault, "take the config of the checkpoint")
 
+    def _refuse_misspelt(self, key: str) -> None:
+        """Raise `InputError` where a key without a reader is spelt nearly like this."""
+        strange = [own for own in self.content if own not in self.read]
+        for near in get_close_matches(key, strange, 1, _NEAR):
+            fault = f"{near!r} is no key of a {self.content.get('model_type')} config"
+            raise InputError(self.place, fault, f"did you mean {key!r}?")
+
     def unread(self) -> list[str]:
-        """A line for each key of the config that was not read and may matter."""
+        """A line for each key of the config that was not read and may matter. Raises `InputError`
+        for one that is a misspelt other."""
+        for key in sorted(self.read):
+            self._refuse_misspelt(key)
         return [
             f"{self.place}: {key} = {json.dumps(value):.40} is not modelled"
             for key, value in self.content.items()
