@@ -143,8 +143,7 @@ def _check_sharding(plan: Plan, where: str) -> None:
 
 def _check_chunks(plan: Plan, chunks: int, where: str) -> None:
     if plan.interleave not in (1, chunks):
-        fault = f"schedule {plan.pipeline!r} runs {chunks} chunks a stage, not {plan.interleave}"
-        raise InputError(where, fault, f"set interleave = {chunks} or leave it out")
+        raise schedules.wrong_chunks(where, plan.pipeline, chunks, plan.interleave)
 
 
 def _check_schedule(plan: Plan, where: str) -> None:

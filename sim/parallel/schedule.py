@@ -88,8 +88,13 @@ class Entry:
             fault = f"{self.name} needs chunks of the model to take in turn"
             raise InputError("plan, schedule", fault, "set interleave = 2 or more")
         if self.chunks is not None and chunks != self.chunks:
-            fault = f"{self.name} runs {self.chunks} chunks a stage, not {chunks}"
-            raise InputError("plan, schedule", fault, f"set interleave = {self.chunks}")
+            raise wrong_chunks("plan, schedule", self.name, self.chunks, chunks)
+
+
+def wrong_chunks(where: str, name: str, needed: int, given: int) -> InputError:
+    """The refusal of a schedule that runs another number of chunks a stage."""
+    fault = f"schedule {name!r} runs {needed} chunk{'s' * (needed > 1)} a stage, not {given}"
+    return InputError(where, fault, f"set interleave = {needed}")
 
 
 @remembered(_FOLDER)

@@ -395,9 +395,9 @@ def test_an_unknown_schedule_names_a_known_one():
 
 
 def test_chunks_are_taken_by_schedules_that_have_them():
-    with pytest.raises(InputError, match="not 2; set interleave = 1"):
+    with pytest.raises(InputError, match="runs 1 chunk a stage, not 2; set interleave = 1"):
         schedule("1f1b", 4, 8, 2)
-    with pytest.raises(InputError, match="zb-v runs 2 chunks a stage, not 3"):
+    with pytest.raises(InputError, match="'zb-v' runs 2 chunks a stage, not 3"):
         schedule("zb-v", 4, 8, 3)
     with pytest.raises(InputError, match="set interleave = 2 or more"):
         schedule("interleaved", 4, 8)
