@@ -18,7 +18,7 @@ from sim.interface.cli.files import Form, answers
         'sim cost megatron-39b --tokens 300e9 --price "2 USD/h" --goodput 0.9',
     )
 )
-@click.argument("scenario")
+@click.argument("scenario", required=False)
 @click.option("--tokens", type=options.NUMBER, help="How many; the scenario's budget otherwise.")
 @options.PRICE
 @click.option(

@@ -14,7 +14,7 @@ from sim.interface.cli.files import Form, answers
         'sim goodput megatron-39b --days 90 --set recovery.restart="20 min"',
     )
 )
-@click.argument("scenario")
+@click.argument("scenario", required=False)
 @click.option(
     "--failures",
     default="llama3",

@@ -155,11 +155,20 @@ def of_job(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def of_scenario(command: Callable[..., None]) -> Callable[..., None]:
-    """The same of a SCENARIO that there always is: settings before those of --set."""
+    """The same for a command that takes `settings` beside the scenario. Without a SCENARIO, if it
+    may be left out, only the settings of failures stay beside it."""
 
     @wraps(command)
     def asked(settings: tuple[str, ...], **given: Any) -> None:
+        from sim.analysis.reliability.failures import of_table
+
         named = {key: given.pop(key) for key in _JOB}
+        if given.get("scenario", "") is None:
+            apart = of_table(changes(settings))
+            own = [text for text in settings if text.partition("=")[0].strip() not in apart]
+            given["scenario"] = scenario_of(None, own, (), named)
+            command(settings=apart, **given)
+            return
         first = [f"{key}={value}" for key, value in named.items() if value is not None]
         command(settings=(*first, *settings), **given)
 

@@ -100,6 +100,15 @@ def test_a_budget_pays_the_gpus_that_cost_no_more_and_the_soonest_are_the_most()
     assert not sim.budget(JOB, tokens=TOKENS, money=1.0).affordable
 
 
+def test_a_budget_without_a_scenario_is_of_the_model_and_cluster_that_are_named() -> None:
+    named = ["--model", "llama3-8b", "--topology", "dgx-h100-ndr", "--gpus", "16"]
+    words = [*named, "--set", "plan.global_batch=64", "--tokens", "1B", "--failures"]
+    asked = ["cost", *words, "--set", "recovery.restart=20 min", "--json"]
+    told = json.loads(CliRunner().invoke(main, asked).output)
+    assert (told["gpus"], told["inputs"]["model"]) == (16, "llama3-8b")
+    assert any("restart in 1,200 s" in said for said in told["assumed"])
+
+
 def test_the_command_and_its_page_say_when_for_what_and_with_how_many(tmp_path: Path) -> None:
     words = ("cost", JOB, "--tokens", "20B", "--deadline", "2 days", "--chance", "90%")
     page = tmp_path / "boss.md"
