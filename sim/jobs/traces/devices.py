@@ -205,7 +205,8 @@ class Devices:
         source, target = self.source, self.target
         floor = min(kernel.seconds, source.stream.floor)
         slower = kernel_times(source).bandwidth / kernel_times(target).bandwidth
-        begun = floor * target.stream.floor / source.stream.floor
+        share = floor / source.stream.floor if source.stream.floor else 1.0
+        begun = share * target.stream.floor
         return MEMORY, replace(kernel, seconds=begun + (kernel.seconds - floor) * slower)
 
 

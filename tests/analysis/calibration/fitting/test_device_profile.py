@@ -10,11 +10,13 @@ from sim.analysis.calibration.fitting.device_profile import profiled
 from sim.analysis.calibration.fitting.profile_file import write
 from sim.analysis.calibration.timing.kernel_suite import kernel_cases
 from sim.config.errors import InputError
+from sim.config.units import quantity
 from sim.hardware import device as devices
 from sim.hardware.cluster.topology import load
 from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.environment import Environment, LaunchTimes
 from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.memory_bound import MemoryBoundRates
 from sim.hardware.kernels.profile import Profile
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Kernel, MemoryBound
@@ -96,3 +98,17 @@ def test_a_cluster_takes_the_rates_of_its_profile(profile: Profile, tmp_path: Pa
     for product in profile.fitted("gemm")[:5]:
         # Written to six digits.
         assert kernel_time(product.kernel, device) == pytest.approx(product.seconds, rel=1e-5)
+
+
+def test_the_gap_that_was_timed_with_the_smallest_kernel_is_not_added_to_it_again() -> None:
+    a100 = devices.load("a100-80gb-sxm")
+    assert a100.stream.gap > 0.0
+    kernels = [MemoryBound(name="stream", bytes=10.0**power) for power in range(3, 10)]
+    measured = [Measurement(kernel=own, seconds=kernel_time(own, a100)) for own in kernels]
+    rates = profiled("a100-80gb-sxm", measured, table="mine.csv", provenance={}).origin.rates
+    stream = MemoryBoundRates(
+        bandwidth=rates["stream"]["bandwidth"],
+        **{key: quantity(rates["stream"][key], "s") for key in ("floor", "gap")},
+    )
+    again = kernel_time(kernels[0], replace(a100, stream=stream))
+    assert again == pytest.approx(measured[0].seconds, rel=1e-2)
