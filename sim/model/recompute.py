@@ -122,7 +122,7 @@ def _without(items: Items, saved: Sequence[Item]) -> Items:
     left: list[Item] = []
     for item in items:
         if isinstance(item, Overlap):
-            kernels = tuple(k for k in item.kernels if not any(k is kernel_ for kernel_ in saved))
+            kernels = tuple(k for k in item.kernels if not any(k is kept for kept in saved))
             left.append(replace(item, kernels=kernels) if kernels else item.collective)
         elif not any(item is other for other in saved):
             left.append(item)

@@ -194,8 +194,18 @@ def _gathered_turned(run: Execution, name: str, elements: float) -> tuple[Kernel
 
 
 def redistributed(operators: Iterable[Operator], run: Execution) -> Iterator[Operator]:
-    """The operators where the stack `redistributes`: copies beside what gathers and scatters, and
-    gathers that are operators, which run again where a rule says so."""
+    """The operators where the stack `redistributes`: with copies beside gathers and scatters, and
+    with gathers that are operators, which run again where a rule says so.
+
+    A DTensor is gathered in front of torch's own linear layer, which keeps the whole
+    (torch/distributed/tensor/parallel/style.py, PrepareModuleInput). NCCL gathers the ranks' shares
+    one behind the other; a copy makes parts of each sequence of them (torch/distributed/
+    _functional_collectives.py: `torch.cat(torch.chunk(res, group_size, dim=0), dim=gather_dim)`;
+    alike in front of a reduce-scatter). A single sequence needs no copy behind a gather (torch/
+    _utils.py, _maybe_view_chunk_cat). Compiled, a memory-bound kernel copies along the way.
+    Asynchronous tensor parallelism, whose products read and write pieces, has no copies (torch/
+    distributed/_symmetric_memory, restride_A_shard_for_fused_all_gather_matmul).
+    """
     for operator in operators:
         ordered = operator if run.fusion.overlap_tensor else _ordered(operator, run)
         yield from (ordered,) if ordered.before_weights is None else _parted(ordered, run)

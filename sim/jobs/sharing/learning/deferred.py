@@ -33,14 +33,14 @@ class Deferred(NDArrayOperatorsMixin):
         self.value: Vector | None = None
         self._readers: list[Deferred] = []
         self._missing = 0
-        for value_ in inputs:
-            if isinstance(value_, Deferred) and value_.value is None:
-                value_._readers.append(self)
+        for operand in inputs:
+            if isinstance(operand, Deferred) and operand.value is None:
+                operand._readers.append(self)
                 self._missing += 1
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         inputs = tuple(map(known, inputs))
-        waits = any(isinstance(value_, Deferred) for value_ in inputs)
+        waits = any(isinstance(operand, Deferred) for operand in inputs)
         if waits and method == "__call__" and not options:
             return Deferred(self.batch, self.size, ufunc, inputs)
         return getattr(ufunc, method)(*map(_array, inputs), **options)
@@ -129,7 +129,7 @@ class GradientBatch:
 def applied(function: Callable[..., Vector], *vectors: Vector) -> Vector:
     """A function that gives a vector of the same size, deferred where one of its vectors is."""
     inputs = tuple(map(known, vectors))
-    waiting = next((value_ for value_ in inputs if isinstance(value_, Deferred)), None)
+    waiting = next((operand for operand in inputs if isinstance(operand, Deferred)), None)
     if waiting is None:
         return function(*inputs)
     return cast(Vector, Deferred(waiting.batch, waiting.size, function, inputs))
