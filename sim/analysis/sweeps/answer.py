@@ -12,13 +12,15 @@ from sim.analysis.sweeps import points, table
 from sim.analysis.sweeps.sweep import sweep as swept
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.results.answer import Answer, Inputs, said_of
+from sim.config.schema import nearest
+from sim.results.answer import Answer, Inputs, function_of, said_of
 from sim.scenario.machine import load_model
 from sim.scenario.scenario import BaseScenario, name_of
 from sim.scenario.settings import Settings, flat, settings_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 Varied = Iterable[str] | Mapping[str, Iterable[Any]]
 
@@ -70,6 +72,14 @@ class Sweep(Answer):
     @property
     def rows(self) -> list[dict[str, Any]]:
         return table.records(self.frame)
+
+    def plot(self, of: str = "") -> "Figure":
+        """The sweep as a picture, or a column of numbers alone. Raises `InputError` for another."""
+        numbers = [str(name) for name in self.frame.select_dtypes("number").columns]
+        if of and of not in numbers:
+            raise InputError("Sweep", f"has no column of numbers {of!r}", nearest(of, numbers))
+        figure: Figure = function_of(self.picture, "figure")(self, of)
+        return figure
 
     def to_frame(self) -> "pd.DataFrame":
         """A row for each point."""

@@ -22,11 +22,12 @@ _PANELS = (
 )
 
 
-def figure(sweep: Sweep) -> Figure:
+def figure(sweep: Sweep, of: str = "") -> Figure:
     """The key of most values along the axes, a line for each of the others' values, or bars where
-    the values are names; what does not fit into memory is hollow."""
+    the values are names; what does not fit into memory is hollow. With `of`, that column alone."""
     frame = sweep.frame
-    panels = [own for own in _PANELS if own[0] in frame and frame[own[0]].notna().any()]
+    known = [own for own in _PANELS if own[0] in frame and frame[own[0]].notna().any()]
+    panels = [own for own in known if own[0] == of] or [(of, of, 1.0)] if of else known
     along, others = _axes_of(frame)
     fig = Figure(figsize=(4.2 * max(len(panels), 1), 3.8), layout="constrained")
     names = list(dict.fromkeys(_said(own) for own in frame[along]))

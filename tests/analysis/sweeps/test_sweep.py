@@ -438,6 +438,16 @@ def test_keys_that_depend_on_one_another_are_swept_together() -> None:
         sweep.sweep("megatron-1.7b", points([axis("network.oversubscription=2,4")]), jobs=1)
 
 
+def test_any_column_of_numbers_can_be_drawn_and_another_is_refused() -> None:
+    swept = sim.sweep("megatron-1.7b", {"plan.microbatch": [1, 2]}, jobs=1)
+    (axes,) = swept.plot("bubble_fraction").axes
+    assert axes.get_title("left") == "bubble_fraction"
+    (drawn,) = axes.lines
+    assert drawn.get_ydata().tolist() == swept.frame["bubble_fraction"].tolist()
+    with pytest.raises(InputError, match="did you mean 'bubble_fraction'"):
+        swept.plot("bubble_fractions")
+
+
 def test_a_sweep_notes_where_another_schedule_ran_than_is_named() -> None:
     vary = {"plan.schedule": ["interleaved", "1f1b"]}
     swept = sim.sweep("megatron-39b", vary, settings={"plan.interleave": 2}, jobs=1)
