@@ -8,6 +8,7 @@ With F and B the passes of one microbatch through one stage's layers, and no com
 entry's `bubble` is the share of a step in which p equal stages wait for one another.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -118,7 +119,8 @@ def entry(name: str) -> Entry:
     if name in table():
         return table()[name]
     fault = f"no schedule named {name!r}"
-    raise InputError("plan, schedule", fault, nearest(name, sorted(table())))
+    short = re.sub(r"^zero[-_ ]?bubble", "zb", name.casefold())
+    raise InputError("plan, schedule", fault, nearest(short, sorted(table())))
 
 
 def listed(name: str) -> Entry | None:

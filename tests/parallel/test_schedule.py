@@ -392,6 +392,8 @@ def test_counts_below_one_are_refused(p, m, v):
 def test_an_unknown_schedule_names_a_known_one():
     with pytest.raises(InputError, match=r"no schedule named 'gpip'.*'gpipe'"):
         schedule("gpip", 4, 8)
+    with pytest.raises(InputError, match=r"no schedule named 'zerobubble'; did you mean 'zb-h1'"):
+        schedule("zerobubble", 4, 8)
 
 
 def test_chunks_are_taken_by_schedules_that_have_them():
