@@ -48,6 +48,7 @@ _KINDS = {
     "topologies/frameworks": "framework",
     "topologies/backends": "backend",
     "topologies/recipes": "recipe",
+    "topologies/failures": "table of failures",
 }
 
 

@@ -13,6 +13,7 @@ _FOLDERS = {
     "engines": "topologies/engines",
     "recipes": "topologies/recipes",
     "frameworks": "topologies/frameworks",
+    "failures": "topologies/failures",
 }
 
 

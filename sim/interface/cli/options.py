@@ -131,9 +131,18 @@ LIMIT = click.option(
     "--limit", metavar="TIME", callback=_allow, expose_value=False,
     help='Longest time to allow, such as "2 h"; ten minutes by default.',
 )  # fmt: skip
+
+
+def _price(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        quantity_of("--price", value, "USD/h")
+    return value
+
+
 PRICE = click.option(
     "--price",
     metavar="USD/h",
+    callback=_price,
     help='Rent of a GPU, such as "2 USD/h", in place of the topology\'s.',
 )
 _JOB = {
