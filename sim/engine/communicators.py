@@ -264,8 +264,8 @@ class _Grouping:
         )
 
     def _beyond(self, nodes: int, extent: int) -> float:
-        network = self.topology.network
-        return network.beyond(int(nodes), extent) if network else 0.0
+        network, whole = self.topology.network, self.topology.whole
+        return network.beyond(int(nodes), extent, whole) if network else 0.0
 
     def _loaded(self, members: _Members, first: int) -> Loads:
         gpus, own = self.ranks.rank[members.rank], first + members.group

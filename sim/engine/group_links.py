@@ -236,7 +236,7 @@ def shape_of(gpus: Sequence[int], topology: Topology) -> GroupShape:
         ranks=len(gpus),
         nodes=len(nodes),
         per_node=max(nodes.values()),
-        beyond=network.beyond(len(nodes), extent) if network else 0.0,
+        beyond=network.beyond(len(nodes), extent, topology.whole) if network else 0.0,
     )
 
 

@@ -203,13 +203,13 @@ class ClusterNetwork:
         their `paths`."""
         return ()
 
-    def beyond(self, nodes: int, extent: int) -> float:
+    def beyond(self, nodes: int, extent: int, whole: int) -> float:
         """Seconds beyond `latency` that the hops of a group of so many nodes take on average, the
-        last of them so many nodes behind the first."""
+        last of them so many nodes behind the first, on a network of `whole` nodes."""
         return 0.0
 
-    def above(self, source: int, target: int) -> float:
-        """Seconds beyond `latency` and the links of `route` between two nodes."""
+    def above(self, source: int, target: int, whole: int) -> float:
+        """Seconds beyond `latency` and the links of `route` between two of `whole` nodes."""
         return 0.0
 
     def bill(self, nodes: int) -> Bill | None:

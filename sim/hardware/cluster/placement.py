@@ -97,6 +97,11 @@ class Placement(metaclass=Named):
         return max(self.built, self.gpus)
 
     @property
+    def whole(self) -> int:
+        """The nodes that the cluster has, in use or not."""
+        return -(-self.size // (self.slots or self.gpus_per_node))
+
+    @property
     def nodes(self) -> int:
         """Nodes in use."""
         return -(-self.gpus // self.gpus_per_node)

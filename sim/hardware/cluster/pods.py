@@ -5,7 +5,6 @@ Nodes reach their switches through NICs.
 
 from collections.abc import Iterator
 from dataclasses import field, replace
-from functools import cached_property
 from typing import Annotated, Literal
 
 from sim.config.bounds import Ge
@@ -138,20 +137,20 @@ class PodNetwork(SwitchedNetwork):
         return max(round(below / self.oversubscription), 1)
 
     def bill(self, nodes: int) -> Bill | None:
-        """Leaves, the switches that join them, and where these are not enough, cores above."""
+        """Leaves, and as many tiers above as it takes: switches of the highest have all ports down,
+        and reach as many subtrees as they have ports; others have half of their ports down."""
         if not self.radix:
             return None
-        leaves, half = self.leaves(nodes), self.radix // 2
-        up, links = leaves * self.uplinks, nodes * self.nics
-        planes = self.planes
-        if leaves <= planes:
-            return Bill(switches=(leaves,), links=links)
-        if leaves // planes <= self.radix and nodes <= self.leaf * half:
-            spines = planes * -(-up // planes // self.radix)
-            return Bill(switches=(leaves, spines), links=links, trunks=up)
-        middle = planes * -(-up // planes // half)
-        cores = planes * -(-middle // planes * half // self.radix)
-        return Bill(switches=(leaves, middle, cores), links=links, trunks=up + middle * half)
+        half, planes = self.radix // 2, self.planes
+        switches, trunks = [self.leaves(nodes)], 0
+        below, up = switches[0] // planes, switches[0] * self.uplinks // planes  # of a plane
+        while below > 1:
+            highest = below <= self.radix
+            count = -(-up // (self.radix if highest else half))
+            switches.append(planes * count)
+            trunks += planes * up
+            below, up = (1, 0) if highest else (-(-below // half), count * half)
+        return Bill(switches=tuple(switches), links=nodes * self.nics, trunks=trunks)
 
     @property
     def planes(self) -> int:
@@ -179,32 +178,39 @@ class PodNetwork(SwitchedNetwork):
         ports = self.radix // 2 // (1 if self.rails else self.nics)
         return min(ports, self.nodes_per_pod or ports)
 
-    @cached_property
-    def tiers(self) -> tuple[int, ...]:
-        """Nodes below a switch of each tier but the highest, from the leaves up.
+    def tiers(self, whole: int) -> tuple[int, ...]:
+        """Nodes below a switch of each tier but the highest, from the leaves up, of a network that
+        joins so many.
 
         >>> tree = PodNetwork(shape="fat-tree", kind="roce", nics=8, bandwidth=50e9, latency=2e-6,
-        ...                   radix=64, nodes_per_pod=384)
-        >>> tree.tiers
-        (4, 128, 384)
+        ...                   radix=64)
+        >>> tree.tiers(256), tree.tiers(257), replace(tree, nodes_per_pod=384).tiers(1024)
+        ((4,), (4, 128), (4, 128, 384))
         """
-        sizes = [self.leaf, self.leaf * self.radix // 2] if self.radix else []
-        if pod := self.nodes_per_pod:
+        pod, sizes = self.nodes_per_pod, list[int]()
+        if self.radix:
+            half, sizes = self.radix // 2, [self.leaf]
+            below = -(-min(whole, pod or whole) // self.leaf)
+            while below > (half if pod else self.radix):  # switches of a pod have uplinks, too
+                sizes.append(sizes[-1] * half)
+                below = -(-below // half)
+        if pod:
             sizes = [*(size for size in sizes if size < pod), pod]
-        return tuple(size for size in sizes if size)
+        return tuple(sizes)
 
-    def beyond(self, nodes: int, extent: int) -> float:
+    def beyond(self, nodes: int, extent: int, whole: int) -> float:
         """Of a hop of a ring in the order of nodes, wherever the first is: two switches more for
         each tier that it leaves."""
         if nodes < 2:
             return 0.0
         extent = round(extent * self.stretch)
         each = extent / (nodes - 1)
-        left = (min(each / size, 1.0) for size in self.tiers if extent >= size)
+        left = (min(each / size, 1.0) for size in self.tiers(whole) if extent >= size)
         return 2.0 * self.hop * sum(left)
 
-    def above(self, source: int, target: int) -> float:
-        tiers = self.tiers[1:] if self.cabled else self.tiers  # the links of a route have the rest
+    def above(self, source: int, target: int, whole: int) -> float:
+        tiers = self.tiers(whole)
+        tiers = tiers[1:] if self.cabled else tiers  # the links of a route have the rest
         tiers = tiers[:-1] if self.has_pods else tiers
         return 2.0 * self.hop * sum(source // size != target // size for size in tiers)
 

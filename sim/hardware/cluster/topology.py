@@ -60,7 +60,8 @@ class Topology(Placement):
         links between devices."""
         network, nodes = self.network, self.nodes
         placed = self.gpus, self.gpus_per_node, self.slots, self.tray, self.built, self.degraded
-        joined = structure(self.node), structure(network), network and network.beyond(nodes, nodes)
+        hops = network and network.beyond(nodes, nodes, self.whole)
+        joined = structure(self.node), structure(network), hops
         return placed, joined, self.host, self.storage
 
     def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":
@@ -163,7 +164,7 @@ class Topology(Placement):
         """Seconds from one GPU to another: those of the links between them, and of switches."""
         seconds = sum(self.latency(link) for link in self.route(source, target))
         ends = self.node_of(source), self.node_of(target)
-        return seconds + (self.network.above(*ends) if self.network else 0.0)
+        return seconds + (self.network.above(*ends, self.whole) if self.network else 0.0)
 
     def capacity(self, link: Link) -> float:
         """B/s of payload that a link carries: bandwidth x efficiency, less where degraded. Links of

@@ -154,8 +154,8 @@ def _class_of(kind: Any) -> Any:
         def stretch(self) -> float:
             return (max(self.nodes) - min(self.nodes) + 1) / len(self.nodes)
 
-        def above(self, source: int, target: int) -> float:
-            return float(super().above(self._at(source), self._at(target)))
+        def above(self, source: int, target: int, whole: int) -> float:
+            return float(super().above(self._at(source), self._at(target), whole))
 
         def route(
             self, source: int, target: int, nics: tuple[int, int] = (0, 0), path: int = 0

@@ -15,6 +15,7 @@ from sim.interface.cli.main import main
 
 TREE, HASHED = "dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"
 JOBS = {"megatron-1.7b": 3.0, "megatron-3.6b": 1.0}
+FAT = "a fat tree of QM9700"
 SLOW = {"straggler": [{"link": "node0.nic0", "factor": 8.0}]}
 
 
@@ -80,14 +81,29 @@ def test_the_order_of_jobs_and_the_scale_of_weights_say_nothing(answer: Networks
         ("dgx-h100-ndr", {"gpus": 512, "network.spines": False},
          Bill(switches=(16, 8), links=512, trunks=512)),
         ("dgx-h100-ndr", {"gpus": 2048}, Bill(switches=(64, 32), links=2048, trunks=2048)),
+        # a spine of 64 ports joins 64 leaves: 2,048 NICs; with one more leaf a third tier begins
+        (FAT, {"gpus": 2048}, Bill(switches=(64, 32), links=2048, trunks=2048)),
+        (FAT, {"gpus": 2080}, Bill(switches=(65, 65, 33), links=2080, trunks=4160)),
+        # one NIC a node: 2,048 nodes are 64 leaves; 65,536 are all that three tiers join
+        (FAT, {"gpus": 2048, "gpus_per_node": 1, "network.nics": 1},
+         Bill(switches=(64, 32), links=2048, trunks=2048)),
+        (FAT, {"gpus": 65536}, Bill(switches=(2048, 2048, 1024), links=65536, trunks=131072)),
+        (FAT, {"gpus": 131072}, Bill(switches=(4096, 4096, 4096, 2048), links=131072,
+                                     trunks=393216)),
+        # 4:1: 8 uplinks of each of 64 leaves fill 8 spines
+        (FAT, {"gpus": 2048, "network.oversubscription": 4, "network.nodes_per_pod": 4},
+         Bill(switches=(64, 8), links=2048, trunks=512)),
         # 144 leaves of 32 uplinks need 144 of 32 ports down and 72 cores
         ("dgx-h100-ndr", {}, Bill(switches=(144, 144, 72), links=4608, trunks=9216)),
         ("example-torus-2d", {}, Bill(links=32)),  # two cables for each of 16 chips
     ],
 )  # fmt: skip
 def test_switches_and_cables_are_counted(name: str, changes: dict[str, object], bill: Bill) -> None:
-    cluster = load(name, changes)
+    tree = {"network.shape": "fat-tree"} if name == FAT else {}
+    cluster = load("dgx-h100-ndr", changes | tree) if tree else load(name, changes)
     assert cluster.network.bill(cluster.nodes) == bill
+    if tree:  # messages pass as many tiers as are paid for
+        assert len(cluster.network.tiers(cluster.nodes)) == len(bill.switches) - 1
 
 
 def test_a_bill_needs_every_price_of_what_is_there() -> None:

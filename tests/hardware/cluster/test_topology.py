@@ -367,15 +367,16 @@ class TestSizes:
     def test_every_switch_beyond_the_first_adds_its_latency(self) -> None:
         tree = load("example-fat-tree", {"network.radix": 16})  # 1 node a leaf, 8 a second tier
         (hop, first) = tree.network.hop, tree.network.latency
-        assert tree.network.tiers == (1, 4)
+        assert tree.network.tiers(tree.whole) == (1, 4)
         inside, across = tree.delay(0, 8), tree.delay(0, 127)
         assert (inside - first, across - first) == pytest.approx((2 * hop, 4 * hop))
 
     def test_rings_of_nodes_leave_a_leaf_as_often_as_there_are_leaves(self) -> None:
-        rails = load("dgx-h100-ndr").network  # 32 nodes a leaf, 1,024 a second tier
-        assert rails.tiers == (32, 1024)
-        assert (rails.beyond(32, 31), rails.beyond(2, 40)) == (0.0, pytest.approx(2 * rails.hop))
-        assert rails.beyond(65, 64) == pytest.approx(2 * rails.hop / 32)
+        rails = load("dgx-h100-ndr").network  # 32 nodes a leaf, 64 of which a spine joins
+        assert (rails.tiers(576), rails.tiers(4096)) == ((32,), (32, 1024))
+        within, beyond = rails.beyond(32, 31, 576), rails.beyond(2, 40, 576)
+        assert (within, beyond) == (0.0, pytest.approx(2 * rails.hop))
+        assert rails.beyond(65, 64, 576) == pytest.approx(2 * rails.hop / 32)
 
     def test_more_gpus_than_a_cluster_has_are_refused(self) -> None:
         cluster = load("dgx-a100-hdr")
