@@ -142,7 +142,7 @@ def path(topology: Topology, way: Literal["up", "down"], size: float, where: str
             fault = f"storage of {topology.name} is reached over NICs, and its nodes have none"
             raise InputError(where, fault, "give storage.bandwidth of each node")
         else:
-            links += [f"pod-{way}"] if topology.pods > 1 else []
+            links += [f"pod-{way}"] if topology.divided else []
             links += [f"nic-{way}"]
             if host and topology.device.generation != "cpu":  # NICs hang on the devices' switches
                 links += ["pcie-up" if way == "down" else "pcie-down"]

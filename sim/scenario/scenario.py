@@ -1,9 +1,9 @@
 """A scenario: a model, a cluster, a plan; `sim.kind` reads it from a file."""
 
 from dataclasses import asdict, field, fields, is_dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
-from sim.config.bounds import Ge, Gt
+from sim.config.bounds import Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.units import BytesPerSecond, Spoken
@@ -11,6 +11,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.model import Model
 from sim.model.transformer import Transformer
+from sim.parallel.checkpoint import Checkpoints
 from sim.parallel.loader import Loader
 from sim.parallel.plan import Plan
 from sim.scenario.settings import changes_of
@@ -45,33 +46,6 @@ class Straggler(Checked):
             raise ValueError('traffic is on a link: name it, e.g. link = "node3.nic0"')
         if self.factor == float("inf"):
             raise ValueError("factor must be finite; failures are another matter")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoints(Checked):
-    """Checkpoints every so many `steps`.
-
-    With a bandwidth of the `storage` training stops until all bytes are there. Without it they are
-    traffic on the links to the topology's storage: `writers` are "all" ranks, each of a share, the
-    ranks of one "replica", or the "first" rank, which gathers everything. `asynchronous` ones stop
-    training for the copy to the hosts' memory alone, and are written beside the next steps. A
-    `copy` stays in the memory of the own "host", for faults that break no node, or of a "peer" too.
-    """
-
-    steps: Annotated[int, Ge(1)]
-    storage: BytesPerSecond | None = None
-    writers: Literal["all", "replica", "first"] = "all"
-    asynchronous: bool = False
-    copy: Literal["none", "host", "peer"] = "none"
-
-    def __post_init__(self) -> None:
-        Checked.__post_init__(self)
-        other = self.writers != "all" or self.asynchronous or self.copy != "none"
-        if self.storage is not None and other:
-            raise ValueError(
-                "with storage training stops for bytes / storage, whoever writes; leave storage "
-                "out to play the traffic of writers, asynchronous checkpoints and copies"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,8 @@ from sim.config.units import (
     human_seconds,
 )
 from sim.engine.training_run import Fault
+from sim.parallel.checkpoint import Checkpoints
 from sim.results.formatting import several
-from sim.scenario.scenario import Checkpoints
 from sim.scenario.settings import changed
 
 _YEAR = 365.25 * DAY

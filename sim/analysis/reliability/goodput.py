@@ -29,9 +29,10 @@ from sim.config.units import DAY
 from sim.engine.timeline import Deferred
 from sim.engine.training_run import CAUSES, Conduct, Fault, Ledger, simulate
 from sim.kind import Setup
+from sim.parallel.checkpoint import Checkpoints
 from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely, Pace
-from sim.scenario.scenario import BaseScenario, Checkpoints
+from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
 from sim.variability.laws import generator
 

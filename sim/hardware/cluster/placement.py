@@ -5,7 +5,7 @@ from sim.config.dataclass import dataclass
 from sim.hardware.cluster.host import Host
 from sim.hardware.cluster.network import AnyNetwork, ClusterNetwork
 from sim.hardware.cluster.node_fabric import AnyNodeFabric
-from sim.hardware.cluster.pods import SwitchedNetwork
+from sim.hardware.cluster.pods import PodNetwork, SwitchedNetwork
 from sim.hardware.cluster.price import Price
 from sim.hardware.cluster.storage import Storage
 from sim.hardware.device import Device
@@ -110,6 +110,20 @@ class Placement(metaclass=Named):
     def pods(self) -> int:
         """Pods in use; 1 where their uplinks cannot limit anything."""
         return self.pod_of(self.nodes - 1) + 1
+
+    @property
+    def divided(self) -> bool:
+        """Whether the cluster has several pods, in use or not: storage is above them."""
+        network = self.network
+        return (
+            isinstance(network, PodNetwork)
+            and network.has_pods
+            and network.nodes_per_pod < self.whole
+        )
+
+    def store_of(self, node: int) -> int:
+        """The store that a node reads and writes; 0 where each has its own, or none is known."""
+        return self.storage.place_of(node) if self.storage and self.storage.remote else 0
 
     def node_of(self, gpu: int) -> int:
         """The node that holds a GPU."""

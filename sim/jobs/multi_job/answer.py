@@ -18,7 +18,9 @@ class JobRow:
     mean of its steps, with their standard deviation (`spread`), the shortest and the longest;
     `slowed_by` are the seconds of a step that each other job costs it. `submitted`, `begun` and
     `ended` are moments (s), the last two None where it has not. By `faults` it has lost the steps
-    of `lost` seconds."""
+    of `lost` seconds. It has written so many `checkpoints`; from its beginning until it was in
+    storage took `checkpoint_time` in the mean, where nobody else is `checkpoint_alone` (s). For
+    them, and to read them back, training stopped for `stopped` seconds."""
 
     name: str
     scenario: str
@@ -38,6 +40,10 @@ class JobRow:
     fits: bool | None = True
     faults: int = 0
     lost: float = 0.0
+    checkpoints: int = 0
+    checkpoint_time: float | None = None
+    checkpoint_alone: float | None = None
+    stopped: float = 0.0
 
     @property
     def slowdown(self) -> float | None:

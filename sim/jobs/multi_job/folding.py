@@ -30,19 +30,21 @@ from sim.hardware.cluster.network import Link, link_name
 from sim.jobs.multi_job.placed import Place
 from sim.program.program import Program
 
-_STORES = ("storage-up", "storage-down", "operations")
+STORES = ("storage-up", "storage-down", "operations")
 
 
 @dataclass(frozen=True, eq=False)
 class Guest:
     """A job at its place: the program that it repeats, if it has one, and the machine as it sees
-    it. `work` says on a machine how long a unit of its work takes (s), and its bytes by link."""
+    it. `work` says on a machine how long a unit of its work takes (s), and its bytes by link. It
+    shares its nodes where it leaves room on them, or does something else beside its steps."""
 
     name: str
     place: Place
     machine: Machine
     program: Program | None
     work: Callable[[Machine], tuple[float, Mapping[Link, float]]]
+    shares_nodes: bool = False
 
     @property
     def repeated(self) -> Program:
@@ -68,19 +70,20 @@ class Guest:
         return {self.place.link(link): inf for link in groups.links}
 
     def _of_storage(self) -> Iterator[Link]:
-        """The stores that its nodes read and write, if the job does."""
-        storage, nodes = self.machine.topology.storage, range(self.machine.topology.nodes)
+        """The stores that its nodes read and write, if the job does, and the uplinks on the way."""
+        topology, storage = self.machine.topology, self.machine.topology.storage
         if self.program is None or storage is None or not storage.remote:
             return
         used = {kind for scope in scopes_of(self.program) for kind in scope.path}
-        yield from (
-            (kind, storage.place_of(n)) for kind in used.intersection(_STORES) for n in nodes
-        )
+        for kind in used.intersection((*STORES, "pod-up", "pod-down")):
+            place_of = storage.place_of if kind in STORES else topology.pod_of
+            yield from ((kind, place_of(node)) for node in range(topology.nodes))
 
     def _of_nodes(self) -> set[Link]:
-        """Links of its hosts and NICs, where it leaves room for another job on its nodes."""
+        """Links of its hosts and NICs, where others are on its nodes."""
         topology = self.machine.topology
-        if len(self.place.slots) == self.place.cluster.gpus_per_node:
+        full = len(self.place.slots) == self.place.cluster.gpus_per_node
+        if full and not self.shares_nodes:
             return set()
         return {
             self.place.link(link)

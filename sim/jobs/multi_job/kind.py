@@ -16,7 +16,7 @@ from sim.engine.timeline import Role, Span, Timeline
 from sim.jobs.multi_job.answer import JobRow, MultiJobAnswer, jain
 from sim.jobs.multi_job.paces import Paces, SharedLink
 from sim.jobs.multi_job.scenario import MultiJobScenario
-from sim.jobs.multi_job.schedule import Cluster, Course, Visit
+from sim.jobs.multi_job.schedule import Cluster, Course, Together, Visit
 from sim.jobs.multi_job.setup import MultiJobSetup, from_scenario
 from sim.program.causes import COMPUTE
 from sim.results.answer import Inputs
@@ -97,7 +97,7 @@ def _row(visit: Visit, paces: Paces) -> JobRow:
     if visit.job is None or visit.begun is None or visit.pace is None or visit.company is None:
         return replace(row, begun=visit.begun, steps=visit.steps, faults=visit.faults,
                        lost=visit.lost)  # fmt: skip
-    ended, at = visit.ended, visit.pace
+    ended, at, saves = visit.ended, visit.pace, visit.job.saves
     return replace(
         row,
         nodes=_ranges(visit.job.place.nodes),
@@ -105,7 +105,7 @@ def _row(visit: Visit, paces: Paces) -> JobRow:
         ended=ended,
         steps=visit.steps,
         alone=visit.job.seconds,
-        step_time=at.mean if ended is None else visit.trained / visit.did,
+        step_time=visit.trained / visit.did if visit.did else at.mean,
         spread=at.spread,
         shortest=at.low,
         longest=at.high,
@@ -114,12 +114,20 @@ def _row(visit: Visit, paces: Paces) -> JobRow:
         fits=visit.job.answer.fits,
         faults=visit.faults,
         lost=visit.lost,
+        checkpoints=visit.checkpoints,
+        checkpoint_time=visit.saving / visit.checkpoints if visit.checkpoints else None,
+        checkpoint_alone=saves.seconds if saves else None,
+        stopped=visit.stopped,
     )
 
 
 def _offset(visit: Visit) -> float:
     assert visit.company, "it runs"
-    return visit.company.how.offsets[visit.company.visits.index(visit)]
+    return visit.company.how.offsets[_names(visit.company).index(visit.name)]
+
+
+def _names(company: Together) -> list[str]:
+    return [act.job.name for act in company.acts]
 
 
 def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
@@ -127,28 +135,35 @@ def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
     would be so much shorter."""
     assert visit.company is not None, "it runs"
     assert visit.pace is not None, "it runs"
-    visits, how = visit.company.visits, visit.company.how
-    if not 1 < len(visits) <= _EXPLAINED:
+    jobs, how = [act.job for act in visit.company.acts], visit.company.how
+    if not 1 < len(jobs) <= _EXPLAINED:
         return {}
-    cost = {}
-    for other in visits:
-        if other is visit:
+    cost, own = {}, _names(visit.company).index(visit.name)
+    for other, job in enumerate(jobs):
+        if other == own:
             continue
-        rest = [v for v in visits if v is not other]
-        offsets = [how.offsets[visits.index(v)] for v in rest]
-        jobs = [v.job for v in rest if v.job]
-        without = paces.company(jobs, offsets).paces[rest.index(visit)]
-        saved = visit.pace.mean - without.mean
+        rest = [number for number in range(len(jobs)) if number != other]
+        alone = paces.company([jobs[n] for n in rest], [how.offsets[n] for n in rest])
+        saved = visit.pace.mean - alone.paces[rest.index(own)].mean
         if abs(saved) > 1e-9 * visit.pace.mean:
-            cost[other.name] = saved
+            cost[job.name] = saved
     return cost
 
 
 def _links(course: Course) -> Iterator[SharedLink]:
-    """The links of all companies of the last jobs, the busiest first."""
-    companies = {id(v.company): v.company for v in course.visits if v.company}
-    links = [link for company in companies.values() for link in company.how.links]
-    yield from sorted(links, key=lambda link: link.rank)
+    """The links of the companies in which jobs trained and wrote last, the busiest first; each link
+    as its busiest company had it."""
+    links = [link for company in _companies(course) for link in company.how.links]
+    busiest: dict[str, SharedLink] = {}
+    for link in sorted(links, key=lambda link: link.rank):
+        busiest.setdefault(link.name, link)
+    yield from busiest.values()
+
+
+def _companies(course: Course) -> Iterator[Together]:
+    """The last companies of all jobs."""
+    found = (company for v in course.visits for company in (v.company, v.wrote_in))
+    yield from {id(company): company for company in found if company}.values()
 
 
 def _all_fit(fits: list[bool | None]) -> bool | None:
@@ -162,8 +177,7 @@ def _all_fit(fits: list[bool | None]) -> bool | None:
 
 def _gained(course: Course) -> float:
     """The sum over all companies of what offsets save."""
-    companies = {id(v.company): v.company for v in course.visits if v.company}
-    return sum(company.how.gained for company in companies.values())
+    return sum(company.how.gained for company in _companies(course))
 
 
 def _waiting(seconds: list[float]) -> dict[str, float]:
@@ -193,11 +207,11 @@ def _timeline(course: Course) -> Timeline:
     companies = [visit.company for visit in course.visits if visit.company]
     if not companies:
         return Timeline(roles=(), spans=(), end=0.0)
-    largest = max(companies, key=lambda company: len(company.visits))
+    largest = max(companies, key=lambda company: len(company.acts))
     roles, spans = [], []
-    for number, (visit, steps) in enumerate(zip(largest.visits, largest.how.steps, strict=False)):
-        roles.append(Role(index=number, name=visit.name, stage=number,
-                          ranks=visit.template.gpus, first_rank=0))  # fmt: skip
+    for number, (act, steps) in enumerate(zip(largest.acts, largest.how.steps, strict=False)):
+        roles.append(Role(index=number, name=act.job.name, stage=number,
+                          ranks=act.visit.template.gpus, first_rank=0))  # fmt: skip
         for n, (begin, end) in enumerate(steps):
             spans.append(Span(number, "steps", f"step {n}", COMPUTE, begin, end))
     ends = [span.end for span in spans]

@@ -8,10 +8,10 @@ from typing import Any
 
 from sim.config.dataclass import dataclass
 from sim.hardware.cluster.network import link_name, links_named
-from sim.jobs.multi_job.folding import Together, meeting, together
+from sim.jobs.multi_job.folding import STORES, Together, meeting, together
 from sim.jobs.multi_job.mean_traffic import mean_paces
 from sim.jobs.multi_job.repeated import carried, repeat
-from sim.jobs.multi_job.setup import Placed, renumbered
+from sim.jobs.multi_job.setup import Placed, shared_by
 
 _PLAYED = 8  # jobs that meet; more of them are looked at beside the others' mean traffic
 _PHASES = 16  # of a step, that are tried as offsets
@@ -96,8 +96,7 @@ class Paces:
         if len(jobs) == 1:
             seconds = jobs[0].seconds
             return Company((Pace(seconds, 0.0, seconds, seconds),), tuple(offsets))
-        if self.aligned:
-            offsets = [0.0] * len(jobs)
+        offsets = self._phases(jobs, offsets)
         keys = [self._key(job, offset) for job, offset in zip(jobs, offsets, strict=True)]
         order = sorted(range(len(jobs)), key=lambda number: keys[number])
         ordered = [jobs[number] for number in order]
@@ -106,12 +105,24 @@ class Paces:
             self._known[key] = ordered, self._played(ordered, [offsets[n] for n in order])
         return _of(ordered, *self._known[key]).in_order(order)
 
+    def _phases(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Sequence[float]:
+        """The offsets that are played: beside checkpoints, which find steps in any phase, those of
+        a few phases."""
+        if self.aligned:
+            return [0.0] * len(jobs)
+        if not any(job.saves for job in jobs):
+            return offsets
+        each = [job.seconds / _PHASES for job in jobs]
+        pairs = zip(offsets, each, strict=True)
+        return [round(offset / part) % _PHASES * part for offset, part in pairs]
+
     def _key(self, job: Placed, offset: float) -> Any:
         """What tells a job apart from others, wherever its nodes are."""
         pods = Counter(map(job.place.cluster.pod_of, job.place.nodes))
         slow = tuple(job.machine.slowdown.items())
         moment = 0.0 if self.best else round(offset, 6)
-        return job.template.number, tuple(pods.values()), job.place.slots, slow, moment
+        what = job.template.number, job.doing
+        return *what, tuple(pods.values()), job.place.slots, slow, moment
 
     def _played(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
         if len(jobs) > _PLAYED or any(job.program is None for job in jobs):
@@ -143,20 +154,23 @@ class Paces:
 
 
 def _where(jobs: Sequence[Placed]) -> Hashable:
-    """The pods of all nodes, numbered anew; the nodes where cables join them or one is odd."""
+    """The pods and stores of all nodes; the nodes where cables join them or one is odd."""
     cluster = jobs[0].place.cluster
     nodes = [node for job in jobs for node in job.place.nodes]
     if not cluster.hierarchical or cluster.degraded:
         return tuple(nodes)
-    return renumbered([cluster.pod_of(node) for node in nodes])
+    return shared_by(cluster, nodes)
 
 
 def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Company:
     """The company of jobs that are placed like others, with these jobs' own names and links."""
     places = [[node for job in own for node in job.place.nodes] for own in (like, jobs)]
     nodes = dict(zip(*places, strict=True))
-    pod_of = jobs[0].place.cluster.pod_of
-    pods = {pod_of(one): pod_of(other) for one, other in nodes.items()}
+    cluster = jobs[0].place.cluster
+    pods, stores = (
+        {of(one): of(other) for one, other in nodes.items()}
+        for of in (cluster.pod_of, cluster.store_of)
+    )
     names = {one.name: other.name for one, other in zip(like, jobs, strict=True)}
 
     def moved(name: str) -> str:
@@ -166,7 +180,8 @@ def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Com
             case (kind, node, number):
                 return link_name((kind, nodes[node], number))
             case (kind, place):
-                return link_name((kind, pods[place] if "pod" in kind else nodes[place]))
+                moves = pods if "pod" in kind else stores if kind in STORES else nodes
+                return link_name((kind, moves[place]))
 
     links = (
         replace(link, name=moved(link.name), rates={names[n]: r for n, r in link.rates.items()})

@@ -1,7 +1,8 @@
 """Jobs come, wait for room, run at the pace that their company allows, and leave.
 
-Between two such moments the jobs on the cluster are the same, and each has a steady pace
-(`paces`); it does time / pace steps. A job keeps its phase within a step where its company changes.
+Between two such moments the jobs on the cluster do the same, each at a steady pace (`paces`): in a
+time t it does t / pace steps, or such a part of a checkpoint. A job keeps its phase within a step
+where its company changes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +19,42 @@ from sim.jobs.multi_job.setup import MultiJobSetup, Placed, Template, placed
 from sim.variability.laws import generator
 
 
+@dataclass(slots=True, eq=False)
+class Act:
+    """What a job does on the cluster: `left` of it, steps or parts of a checkpoint, at a pace in a
+    company."""
+
+    visit: "Visit"
+    job: Placed
+    left: float
+    pace: Pace | None = None
+    company: "Together | None" = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds to its end at its pace."""
+        return self.visit.pause + self.left * self.pace.mean if self.pace else inf
+
+    @property
+    def offset(self) -> float:
+        """Seconds to its next step, or to the end of its checkpoint, at its pace."""
+        if self.pace is None:
+            return 0.0
+        done = self.visit.steps if self is self.visit.training else -self.left
+        return -done % 1.0 * self.pace.mean
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Visit:
     """A copy of a job on the cluster: when it was submitted, began and ended (s; None where it did
-    not), the `steps` that it has of those `wanted`, its pace and its company at the last.
+    not), the `steps` that it has of those `wanted`, what it does now (`acts`), the pace and the
+    companies in which it trained and wrote a checkpoint last.
 
     It has `trained` for so many seconds and `did` so many steps, those that were lost included;
     `since` it began or a fault stopped it last it trained so long. `pause` seconds are left until
-    it trains; the last checkpoint has `saved` its steps, and `faults` have lost it `lost` seconds.
+    it goes on; the last checkpoint has `saved` its steps, and `faults` have lost it `lost` seconds.
+    It has written so many `checkpoints` in `saving` seconds, for which training stopped `stopped`;
+    the newest has the steps `covered` and began at `saving_since`.
     """
 
     template: Template
@@ -35,9 +64,11 @@ class Visit:
     begun: float | None = None
     ended: float | None = None
     job: Placed | None = None
+    acts: tuple[Act, ...] = ()
     steps: float = 0.0
     pace: Pace | None = None
     company: "Together | None" = None
+    wrote_in: "Together | None" = None
     did: float = 0.0
     trained: float = 0.0
     since: float = 0.0
@@ -45,43 +76,110 @@ class Visit:
     pause: float = 0.0
     lost: float = 0.0
     faults: int = 0
+    checkpoints: int = 0
+    saving: float = 0.0
+    stopped: float = 0.0
+    covered: float = 0.0
+    saving_since: float = 0.0
 
     @property
-    def left(self) -> float:
-        """Seconds to its end at its pace."""
-        return self.pause + (self.wanted - self.steps) * self.pace.mean if self.pace else inf
+    def training(self) -> Act | None:
+        """Its training, if it trains."""
+        return self.acts[0] if self.acts and not self.acts[0].job.doing else None
+
+    def begin(self, job: Placed) -> None:
+        """Begin, or begin again from the last checkpoint, which is read back."""
+        self.job = job
+        if self.saved and job.saves and job.saves.back:
+            self.acts = (Act(self, job.at(job.saves.back), 1.0),)
+        else:
+            self._train()
 
     def go_on(self, passed: float, checkpoint: float) -> None:
-        """Train for so many seconds, with a checkpoint after so many each."""
-        assert self.pace is not None, "it runs"
+        """Let so many seconds pass, with a checkpoint after so many of training if it writes none
+        of its own."""
         paused = min(passed, self.pause)
-        trained = passed - paused
+        on, training = passed - paused, self.training
         self.pause -= paused
-        self.steps, self.did = (n + trained / self.pace.mean for n in (self.steps, self.did))
-        self.trained, self.since = self.trained + trained, self.since + trained
+        for act in self.acts:
+            assert act.pace is not None, "it runs"
+            act.left -= on / act.pace.mean
+        if training is None:
+            self.stopped += on
+            return
+        assert training.pace is not None, "it runs"
+        pace = training.pace.mean
+        self.steps, self.did = (n + on / pace for n in (self.steps, self.did))
+        self.trained, self.since = self.trained + on, self.since + on
+        if self.job and self.job.saves:
+            return
         beyond = self.since % checkpoint
-        if beyond <= trained:
-            self.saved = self.steps - beyond / self.pace.mean
+        if beyond <= on:
+            self.saved = self.steps - beyond / pace
+
+    def done(self, act: Act, now: float) -> bool:
+        """An act has ended: what comes next; whether the visit is over."""
+        assert self.job is not None, "it runs"
+        saves, others = self.job.saves, tuple(other for other in self.acts if other is not act)
+        if not act.job.doing:  # as many steps as until the next checkpoint or the end
+            self.steps = float(round(self.steps))
+            if self.steps >= self.wanted:
+                return True
+            self.acts = others  # the checkpoint before is still being written
+            if not others:
+                self._save(now)
+            return False
+        if saves and saves.back and act.job.program is saves.back.program:
+            self._train()
+        elif saves and saves.beside and act.job.program is not saves.beside.program:
+            self._train(Act(self, self.job.at(saves.beside), 1.0))
+        else:
+            self._saved(now)
+            self.acts = others
+            if not others and self.steps > self.covered:  # the next is due
+                self._save(now)
+            elif not others:
+                self._train()
+        return False
+
+    def _save(self, now: float) -> None:
+        """Begin a checkpoint."""
+        assert self.job is not None, "it runs"
+        saves = self.job.saves
+        assert saves is not None, "it has checkpoints"
+        self.covered, self.saving_since = self.steps, now
+        if saves.stop:
+            self.acts = (Act(self, self.job.at(saves.stop), 1.0),)
+        else:  # at a bandwidth of its own
+            self.pause, self.stopped = self.pause + saves.pause, self.stopped + saves.pause
+            self._saved(now + saves.pause)
+            self._train()
+
+    def _saved(self, now: float) -> None:
+        self.saved, self.checkpoints = self.covered, self.checkpoints + 1
+        self.saving += now - self.saving_since
+
+    def _train(self, *beside: Act) -> None:
+        assert self.job is not None, "it runs"
+        saves = self.job.saves
+        until = saves.steps - self.steps % saves.steps if saves else inf
+        training = Act(self, self.job, min(self.wanted - self.steps, until))
+        self.acts = (training, *beside)
 
     def stop(self, restart: float) -> None:
         """A fault: it falls back to its last checkpoint."""
-        assert self.pace is not None, "it runs"
+        assert self.pace is not None, "it has trained"
         self.faults += 1
         self.lost += (self.steps - self.saved) * self.pace.mean
         self.steps, self.since, self.pause = self.saved, 0.0, restart
-        self.job = self.company = None
-
-    @property
-    def offset(self) -> float:
-        """Seconds to its next step at its pace."""
-        return -self.steps % 1.0 * self.pace.mean if self.pace else 0.0
+        self.job, self.company, self.acts = None, None, ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """Visits that met on links, and how."""
+    """Acts that met on links, and how."""
 
-    visits: tuple[Visit, ...]
+    acts: tuple[Act, ...]
     how: Company
 
 
@@ -151,9 +249,9 @@ class Cluster:
                 if self._admit() or changed:
                     self._meet()
                 arrival = coming[-1].submitted if coming else inf
-                ends = (self.now + visit.left for visit in self.running)
+                ends = (self.now + act.seconds for visit in self.running for act in visit.acts)
                 until = min([arrival, horizon, self.faults.next, *ends])
-                if until == inf:
+                if until == inf or (horizon == inf and not coming and self._endless):
                     break
                 changed = self._pass(until)
                 changed |= self._fail_and_repair()
@@ -176,7 +274,7 @@ class Cluster:
                 continue
             self.waiting.remove(visit)
             self.occupancy.take(place)
-            visit.job = placed(visit.template, visit.name, place, self.setup.machine)
+            visit.begin(placed(visit.template, visit.name, place, self.setup.machine))
             visit.begun = self.now if visit.begun is None else visit.begun
             self.running.append(visit)
             began = True
@@ -207,32 +305,51 @@ class Cluster:
 
     def _meet(self) -> None:
         """The paces of the jobs that run now."""
-        jobs = [visit.job for visit in self.running if visit.job]
-        for numbers in self.paces.groups(jobs):
-            members = tuple(self.running[number] for number in numbers)
+        acts = [act for visit in self.running for act in visit.acts]
+        for numbers in self.paces.groups([act.job for act in acts]):
+            members = tuple(acts[number] for number in numbers)
             known = members[0].company
-            if known is not None and known.visits == members:
+            if known is not None and known.acts == members:
                 continue  # they go on as before
-            how = self.paces.company([jobs[n] for n in numbers], [v.offset for v in members])
+            how = self.paces.company([a.job for a in members], [a.offset for a in members])
             group = Together(members, how)
-            for visit, pace in zip(members, how.paces, strict=True):
-                visit.pace, visit.company = pace, group
+            for act, pace in zip(members, how.paces, strict=True):
+                act.pace, act.company, visit = pace, group, act.visit
+                if act is visit.training:
+                    visit.pace, visit.company = pace, group
+                else:
+                    visit.wrote_in = group
+
+    @property
+    def _endless(self) -> bool:
+        """Whether no job ends, and all have written as many checkpoints as are looked at."""
+        return all(
+            visit.wanted == inf
+            and visit.job is not None
+            and (visit.job.saves is None or visit.checkpoints >= self.scenario.steady)
+            for visit in self.running
+        )
 
     def _pass(self, until: float) -> bool:
-        """Let time pass; jobs that have done their steps leave. Whether any did."""
+        """Let time pass; acts that are done end, and jobs that have done their steps leave. Whether
+        any did."""
         passed, self.now = until - self.now, until
         table = self.scenario.faults
         self.used += passed * sum(visit.template.gpus for visit in self.running)
         self.stranded += passed * self.occupancy.idle * bool(self.waiting)
-        done = []
+        done, changed = [], False
         for visit in self.running:
-            assert visit.pace is not None, "it runs"
             visit.go_on(passed, table.checkpoint if table else inf)
-            if visit.left <= 1e-9 * visit.pace.mean:
-                visit.steps, visit.ended = visit.wanted, self.now
-                done.append(visit)
+            for act in visit.acts:
+                if visit.pause or (act.left > 1e-9 and self.now + act.seconds > self.now):
+                    continue
+                changed = True
+                if visit.done(act, self.now):
+                    visit.ended = self.now
+                    done.append(visit)
+                    break
         self._leave(done)
-        return bool(done)
+        return changed
 
     def _leave(self, visits: Sequence[Visit]) -> None:
         for visit in visits:

@@ -1,6 +1,6 @@
 """From `[[job]]` tables to jobs that can be played: each with its own setup, whatever its kind."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import field, replace
 from functools import cached_property
@@ -11,11 +11,15 @@ from sim.config import limit
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
+from sim.engine.play import play
 from sim.hardware.cluster.topology import Link, Topology
 from sim.jobs.multi_job.folding import Guest
 from sim.jobs.multi_job.placed import Place
 from sim.jobs.multi_job.scenario import JobTable, MultiJobScenario
 from sim.kind import WithoutProgram
+from sim.parallel.checkpoint import Checkpoints, Copies
+from sim.program.beside import alone
+from sim.program.operations import Copy
 from sim.program.program import Program
 from sim.results.answer import JobAnswer
 from sim.scenario.machine import load_topology, machine
@@ -35,18 +39,21 @@ class Template:
     scenario: BaseScenario
     gpus: int
     name: str
-    _known: dict[Any, tuple[JobAnswer, Program | None]] = field(default_factory=dict)
+    _known: dict[Any, "tuple[JobAnswer, Program | None, Saves | None]"] = field(
+        default_factory=dict
+    )
 
-    def alone(self, on: Machine, pattern: Any) -> tuple[JobAnswer, Program | None]:
-        """Its answer where it is alone on a machine, and the program that it repeats, if it has
-        one. Machines of one `pattern` are alike for it."""
+    def alone(self, on: Machine, pattern: Any) -> "tuple[JobAnswer, Program | None, Saves | None]":
+        """Its answer where it is alone on a machine, the program that it repeats, if it has one,
+        and its checkpoints. Machines of one `pattern` are alike for it."""
         if pattern not in self._known:
             setup = replace(self._setup(on.topology), machine=on)
             try:
                 program: Program | None = setup.program
             except InputError:
                 program = None  # it is no step that repeats
-            self._known[pattern] = kind.answer(setup), program
+            saves = _saves(setup, program, self.scenario.checkpoints)
+            self._known[pattern] = kind.answer(setup), program, saves
         return self._known[pattern]
 
     def work(self, on: Machine) -> tuple[float, Mapping[Link, float]]:
@@ -56,6 +63,60 @@ class Template:
     def _setup(self, topology: Topology) -> Any:
         gpus = None if self.scenario.layout is None else self.gpus
         return kind.set_up(replace(self.scenario, topology=topology, gpus=gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job does beside training or instead: a program, with its seconds where it is alone."""
+
+    doing: str
+    program: Program
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saves:
+    """Checkpoints every so many `steps`. Training stops for `pause` seconds, or for the work
+    `stop`; `beside` is done beside the next steps. `back` is to read a checkpoint after a fault."""
+
+    steps: int
+    pause: float = 0.0
+    stop: Work | None = None
+    beside: Work | None = None
+    back: Work | None = None
+
+    @property
+    def seconds(self) -> float:
+        """From a checkpoint's beginning until it is in storage, where nobody else is (s)."""
+        return self.pause + sum(work.seconds for work in (self.stop, self.beside) if work)
+
+
+def _saves(setup: Any, program: Program | None, checkpoints: Checkpoints | None) -> Saves | None:
+    """The checkpoints of a job, alone on its machine. Raises `InputError`."""
+    if checkpoints is None:
+        return None
+    size = kind.pace(setup).size
+    if checkpoints.storage is not None:
+        pause = size / checkpoints.storage
+        return Saves(steps=checkpoints.steps, pause=pause)
+    if program is None:
+        fault = "has checkpoints that are traffic, but no step that repeats"
+        raise InputError(setup.name, fault, "set checkpoints.storage, or leave checkpoints out")
+    copies = Copies(program=program, topology=setup.machine.topology, checkpoints=checkpoints,
+                    size=size, name=setup.name)  # fmt: skip
+
+    def work(doing: str, parts: Sequence[Copy]) -> Work:
+        own = alone(program, copies.work(parts))
+        return Work(doing, own, play(own, setup.machine, engine="clock").end)
+
+    later = checkpoints.asynchronous
+    return Saves(
+        steps=checkpoints.steps,
+        stop=work("copy to hosts" if later else "checkpoint",
+                  copies.to_host if later else copies.to_storage),
+        beside=work("checkpoint", copies.from_host) if later else None,
+        back=work("reading back", copies.back),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,10 +151,21 @@ def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:
     if scenario.faults is not None and scenario.horizon is not None:
         faults = scenario.horizon * topology.gpus / scenario.faults.every
         limit.refuse_long(scenario.name, f"{faults:,.0f} faults", faults * _OF_FAULT)
-    templates = tuple(
-        _template(number, table, scenario, topology) for number, table in enumerate(scenario.job)
+    templates = _told_apart(
+        [_template(number, table, scenario, topology) for number, table in enumerate(scenario.job)]
     )
     return MultiJobSetup(scenario=scenario, machine=on, templates=templates)
+
+
+def _told_apart(templates: Sequence[Template]) -> tuple[Template, ...]:
+    """With numbers behind equal names."""
+    names = [template.name for template in templates]
+    return tuple(
+        replace(t, name=f"{t.name} ({names[:n].count(t.name) + 1})")
+        if names.count(t.name) > 1
+        else t
+        for n, t in enumerate(templates)
+    )
 
 
 def _template(
@@ -129,7 +201,8 @@ def _read(table: JobTable, cluster: str | Topology, where: str) -> BaseScenario:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A copy of a job on its GPUs: its answer alone, the seconds of a step alone."""
+    """A copy of a job on its GPUs: its answer alone, the seconds of a step alone. Instead of
+    training it may be `doing` something else, a unit of which takes these seconds alone."""
 
     template: Template
     name: str
@@ -138,30 +211,49 @@ class Placed:
     answer: JobAnswer
     program: Program | None
     seconds: float
+    saves: Saves | None = None
+    doing: str = ""
+    _others: dict[str, "Placed"] = field(default_factory=dict)
 
     @cached_property
     def guest(self) -> Guest:
         """The job on links that others may load, too."""
-        return Guest(self.name, self.place, self.machine, self.program, self.template.work)
+        both = self.saves is not None and self.saves.beside is not None
+        return Guest(self.name, self.place, self.machine, self.program, self.template.work, both)
+
+    def at(self, work: Work) -> "Placed":
+        """The same copy at other work."""
+        if work.doing not in self._others:
+            self._others[work.doing] = replace(
+                self, name=f"{self.name}, {work.doing}", doing=work.doing,
+                program=work.program, seconds=work.seconds,
+            )  # fmt: skip
+        return self._others[work.doing]
 
 
 def placed(template: Template, name: str, place: Place, cluster: Machine) -> Placed:
     """A copy of a job at a place. Raises `InputError` where it cannot run there."""
     own = place.topology()
     on = place.machine(cluster, own)
-    answer, program = template.alone(on, _pattern(on, place))
+    answer, program, saves = template.alone(on, _pattern(on, place))
     seconds = answer.get("step_time") or answer.get("time") / max(answer.get("updates"), 1)
-    return Placed(template, name, place, on, answer, program, float(seconds))
+    return Placed(template, name, place, on, answer, program, float(seconds), saves)
 
 
 def _pattern(on: Machine, place: Place) -> Any:
-    """What tells places apart for a job alone: the pods of its nodes, numbered anew, or its nodes
+    """What tells places apart for a job alone: the pods and stores of its nodes, or its nodes
     where cables join them or a link is degraded; what is slow."""
     topology = on.topology
     odd = tuple(on.slowdown.items()), topology.degraded
     if not topology.hierarchical or topology.degraded:
         return place.nodes, place.slots, odd
-    return renumbered([topology.pod_of(node) for node in range(topology.nodes)]), place.slots, odd
+    return shared_by(topology, range(topology.nodes)), place.slots, odd
+
+
+def shared_by(cluster: Topology, nodes: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+    """Which nodes share pods, and which share stores."""
+    nodes = list(nodes)
+    return tuple(renumbered(list(map(of, nodes))) for of in (cluster.pod_of, cluster.store_of))
 
 
 def renumbered(names: list[int]) -> tuple[int, ...]:

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from sim import kind
+from sim.analysis.reliability import saving as reliability
 from sim.config.errors import InputError
 from sim.hardware.cluster import topology as topologies
 from sim.jobs.multi_job import folding, repeated
-from sim.jobs.multi_job.answer import MultiJobAnswer
+from sim.jobs.multi_job.answer import JobRow, MultiJobAnswer
 from sim.jobs.multi_job.kind import MultiJobSetup
 from sim.jobs.multi_job.paces import Paces
 from sim.jobs.multi_job.placed import Place
@@ -315,3 +316,96 @@ def test_workers_that_share_updates_meet_others_on_links() -> None:
     apart = played(job([0, 1], name="a plan"), local | {"nodes": [2, 3]})
     assert not apart.links
     assert all(row.step_time == row.alone for row in apart.jobs)
+
+
+STORE = {"kind": "parallel", "read": "2 GB/s", "write": "2 GB/s", "nodes": 0, "latency": 0.0}
+FREE = {"network.nodes_per_pod": 2, "network.oversubscription": 1.0}
+
+
+def saving(*jobs: dict[str, Any], stores: int = 0, **more: Any) -> MultiJobAnswer:
+    """Jobs with checkpoints on one store, or on one for each so many nodes."""
+    return played(*jobs, change=FREE | {"storage": STORE | {"nodes": stores}}, steady=4, **more)
+
+
+def saver(nodes: list[int], start: str = "0 s", **checkpoints: Any) -> dict[str, Any]:
+    table = {"steps": 20} | checkpoints
+    return job(nodes, start=start, scenario=DDP | {"checkpoints": table})
+
+
+@pytest.fixture(scope="module")
+def alone() -> JobRow:
+    return saving(saver([0, 1])).jobs[0]
+
+
+def test_a_checkpoint_alone_takes_as_long_as_goodput_says(alone: JobRow) -> None:
+    given = {"name": "one", **DDP, "topology": "h100-grand-teton-roce", "gpus": 16}
+    one = kind.described(given | {"checkpoints": {"steps": 20}, "change": FREE | {"storage": STORE}},
+                         SMALL)  # fmt: skip
+    setup = kind.set_up(one)
+    pace = kind.pace(setup)
+    stop = reliability.saving(setup, pace, one.checkpoints).stop
+    assert alone.checkpoint_alone == pytest.approx(stop, rel=1e-9)
+    assert stop == pytest.approx(pace.size / 2e9, rel=1e-6)
+    assert alone.checkpoint_time == pytest.approx(stop, rel=1e-9)
+    assert alone.stopped == pytest.approx(alone.checkpoints * stop, rel=1e-6)
+    assert alone.step_time == pytest.approx(alone.alone, rel=1e-9)
+
+
+def test_equal_jobs_that_write_at_once_take_twice_as_long(alone: JobRow) -> None:
+    answer = saving(saver([0, 1]), saver([2, 3]))
+    for row in answer.jobs:
+        assert row.checkpoint_time == pytest.approx(2.0 * alone.checkpoint_time, rel=1e-6)
+        assert row.step_time == pytest.approx(alone.step_time, rel=1e-9)
+    store = next(link for link in answer.links if link.name == "storage0.up")
+    assert store.busy == pytest.approx(1.0)  # all bytes, and no more than the store takes
+    assert len(store.rates) == 2
+
+
+@pytest.mark.parametrize("apart", ["stores", "moments"])
+def test_jobs_that_write_apart_write_as_alone(alone: JobRow, apart: str) -> None:
+    far = {"start": f"{alone.checkpoint_alone + 2.0 * alone.alone} s", "steps": 10**9}
+    late = far if apart == "moments" else {}
+    answer = saving(saver([0, 1]), saver([2, 3], **late), stores=2 if apart == "stores" else 0)
+    for row in answer.jobs:
+        assert row.checkpoint_time in (None, pytest.approx(alone.checkpoint_time, rel=1e-6))
+        assert row.step_time == pytest.approx(alone.step_time, rel=1e-9)
+
+
+def test_checkpoints_that_overlap_in_part_share_the_store_for_that_long(alone: JobRow) -> None:
+    """The second begins when half of the first is written: each has 1/2 + 2 x 1/2 of its time."""
+    late = f"{alone.checkpoint_alone / 2.0} s"
+    first, second = saving(saver([0, 1], steps=10), saver([2, 3], start=late, steps=10)).jobs
+    assert first.checkpoint_time == pytest.approx(1.5 * alone.checkpoint_alone, rel=0.01)
+    assert second.checkpoint_time == pytest.approx(1.5 * alone.checkpoint_alone, rel=0.01)
+
+
+def test_training_goes_on_beside_an_asynchronous_checkpoint(alone: JobRow) -> None:
+    later = saving(saver([0, 1], asynchronous=True)).jobs[0]
+    assert later.stopped < 0.2 * later.checkpoints * alone.checkpoint_time
+    assert later.checkpoint_time >= alone.checkpoint_time * (1.0 - 1e-6)
+    both = saving(saver([0, 1], asynchronous=True), saver([2, 3], asynchronous=True)).jobs[0]
+    assert both.checkpoint_time > 1.5 * later.checkpoint_time
+    assert both.step_time >= later.step_time * (1.0 - 1e-9)
+
+
+def test_after_a_fault_a_job_reads_its_checkpoint_back() -> None:
+    run = saver([0, 1]) | {"steps": 400}
+    del run["nodes"]
+    sound = saving(run, policy="fifo").jobs[0]
+    table = {"every": f"{16 * sound.ended} s", "restart": "2 s"}
+    hit = saving(run, policy="fifo", faults=table, horizon="1 h", seed=3).jobs[0]
+    assert hit.faults > 0
+    lost = hit.lost + 2.0 * hit.faults + hit.stopped - sound.stopped
+    assert hit.ended == pytest.approx(sound.ended + lost)
+
+
+def test_a_store_that_is_not_known_cannot_be_written() -> None:
+    with pytest.raises(InputError, match="does not say what its storage is"):
+        played(saver([0, 1]))
+
+
+def test_jobs_of_one_file_have_names_of_their_own() -> None:
+    rows = played(job([0, 1], name=""), job([2, 3], name="")).jobs
+    assert [row.name for row in rows] == ["job 1", "job 2"]
+    same = played(job([0, 1], name="a"), job([2, 3], name="a")).jobs
+    assert [row.name for row in same] == ["a (1)", "a (2)"]
