@@ -28,8 +28,8 @@ class Fault:
 
     `shape` is Weibull's (1: exponential, no memory; below 1: new components fail more often).
     `breaks` says whether the node is gone until it is repaired. With `slows` > 1 the node does not
-    fail but works so many times slower until it is noticed. A `planned` stop is preceded by a
-    checkpoint.
+    fail but works so many times slower until it is noticed, or, where it `lasts` so long on average
+    (s, exponential), until then: nobody stops for it. A `planned` stop is preceded by a checkpoint.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Fault:
     breaks: bool = False
     slows: float = 1.0
     planned: bool = False
+    lasts: float | None = None
 
 
 REJOIN = Fault(name="rejoin", rate=0.0, planned=True)  # a repaired node comes back
@@ -257,19 +258,21 @@ class TrainingRun:
         if not self._runs:
             return
         self.ledger.faults[fault.name] = self.ledger.faults.get(fault.name, 0) + 1
-        if fault.slows > 1.0:
+        if fault.slows > 1.0 or fault.lasts is not None:
             self.env.process(self._drag(fault))
         else:
             self._training.interrupt(fault)
 
     def _drag(self, fault: Fault) -> Process:
-        """A node drags everyone until someone notices; replacing it costs a restart."""
+        """A node drags everyone until someone notices, and replacing it costs a restart; or until
+        the state is over."""
         self._account()
         self.slow.append(fault.slows)
-        yield self.env.timeout(self._exponential(self.conduct.slow_detection))
+        mean = self.conduct.slow_detection if fault.lasts is None else fault.lasts
+        yield self.env.timeout(self._exponential(mean))
         self._account()
         self.slow.remove(fault.slows)
-        if self._runs:
+        if self._runs and fault.lasts is None:
             self._training.interrupt(fault)
 
     def _exponential(self, mean: float) -> float:

@@ -173,7 +173,7 @@ def budget(
         affordable=tuple(sizes[place].gpus for place in within),
         soonest=sizes[within[-1]].told if within else {},
         interruptions=table.per_device_year if table else 0.0,
-        between=table.between(topology.gpus) if table else None,
+        between=table.in_states(job, pace).between(topology.gpus) if table else None,
         assumed=assumed,
         fits=pace.fits, inputs=pace.inputs,
     )  # fmt: skip
@@ -238,7 +238,8 @@ class _Outlook:
             stop = stopped(setup, pace, job.checkpoints)
             return [pace.seconds / (pace.seconds + stop)]
         gpus = pace.topology.gpus
-        own = self.table.of_job(gpus, job.checkpoints, pace.seconds, self.settled)
+        table = self.table.in_states(job, pace)
+        own = table.of_job(gpus, job.checkpoints, pace.seconds, self.settled)
         if pace.alone > 1:
             return [of_pace(pace, own, days=seconds / DAY).effective]
         faults, size = own.faults(gpus), own.recovery.bytes or pace.size

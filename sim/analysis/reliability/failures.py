@@ -8,9 +8,11 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from sim import kind
 from sim.analysis.reliability.saving import Saving
 from sim.config import catalog, reads
 from sim.config.bounds import Ge, Gt
+from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import (
@@ -26,6 +28,8 @@ from sim.config.units import (
 from sim.engine.training_run import Fault
 from sim.parallel.checkpoint import Checkpoints
 from sim.results.formatting import several
+from sim.results.likely import Pace
+from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import changed
 
 _YEAR = 365.25 * DAY
@@ -33,11 +37,13 @@ Component = Literal["gpu", "node", "job"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureCause:
+class FailureCause(Checked):
     """A class of faults: how often it was seen, and whether it strikes a GPU, a node or the job.
 
     `shape` is Weibull's (1: exponential); `breaks`, `slows` and `planned` as in
-    `sim.engine.training_run`.
+    `sim.engine.training_run`. With a `state`, settings of the scenario such as a link that is down
+    or a slow node, training goes on: for `lasts` on average, by default until the repair, steps
+    take as long as in that state.
     """
 
     name: str
@@ -47,6 +53,16 @@ class FailureCause:
     breaks: bool = False
     slows: Annotated[float, Ge(1)] = 1.0
     planned: bool = False
+    state: dict[str, Any] = field(default_factory=dict)
+    lasts: PositiveSeconds | None = None
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        if self.state and (self.breaks or self.planned or self.slows > 1.0):
+            raise ValueError("in a state training goes on as slowly as its steps: leave breaks, "
+                             "planned and slows out")  # fmt: skip
+        if self.lasts is not None and not self.state and self.slows == 1.0:
+            raise ValueError("lasts is of a state, or of slows: give one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +113,29 @@ class Failures:
         found = {key: known[key] for key in known if f"recovery.{key}" not in settled}
         return replace(self, recovery=replace(self.recovery, **found))  # type: ignore[arg-type]
 
+    def in_states(self, job: BaseScenario, pace: Pace) -> "Failures":
+        """With steps played in each state: how much longer they are than at a pace. Raises
+        `InputError`."""
+        causes = []
+        for cause in self.cause:
+            slows = cause.slows
+            if cause.state:
+                again = kind.pace(kind.set_up(kind.load(job, cause.state), brief=True))
+                slows = max(again.seconds / pace.seconds, 1.0)
+            lasts = self.recovery.repair if cause.state and cause.lasts is None else cause.lasts
+            causes.append(replace(cause, state={}, slows=slows, lasts=lasts))
+        return replace(self, cause=tuple(causes))
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """What lasts, in words."""
+        return tuple(
+            f"{cause.name}: steps take {cause.slows:.3f} times as long for "
+            f"{human_seconds(cause.lasts)} on average"
+            for cause in self.cause
+            if cause.lasts is not None
+        )
+
     def assumed(
         self,
         gpus: int,
@@ -140,12 +179,13 @@ class Failures:
 
     @property
     def _seen(self) -> float:
-        seen = sum(cause.count for cause in self.cause if not cause.planned)
+        lasting = [cause for cause in self.cause if cause.state or cause.lasts is not None]
+        seen = sum(c.count for c in self.cause if not c.planned and c not in lasting)
         return seen / self.gpus / (self.window / _YEAR)
 
     def between(self, gpus: int) -> float:
         """Mean seconds from one fault of a job on so many devices to the next."""
-        rate = sum(fault.rate for fault in self.faults(gpus))
+        rate = sum(fault.rate for fault in self.faults(gpus) if fault.lasts is None)
         return 1.0 / rate if rate else inf
 
     def faults(self, gpus: int) -> list[Fault]:
@@ -159,7 +199,7 @@ class Failures:
 
     def _fault(self, cause: FailureCause, gpus: int) -> Fault:
         share = 1.0 if cause.component == "job" else gpus / self.gpus
-        if self.interruptions is not None and not cause.planned:
+        if self.interruptions is not None and not cause.planned and cause.lasts is None:
             share *= self.interruptions / self._seen
         each = {"gpu": 1, "node": self.gpus_per_node, "job": gpus}[cause.component]
         return Fault(
@@ -170,6 +210,7 @@ class Failures:
             breaks=cause.breaks,
             slows=cause.slows,
             planned=cause.planned,
+            lasts=cause.lasts,
         )
 
 

@@ -166,10 +166,11 @@ def goodput(
     setup, checkpoints = kind.set_up(job, brief=True), job.checkpoints
     pace = kind.pace(setup)
     gpus = pace.topology.gpus
-    own = table.of_job(gpus, checkpoints, pace.seconds, settled)
+    own = table.in_states(job, pace).of_job(gpus, checkpoints, pace.seconds, settled)
     saved = saving_of(setup, pace, checkpoints, own.recovery, settled)
     found = of_pace(pace, own, days=days, seed=seed, saved=saved)
-    return replace(found, assumed=table.assumed(gpus, checkpoints, settled, saved))
+    assumed = table.assumed(gpus, checkpoints, settled, saved)
+    return replace(found, assumed=(*assumed, *own.states))
 
 
 def saving_of(
@@ -207,7 +208,7 @@ def of_pace(
     tried = intervals(faults, conduct, days, seed)
     return Goodput(
         days=days, gpus=topology.gpus, conduct=conduct, checkpoint_bytes=size,
-        seconds=ledger.seconds, interruptions=sum(ledger.faults.values()), faults=ledger.faults,
+        seconds=ledger.seconds, interruptions=_stops(faults, ledger.faults), faults=ledger.faults,
         between=between, young=young(conduct.stop, between), daly=daly(conduct.stop, between),
         formula=expected_share(conduct, between), best=max(tried, key=lambda own: own[::-1]),
         tried=tried, tokens=tokens, cost=cost, inputs=pace.inputs, fits=pace.fits,
@@ -234,10 +235,11 @@ def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int)
         cause: sum(ledger.seconds[cause] for ledger in ledgers) / looked_at for cause in CAUSES
     }
     expected = {fault.name: round(fault.rate * days * DAY) for fault in of_all}  # in the mean
+    stops = _stops(of_all, expected)
     tokens, cost = _earned(pace, seconds["productive"], days)
     return Goodput(
         days=days, gpus=pace.topology.gpus, conduct=conduct, checkpoint_bytes=size,
-        seconds=seconds, interruptions=sum(expected.values()), faults=expected, between=between,
+        seconds=seconds, interruptions=stops, faults=expected, between=between,
         young=0.0, daly=0.0, formula=expected_share(replace(conduct, interval=pace.at_risk), own),
         best=(conduct.interval, seconds["productive"] / (days * DAY)),
         tokens=tokens, tokens_likely={}, cost=cost, allowed=(), alone=pace.alone,
@@ -246,9 +248,15 @@ def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int)
 
 
 def _between(faults: Sequence[Fault]) -> float:
-    """Mean seconds from one fault to the next."""
-    rate = sum(fault.rate for fault in faults)
+    """Mean seconds from one fault to the next, of those for which training stops."""
+    rate = sum(fault.rate for fault in faults if fault.lasts is None)
     return 1.0 / rate if rate else float("inf")
+
+
+def _stops(faults: Sequence[Fault], counts: Mapping[str, int]) -> int:
+    """How many of the faults stop training."""
+    lasting = {fault.name for fault in faults if fault.lasts is not None}
+    return sum(count for name, count in counts.items() if name not in lasting)
 
 
 def _earned(pace: Pace, productive: float, days: float) -> tuple[float, TrainingCost]:

@@ -154,6 +154,65 @@ def test_a_slow_node_costs_more_the_later_it_is_found() -> None:
     assert costs[0] > 0
 
 
+def test_nobody_stops_for_a_state_that_lasts() -> None:
+    """A link that is down for 2 min every 20 min on average, by which steps take 1.5 times as long:
+    a third of a step is lost for 2 / 22 of the time."""
+    seconds = ledger(every(1200.0, slows=1.5, lasts=120.0)).seconds
+    assert seconds["restart"] == seconds["lost work"] == seconds["detection"] == 0.0
+    share = seconds["slowdown"] / (seconds["slowdown"] + seconds["productive"])
+    assert share == pytest.approx((1.0 - np.exp(-0.1)) / 3.0, rel=0.1)  # states may overlap
+
+
+LINK = """
+gpus = 32
+window = "30 d"
+[recovery]
+interval = "1 h"
+repair = "6 h"
+[[cause]]
+name = "node dies"
+count = 3
+component = "node"
+[[cause]]
+name = "NIC slow"
+count = 60
+component = "node"
+[cause.state]
+straggler = [{link = "node0.nic0", factor = 8.0}]
+"""
+
+
+def test_a_state_is_played_and_lasts_until_its_repair(tmp_path: Path) -> None:
+    table = tmp_path / "links.toml"
+    table.write_text(LINK)
+    slow = sim.run("megatron-1.7b", {"straggler": [{"link": "node0.nic0", "factor": 8.0}]})
+    factor = slow.step_time / sim.run("megatron-1.7b").step_time
+    one = sim.goodput("megatron-1.7b", failures=str(table))
+    line = f"NIC slow: steps take {factor:.3f} times as long for 6 h on average"
+    assert line in one.assumed
+    down = one.seconds["slowdown"] / (one.seconds["slowdown"] + one.seconds["productive"])
+    assert 0.0 < down < 1.0 - 1.0 / factor
+    assert one.interruptions == one.faults.get("node dies", 0)
+    flapping = sim.goodput("megatron-1.7b", failures=str(table), settings=["recovery.repair=1 min"])
+    assert flapping.seconds["slowdown"] < one.seconds["slowdown"] / 10
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        (LINK + "[[cause]]\nname = 'x'\ncount = 1\nlasts = '1 h'\n", "lasts is of a state"),
+        (LINK.replace("[cause.state]", "breaks = true\n[cause.state]"), "leave breaks"),
+        (LINK.replace("node0.nic0", "node99.nic0"), "node99.nic0"),
+    ],
+)
+def test_a_state_that_cannot_be_is_refused(tmp_path: Path, table: str, fault: str) -> None:
+    path = tmp_path / "links.toml"
+    path.write_text(table)
+    found = CliRunner().invoke(main, ["goodput", "megatron-1.7b", "--failures", str(path)])
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1), found.output
+    assert fault in found.stderr
+
+
 def test_the_same_seed_gives_the_same_days() -> None:
     faults = failures.load("llama3").faults(16384)
     conduct = replace(CONDUCT, spares=100)
