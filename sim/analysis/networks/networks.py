@@ -6,12 +6,15 @@ cluster k are h_k = sum_j w_j t_jk / t_j1, with expected steps t; tokens for a d
 
 How sure an order is follows from the steps' errors. Steps of one job that rest on the same measured
 runs share most of theirs, which cancels (`sim.uncertainty.intervals.faster`); other errors are
-taken as independent.
+taken as independent. Where connections are hashed, a step is the mean over several seeds, and its
+spread is an error of its own: a cluster has one of these hashes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import islice
 from math import exp, log, sqrt
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim import kind
@@ -24,11 +27,12 @@ from sim.results.answer import Answer, Inputs
 from sim.results.likely import Pace
 from sim.scenario.settings import Settings, settings_of
 from sim.uncertainty import student
-from sim.uncertainty.intervals import LEVEL, faster
+from sim.uncertainty.intervals import LEVEL, faster, longer
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SEEDS = 5  # hashes of connections
 _GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"
 
 
@@ -36,7 +40,8 @@ _GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"
 class JobStep:
     """A job on a cluster: its simulated and expected step (s) with bounds, its `tokens` a step, the
     mean draw of a device (W), its step with the failure. `apart` is the scale of the error that
-    layouts of a job do not share, `basis` the measured runs behind the expectation."""
+    layouts of a job do not share, `basis` the measured runs behind the expectation. `spread` is the
+    standard deviation over hashes of connections, as a share of the step; 0 without hashes."""
 
     job: str
     gpus: int
@@ -50,6 +55,7 @@ class JobStep:
     failed: float | None = None
     apart: float | None = None
     basis: str = ""
+    spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +63,10 @@ class Network:
     """A cluster under the mix: `hours` for the work of an hour on the first cluster, `low` to
     `high` with the level of intervals; `sound` and `failed` the same without and with the failure;
     tokens for a dollar of rent; W of a device with its host; `sure`, the probability that a
-    measured mix takes longer here than on the best. `bill` counts switches, cables and
-    transceivers for all of its GPUs, `dollars` is what they cost; None where unknown."""
+    measured mix takes longer here than on the best, `longer` by which share at least and at most
+    with the level of intervals. `spread` is the standard deviation of the hours over hashes of
+    connections, as a share of them. `bill` counts switches, cables and transceivers for all of its
+    GPUs, `dollars` is what they cost; None where unknown."""
 
     name: str
     gpus: int
@@ -74,6 +82,8 @@ class Network:
     bill: Bill | None
     dollars: float | None
     steps: tuple[JobStep, ...]
+    longer: tuple[float, float] | None = None
+    spread: float = 0.0
 
     @property
     def slowdown(self) -> float | None:
@@ -126,7 +136,7 @@ class Networks(Answer):
 
 
 _COLUMNS = ("name", "gpus", "hours", "low", "high", "failed", "slowdown", "tokens_per_dollar",
-            "watts", "fits", "sure", "dollars")  # fmt: skip
+            "watts", "fits", "sure", "spread", "dollars")  # fmt: skip
 
 
 def networks(
@@ -135,6 +145,7 @@ def networks(
     *,
     failure: Settings = (),
     failing: float = 0.0,
+    seeds: int = SEEDS,
     settings: Settings = (),
     price: str | None = None,
 ) -> Networks:
@@ -143,7 +154,8 @@ def networks(
     A cluster is a topology's name, or `NAME: KEY=VALUE; KEY=VALUE` with values changed; `settings`
     are for all. `failure` changes values for a second step of each; where a cluster is in that
     state for a share `failing` of the time, as with a link that flaps, `hours` are the mean of
-    both. Raises `InputError`.
+    both. Where a network hashes connections, steps are means over so many `seeds`. Raises
+    `InputError`.
 
     >>> both = networks(["dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"], ["megatron-1.7b"])
     >>> both.best, [round(network.hours, 2) for network in both.networks]
@@ -161,9 +173,12 @@ def networks(
     if not 0.0 <= failing <= 1.0:
         fault = f"{failing:g} is no share of the time in which something fails"
         raise InputError("network, failing", fault, "give a share from 0 to 1")
+    if seeds < 1:
+        raise InputError("network, seeds", f"{seeds} is no number of hashes", "give 1 or more")
     own, failed = settings_of(settings, price), settings_of(failure)
     pairs = [(name, job) for name in dict.fromkeys(topologies) for job in shares]
-    played = counted((_step(n, job, own, failed) for n, job in pairs), total=len(pairs), unit="job")
+    steps = (_step(name, job, own, failed, seeds) for name, job in pairs)
+    played = counted(steps, total=len(pairs), unit="job")
     found: dict[str, list[tuple[JobStep, Pace]]] = {}
     for (name, _), step in zip(pairs, played, strict=True):
         found.setdefault(name, []).append(step)
@@ -180,7 +195,7 @@ def networks(
 
 
 def _step(
-    name: str, job: str, settings: Mapping[str, Any], failure: Mapping[str, Any]
+    name: str, job: str, settings: Mapping[str, Any], failure: Mapping[str, Any], seeds: int
 ) -> tuple[JobStep, Pace]:
     """A job on a cluster, and with the failure."""
     topology, _, changes = (part.strip() for part in name.partition(":"))
@@ -189,10 +204,10 @@ def _step(
     own = settings_of([part.strip() for part in changes.split(";") if part.strip()])
     asked = {"topology": topology, **settings, **own}
     setup = kind.set_up(kind.load(job, asked), brief=True)
-    pace = kind.pace(setup)
+    pace, spread = _over_hashes(job, asked, seeds)
     law: Mapping[str, Any] = (kind.answer(setup).get("interval") or {}) if pace.sure else {}
     bounds = pace.sure.of(pace.seconds) if pace.sure else dict.fromkeys(_RATIOS, pace.seconds)
-    again = kind.pace(kind.set_up(kind.load(job, {**asked, **failure}), brief=True))
+    again = _over_hashes(job, {**asked, **failure}, seeds)[0] if failure else pace
     return JobStep(
         job=job,
         gpus=pace.topology.gpus,
@@ -203,8 +218,21 @@ def _step(
         failed=again.seconds * bounds["expected"] / pace.seconds if failure else None,
         apart=law.get("apart"),
         basis=law.get("basis", ""),
+        spread=spread,
         **bounds,
     ), pace
+
+
+def _over_hashes(job: str, settings: Mapping[str, Any], seeds: int) -> tuple[Pace, float]:
+    """A job's pace, in the mean over hashes of connections, and the spread of its steps over them
+    as a share of it."""
+    scenario = kind.load(job, settings)
+    paces = [
+        kind.pace(kind.set_up(each, brief=True))
+        for each in islice(kind.seeds(scenario) or (scenario,), seeds)
+    ]
+    seconds = [pace.seconds for pace in paces]
+    return replace(paces[0], seconds=fmean(seconds)), pstdev(seconds) / fmean(seconds)
 
 
 _RATIOS = ("low", "expected", "high")
@@ -249,6 +277,10 @@ def _network(
         bill=bill,
         dollars=bill.dollars(price) if bill else None,
         steps=tuple(own),
+        spread=sqrt(
+            sum((s * step.expected * step.spread) ** 2 for s, step in zip(scales, own, strict=True))
+        )
+        / sound,
     )
 
 
@@ -268,22 +300,27 @@ def _reach(steps: Sequence[JobStep], scales: Sequence[float], hours: float) -> f
 def _with_chances(answer: Networks, shares: Sequence[float]) -> Networks:
     """With the probability that each takes longer than the best."""
     best = next(network for network in answer.networks if network.name == answer.best)
-    rows = tuple(
-        network if network is best else replace(network, sure=_longer(network, best, shares))
-        for network in answer.networks
-    )
-    return replace(answer, networks=rows)
+    rows = (n if n is best else _against(n, best, shares) for n in answer.networks)
+    return replace(answer, networks=tuple(rows))
 
 
-def _longer(other: Network, best: Network, shares: Sequence[float]) -> float | None:
-    """The probability that the mix takes longer: errors that both have in common cancel."""
+def _against(other: Network, best: Network, shares: Sequence[float]) -> Network:
+    """With how sure it is that its mix takes longer than on the best, and by how much."""
+    apart = _apart(other, best, shares)
+    if not apart:
+        return other
+    hours = best.hours, other.hours
+    return replace(other, sure=faster(*hours, apart), longer=longer(*hours, apart))
+
+
+def _apart(other: Network, best: Network, shares: Sequence[float]) -> float:
+    """The scale of the error of each of two mixes, of what they do not have in common."""
     pairs = list(zip(other.steps, best.steps, strict=True))
+    hashes = (other.spread**2 + best.spread**2) / 2.0
     if all(a.apart and a.basis == b.basis for a, b in pairs):
         weights = [share * a.seconds for share, (a, _) in zip(shares, pairs, strict=True)]
         square = sum((w * (a.apart or 0.0)) ** 2 for w, (a, _) in zip(weights, pairs, strict=True))
-        return faster(best.hours, other.hours, sqrt(square) / sum(weights))
-    spread = [log(network.high / network.low) / 2.0 for network in (other, best)]
-    scale = sqrt(spread[0] ** 2 + spread[1] ** 2) / student.quantile((1.0 + LEVEL) / 2.0)
-    if not scale:
-        return None
-    return student.below(log(other.hours / best.hours) / scale)
+        return sqrt(square / sum(weights) ** 2 + hashes)
+    reach = sqrt(2.0) * student.quantile((1.0 + LEVEL) / 2.0)
+    spread = (log(network.high / network.low) / 2.0 / reach for network in (other, best))
+    return sqrt(sum(each**2 for each in spread) + hashes)

@@ -130,8 +130,7 @@ class Failures:
     def states(self) -> tuple[str, ...]:
         """What lasts, in words."""
         return tuple(
-            f"{cause.name}: steps take {cause.slows:.3f} times as long for "
-            f"{human_seconds(cause.lasts)} on average"
+            f"{cause.name}: steps take {cause.slows:.3f} times as long for {_long(cause.lasts)}"
             for cause in self.cause
             if cause.lasts is not None
         )
@@ -212,6 +211,10 @@ class Failures:
             planned=cause.planned,
             lasts=cause.lasts,
         )
+
+
+def _long(seconds: float) -> str:
+    return human_seconds(seconds) if seconds < HOUR else f"{seconds / HOUR:.3g} h"
 
 
 def of_table(settings: Mapping[str, Any]) -> dict[str, Any]:

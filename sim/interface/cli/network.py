@@ -22,6 +22,8 @@ from sim.interface.cli.files import Form, answers
               help="What fails, such as network.down=[[0,3]]; repeatable.")  # fmt: skip
 @click.option("--failing", type=options.NUMBER, callback=lambda *given: given[-1] or 0.0,
               help="The share of the time in which it fails, as of a link that flaps.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, metavar="COUNT",
+              help="Hashes of connections, where a network hashes them.")  # fmt: skip
 @options.SETTINGS
 @options.PRICE
 @answers("Draw the hours of each job on each network")

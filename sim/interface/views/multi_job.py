@@ -24,11 +24,13 @@ _SHOWN, _LINKS, _NAMED = 24, 8, 4  # jobs and links that are listed, jobs of a l
 def view(answer: MultiJobAnswer) -> Document:
     """Key figures, a row for each job, the links on which they meet."""
     met = [job for job in answer.jobs if job.slowed_by]
+    saving = [job for job in answer.jobs if job.checkpoint_alone is not None]
     return document(
         f"{answer.scenario}: {several(len(answer.jobs), 'job')} on {answer.inputs.gpus:,} GPUs of "
         f"{answer.inputs.cluster}",
         Figures(tuple(_figures(answer))),
         section("Jobs", table(map(_job, answer.jobs[:_SHOWN]), _JOB), _more(answer.jobs)),
+        section("Checkpoints", table(map(_saved, saving[:_SHOWN]), _SAVED)) if saving else None,
         section("Who slows whom", table(_costs(met), ("job", "slowed by", "seconds of its step")))
         if met
         else None,
@@ -45,6 +47,8 @@ def view(answer: MultiJobAnswer) -> Document:
 
 _JOB = ("job", "GPUs", "nodes", "step alone", "step", "slowdown", "spread", "waited", "ended")
 
+_SAVED = ("job", "checkpoints", "each alone", "each", "slowdown", "training stopped")
+
 
 def _figures(answer: MultiJobAnswer) -> Iterator[Figure]:
     if answer.slowdown is not None:
@@ -59,6 +63,9 @@ def _figures(answer: MultiJobAnswer) -> Iterator[Figure]:
     if answer.makespan is not None:
         shown = human_seconds(answer.makespan)
         yield Figure(title="makespan", shown=shown, note="the last job has ended", key="makespan")
+    if answer.straggler_seconds:
+        shown, note = human_seconds(answer.straggler_seconds), "of all jobs' steps"
+        yield Figure(title="stragglers", shown=shown, note=note, key="straggler_seconds")
     if answer.utilisation:
         note = "of the GPU-seconds are in use"
         if answer.fragmentation:
@@ -82,6 +89,18 @@ def _job(job: JobRow) -> Cells:
         _seconds(job.spread) if job.spread else "-",
         _seconds(job.waited),
         _seconds(job.ended),
+    )
+
+
+def _saved(job: JobRow) -> Cells:
+    alone, each = job.checkpoint_alone, job.checkpoint_time
+    return (
+        job.name,
+        f"{job.checkpoints:,}",
+        _seconds(alone),
+        _seconds(each),
+        f"{each / alone:.3f}" if each and alone else "-",
+        human_seconds(job.stopped),
     )
 
 

@@ -18,7 +18,7 @@ def view(answer: Networks) -> Document:
     steps = zip(*(network.steps for network in answer.networks), strict=True)
     return document(
         f"{len(names)} networks, of the devices' hours: {mix}",
-        table(map(_row, answer.networks), _HEAD),
+        table((_row(network, answer.best) for network in answer.networks), _HEAD),
         Sentence(_told(answer)),
         section("Expected step of each job",
                 table(map(_steps, steps), ("job", *names))),
@@ -29,23 +29,32 @@ def view(answer: Networks) -> Document:
     )  # fmt: skip
 
 
-_HEAD = ("network", "hours", f"{100 * LEVEL:.0f} %", "slower than the best", "failure",
+_HEAD = ("network", "hours", f"{100 * LEVEL:.0f} %", "hashes", "slower than the best", "failure",
          "tokens/$", "W a GPU", "fits")  # fmt: skip
 _BILL = ("network", "GPUs", "switches", "by tier", "cables", "transceivers", "dollars")
 
 
-def _row(network: Network) -> Cells:
-    sure, slow, tokens = network.sure, network.slowdown, network.tokens_per_dollar
+def _row(network: Network, best: str) -> Cells:
+    slow, tokens = network.slowdown, network.tokens_per_dollar
     return (
         network.name,
         f"{network.hours:.4f}",
         f"{network.low:.3f} to {network.high:.3f}",
-        "best" if sure is None else f"{100 * sure:.0f} % sure",
+        f"+- {percent(network.spread)}" if network.spread else "-",
+        _slower(network) if network.name != best else "best",
         "-" if slow is None else f"{100 * (slow - 1):+.2f} %",
         _UNKNOWN if tokens is None else f"{tokens:,.0f}",
         _UNKNOWN if network.watts is None else f"{network.watts:,.0f}",
         {True: "yes", False: "no", None: _UNKNOWN}[network.fits],
     )
+
+
+def _slower(network: Network) -> str:
+    """How sure it is that measured hours are longer than on the best, and by how much."""
+    if network.sure is None or network.longer is None:
+        return _UNKNOWN
+    low, high = (100.0 * share for share in network.longer)
+    return f"{100 * network.sure:.0f} % sure, {low:+.1f} to {high:+.1f} %"
 
 
 def _steps(steps: Sequence[JobStep]) -> Cells:

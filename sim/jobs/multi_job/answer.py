@@ -20,7 +20,8 @@ class JobRow:
     `ended` are moments (s), the last two None where it has not. By `faults` it has lost the steps
     of `lost` seconds. It has written so many `checkpoints`; from its beginning until it was in
     storage took `checkpoint_time` in the mean, where nobody else is `checkpoint_alone` (s). For
-    them, and to read them back, training stopped for `stopped` seconds."""
+    them, and to read them back, training stopped for `stopped` seconds. A step alone takes
+    `straggler_seconds` longer than with nothing slow."""
 
     name: str
     scenario: str
@@ -44,6 +45,7 @@ class JobRow:
     checkpoint_time: float | None = None
     checkpoint_alone: float | None = None
     stopped: float = 0.0
+    straggler_seconds: float = 0.0
 
     @property
     def slowdown(self) -> float | None:
@@ -66,7 +68,7 @@ class MultiJobAnswer(JobAnswer):
     `utilisation` the share of GPU-seconds in use until then or until the horizon, `fragmentation`
     the share that was idle while a job waited, both None where jobs begin at once and never end.
     `gained` is what offsets between the jobs' steps save of the sum of their slowdowns, where they
-    were looked for.
+    were looked for. `straggler_seconds` is the sum of the jobs'.
     """
 
     view = "sim.interface.views.multi_job"

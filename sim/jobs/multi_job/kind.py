@@ -73,6 +73,7 @@ def _answer(setup: MultiJobSetup, course: Course, began: float) -> MultiJobAnswe
         events=course.events,
         wall_seconds=time.perf_counter() - began,
         timeline=_timeline(course),
+        straggler_seconds=sum(row.straggler_seconds for row in rows),
         jobs=rows,
         links=tuple(_links(course)),
         fairness=jain([1.0 / slowdown for slowdown in slowdowns]),
@@ -118,6 +119,7 @@ def _row(visit: Visit, paces: Paces) -> JobRow:
         checkpoint_time=visit.saving / visit.checkpoints if visit.checkpoints else None,
         checkpoint_alone=saves.seconds if saves else None,
         stopped=visit.stopped,
+        straggler_seconds=visit.job.answer.straggler_seconds,
     )
 
 

@@ -274,7 +274,11 @@ def test_what_cannot_be_is_refused(jobs: Any, more: Any, fault: str) -> None:
 def test_every_job_stays_on_its_own_gpus() -> None:
     """A GPU that is slow slows the job that has it, and nobody else."""
     slow = [{"rank": 17, "factor": 2.0}]
-    healthy, sick = (steps(played(job([0, 1]), job([2, 3]), straggler=s)) for s in ([], slow))
+    answers = [played(job([0, 1]), job([2, 3]), straggler=s) for s in ([], slow)]
+    healthy, sick = map(steps, answers)
+    lost = [row.straggler_seconds for row in answers[1].jobs]
+    assert lost == [0.0, pytest.approx(sick["on 2"] - healthy["on 2"], rel=0.01)]
+    assert answers[1].straggler_seconds == sum(lost)
     assert sick["on 0"] == pytest.approx(healthy["on 0"], rel=1e-9)
     assert sick["on 2"] > 1.2 * healthy["on 2"]
 
