@@ -119,7 +119,7 @@ def entry(name: str) -> Entry:
     if name in table():
         return table()[name]
     fault = f"no schedule named {name!r}"
-    short = re.sub(r"^zero[-_ ]?bubble", "zb", name.casefold())
+    short = re.sub(r"^zero[-_ ]?bubble$", "zb-h", name.casefold())
     raise InputError("plan, schedule", fault, nearest(short, sorted(table())))
 
 
