@@ -559,12 +559,13 @@ def test_a_wrong_file_of_measured_runs_is_one_line(
     [
         ("--trace=out.txt", "has an unknown ending; end it in .json or .gz"),
         ("--picture=out.jpeg", "end it in .png or .svg"),
-        ("--report=out.pdf", "end it in .html or .md or .tex or .csv or .json or .txt"),
+        ("--report=out.doc", "end it in .html or .md or .tex or .csv or .json or .txt"),
         ("--timeline=out.json", "end it in .csv"),
         ("--trace=nowhere/out.json", "no folder 'nowhere'; make it or name another"),
         ("--picture=full.png", "is a folder; name a file in it"),
         ("--trace=job.toml/out.json", "no folder 'job.toml'"),
         ("--trace=", "has an unknown ending"),
+        ("--report=t.pdf", "print the .html of a report, or draw a picture with --picture t.pdf"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_the_simulation(

@@ -183,6 +183,9 @@ class ClusterNetwork:
     def check(self, nodes: int, slots: int) -> None:
         """Raise `ValueError` where it cannot join so many nodes of `slots` GPUs each."""
 
+    def check_whole(self, nodes: int) -> None:
+        """Raise `ValueError` where its keys name a part that a cluster of so many nodes lacks."""
+
     def with_slots(self, slots: int, before: int) -> "ClusterNetwork":
         """The network of nodes of which `slots` GPUs are in use instead of `before`."""
         return self

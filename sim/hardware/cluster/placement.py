@@ -66,6 +66,8 @@ class Placement(metaclass=Named):
             )
         if self.network is not None:
             self.network.check(self.nodes, self.gpus_per_node)
+            if not self.slots:  # whole nodes: a part of one has fewer NICs, and fewer rails
+                self.network.check_whole(self.whole)
             self._check_measured(self.network)
         elif self.nodes > 1:
             raise ValueError(

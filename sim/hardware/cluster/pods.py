@@ -109,12 +109,18 @@ class PodNetwork(SwitchedNetwork):
         if self.cabled and not self.leaf:
             raise ValueError("its leaf switches are unknown; add radix, the ports of a switch")
         for leaf, cable in self.down:
-            if leaf < 0 or not 0 <= cable < self.uplinks:
+            if not 0 <= cable < self.uplinks:
                 raise ValueError(f"down: a leaf has uplinks 0 to {self.uplinks - 1}, not {cable}")
             if sum(other == leaf for other, _ in set(self.down)) == self.uplinks:
                 raise ValueError(f"down: leaf {leaf} has no uplink left")
         if self.has_pods and not self.nodes_per_pod:
             raise ValueError("oversubscription needs pods; add nodes_per_pod = ...")
+
+    def check_whole(self, nodes: int) -> None:
+        for leaf, _ in self.down:
+            if not 0 <= leaf < self.leaves(nodes):
+                there = self.leaves(nodes)
+                raise ValueError(f"down: leaf {leaf}: there are {there}; name 0 to {there - 1}")
 
     @property
     def has_pods(self) -> bool:

@@ -34,7 +34,10 @@ class OutputFile(click.Path):
         where = f"{param.opts[0]} {path}" if param else str(path)
         if self.suffixes and path.suffix not in self.suffixes:
             endings = " or ".join(self.suffixes)
-            raise InputError(where, "has an unknown ending", f"end it in {endings}")
+            remedy = f"end it in {endings}"
+            if self.suffixes is REPORTS and path.suffix in PICTURES:
+                remedy = f"print the .html of a report, or draw a picture with --picture {path}"
+            raise InputError(where, "has an unknown ending", remedy)
         if self.suffixes and path.is_dir():
             raise InputError(where, "is a folder", "name a file in it")
         if not path.parent.is_dir():
