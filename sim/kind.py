@@ -150,6 +150,11 @@ def pace(setup: Setup) -> Pace:
     return cast(Pace, _ability(setup, "pace")(setup))
 
 
+def refuse_without_pace(scenario: BaseScenario) -> None:
+    """Raises `InputError` for a scenario of a kind that has no pace."""
+    _ability(scenario, "pace")
+
+
 def traffic(setup: Setup) -> "tuple[float, dict[Link, float]]":
     """Seconds of a unit of work on average, and the bytes that it puts on each link: of a setup
     without a program that repeats. Raises `InputError` for a kind that does not know."""

@@ -21,13 +21,15 @@ _RATIOS = ("low", "expected", "high")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likely:
     """The ratio of a measured time to the simulated time: its `expected` value, and bounds that
-    contain it with probability `level`. `basis` names the measured runs behind these numbers."""
+    contain it with probability `level`. `basis` names the measured runs behind these numbers,
+    `apart` is the scale of the error that layouts of a job do not share, if it is known."""
 
     level: float
     low: float
     expected: float
     high: float
     basis: str
+    apart: float | None = None
 
     def beside(self, sure: float) -> "Likely":
         """The ratios after `sure` simulated times are added whose measured time is certain."""
@@ -48,7 +50,7 @@ def likely(result: Result) -> Likely:
 def of_bounds(simulated: float, bounds: Sequence[float], law: Mapping[str, Any]) -> Likely:
     """The ratios of the least, the expected and the largest measured time to a simulated one."""
     ratios = {key: bound / simulated for key, bound in zip(_RATIOS, bounds, strict=True)}
-    return Likely(level=law["level"], **ratios, basis=law["basis"])
+    return Likely(level=law["level"], **ratios, basis=law["basis"], apart=law.get("apart"))
 
 
 def bounds(result: Result) -> str:

@@ -2,7 +2,8 @@
 
 A job's weight is its share of the devices' hours on the first cluster. Of the same work, hours on
 cluster k are h_k = sum_j w_j t_jk / t_j1, with expected steps t; tokens for a dollar of rent are
-(sum_j w_j tokens_j / t_j1) / (h_k price_k), and a failure makes hours sum_j w_j t'_jk / t_j1.
+(sum_j w_j tokens_j / t_j1) / (h_k price_k), and a failure makes hours sum_j w_j t'_jk / t_j1. With
+its network, a GPU's hour costs price_k + bill_k / (GPUs_k hours of `price.network_years`).
 
 How sure an order is follows from the steps' errors. Steps of one job that rest on the same measured
 runs share most of theirs, which cancels (`sim.uncertainty.intervals.faster`); other errors are
@@ -10,7 +11,7 @@ taken as independent. Where connections are hashed, a step is the mean over seve
 spread is an error of its own: a cluster has one of these hashes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice
 from math import exp, log, sqrt
@@ -24,7 +25,9 @@ from sim.config.progress import counted
 from sim.config.units import HOUR
 from sim.hardware.cluster.price import Bill
 from sim.results.answer import Answer, Inputs
+from sim.results.formatting import several
 from sim.results.likely import Pace
+from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
 from sim.uncertainty import student
 from sim.uncertainty.intervals import LEVEL, faster, longer
@@ -62,11 +65,12 @@ class JobStep:
 class Network:
     """A cluster under the mix: `hours` for the work of an hour on the first cluster, `low` to
     `high` with the level of intervals; `sound` and `failed` the same without and with the failure;
-    tokens for a dollar of rent; W of a device with its host; `sure`, the probability that a
-    measured mix takes longer here than on the best, `longer` by which share at least and at most
-    with the level of intervals. `spread` is the standard deviation of the hours over hashes of
-    connections, as a share of them. `bill` counts switches, cables and transceivers for all of its
-    GPUs, `dollars` is what they cost; None where unknown."""
+    tokens for a dollar of rent, and of rent and the network's price, written off; W of a device
+    with its host; `sure`, the probability that a measured mix takes longer here than on the best,
+    `longer` by which share at least and at most with the level of intervals. `spread` is the
+    standard deviation of the hours over hashes of connections, as a share of them. `bill` counts
+    switches, cables and transceivers for all of its GPUs, `dollars` is what they cost; None where
+    unknown."""
 
     name: str
     gpus: int
@@ -76,6 +80,7 @@ class Network:
     sound: float
     failed: float | None
     tokens_per_dollar: float | None
+    tokens_per_dollar_with_network: float | None
     watts: float | None
     fits: bool | None
     sure: float | None
@@ -87,7 +92,7 @@ class Network:
 
     @property
     def slowdown(self) -> float | None:
-        """Hours with the failure over hours without."""
+        """Hours while the failure lasts over hours without it."""
         return None if self.failed is None else self.failed / self.sound
 
 
@@ -136,7 +141,8 @@ class Networks(Answer):
 
 
 _COLUMNS = ("name", "gpus", "hours", "low", "high", "failed", "slowdown", "tokens_per_dollar",
-            "watts", "fits", "sure", "spread", "dollars")  # fmt: skip
+            "tokens_per_dollar_with_network", "watts", "fits", "sure", "spread",
+            "dollars")  # fmt: skip
 
 
 def networks(
@@ -148,14 +154,15 @@ def networks(
     seeds: int = SEEDS,
     settings: Settings = (),
     price: str | None = None,
+    told: Callable[[str], object] | None = None,
 ) -> Networks:
     """Clusters under a mix of jobs, given with their weights (equal ones where none are).
 
     A cluster is a topology's name, or `NAME: KEY=VALUE; KEY=VALUE` with values changed; `settings`
     are for all. `failure` changes values for a second step of each; where a cluster is in that
     state for a share `failing` of the time, as with a link that flaps, `hours` are the mean of
-    both. Where a network hashes connections, steps are means over so many `seeds`. Raises
-    `InputError`.
+    both. Where a network hashes connections, steps are means over so many `seeds`. `told` is given
+    the number of steps before they are played. Raises `InputError`.
 
     >>> both = networks(["dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"], ["megatron-1.7b"])
     >>> both.best, [round(network.hours, 2) for network in both.networks]
@@ -177,11 +184,17 @@ def networks(
         raise InputError("network, seeds", f"{seeds} is no number of hashes", "give 1 or more")
     own, failed = settings_of(settings, price), settings_of(failure)
     pairs = [(name, job) for name in dict.fromkeys(topologies) for job in shares]
-    steps = (_step(name, job, own, failed, seeds) for name, job in pairs)
-    played = counted(steps, total=len(pairs), unit="job")
-    found: dict[str, list[tuple[JobStep, Pace]]] = {}
-    for (name, _), step in zip(pairs, played, strict=True):
-        found.setdefault(name, []).append(step)
+    asked = [_asked(name, job, own, failed, seeds) for name, job in pairs]
+    runs = {repr(run): run for states in asked for state in states for run in state}
+    if told is not None and len(runs) > 1:
+        told(_planned(len(dict(pairs)), len(shares), failed, asked, len(runs)))
+    played = (kind.pace(kind.set_up(run, brief=True)) for run in runs.values())
+    paces = dict(zip(runs, counted(played, total=len(runs), unit="step"), strict=True))
+    given: dict[str, list[tuple[JobStep, Pace]]] = {}
+    for (name, job), states in zip(pairs, asked, strict=True):
+        step = _step(job, *([paces[repr(run)] for run in state] for state in states))
+        given.setdefault(name, []).append(step)
+    found = _named(given)
     first = [step for step, _ in next(iter(found.values()))]
     parts = list(shares.values())
     rows = [_network(name, steps, first, parts, failing) for name, steps in found.items()]
@@ -194,20 +207,58 @@ def networks(
     return _with_chances(answer, list(shares.values()))
 
 
-def _step(
+def _asked(
     name: str, job: str, settings: Mapping[str, Any], failure: Mapping[str, Any], seeds: int
-) -> tuple[JobStep, Pace]:
-    """A job on a cluster, and with the failure."""
+) -> list[list[BaseScenario]]:
+    """A job on a cluster, and with the failure, if there is one: each with all hashes."""
     topology, _, changes = (part.strip() for part in name.partition(":"))
     if not topology or "=" in topology:
         raise InputError(f"network {name!r}", "names no topology", _GRAMMAR)
     own = settings_of([part.strip() for part in changes.split(";") if part.strip()])
-    asked = {"topology": topology, **settings, **own}
-    setup = kind.set_up(kind.load(job, asked), brief=True)
-    pace, spread = _over_hashes(job, asked, seeds)
-    law: Mapping[str, Any] = (kind.answer(setup).get("interval") or {}) if pace.sure else {}
-    bounds = pace.sure.of(pace.seconds) if pace.sure else dict.fromkeys(_RATIOS, pace.seconds)
-    again = _over_hashes(job, {**asked, **failure}, seeds)[0] if failure else pace
+    states = [{"topology": topology, **settings, **own}]
+    if failure:
+        states.append({**states[0], **failure})
+    scenarios = [kind.load(job, state) for state in states]
+    kind.refuse_without_pace(scenarios[0])
+    return [list(islice(kind.seeds(each) or (each,), seeds)) for each in scenarios]
+
+
+def _planned(
+    clusters: int, jobs: int, failure: Mapping[str, Any], asked: Sequence[Any], runs: int
+) -> str:
+    """How many steps are to be played, and why.
+
+    >>> _planned(2, 1, {"network.down": [[0, 0]]}, [[[1], [2]], [[3, 4], [5, 6]]], 6)
+    '6 steps to play: 2 networks, 1 job, 2 states, up to 2 hashes'
+    """
+    hashes = max(len(state) for states in asked for state in states)
+    parts = [several(clusters, "network"), several(jobs, "job")]
+    parts += ["2 states"] if failure else []
+    parts += [f"up to {hashes} hashes"] if hashes > 1 else []
+    return f"{several(runs, 'step')} to play: {', '.join(parts)}"
+
+
+def _named(
+    found: Mapping[str, list[tuple[JobStep, Pace]]],
+) -> dict[str, list[tuple[JobStep, Pace]]]:
+    """By the topologies' names and what is changed; as they were given where these are equal."""
+    names = []
+    for given, steps in found.items():
+        _, colon, changes = given.partition(":")
+        names.append(steps[0][1].topology.name + colon + changes)
+    told_apart = len(set(names)) == len(names)
+    return dict(zip(names if told_apart else found, found.values(), strict=True))
+
+
+def _step(
+    job: str, paces: Sequence[Pace], failed: Sequence[Pace] | None = None
+) -> tuple[JobStep, Pace]:
+    """A job on a cluster, and with the failure, in the mean over hashes of connections."""
+    every = [pace.seconds for pace in paces]
+    pace = replace(paces[0], seconds=fmean(every))
+    sure = pace.sure
+    bounds = sure.of(pace.seconds) if sure else dict.fromkeys(_RATIOS, pace.seconds)
+    slow = fmean(each.seconds for each in failed) / pace.seconds if failed else None
     return JobStep(
         job=job,
         gpus=pace.topology.gpus,
@@ -215,24 +266,12 @@ def _step(
         tokens=pace.tokens,
         fits=pace.fits,
         watts=pace.watts,
-        failed=again.seconds * bounds["expected"] / pace.seconds if failure else None,
-        apart=law.get("apart"),
-        basis=law.get("basis", ""),
-        spread=spread,
+        failed=slow * bounds["expected"] if slow else None,
+        apart=sure.apart if sure else None,
+        basis=sure.basis if sure else "",
+        spread=pstdev(every) / fmean(every),
         **bounds,
     ), pace
-
-
-def _over_hashes(job: str, settings: Mapping[str, Any], seeds: int) -> tuple[Pace, float]:
-    """A job's pace, in the mean over hashes of connections, and the spread of its steps over them
-    as a share of it."""
-    scenario = kind.load(job, settings)
-    paces = [
-        kind.pace(kind.set_up(each, brief=True))
-        for each in islice(kind.seeds(scenario) or (scenario,), seeds)
-    ]
-    seconds = [pace.seconds for pace in paces]
-    return replace(paces[0], seconds=fmean(seconds)), pstdev(seconds) / fmean(seconds)
 
 
 _RATIOS = ("low", "expected", "high")
@@ -260,8 +299,13 @@ def _network(
     price, whole = topology.price, topology.with_gpus(topology.size)
     tokens = mixed(step.tokens / step.gpus for step in own) or 0.0
     bill = whole.network.bill(whole.nodes) if whole.network else Bill()
+    network = bill.hourly(price) if bill else None
     drawn = mixed(None if s.watts is None else s.watts * s.expected for s in own)
     host = price.host if price and price.host is not None else None
+
+    def bought(hourly: float | None) -> float | None:
+        return tokens * HOUR / (hours * hourly) if hourly else None
+
     return Network(
         name=name,
         gpus=whole.gpus,
@@ -270,7 +314,10 @@ def _network(
         high=hours * exp(reach),
         sound=sound,
         failed=failed,
-        tokens_per_dollar=tokens * HOUR / (hours * price.hour) if price and price.hour else None,
+        tokens_per_dollar=bought(price.hour if price else None),
+        tokens_per_dollar_with_network=bought(
+            None if price is None or network is None else price.hour + network / whole.gpus
+        ),
         watts=None if drawn is None or host is None else drawn / sound + host,
         fits=_all([step.fits for step in own]),
         sure=None,

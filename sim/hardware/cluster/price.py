@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from sim.config.bounds import Ge, Lt
+from sim.config.bounds import Ge, Gt, Lt
 from sim.config.dataclass import dataclass
-from sim.config.units import HOUR, DollarsPerHour, DollarsPerJoule, Watts
+from sim.config.units import DAY, HOUR, DollarsPerHour, DollarsPerJoule, Watts
 
 Dollars = Annotated[float, Ge(0)]
 
@@ -16,7 +16,7 @@ class Price:
     `source` says whose price it is and `date` when it was that; neither of a price that is given
     for one question. `host` is what hosts and network draw for each device, `pue` the power usage
     effectiveness of the building, `electricity` the price of energy. A `switch`, a `cable` and a
-    `transceiver` of the network cost so many dollars.
+    `transceiver` of the network cost so many dollars, written off in `network_years` (assumed).
     """
 
     hour: DollarsPerHour
@@ -28,6 +28,7 @@ class Price:
     switch: Dollars | None = None
     cable: Dollars | None = None
     transceiver: Dollars | None = None
+    network_years: Annotated[float, Gt(0)] = 4.0
 
     def __str__(self) -> str:
         origin = ", ".join(filter(None, (self.source, self.date))) or "as given"
@@ -63,6 +64,17 @@ class Bill:
     def transceivers(self) -> int:
         """Two a cable."""
         return 2 * self.cables
+
+    def hourly(self, price: Price | None) -> float | None:
+        """Dollars for an hour of all of it until it is written off; None where a price is unknown.
+
+        >>> round(Bill(links=1).hourly(Price(hour=1.0, cable=8766.0, transceiver=0.0)), 9)
+        0.25
+        """
+        cost = self.dollars(price)
+        if price is None or cost is None:
+            return None
+        return cost / (price.network_years * 365.25 * DAY / HOUR)
 
     def dollars(self, price: Price | None) -> float | None:
         """What it costs; None where a price is unknown."""

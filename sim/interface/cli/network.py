@@ -1,5 +1,6 @@
 """`sim network`: clusters side by side under a mix of jobs."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -39,7 +40,8 @@ def network(jobs: tuple[str, ...], form: Form, **question: Any) -> None:
     """
     from sim.analysis.networks.networks import networks
 
-    form.show(networks(jobs=dict(map(_weighted, jobs)), **question))
+    told = partial(click.echo, err=True)
+    form.show(networks(jobs=dict(map(_weighted, jobs)), told=told, **question))
 
 
 def _weighted(text: str) -> tuple[str, float]:

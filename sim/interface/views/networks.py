@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from sim.analysis.networks.networks import JobStep, Network, Networks
 from sim.config.units import human_seconds
 from sim.interface.document.nodes import Document, Picture, Sentence, document, section, table
-from sim.results.formatting import Cells, percent
+from sim.results.formatting import Cells, percent, several
 from sim.uncertainty.intervals import LEVEL
 
 _UNKNOWN = "unknown"
@@ -17,11 +17,11 @@ def view(answer: Networks) -> Document:
     names = [network.name for network in answer.networks]
     steps = zip(*(network.steps for network in answer.networks), strict=True)
     return document(
-        f"{len(names)} networks, of the devices' hours: {mix}",
-        table((_row(network, answer.best) for network in answer.networks), _HEAD),
+        f"{several(len(names), 'network')}, of the devices' hours: {mix}",
+        table((_row(network, answer) for network in answer.networks), tuple(_head(answer))),
         Sentence(_told(answer)),
         section("Expected step of each job",
-                table(map(_steps, steps), ("job", *names))),
+                table(map(_steps, steps), ("job", "GPUs", *names))),
         section("What it is built of", table(map(_bill, answer.networks), _BILL)),
         Picture(says="Hours of each job on each network", draw=answer.plot),
         *(Sentence(note, "note") for note in _notes(answer)),
@@ -29,24 +29,44 @@ def view(answer: Networks) -> Document:
     )  # fmt: skip
 
 
-_HEAD = ("network", "hours", f"{100 * LEVEL:.0f} %", "hashes", "slower than the best", "failure",
-         "tokens/$", "W a GPU", "fits")  # fmt: skip
+def _head(answer: Networks) -> Iterator[str]:
+    yield from ("network", "hours", f"{100 * LEVEL:.0f} %", "hashes", "slower than the best")
+    yield from ("while it fails",) if answer.failure else ()
+    yield from (f"of {percent(answer.failing)} of the time",) if answer.failing else ()
+    yield from ("tokens/$ of rent", "tokens/$ with network", "W a GPU", "fits")
+
+
 _BILL = ("network", "GPUs", "switches", "by tier", "cables", "transceivers", "dollars")
 
 
-def _row(network: Network, best: str) -> Cells:
-    slow, tokens = network.slowdown, network.tokens_per_dollar
+def _row(network: Network, answer: Networks) -> Cells:
+    slow = network.slowdown
+    lost = [] if slow is None else [slow - 1.0, answer.failing * (slow - 1.0)]
     return (
         network.name,
         f"{network.hours:.4f}",
         f"{network.low:.3f} to {network.high:.3f}",
         f"+- {percent(network.spread)}" if network.spread else "-",
-        _slower(network) if network.name != best else "best",
-        "-" if slow is None else f"{100 * (slow - 1):+.2f} %",
-        _UNKNOWN if tokens is None else f"{tokens:,.0f}",
-        _UNKNOWN if network.watts is None else f"{network.watts:,.0f}",
+        _slower(network) if network.name != answer.best else "best",
+        *map(_longer, lost if answer.failing else lost[:1]),
+        _number(network.tokens_per_dollar),
+        _number(network.tokens_per_dollar_with_network),
+        _number(network.watts),
         {True: "yes", False: "no", None: _UNKNOWN}[network.fits],
     )
+
+
+def _number(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def _longer(share: float) -> str:
+    """By how much hours are longer.
+
+    >>> _longer(0.12345), _longer(3e-6), _longer(0.0)
+    ('+12.3 %', '+0.0003 %', '0 %')
+    """
+    return f"{100 * share:+.3g} %" if abs(share) > 1e-9 else "0 %"
 
 
 def _slower(network: Network) -> str:
@@ -58,7 +78,9 @@ def _slower(network: Network) -> str:
 
 
 def _steps(steps: Sequence[JobStep]) -> Cells:
-    return steps[0].job, *(human_seconds(step.expected) for step in steps)
+    gpus = sorted({step.gpus for step in steps})
+    counts = f"{gpus[0]:,}" if len(gpus) == 1 else f"{gpus[0]:,} to {gpus[-1]:,}"
+    return steps[0].job, counts, *(human_seconds(step.expected) for step in steps)
 
 
 def _bill(network: Network) -> Cells:
@@ -72,7 +94,7 @@ def _bill(network: Network) -> Cells:
         " + ".join(f"{count:,}" for count in bill.switches) or "-",
         f"{bill.cables:,}",
         f"{bill.transceivers:,}",
-        _UNKNOWN if network.dollars is None else f"{network.dollars:,.0f}",
+        _number(network.dollars),
     )
 
 
@@ -80,8 +102,11 @@ def _told(answer: Networks) -> str:
     told = "hours: for the work of an hour on the first"
     if answer.failure:
         failure = ", ".join(f"{key} = {value}" for key, value in answer.failure.items())
-        told += f"; failure: {failure}"
-        told += f", {percent(answer.failing)} of the time" if answer.failing else ""
+        share = percent(answer.failing)
+        within = (
+            f"lasts {share} of the time, in the hours" if answer.failing else "not in the hours"
+        )
+        told += f"; failure: {failure}, {within}"
     return f"{told}."
 
 
@@ -90,6 +115,8 @@ def _notes(answer: Networks) -> Iterator[str]:
         yield "switches are counted from network.radix, the ports of a switch"
     if any(network.bill and network.dollars is None for network in answer.networks):
         yield "a network's price follows from price.switch, price.cable and price.transceiver"
+    if any(network.tokens_per_dollar_with_network for network in answer.networks):
+        yield "with network: its price is added to the rent, over price.network_years"
     if any(network.tokens_per_dollar is None for network in answer.networks):
         yield 'a topology has no price; add --price "2 USD/h"'
     yield from answer.notes

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
+from sim import kind
 from sim.analysis.networks.networks import Networks
 from sim.config.errors import InputError
 from sim.hardware.cluster.price import Bill, Price
@@ -35,6 +36,38 @@ def test_hours_are_those_of_the_jobs_by_their_weights(answer: Networks) -> None:
         for share, step in zip((0.75, 0.25), first.steps, strict=True)
     )
     assert first.tokens_per_dollar == pytest.approx(tokens * 3600 / 5.12)
+
+
+def test_a_network_that_costs_as_much_as_rent_halves_the_tokens_for_a_dollar() -> None:
+    cluster = load(TREE, {"network.radix": 40})
+    bill = cluster.network.bill(cluster.nodes)
+    each = 5.12 * cluster.gpus * 2 * 8766 / bill.cables  # the rent of two years
+    changes = {"topology.price.cable": each, "topology.price.switch": 0.0,
+               "topology.price.transceiver": 0.0, "topology.price.network_years": 2.0,
+               "network.radix": 40}  # fmt: skip
+    network = sim.networks([TREE], ["megatron-1.7b"], settings=changes).networks[0]
+    assert network.tokens_per_dollar_with_network == pytest.approx(network.tokens_per_dollar / 2)
+
+
+def test_what_is_equal_is_played_once_and_counted_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    played, told = list[object](), list[str]()
+    pace = kind.pace
+    monkeypatch.setattr(kind, "pace", lambda setup: played.append(setup) or pace(setup))
+    sim.networks([TREE, HASHED], ["megatron-1.7b"], seeds=2, told=told.append,
+                 failure={"network.latency": "9 us"})  # fmt: skip
+    assert told == ["6 steps to play: 2 networks, 1 job, 2 states, up to 2 hashes"]
+    assert len(played) == 6
+
+
+def test_rows_have_the_names_of_topologies_and_say_what_a_failure_costs(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(f'like = "{TREE}"\nname = "rails"\n')
+    mine = str(tmp_path / "mine.toml")
+    found = sim.networks([mine], ["megatron-1.7b"], failure=SLOW, failing=0.25)
+    assert found.networks[0].name == "rails"
+    page = str(found)
+    assert "while it fails" in page
+    assert "of 25.0 % of the time" in page
+    assert "lasts 25.0 % of the time, in the hours" in page
 
 
 def test_a_failure_makes_no_network_faster(answer: Networks) -> None:
