@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
 SAID = Path("said.txt")
-PLACES = 12  # that fail, one in each child
+PLACES = 4  # that fail, one in each child
 
 
 def child(arguments: Sequence[str], arm: Callable[[], None]) -> int:
