@@ -4,8 +4,9 @@
 
 Blocks of a page in order: `toml`, `csv` and `json` blocks are files (their first line, or the
 word behind `csv` or `json`, is the name), `console` blocks are commands behind `$`, `python` blocks
-are code, run where the library is installed whose name stands behind `python`. All of a page happen
-in one empty folder. With measurement tables, the table of docs/accuracy.md and the README's words
+are code, run where the library is installed whose name stands behind `python`, or a file where a
+name with .py does. All of a page happen in one empty folder.
+With measurement tables, the table of docs/accuracy.md and the README's words
 about it are filled in as well, the errors that they show become the packaged spreads on which all
 intervals rest, and the pages of docs/validation are written anew.
 """
@@ -91,7 +92,7 @@ def walk(text: str, folder: Path) -> Iterator[Shown]:
         kind, body = block["kind"], block["body"]
         if kind == "toml":
             _write(folder / body.partition("\n")[0].removeprefix("# "), body)
-        elif kind in ("csv", "json"):
+        elif kind in ("csv", "json") or block["name"].endswith(".py"):
             _write(folder / block["name"].strip(), body)
         elif kind == "python" and _installed(block["name"].strip()):
             _run([sys.executable, "-c", body], folder)

@@ -96,6 +96,8 @@ def add_file(package: str, path: Path, check: Callable[[ModuleType], Answer]) ->
     """What `check` says of a file of the user's, which is a module of the package for this process
     from then on. Raises `InputError`, and whatever `check` raises of a file that is not added."""
     name = f"{package}.{path.stem}"
+    if not path.exists():
+        raise InputError(str(path), "no such file", "name one that is there")
     if not path.is_file() or path.suffix != ".py":
         raise InputError(str(path), "is no Python file", "name one that ends in .py")
     if find_spec(name) is not None and name not in _ADDED:

@@ -16,6 +16,13 @@ RING = re.search(
     r"`sim/jobs/sharing/methods/ring_local_sgd\.py`:\n\n```python\n(.*?)```", PAGE, re.S
 )
 
+HEAD = """
+from dataclasses import dataclass
+from sim.jobs.sharing.plan import Sharing
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mine(Sharing):
+"""
+
 
 def test_a_method_of_a_file_is_a_scenario_s(tmp_path: Path) -> None:
     assert RING
@@ -35,7 +42,12 @@ def test_a_method_of_a_file_is_a_scenario_s(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("1/0", "cannot be imported (ZeroDivisionError"), ("x = 1", "has 0 subclasses of Sharing")],
+    [
+        ("1/0", "cannot be imported (ZeroDivisionError"),
+        ("x = 1", "has 0 subclasses of Sharing (from sim.jobs.sharing.plan)"),
+        (f"{HEAD}    pass", "Mine has no name of its own"),
+        (f"{HEAD}    method: str = 'mine'", "Mine has no start(self, pool)"),
+    ],
 )
 def test_a_file_without_a_method_is_a_line(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / f"odd_{len(text)}.py"

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import field
+from inspect import get_annotations, isabstract
 from itertools import pairwise
 from math import inf, prod
 from pathlib import Path
@@ -318,9 +319,20 @@ def method_of(path: Path) -> str:
     def only(module: ModuleType) -> str:
         named = _methods_of(module)
         if len(named) != 1:
-            fault = f"has {len(named)} subclasses of Sharing"
-            raise InputError(str(path), fault, "write one (CONTRIBUTING.md, Add a sharing method)")
-        return str(named[0].__dataclass_fields__["method"].default)
+            fault = f"has {len(named)} subclasses of Sharing (from sim.jobs.sharing.plan)"
+            raise InputError(
+                str(path), fault, 'write one (docs/sharing.md, "A method of your own")'
+            )
+        (kind,) = named
+        name = kind.__dict__.get("__dataclass_fields__", Sharing.__dataclass_fields__)["method"]
+        if not isinstance(name.default, str) or "method" not in get_annotations(kind):
+            fault = f"{kind.__name__} has no name of its own"
+            remedy = 'make it a dataclass with method: Literal["mine"] = "mine"'
+            raise InputError(str(path), fault, remedy)
+        if isabstract(kind):
+            fault = f"{kind.__name__} has no start(self, pool)"
+            raise InputError(str(path), fault, "start the workers there: pool.train(loop)")
+        return name.default
 
     return add_file("sim.jobs.sharing.methods", path, only)
 
