@@ -104,7 +104,9 @@ class Moves(Answer):
     view = "sim.interface.views.explanation:moves"
     picture = "sim.interface.plots.explanation:moves"
     unwritten = ("result", "moves", "setup")
-    derived: ClassVar[Mapping[str, str]] = {"moves": "rows", "inputs": "inputs"}
+    derived: ClassVar[Mapping[str, str]] = {
+        "moves": "rows", "recommended": "recommendation", "inputs": "inputs",
+    }  # fmt: skip
 
     result: JobAnswer
     moves: tuple[Move, ...]
@@ -133,6 +135,12 @@ class Moves(Answer):
     def rows(self) -> list[dict[str, Any]]:
         """The moves, the best first."""
         return [move.row for move in self.moves]
+
+    @property
+    def recommendation(self) -> dict[str, Any] | None:
+        """The recommended move as numbers."""
+        best = self.recommended
+        return None if best is None else best.row
 
     @property
     def inputs(self) -> Inputs:

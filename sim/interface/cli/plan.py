@@ -7,7 +7,7 @@ import click
 from sim.config.errors import InputError
 from sim.interface.cli import options
 from sim.interface.cli.files import STOPPED, Form, answers
-from sim.interface.frameworks.names import NAMES
+from sim.interface.frameworks.names import LOOPS, NAMES
 
 
 @click.command(
@@ -48,7 +48,7 @@ from sim.interface.frameworks.names import NAMES
 @answers("Draw time against memory", "--plot")
 @click.option(
     "--emit",
-    type=click.Choice([*NAMES, "toml"]),
+    type=click.Choice([*NAMES, *LOOPS, "toml"]),
     help="Print the arguments of the best layout that a framework supports; toml: a [plan] table.",
 )
 @options.LIMIT
@@ -79,6 +79,9 @@ def plan(
         named = {"topology": topology, "gpus": question["gpus"], "stack": question["stack"]}
         settings = {key: value for key, value in named.items() if value}
         return _show_moves(model, settings, global_batch, question["price"], form, emit)
+    if emit in LOOPS:
+        fault = "starts loops of generation and training"
+        raise InputError(f"--emit {emit}", fault, "name a scenario with [reinforcement] as MODEL")
     if global_batch is None:
         raise InputError("sim plan", "no --global-batch", "say how many sequences a step has")
     outcome = planned(model, topology, global_batch=global_batch, framework=emit or "", **question)

@@ -39,7 +39,7 @@ def written(form: str, setup: Any, node: int) -> tuple[str, list[str]]:
     return " \\\n".join(lines), list(_unsaid(tables))
 
 
-_ELSE = "what stays as the scenario has it"
+_ELSE = "lengths, prompts and other keys on which divisions agree: put it into the scenario"
 
 
 def _toml(tables: Table, plan: Table) -> str:

@@ -3,4 +3,4 @@
 NAMES = (
     *("megatron", "megatron-bridge", "nemo", "torchtitan", "nanotron", "deepspeed", "accelerate"),
 )
-LOOPS = ("nemo-rl", "verl")  # whose configs are read only
+LOOPS = ("nemo-rl", "verl")  # of generation and training

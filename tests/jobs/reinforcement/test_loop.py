@@ -337,6 +337,7 @@ def test_moves_are_the_fastest_first_and_the_simplest_of_those_alike_is_recommen
     best, chosen = found.moves[0], found.recommended
     assert chosen is not None
     assert chosen.alike(best)
+    assert found.to_dict()["recommended"] == chosen.row
     alike = [move for move in found.moves if move.alike(best)]
     assert chosen.place == min(move.place for move in alike)
     assert all(len(move.times) == 5 for move in alike)
