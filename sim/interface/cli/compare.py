@@ -48,6 +48,6 @@ def compare(
 
     answer = compared(*jobs, settings=(*method, *settings), **question)
     if curves is not None:
-        save(answer.plot("curves"), curves)
+        save(answer.plot("curves"), curves, form.width)
         wrote(curves)
     form.show(answer)

@@ -107,7 +107,7 @@ def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Comm
     """The options of a command that answers a question, given to it as its `form`."""
     options = (
         output("--picture", PICTURES, draws, *aliases),
-        click.option("--width", callback=_inches, help='Of the picture: "3.4in", "86mm".'),
+        click.option("--width", callback=_inches, help='Of what is drawn: "3.4in", "86mm".'),
         output("--report", REPORTS, "Write a page (.html), a document, a table or numbers"),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -97,7 +98,9 @@ def run(
     answer = asked(job, samples=samples, unfold=unfold, engine=engine, task=task)
     writer = "write" if samples is None else "write_samples"
     for name, path in files.items():
-        waited(f"writing {path}")(getattr(_outputs()[name], writer))(answer, path)
+        write = getattr(_outputs()[name], writer)
+        drawn = {"width": form.width} if "width" in signature(write).parameters else {}
+        waited(f"writing {path}")(write)(answer, path, **drawn)
         wrote(path)
     form.show(answer)
 

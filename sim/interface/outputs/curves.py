@@ -13,18 +13,18 @@ HELP = "Draw loss and accuracy over the run, or write it as a table"
 SUFFIXES = (*PICTURES, ".csv")
 
 
-def write(answer: Answer, path: Path) -> None:
+def write(answer: Answer, path: Path, width: float | None = None) -> None:
     """A line against simulated seconds, samples and bytes. Raises `InputError` where nothing is
     learnt."""
-    _write([answer], path)
+    _write([answer], path, width)
 
 
-def write_samples(answer: Answer, path: Path) -> None:
+def write_samples(answer: Answer, path: Path, width: float | None = None) -> None:
     """The median of all runs and a band from the lowest to the highest."""
-    _write(answer.get("runs") or (), path, answer.get("seed"))
+    _write(answer.get("runs") or (), path, width, answer.get("seed"))
 
 
-def _write(runs: Sequence[Any], path: Path, seed: int = 0) -> None:
+def _write(runs: Sequence[Any], path: Path, width: float | None, seed: int = 0) -> None:
     from sim.analysis.samples.seeds import curves
     from sim.interface.plots import loss, picture
 
@@ -36,4 +36,5 @@ def _write(runs: Sequence[Any], path: Path, seed: int = 0) -> None:
             curves(runs, seed).to_csv(part, index=False)
         return
     seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
-    picture.save(loss.figure([runs], title=f"{runs[0].title}, {runs[0].get('task')}{seeds}"), path)
+    title = f"{runs[0].title}, {runs[0].get('task')}{seeds}"
+    picture.save(loss.figure([runs], title=title), path, width)

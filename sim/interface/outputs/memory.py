@@ -16,7 +16,7 @@ HELP = "Draw memory over the step, or write it as a table"
 SUFFIXES = (".png", ".svg", ".csv")
 
 
-def write(answer: Answer, path: Path) -> None:
+def write(answer: Answer, path: Path, width: float | None = None) -> None:
     """The fullest stage by part and beside its peers; all stages in a table."""
     from sim.config.files import atomic_write
     from sim.interface.plots import picture
@@ -25,7 +25,7 @@ def write(answer: Answer, path: Path) -> None:
     if not curves:
         raise InputError("--memory", "such a job has no curve of memory", "leave it out")
     if path.suffix.lower() != ".csv":
-        picture.save(answer.plot("memory"), path)
+        picture.save(answer.plot("memory"), path, width)
         return
     with atomic_write(path) as part:
         frame(curves).to_csv(part, index=False)

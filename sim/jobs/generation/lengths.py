@@ -90,7 +90,8 @@ class Lognormal(Law):
 def _location(mean: float, sigma: float, cap: float) -> float:
     """The mu with which capped values have the mean. Raises `ValueError` if none does."""
     if mean > cap or (sigma and mean == cap):
-        raise ValueError(f"a mean of {mean:g} needs values above the cap of {cap:g}")
+        what = f"a mean of {mean:g} needs values above the cap of {cap:g}"
+        raise ValueError(f"{what}; raise cap or lower mean")
     low = log(mean) - sigma**2 / 2.0
     if cap == inf or not sigma:
         return low
