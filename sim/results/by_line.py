@@ -48,8 +48,9 @@ class ByLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """What to `change` at a `line` ("" for no line in particular), `why`, and the setup that it
-    makes of another (`made`). A step then trains `samples` times as many samples."""
+    """What to `change`, `why`, the `line` that costs the time ("" for no line in particular), and
+    the setup that it makes of another (`made`). A step then trains `samples` times as many
+    samples."""
 
     line: str
     change: str

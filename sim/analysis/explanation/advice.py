@@ -21,8 +21,8 @@ _SEVERAL = "all of these, as far as they add up"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A `change` of a script at a `line`, and the step of the changed script, which trains
-    `samples` times as many samples."""
+    """A `change` of a script, the `line` that it makes cheaper, and the step of the changed script,
+    which trains `samples` times as many samples."""
 
     line: str
     change: str

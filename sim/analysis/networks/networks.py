@@ -166,7 +166,7 @@ def networks(
 
     >>> both = networks(["dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"], ["megatron-1.7b"])
     >>> both.best, [round(network.hours, 2) for network in both.networks]
-    ('dgx-a100-hdr', [1.0, 1.02])
+    ('dgx-a100-hdr', [1.0, 1.01])
     """
     weights = dict(jobs) if isinstance(jobs, Mapping) else dict.fromkeys(jobs, 1.0)
     if not weights or not topologies:

@@ -18,6 +18,7 @@ from sim.results.result import Result
 _MOST_KERNELS, _MOST_CHANGES, _MOST_LINES = 10, 4, 10
 _LONGEST = 50  # characters of a kernel's name
 
+_ADVICE = ("time", "step", "samples", "memory", "change", "why", "where the time is spent")
 _MOST = 40  # moves that are shown
 _FITS = {True: "fits", False: "does not fit", None: "unknown"}
 
@@ -47,14 +48,16 @@ def _advice(result: Result, advice: Sequence[Advice]) -> Section:
         (
             percent(-one.gain(result.step_time)),
             human_seconds(one.step_time),
+            f"{one.samples:g}x",
             human_bytes(one.result.memory_per_gpu["total"]),
+            one.change,
+            one.why or "-",
             one.line or "-",
-            f"{one.change}; {one.why}" if one.why else one.change,
         )
         for one in advice
     ]
     title = "Changes of the script, each played, by the time that they save for the same samples"
-    return section(title, table(rows, ("time", "step", "memory", "line", "change")), name="advice")
+    return section(title, table(rows, _ADVICE), name="advice")
 
 
 def limited(limits: Limits) -> Section:

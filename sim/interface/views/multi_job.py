@@ -1,6 +1,7 @@
 """Several jobs on a cluster: each step beside a step alone, who slows whom, on which links."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from sim.config.units import human_rate, human_seconds
 from sim.hardware.cluster.storage import UNITS
@@ -19,6 +20,8 @@ from sim.jobs.multi_job.paces import SharedLink
 from sim.results.formatting import Cells, percent, several
 
 _SHOWN, _LINKS, _NAMED = 24, 8, 4  # jobs and links that are listed, jobs of a link
+
+_NTH = {2: "second", 3: "third", 4: "fourth"}
 
 
 def view(answer: MultiJobAnswer) -> Document:
@@ -105,9 +108,20 @@ def _saved(job: JobRow) -> Cells:
 
 
 def _short(nodes: str) -> str:
-    """The nodes of a job; of many parts the first and the last."""
+    """The nodes of a job; of many parts the step between them, or the first and the last.
+
+    >>> _short("0, 2, 4, 6, 8"), _short("0-1, 4-5, 8-9, 12-13, 16-17")
+    ('every second from 0 to 8', '0-1, ..., 16-17')
+    """
     parts = nodes.split(", ")
-    return nodes or "-" if len(parts) <= _NAMED else f"{parts[0]}, ..., {parts[-1]}"
+    if len(parts) <= _NAMED:
+        return nodes or "-"
+    if all(part.isdecimal() for part in parts):
+        steps = {int(b) - int(a) for a, b in pairwise(parts)}
+        if len(steps) == 1:
+            step = steps.pop()
+            return f"every {_NTH.get(step, f'{step}th')} from {parts[0]} to {parts[-1]}"
+    return f"{parts[0]}, ..., {parts[-1]}"
 
 
 def _more(jobs: tuple[JobRow, ...]) -> Sentence | None:

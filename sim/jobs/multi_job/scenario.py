@@ -18,7 +18,8 @@ Count = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTable(Checked):
-    """A job of the cluster: a `scenario` (a name, a path or its tables) with values `set`.
+    """A job of the cluster: a `scenario` (a name, a path or its tables) with values `set`. Answers
+    call it `name`, by default its scenario's; equal names get numbers.
 
     Tables that name no topology are on the cluster, and so is a recording. The GPUs are those of
     the named `nodes` or `gpus` (of one node), or of the nodes that `place` finds. It is submitted

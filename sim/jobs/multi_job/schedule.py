@@ -6,6 +6,8 @@ where its company changes.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
 
@@ -242,7 +244,9 @@ class Cluster:
         visits = sorted(_visits(self.setup), key=lambda visit: visit.submitted)
         horizon, coming, events = self.scenario.horizon or inf, list(reversed(visits)), 0
         changed = True
-        with polled(lambda: float(len(visits) - len(coming)), total=len(visits), unit="job"):
+        later = visits[-1].submitted > 0.0  # else steps are counted
+        counted = partial(polled, lambda: float(len(visits) - len(coming)), total=len(visits))
+        with counted(unit="job") if later else nullcontext():
             while self.now < horizon:
                 while coming and coming[-1].submitted <= self.now:
                     self.waiting.append(coming.pop())

@@ -219,6 +219,8 @@ def test_advice_is_sorted_fits_and_names_lines_of_the_script() -> None:
     larger = [one for one in others if one.samples > 1.0]
     assert len(larger) == 1  # the best of the larger batches
     assert "may change the loss" in larger[0].why
+    assert f" {larger[0].samples:g}x " in str(answer)
+    assert "where the time is spent" in str(answer)
 
 
 def test_a_job_without_a_script_has_no_advice() -> None:

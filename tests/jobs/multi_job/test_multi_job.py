@@ -1,5 +1,6 @@
 """Jobs on one cluster keep the laws of max-min sharing, whatever their order and their offsets."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -414,3 +415,18 @@ def test_jobs_of_one_file_have_names_of_their_own() -> None:
     assert [row.name for row in rows] == ["job 1", "job 2"]
     same = played(job([0, 1], name="a"), job([2, 3], name="a")).jobs
     assert [row.name for row in same] == ["a (1)", "a (2)"]
+
+
+def test_steps_are_counted_where_all_jobs_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar of jobs that have come would be full from the beginning, and hide that of steps."""
+    shown = list[str]()
+
+    def polled(*_: object, unit: str, **__: object) -> object:
+        shown.append(unit)
+        return nullcontext()
+
+    monkeypatch.setattr("sim.jobs.multi_job.schedule.polled", polled)
+    played(job([0, 1]), job([2, 3]))
+    assert not shown
+    played(job([0, 1]), job([2, 3]) | {"start": "1 s"})
+    assert shown == ["job"]
