@@ -2,6 +2,7 @@
 where there are any, against simulated time, samples and bytes."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -26,33 +27,50 @@ _HIGHEST = 100.0  # times the first loss; what grows beyond has left the picture
 Runs = Outcome | Sequence[Outcome]
 
 
-def figure(outcomes: Iterable[Runs], *, names: Sequence[str] = (), title: str = "") -> Figure:
+def figure(
+    outcomes: Iterable[Runs],
+    *,
+    names: Sequence[str] = (),
+    title: str = "",
+    stacked: bool = False,
+) -> Figure:
     """A line for each outcome; `names` stand in for their methods. Several outcomes in one entry
     are runs of other seeds: their median, and a band from the lowest to the highest. A loss that
-    diverges leaves the picture, and its name says so."""
+    diverges leaves the picture, and its name says so. In a narrow column the panels are
+    `stacked`."""
     learnt = [[run for run in _several(runs) if run.curve] for runs in outcomes]
     shown = ["loss"]
     if any(point.accuracy is not None for runs in learnt for run in runs for point in run.curve):
         shown.append("accuracy")
-    fig = Figure(figsize=(14.0, 4.2 if len(shown) == 1 else 6.6), layout="constrained")
-    grid = fig.subplots(len(shown), len(_AGAINST), sharey="row", sharex="col", squeeze=False)
-    for row, value in zip(grid, shown, strict=True):
-        for axes, against in zip(row, _AGAINST, strict=True):
-            for number, runs in enumerate(learnt):
-                if runs:
-                    name = names[number] if names else runs[0].method
-                    _line(axes, runs, against, value, name=name, number=number)
-            plain(axes)
-        row[0].set_ylabel(_SHOWN[value])
-    for axes, (label, _) in zip(grid[-1], _AGAINST.values(), strict=True):
-        axes.set_xlabel(label)
-    grid[0, 0].set_yscale("log")
-    grid[0, 0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
-    grid[0, 0].yaxis.set_minor_locator(NullLocator())
-    grid[0, 0].yaxis.set_major_formatter(_three_digits)
+    panels = [(value, against) for value in shown for against in _AGAINST]
+    if stacked:
+        fig = Figure(figsize=(7.0, 3.2 * len(panels)), layout="constrained")
+        grid = fig.subplots(len(panels), 1, squeeze=False)
+    else:
+        fig = Figure(figsize=(14.0, 4.2 if len(shown) == 1 else 6.6), layout="constrained")
+        grid = fig.subplots(len(shown), len(_AGAINST), sharey="row", sharex="col", squeeze=False)
+        fig.narrow = partial(figure, learnt, names=names, title=title, stacked=True)
+    for axes, (value, against) in zip(grid.flat, panels, strict=True):
+        for number, runs in enumerate(learnt):
+            if runs:
+                name = names[number] if names else runs[0].method
+                _line(axes, runs, against, value, name=name, number=number)
+        plain(axes)
+        if axes in grid[:, 0]:
+            axes.set_ylabel(_SHOWN[value])
+        if stacked or axes in grid[-1]:
+            axes.set_xlabel(_AGAINST[against][0])
+        if value == "loss":
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+            axes.yaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_formatter(_three_digits)
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside right center", frameon=False)
-    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    if stacked:
+        fig.legend(handles, labels, loc="outside lower center", frameon=False)
+    else:
+        fig.legend(handles, labels, loc="outside right center", frameon=False)
+    fig.suptitle(title, x=0.01, ha="left", fontweight="bold", wrap=stacked)
     return fig
 
 

@@ -1,5 +1,6 @@
 """A figure as a picture file, PNG, SVG or PDF: the same bytes for the same figure."""
 
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,16 @@ PALETTE = (
 _PAGE = 1000  # pixels of a notebook's page
 _FINE = 100  # dots an inch
 _COLOURS = 256
+_COLUMN = 5.0  # inches of a column of a journal, at most
 _PRINTED = 7.0  # points of text in a column of a journal, at most
 _UNSTABLE = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate", "Producer", "Creator")}
 
 
 class Figure(sheets.Figure):
-    """A figure that notebooks show, no wider than their page, in few colours to stay small."""
+    """A figure that notebooks show, no wider than their page, in few colours to stay small.
+    `narrow` draws it for a column of a journal, where that is not the same figure in small."""
+
+    narrow: Callable[[], sheets.Figure] | None = None
 
     def _repr_png_(self) -> bytes:
         return _small(self)
@@ -52,6 +57,8 @@ def save(figure: sheets.Figure, path: Path | str, width: float | None = None) ->
         fault = "is neither .png, .svg nor .pdf"
         raise InputError(str(path), fault, "end the name in .png, .svg or .pdf")
     if width is not None:
+        narrow = getattr(figure, "narrow", None)
+        figure = narrow() if narrow and width < _COLUMN else figure
         figure.set_size_inches(width, width / figure.get_figwidth() * figure.get_figheight())
         for text in figure.findobj(Text):
             text.set_fontsize(min(text.get_fontsize(), _PRINTED))

@@ -220,6 +220,18 @@ def test_what_is_learnt_is_a_table_and_a_picture_with_bands(tmp_path: Path) -> N
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_curves_of_a_narrow_column_are_as_wide_as_it_and_stacked(tmp_path: Path) -> None:
+    path = tmp_path / "narrow.png"
+    few = ("--set", "sharing.steps=2", "--set", "sharing.workers=2")
+    _asked("run", "ps-async", *few, "--curves", str(path), "--width", "3.4in")
+    width, height = (
+        int.from_bytes(path.read_bytes()[16:20]),
+        int.from_bytes(path.read_bytes()[20:24]),
+    )
+    assert width == round(3.4 * 150)
+    assert height > 2 * width
+
+
 @pytest.mark.parametrize("seeds", [(), ("--seeds", "2")])
 def test_curves_of_what_does_not_learn_are_refused(seeds: tuple[str, ...], tmp_path: Path) -> None:
     nothing = ("--set", "sharing.learning.task=none", "--set", "sharing.steps=2")
