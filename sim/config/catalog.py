@@ -125,7 +125,8 @@ def _other(folder: str, name: str) -> str:
         for candidate, kind in _KINDS.items()
         if candidate != folder and name in names(candidate)
     ]
-    return f"that is a {kinds[0]}" if kinds else ""
+    plays = f": `sim run {name}` plays it" if kinds[:1] == ["scenario"] else ""
+    return f"that is a {kinds[0]}{plays}" if kinds else ""
 
 
 def found(folder: str, name: str, where: str = "command line") -> Path | None:
