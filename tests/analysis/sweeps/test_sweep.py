@@ -70,6 +70,12 @@ def answers(frame: pd.DataFrame) -> str:
     return frame.drop(columns=table.WALL).to_csv()
 
 
+def assert_alike(first: pd.DataFrame, second: pd.DataFrame) -> None:
+    """Tables agree but for wall-clock columns and the order of sums over points."""
+    frames = (frame.drop(columns=table.WALL) for frame in (first, second))
+    pd.testing.assert_frame_equal(*frames, rtol=1e-12, atol=0)
+
+
 # Points.
 
 
@@ -255,12 +261,12 @@ def test_two_sweeps_on_one_store_at_once_agree(folder: Path) -> None:
 # Executors.
 
 
-def test_one_process_and_two_give_the_same_bytes(folder: Path) -> None:
-    assert answers(sweep.sweep("job.toml", GRID, jobs=2)) == answers(swept())
+def test_one_process_and_two_give_the_same_answers(folder: Path) -> None:
+    assert_alike(sweep.sweep("job.toml", GRID, jobs=2), swept())
 
 
 @pytest.mark.long
-def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies_at_work(folder: Path) -> None:
+def test_a_dask_cluster_gives_the_same_answers_though_a_worker_dies_at_work(folder: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="extra `cluster` is not installed")
     grid = points([axis("plan.microbatch=1..4"), axis("plan.global_batch=48..96")])
     with distributed.LocalCluster(
@@ -275,7 +281,7 @@ def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies_at_work(folder
         killer.join()
     assert killed_at
     assert 0 < killed_at[0] < len(grid)
-    assert answers(frame) == answers(sweep.sweep("job.toml", grid, jobs=1))
+    assert_alike(frame, sweep.sweep("job.toml", grid, jobs=1))
 
 
 def test_a_dask_cluster_with_tls_answers_those_who_have_its_certificate(folder: Path) -> None:
@@ -310,7 +316,7 @@ def test_a_dask_cluster_with_tls_answers_those_who_have_its_certificate(folder: 
             pytest.raises(InputError, match="no cluster answers there"),
         ):
             sweep.sweep("job.toml", GRID, jobs=address)
-    assert answers(secured) == answers(swept())
+    assert_alike(secured, swept())
 
 
 def test_what_is_sent_to_a_cluster_names_only_what_the_package_defines(
