@@ -65,7 +65,7 @@ class Answer:
 
     __slots__ = ()
     view: ClassVar[str]
-    picture: ClassVar[str]
+    picture: ClassVar[str] = ""  # no picture
     pictures: ClassVar[Mapping[str, str]] = {}
     report: ClassVar[str] = ""
     comparison: ClassVar[str] = ""
@@ -151,6 +151,8 @@ class Answer:
 
     def plot(self, of: str = "") -> "Figure":
         """The answer as a picture, or another one that it has. Raises `InputError` for none."""
+        if not (of or self.picture):
+            raise InputError(type(self).__name__, "has no picture", "print the answer")
         if of and of not in self.pictures:
             remedy = nearest(of, list(self.pictures)) if self.pictures else "leave it out"
             raise InputError(type(self).__name__, f"has no picture of {of!r}", remedy)

@@ -31,10 +31,10 @@ def headline(answer: JobAnswer) -> Figures:
 
 
 def drawn(answer: JobAnswer, *, whole: bool = True) -> Iterator[Section]:
-    """Its picture; `whole` pages have nothing more."""
-    yield paged(
-        "Picture", Drawing(element(answer.plot()), "The answer as a picture."), name="picture"
-    )
+    """Its picture, if it has one; `whole` pages have nothing more."""
+    if answer.picture:
+        picture = Drawing(element(answer.plot()), "The answer as a picture.")
+        yield paged("Picture", picture, name="picture")
 
 
 def _sections(answer: JobAnswer, seen: Document, files: Sequence[str]) -> Iterator[Section]:
