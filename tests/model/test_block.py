@@ -370,8 +370,11 @@ def test_ddp_copies_fresh_gradients_into_its_buckets_once() -> None:
 # --- The two halves of a backward pass ------------------------------------------------------------
 
 
+OF_OTHER_MODELS = {"convolutional", "profiled", "recommendation", "encoder_stage", "decoder_stage"}
+
+
 @given(
-    kind=st.sampled_from(sorted(kinds().keys() - {"convolutional", "profiled", "recommendation"})),
+    kind=st.sampled_from(sorted(kinds().keys() - OF_OTHER_MODELS)),
     tp=st.sampled_from([1, 8]),
     sp=st.booleans(),
     overlap=st.booleans(),
