@@ -72,7 +72,7 @@ def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
     answers by number, in order.
 
     >>> balanced([9, 1, 5, 4, 3, 8], 2)
-    [[0, 2, 4], [1, 3, 5]]
+    [[0, 3, 4], [1, 2, 5]]
     """
     order = np.argsort(np.array(lengths), kind="stable")[::-1]
     loads, shares = np.zeros(parts), [list[int]() for _ in range(parts)]

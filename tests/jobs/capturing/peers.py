@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
+import pytest
+
+pytest.importorskip("torch")
+
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
