@@ -47,8 +47,10 @@ class Machine:
         shape: GroupShape,
         routed: Routed | None = None,
         among: int = 2,
+        beside: float = 0.0,
     ) -> CallCost:
-        """The backend's fluid reading of a call, in bytes as the topology's links count them.
+        """The backend's fluid reading of a call, in bytes as the topology's links count them, with
+        so many seconds of kernels `beside` it (`Device.beside`).
 
         Backends are fitted to line rates, of which a link's own efficiency is a part; it must
         not be taken off twice.
@@ -56,7 +58,17 @@ class Machine:
         if kind in ("copy", "stream"):
             host = self.topology.host if kind == "copy" else None
             return CallCost(latency=host.latency if host else 0.0, port=bytes)
-        return self._on_links(self.backend.call_cost(self.call(kind, bytes, shape, routed, among)))
+        cost = self.backend.call_cost(self.call(kind, bytes, shape, routed, among))
+        return self._on_links(self._beside_kernels(cost, beside) if beside else cost)
+
+    def _beside_kernels(self, cost: CallCost, seconds: float) -> CallCost:
+        """A port has the share b of its bandwidth for so many `seconds` K of kernels: bytes that
+        take P alone take min(P / b, P + (1 - b) K)."""
+        share, alone = self.topology.device.beside, cost.port / self.interconnect.port_bandwidth
+        if share == 1.0 or alone == 0.0:
+            return cost
+        longer = min(1.0 / share, 1.0 + (1.0 - share) * seconds / alone)
+        return replace(cost, port=longer * cost.port)
 
     def candidates(
         self, kind: str, bytes: float, shape: GroupShape, algorithms: tuple[str, ...] = ()

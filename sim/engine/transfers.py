@@ -38,14 +38,14 @@ class Classes:
 
 class Volume(NamedTuple):
     """The data that a call moves within its group. A message between two ranks uses a communicator
-    of `among` ranks; a collective may run `beside` kernels."""
+    of `among` ranks; a collective may run `beside` so many seconds of kernels."""
 
     kind: str
     bytes: float
     routed: Routed | None = None
     times: int = 1
     among: int = 2
-    beside: bool = False
+    beside: float = 0.0
 
 
 class TransferDesk:
@@ -252,10 +252,10 @@ class TransferDesk:
         key = volume, self.groups.shape[g]
         if key not in self._costs:
             each = volume.bytes / volume.times
-            cost = self.machine.call_cost(volume.kind, each, key[1], volume.routed, volume.among)
-            if volume.beside:
-                cost = replace(cost, port=cost.port / self.machine.topology.device.beside)
-            self._costs[key] = cost
+            beside = volume.beside / volume.times
+            self._costs[key] = self.machine.call_cost(
+                volume.kind, each, key[1], volume.routed, volume.among, beside
+            )
         return self._costs[key]
 
     def _loads(self, g: int, way: int) -> "_GroupLoads":
@@ -406,9 +406,8 @@ def _kind(call: Call) -> str:
 
 def _volume(call: Call) -> Volume:
     if isinstance(call, Collective):
-        return Volume(
-            call.kind, call.bytes, call.routed, call.times, beside=call.beside and not call.quiet
-        )
+        beside = 0.0 if call.quiet else call.beside
+        return Volume(call.kind, call.bytes, call.routed, call.times, beside=beside)
     return Volume(_kind(call), call.bytes, among=call.among)
 
 

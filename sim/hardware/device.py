@@ -99,7 +99,7 @@ class Device(metaclass=Named):
     generation of the fused kernel) hold what kernels achieve of these figures, `lanes` the integer
     lanes of an SM. `interference` is the share of their speed that kernels lose while a
     tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth,
-    `beside` the share of its ports' bandwidth that a collective keeps beside them.
+    `beside` the share of its ports' bandwidth that a collective keeps while kernels run beside it.
     `draw` lowers the clock of products until `power` is met; without it they keep the full clock.
     `boards` are so many that wait for one another: products run as on the slowest.
     `host` is how many times as long the processor that it is sold with takes for launches, where it

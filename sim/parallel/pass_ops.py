@@ -101,11 +101,8 @@ def _beside(row: Sequence[Item], call: Collective) -> Items:
     place = -max(places)[1]
     segment = row[place]
     assert isinstance(segment, Segment)
-    return (
-        *row[:place],
-        replace(segment, beside=(*segment.beside, beside_kernels(call))),
-        *row[place + 1 :],
-    )
+    calls = (*segment.beside, beside_kernels(call, segment.device))
+    return (*row[:place], replace(segment, beside=calls), *row[place + 1 :])
 
 
 def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:

@@ -157,7 +157,7 @@ class _Row:
             name=self.name,
             cause=self.cause,
             device=0.0,
-            beside=tuple(map(beside_kernels, beside)),
+            beside=tuple(beside_kernels(call, self.duration.device) for call in beside),
             flops=flops,
         )
         return (made.lasting(self.duration, self.kernels),)

@@ -43,8 +43,8 @@ class Collective:
     lose nothing to a `quiet` one beside them, which copy engines or a few SMs move. An
     all-to-all of `routed` items sends one copy of each to every node that it has to reach, where it
     is passed on; its `bytes` are those of one copy of a rank's items. The tensor may also be cut
-    into as many as `times`, sent by equal collectives one after the other. One that runs `beside`
-    kernels has less of its ports (`Device.beside`), unless it is quiet.
+    into as many as `times`, sent by equal collectives one after the other. For so many seconds of
+    kernels `beside` it, a collective has less of its ports (`Device.beside`), unless it is quiet.
     """
 
     kind: Kind
@@ -56,7 +56,7 @@ class Collective:
     quiet: bool = False
     routed: Routed | None = None
     times: int = 1
-    beside: bool = False
+    beside: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +93,13 @@ class PlacedCollective(Collective):
 
 
 @lru_cache(maxsize=4096)
-def beside_kernels(call: Collective) -> Collective:
-    """The same collective beside kernels. Equal calls stay one object."""
-    return replace(call, beside=True)
+def beside_kernels(call: Collective, seconds: float = inf) -> Collective:
+    """The same collective beside so many seconds of kernels. Equal calls stay one object."""
+    return replace(call, beside=seconds)
 
 
 def issued(calls: tuple[Collective, ...], stream: str) -> tuple[Collective, ...]:
-    """Collectives as a stream runs them: on any but that of computations, beside kernels."""
+    """Collectives as a stream runs them: on any but that of computations, always beside kernels."""
     return calls if stream == COMPUTE_STREAM else tuple(map(beside_kernels, calls))
 
 

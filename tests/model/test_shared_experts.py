@@ -81,7 +81,6 @@ def step(ffn: int, **changes: Any) -> Result:
     return simulated(from_scenario(kind.load("mixtral-8x7b", small | changes)))
 
 
-@pytest.mark.xfail(reason="a collective beside kernels has a share of its port for all of its time")
 @pytest.mark.parametrize("interference", [0.0, 0.4, 0.9])
 @pytest.mark.parametrize("ffn", [64, 14336])
 def test_it_is_no_slower_than_in_turn_and_no_faster_than_either_alone(

@@ -49,7 +49,7 @@ def test_a_collective_cuts_and_is_launched_by_the_host():
 
 def test_a_collective_beside_kernels_belongs_to_their_segment():
     items = joined([kernel(1.0), Overlap(collective=CALL, kernels=(kernel(4.0),)), kernel(2.0)])
-    beside = (replace(CALL, beside=True),)
+    beside = (replace(CALL, beside=4.0),)
     assert [item.beside for item in items if isinstance(item, Segment)] == [(), beside, ()]
 
 

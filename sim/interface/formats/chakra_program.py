@@ -222,11 +222,13 @@ class _Rank:
             return None
         share = len(members) if call.kind == "all_gather" else 1
         copies = call.routed.choices if call.routed else 1
-        attributes: dict[str, int | str] = {
+        attributes: dict[str, int | str | float] = {
             "comm_type": COLLECTIVES[call.kind],
             "comm_size": round(call.bytes * copies / share),
             "pg_name": str(self.names.group(members)),
         }
+        if call.beside and not call.quiet:
+            attributes[chakra.BESIDE] = call.beside
         return self._node(name, "collective", after, attributes)
 
     def _message(self, call: Send | Receive, name: str, after: Numbers) -> Node:
@@ -243,7 +245,11 @@ class _Rank:
         return self._node(name, "send" if sends else "receive", after, attributes)
 
     def _node(
-        self, name: str, kind: chakra.Kind, after: Numbers, attributes: Mapping[str, int | str]
+        self,
+        name: str,
+        kind: chakra.Kind,
+        after: Numbers,
+        attributes: Mapping[str, int | str | float],
     ) -> Node:
         attributes = {"is_cpu_op": False, **attributes}
         return Node(

@@ -128,6 +128,7 @@ class _Reader:
             bytes=float(size * (len(members) if kind == "all_gather" else 1)),
             ranks=len(members),
             members=members,
+            beside=float(node.attributes.get(chakra.BESIDE, 0.0)),
         )
 
     def _of(self, node: Node, name: str) -> int:

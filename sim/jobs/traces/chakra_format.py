@@ -31,6 +31,7 @@ COLLECTIVES = {
     "reduce_scatter": 7,
 }
 _VERSION = "0.0.4"
+BESIDE = "kernels_beside"  # seconds, of a collective: an attribute of ours, which others pass over
 _VALUES = ("int64_val", "int32_val", "uint64_val", "uint32_val", "bool_val", "string_val",
            "double_val", "float_val")  # fmt: skip
 
@@ -41,7 +42,7 @@ class Node:
     ended.
 
     A trace counts in whole microseconds. Chakra's `attributes` are `comm_type`, `comm_size`,
-    `pg_name`, `comm_src`, `comm_dst`, `comm_tag`, `num_ops`, `is_cpu_op`.
+    `pg_name`, `comm_src`, `comm_dst`, `comm_tag`, `num_ops`, `is_cpu_op`, and `BESIDE`.
     """
 
     number: int

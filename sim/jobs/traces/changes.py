@@ -38,7 +38,7 @@ class Network:
         gpus = self._gpus(call)
         if not gpus:
             return call
-        key = call.kind, call.bytes, call.ranks, call.nodes, gpus
+        key = call.kind, call.bytes, call.ranks, call.nodes, gpus, call.beside
         if key not in self.routes:
             self.routes[key] = self._route(call, gpus)
         return replace(call, route=self.routes[key])
@@ -71,7 +71,7 @@ class Network:
     def _route(self, call: Collective, gpus: Sequence[int]) -> Route:
         """The links that a message passes, or that the rings or rounds of a collective load."""
         topology, kind = self.machine.topology, _kind(call)
-        cost = self.machine.call_cost(kind, call.bytes, self._shape(call))
+        cost = self.machine.call_cost(kind, call.bytes, self._shape(call), beside=call.beside)
         if call.kind == MESSAGES:
             source, target = gpus
             near = topology.node_of(source) == topology.node_of(target)

@@ -46,6 +46,7 @@ class Collective:
     nodes: int = 1
     members: tuple[int, ...] = ()
     lacks: str = ""
+    beside: float = 0.0  # s of kernels beside it, where the trace says so
     route: Route | None = None
 
 
