@@ -51,21 +51,6 @@ LOCAL = NetworkConstants(
 
 _SINGLE = ("point_to_point", "sendrecv")  # a rank sends one message
 _OF_PEERS = ("all_to_all", "gather", "scatter", *_SINGLE)  # grouped sends and receives
-LL_OF_RING, LL_OF_TREE = 1.0 / 2.0, 1.0 / 3.8  # of Simple's bandwidth (src/graph/tuning.cc)
-_JOIN = 4.0  # order of the norm by which SMs and ports join
-MOST_OF_A_CHANNEL = 32 * 2.0**19  # bytes of a message, see `_of_channels`
-
-LOCAL = NetworkConstants(
-    launch=0.0,
-    latency=0.0,
-    hop=StepTime(ll=0.0, ll128=0.0, simple=0.0),
-    keeps=PerProtocol(ll=1.0, ll128=1.0),
-    fraction=1.0,
-)
-
-_SINGLE = ("point_to_point", "sendrecv")  # a rank sends one message
-_OF_ONE_MEMBER = ("gather", "scatter", "sendrecv")  # of a node, whose NIC carries all
-_OF_PEERS = ("all_to_all", "point_to_point", *_OF_ONE_MEMBER)  # grouped sends and receives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
