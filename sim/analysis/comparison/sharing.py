@@ -222,8 +222,7 @@ class SharingComparison(Comparison):
 
     @property
     def notes(self) -> list[str]:
-        of_all = super(SharingComparison, self).notes  # noqa: UP008 - slots make a class anew
-        usual = [*self._unlike_tasks(), *self._not_held(), *of_all]
+        usual = [*self._unlike_tasks(), *self._not_held(), *super().notes]
         reaches = {name: outcome.reach for name, outcome in self.outcomes.items() if outcome.reach}
         if not reaches or max(reaches.values()) < _UNLIKE * min(reaches.values()):
             return usual

@@ -70,11 +70,18 @@ class _Trainers:
 
     given: Training
     known: dict[int, Training] = field(default_factory=dict)
+    refused: dict[int, InputError] = field(default_factory=dict)
 
     def on(self, gpus: int) -> Training:
         """Raises `InputError` where no layout that is tried fits."""
+        if gpus in self.refused:
+            raise self.refused[gpus]
         if gpus not in self.known:
-            self.known[gpus] = self._walk(gpus)
+            try:
+                self.known[gpus] = self._walk(gpus)
+            except InputError as error:
+                self.refused[gpus] = error
+                raise
         return self.known[gpus]
 
     def _walk(self, gpus: int) -> Training:

@@ -89,13 +89,13 @@ class Training:
     """A plan on its GPUs, for batches of answers.
 
     `row` are the most tokens of a row, `typical` the tokens of the answers of an update; a rank
-    computes `plan.microbatch` rows at once. `deal` says how answers come to ranks. "rows": packed
-    in rows, of which all ranks have equally many (padded to equal length in pipelines, as in NeMo
-    RL).
-    "answers": all that are taken at once are divided into `balanced` parts, one for each GPU; a
-    rank takes those of its GPUs, and divides them among updates in their order (as in verl,
-    trainer.balance_batch). Ranks wait for the one with most tokens in an update. Raises
-    `InputError` for a plan that does not fit.
+    computes `plan.microbatch` rows at once. Raises `InputError` for a plan that does not fit.
+
+    `deal` says how answers come to ranks. "rows": packed in rows, of which all ranks have equally
+    many (padded to equal length in pipelines, as in NeMo RL). "answers": all that are taken at once
+    are divided into `balanced` parts, one for each GPU; a rank takes the parts of its GPUs, and
+    divides them among updates in their order (as in verl, trainer.balance_batch). Ranks wait for
+    the rank with most tokens in an update.
     """
 
     name: str
