@@ -16,7 +16,9 @@ import pytest
 from tests.campaign.laws import LAWS
 
 ROOT = Path(__file__).parents[2]
-SKIPPED = shutil.ignore_patterns(".git", ".venv", "out", "docs", "notebooks", "*_cache", "__pycache__")
+SKIPPED = shutil.ignore_patterns(
+    ".git", ".venv", "out", "docs", "notebooks", "*_cache", "__pycache__"
+)
 CP: dict[str, Any] = {
     "model": "llama3-8b", "topology": "dgx-a100-hdr", "stack": "megatron-core", "gpus": 8,
     "plan": {"global_batch": 1, "cp": 8, "zero": 0, "precision": "bf16", "recompute": "full"},
