@@ -4,6 +4,8 @@ import random
 
 from tests.campaign.features import Document
 
+_WAYS = ("broadcast", "buckets", "sharded")
+
 
 def _lengths(chance: random.Random, most: int) -> Document:
     law: Document = {"cap": most, "correlation": chance.choice((0.0, 0.5))}
@@ -46,7 +48,10 @@ def loops(chance: random.Random) -> Document:
         "deal": chance.choice(("rows", "answers")),
         "prompt": _lengths(chance, 64),
         "answer": _lengths(chance, chance.choice((64, 300))),
-        "weights": {"tensor": 0.0, "way": chance.choice(("broadcast", "sharded"))},
+        "weights": {"tensor": 0.0, "way": chance.choice(_WAYS)},
+        "concurrent": chance.choice((0, 0, 0, 1, 3)),
+        "collected": chance.choice((0.0, 1e-5)),
+        "parked": chance.choice(([], [], ["weights"])),
         "servers": {"gpus": gpus // 2},
     }
     if chance.random() < 0.3:

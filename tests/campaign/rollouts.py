@@ -108,6 +108,8 @@ def sum_and_longer(job: Job, chance: random.Random) -> str:
     equal: dict[str, Any] = {
         "reinforcement.staleness": 0.0, "reinforcement.oversample": 0.0,
         "reinforcement.filtered": 0.0, "reinforcement.chunk": 0, "reinforcement.swap": "drain",
+        "reinforcement.concurrent": 0, "reinforcement.collected": 0.0,
+        "reinforcement.parked": [],
         "reinforcement.prompt": {"law": "constant", "value": 50, "cap": 64},
         "reinforcement.answer": {"law": "constant", "value": 200, "cap": 300},
     }  # fmt: skip
@@ -139,6 +141,19 @@ def partial_rollouts(job: Job, chance: random.Random) -> str:
     return f"{lost} tokens are lost" if lost else ""
 
 
+def places(job: Job, chance: random.Random) -> str:
+    """No more groups are written at once than there are places, and fewer places are not faster."""
+    own: dict[str, Any] = job.document["reinforcement"]
+    few = chance.randint(1, own["prompts"])
+    loops = [_played(_set_up(job, {"reinforcement.concurrent": n}), 0.2) for n in (few, 0)]
+    most = max(count for _, count in loops[0].rollouts.levels)
+    if most > few * own["answers"]:
+        return f"{most} answers at once in {few} places of {own['answers']}"
+    ends = [loop.steps[0].end for loop in loops]
+    bounded = own.get("filtered") or own.get("oversample")
+    return "" if bounded else not_longer(ends[0], ends[1], "as many places as groups")
+
+
 LAWS = {
     "servers write the tokens that were drawn": (SERVERS, tokens_of_answers),
     "more servers are not slower": (SERVERS, more_servers),
@@ -147,4 +162,5 @@ LAWS = {
     "without staleness a loop is on-policy": (LOOPS, on_policy),
     "turns take the sum, one step off the longer": (LOOPS, sum_and_longer),
     "partial rollouts lose nothing": (LOOPS, partial_rollouts),
+    "groups find no more places than there are": (LOOPS, places),
 }

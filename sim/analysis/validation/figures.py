@@ -2,11 +2,11 @@
 
 A folder of `sim.jobs` offers such tables: `measures(columns)` says whether a table with these
 columns is its own, and the function `rows` of its module `measured` turns rows into scenarios with
-the figures that were measured (`id`, `document`, `measured`, `assumed`, `pair`, `lacks`).
+the figures that were measured (`id`, `document`, `measured`, `parts`, `assumed`, `pair`, `lacks`).
 """
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from io import StringIO
@@ -85,21 +85,14 @@ class FigureValidation(Answer):
     @property
     def errors(self) -> list[dict[str, Any]]:
         """Of each figure: how many were measured, the mean of the sizes of errors (MAPE), the mean
-        with its sign (bias), and the largest error."""
-        groups: dict[str, list[float]] = {}
+        with its sign (bias), the largest error, and the mean of the sizes against the measured step
+        (None where no step was)."""
+        groups: dict[str, list[FigureRun]] = {}
         for run in self.runs:
             if run.error is not None:
-                groups.setdefault(f"{run.table}, {run.figure}", []).append(run.error)
-        return [
-            {
-                "figure": figure,
-                "runs": len(errors),
-                "mape": fmean(map(abs, errors)),
-                "bias": fmean(errors),
-                "worst": max(errors, key=abs),
-            }
-            for figure, errors in groups.items()
-        ]
+                groups.setdefault(f"{run.table}, {run.figure}", []).append(run)
+        steps = {run.id: run.measured for run in self.runs if run.figure == STEP}
+        return [_errors(figure, runs, steps) for figure, runs in groups.items()]
 
     @property
     def pairs(self) -> list[PairRun]:
@@ -124,6 +117,21 @@ class FigureValidation(Answer):
         import pandas as pd
 
         return pd.DataFrame([{**asdict(run), "error": run.error} for run in self.runs])
+
+
+def _errors(figure: str, runs: Sequence[FigureRun], steps: Mapping[str, float]) -> dict[str, Any]:
+    errors = [run.error or 0.0 for run in runs]
+    shares = [run.measured / steps[run.id] for run in runs if run.id in steps]
+    return {
+        "figure": figure,
+        "runs": len(errors),
+        "mape": fmean(map(abs, errors)),
+        "bias": fmean(errors),
+        "worst": max(errors, key=abs),
+        "of step": fmean(abs(e) * s for e, s in zip(errors, shares, strict=True))
+        if shares
+        else None,
+    }
 
 
 def owner(path: Path) -> ModuleType | None:
@@ -174,7 +182,7 @@ def _runs(table: str, row: Any, settings: Settings, known: dict[str, Any]) -> It
             id=row.id,
             figure=figure,
             measured=measured,
-            predicted=None if found is None else found[figure],
+            predicted=found and sum(found[part] for part in row.parts.get(figure, (figure,))),
             pair=row.pair,
             assumed=row.assumed,
             reason=reason,

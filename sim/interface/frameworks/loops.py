@@ -13,6 +13,7 @@ from sim.interface.frameworks import documents, overrides
 from sim.interface.frameworks.arguments import Given, Keys, Together, integer, value_of
 from sim.interface.frameworks.documents import Words, flattened
 from sim.interface.frameworks.framework import Base, Framework
+from sim.jobs.reinforcement.measured import verl_processes
 from sim.model.reading import load
 
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
@@ -277,6 +278,7 @@ NEMO_RL = Framework(
 
 _A = "actor_rollout_ref.actor"
 _R = "actor_rollout_ref.rollout"
+_TP = f"{_R}.tensor_model_parallel_size"
 
 
 def _verl_plan(given: Given) -> dict[str, Any]:
@@ -315,6 +317,12 @@ def _trainers(given: Given) -> int:
     return integer(given, "trainer.nnodes", 1) * integer(given, "trainer.n_gpus_per_node", 8)
 
 
+def _own_servers(given: Given) -> int:
+    """GPUs of servers that do not share the trainer's."""
+    own = integer(given, "rollout.nnodes", 0)
+    return own * integer(given, "rollout.n_gpus_per_node", 8)
+
+
 def _verl_loop(given: Given) -> dict[str, Any]:
     prompt = integer(given, "data.max_prompt_length", 512)
     answer = integer(given, "data.max_response_length", 512)
@@ -325,10 +333,12 @@ def _verl_loop(given: Given) -> dict[str, Any]:
     divided = integer(given, f"{_A}.ulysses_sequence_parallel_size", 1)
     row = integer(given, f"{_A}.ppo_max_token_len_per_gpu", prompt + answer) * divided
     references = ("algorithm.use_kl_in_reward", f"{_A}.use_kl_loss")
+    servers = _own_servers(given) // integer(given, _TP, 2)
+    processes = verl_processes(prompt + answer, servers if off else 0)
     keys: dict[str, Any] = {
         f"{_LOOP}.prompts": taken * often if off else integer(given, "data.train_batch_size", 1024),
         f"{_LOOP}.answers": integer(given, f"{_R}.n", 1),
-        f"{_LOOP}.deal": "answers",
+        **{f"{_LOOP}.{key}": value for key, value in processes.items()},
         f"{_LOOP}.row": max(row, prompt + answer),
         f"{_LOOP}.reference": any(_true(given, name) for name in references),
         f"{_LOOP}.old": not (off and _true(given, "async_training.use_rollout_log_probs", True)),
@@ -348,10 +358,9 @@ def _verl_servers(given: Given) -> dict[str, Any]:
     """Servers share the trainer's GPUs unless `rollout` has nodes of its own."""
     keys: dict[str, Any] = {
         f"{_SERVERS}.tuning.memory": _share(given, f"{_R}.gpu_memory_utilization", 0.5),
-        f"{_LAYOUT}.tp": integer(given, f"{_R}.tensor_model_parallel_size", 2),
+        f"{_LAYOUT}.tp": integer(given, _TP, 2),
     }
-    if "rollout.nnodes" in given:
-        own = integer(given, "rollout.nnodes") * integer(given, "rollout.n_gpus_per_node", 8)
+    if own := _own_servers(given):
         return keys | {"gpus": _trainers(given) + own, f"{_SERVERS}.gpus": own}
     return keys | {"gpus": _trainers(given), f"{_SERVERS}.shared": True}
 
@@ -389,7 +398,7 @@ VERL = Framework(
         ),
         Together(
             (
-                *(f"{_R}.gpu_memory_utilization", f"{_R}.tensor_model_parallel_size"),
+                *(f"{_R}.gpu_memory_utilization", _TP),
                 *("rollout.nnodes", "rollout.n_gpus_per_node"),
             ),
             _verl_servers,

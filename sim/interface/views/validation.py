@@ -241,7 +241,7 @@ def figures(answer: FigureValidation) -> Document:
     same = sum(pair.same_order for pair in pairs)
     return document(
         f"{len({run.id for run in answer.runs})} measured jobs",
-        table(map(_error, answer.errors), ("", "measured", "MAPE", "bias", "worst")),
+        table(map(_error, answer.errors), ("", "measured", "MAPE", "bias", "worst", "of step")),
         section(f"Pairs: {same} of {len(pairs)} in the measured order",
                 table(map(_pair, pairs), ("", "measured ratio", "predicted", "error")))
         if pairs
@@ -253,7 +253,8 @@ def figures(answer: FigureValidation) -> Document:
 
 def _error(errors: dict[str, Any]) -> Cells:
     mape, bias, worst = f"{errors['mape']:.1%}", f"{errors['bias']:+.1%}", f"{errors['worst']:+.1%}"
-    return errors["figure"], f"{errors['runs']}", mape, bias, worst
+    share = "" if errors["of step"] is None else f"{errors['of step']:.1%}"
+    return errors["figure"], f"{errors['runs']}", mape, bias, worst, share
 
 
 def _pair(pair: PairRun) -> Cells:

@@ -52,8 +52,9 @@ class Step:
 @dataclass(kw_only=True, eq=False)
 class Loop:
     """The state of the loop. `forward` and `updates` give the trainer's seconds for answers of so
-    many tokens, the latter of each update; `hand_over`, `sleep` and `wake` are processes: weights
-    to the servers, the trainer's tensors to the host and back."""
+    many tokens, the latter of each update. The others are processes: `hand_over` weights to the
+    servers, `sleep` and `wake` the trainer's tensors to the host and back around generation, `park`
+    and `fetch` around updates."""
 
     cluster: LiveCluster
     plan: Reinforcement
@@ -62,6 +63,8 @@ class Loop:
     hand_over: Callable[[], Process]
     sleep: Callable[[], Process]
     wake: Callable[[], Process]
+    park: Callable[[], Process]
+    fetch: Callable[[], Process]
     rollouts: Rollouts = field(init=False)
     version: int = 0
     consumed: int = 0
@@ -70,15 +73,16 @@ class Loop:
     steps: list[Step] = field(default_factory=list)
     _wanted: int = 0
     _enough: Event | None = None
+    _draining: bool = False
 
     # --- Admission --------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        """Begin as many groups as the bound on staleness allows."""
-        plan = self.plan
+        """Begin as many groups as the bound on staleness and the places for them allow."""
+        plan, running = self.plan, len(self.rollouts.running)
         ahead = self.version + 1 + plan.staleness + plan.oversample
-        most = floor(ahead * plan.prompts + _ROUNDING)
-        for _ in range(most - self.consumed - len(self.ready) - len(self.rollouts.running)):
+        most = floor(ahead * plan.prompts + _ROUNDING) - self.consumed - len(self.ready) - running
+        for _ in range(min(most, plan.concurrent - running) if plan.concurrent else most):
             self.rollouts.begin()
 
     def on_ready(self, group: Group) -> None:
@@ -86,9 +90,10 @@ class Loop:
         if group.filtered:
             self.filtered += 1
             self.rollouts.counts.lost += group.written_tokens
+        else:
+            self.ready.append(group)
+        if (group.filtered or self.plan.concurrent) and not self._draining:
             self.admit()
-            return
-        self.ready.append(group)
         if self._enough is not None and len(self.ready) >= self._wanted:
             enough, self._enough = self._enough, None
             enough.succeed()
@@ -128,6 +133,7 @@ class Loop:
         written = min(max(max(group.written for group in groups), begin), self.cluster.now)
         self._book(step, GENERATION, begin, written)
         self._book(step, REWARD, written, self.cluster.now)
+        yield from self._sleep(step, GENERATION, self.plan.padded(count) * self.plan.collected)
         return groups
 
     def _drop_surplus(self) -> None:
@@ -146,13 +152,15 @@ class Loop:
         """Log-probabilities, then updates; all answers are handed out before each of both."""
         samples = [sample for group in groups for sample in group.samples]
         lengths = [sample.tokens for sample in samples]
-        handed = self.plan.handed(len(samples))
+        handed = self.plan.padded(len(groups)) * self.plan.controller
         for asked, cause in ((self.plan.old, OLD), (self.plan.reference, REFERENCE)):
             if asked:
                 yield from self._sleep(step, cause, handed + self.forward(lengths))
+        yield from self._timed(step, UPDATE, self.fetch())
         for seconds in self.updates(lengths):
             yield from self._sleep(step, UPDATE, handed + seconds)
             handed = 0.0
+        yield from self._timed(step, UPDATE, self.park())
         self.rollouts.counts.used += sum(sample.done for sample in samples)
 
     def _stand(self, step: Step) -> Process:
@@ -170,7 +178,9 @@ class Loop:
         rollouts, plan, begin = self.rollouts, self.plan, self.cluster.now
         self.version += 1
         if plan.swap == "drain" and not plan.servers.shared:
+            self._draining = True
             yield rollouts.still()
+            self._draining = False
             self._book(step, GENERATION, begin, self.cluster.now)
         begin = self.cluster.now
         yield self.cluster.all_of([server.pause() for server in rollouts.servers])

@@ -23,11 +23,13 @@ _STEPS = 3  # of which figures are means
 class MeasuredLoop:
     """A row: its scenario as a `document`, `measured` figures by name (s), what is `assumed`, and
     the `pair` of rows in which it is compared with others; the first one of these is the
-    reference. `lacks` says why there is no scenario."""
+    reference. `parts` names the causes that a figure of the software contains, where these are
+    others than its name says. `lacks` says why there is no scenario."""
 
     id: str
     document: Mapping[str, Any] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     pair: str = ""
     lacks: str = ""
@@ -151,9 +153,19 @@ def _lengths(mean: float, cap: int) -> dict[str, Any]:
 # Tokens of an answer; assumed. The first guess, 4,000, made updates four times too long and was
 # replaced in view of the rows: steps of verl test orders and ratios, not the level.
 _VERL_MEAN = 1200.0
-# Seconds of a token of the padded batch in the process that hands it out: 19.86 s of `ray.put` for
-# 6,400 x 20,480 (verl, commit 04726dbf1, whose message has it; a day older than the runs' recipe).
-_VERL_CONTROLLER = 19.86 / (6400 * 20480)
+# Seconds of a token of the padded batch in a process of verl, from messages of its commits a month
+# before the runs' recipe: 28.85 s of `ray.put` for 6,400 x 20,480, of many threads 19.86 s
+# (04726dbf1), and 0.74 s of taking for 2.58 s of giving (ac2f790f5).
+_VERL_GIVES, _VERL_CONTROLLER = (seconds / (6400 * 20480) for seconds in (28.85, 19.86))
+_VERL_TAKES = 0.74 / 2.58 * _VERL_GIVES
+_VERL_WORKERS = 8  # rollout.agent.num_workers: processes that give what servers have written
+_VERL_PLACES = 16  # prompts of each server (fully_async_rollouter.py, max_concurrent_samples)
+# What verl's timers contain: "gen" of a colocated step wakes the servers with the new weights
+# (agent_loop.py, generate_sequences), "step" of an asynchronous one ends before weights are sent,
+# and its "gen" waits for answers that a process of the servers hands on one after the other
+# (fully_async_trainer.py, fit; fully_async_rollouter.py, _consumer_worker).
+_VERL_COLOCATED = {"generation": ("generation", "weights to servers", "sleep and wake")}
+_VERL_WAITS = {"generation": ("generation", "reward")}
 _VERL_SEQUENCES = 1024  # max_num_seqs, verl/trainer/config/rollout/rollout.yaml at that time
 _VERL_PROMPTS = 512  # of a step: total_rollout_steps = 512 * 400 for 400 steps
 _OF_VERL = {
@@ -168,6 +180,7 @@ _PHASES = {
     "reference log-probabilities": "ref_s",
     "update": "update_actor_s",
 }
+_VERL_ASYNC = _VERL_WAITS | {"step": (*_VERL_WAITS["generation"], *list(_PHASES)[2:])}
 
 
 def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
@@ -176,7 +189,11 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
     name = f"{name}, {model}, {row['mode']}"
     measured = {figure: float(row[key]) for figure, key in _PHASES.items() if _said(row[key])}
     mini, each = int(row["ppo_mini_batch"]), int(row["rollout_n"])
-    taken = mini * int(float(row["require_batches"])) if _said(row["require_batches"]) else 0
+    taken = 0
+    if _said(row["require_batches"]):
+        taken = mini * int(float(row["require_batches"]))
+    elif _said(row["sync_every"]):  # so many batches are a step
+        taken = _VERL_PROMPTS // int(float(row["sync_every"]))
     answer, experts = int(row["max_response"]), "30B" in model
     partial = str(row["partial_rollout"]).lower() == "true"
     plan: dict[str, Any] = {"global_batch": mini * each, "microbatch": 1, "recompute": "full"}
@@ -199,8 +216,8 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
             "answers": each,
             "steps": _STEPS,
             "chunk": taken,
-            "deal": "answers",
-            "controller": _VERL_CONTROLLER,
+            **verl_processes(answer + 2048, 0 if colocated else rollout // 4),
+            "parked": ["weights"] if experts else [],  # actor.megatron.param_offload
             # actor.ppo_max_token_len_per_gpu, of all GPUs of a Ulysses group
             "row": (answer + 2048) * (2 if experts else 8),
             "staleness": float(row["staleness"]) if _said(row["staleness"]) else 0.0,
@@ -228,8 +245,24 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
         f"{_VERL_PROMPTS} prompts a step",
     )
     return MeasuredLoop(
-        id=name, document=document, measured=measured, assumed=assumed, pair=f"verl, {model}"
+        id=name,
+        document=document,
+        measured=measured,
+        parts=_VERL_COLOCATED if colocated else _VERL_ASYNC,
+        assumed=assumed,
+        pair=f"verl, {model}",
     )
+
+
+def verl_processes(padded: int, servers: int) -> dict[str, Any]:
+    """Keys of a loop that verl's processes make: its batch of answers, padded to so many tokens,
+    goes through one of them. Of asynchronous `servers` (0: colocated) there are so many places, and
+    another process gives one answer after the other to the queue."""
+    keys = {"deal": "answers", "controller": _VERL_CONTROLLER, "collected": _VERL_TAKES}
+    if not servers:
+        return keys | {"collected": _VERL_TAKES + _VERL_GIVES / _VERL_WORKERS}
+    giving = {"law": "constant", "value": _VERL_GIVES * padded, "workers": 1}
+    return keys | {"concurrent": _VERL_PLACES * servers, "reward": {"service": giving}}
 
 
 def _weight_sync(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
@@ -252,7 +285,7 @@ def _weight_sync(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
             "prompt": {"law": "constant", "value": 64, "cap": 64},
             "answer": {"law": "constant", "value": 64, "cap": 64},
             "servers": {"gpus": rollout, "layout": {"tp": 4}},
-            "weights": {"tensor": 0.0} if buckets else {},
+            "weights": {"way": "buckets", "tensor": 0.0} if buckets else {},
         },
     }
     calibrates = () if buckets else ("this row gives the cost of a tensor: it tests nothing",)

@@ -20,7 +20,7 @@ from sim.scenario.scenario import BaseScenario, named_columns
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]
 NonNegative = Annotated[float, Ge(0)]
-Way = Literal["broadcast", "sharded", "host", "storage"]
+Way = Literal["broadcast", "buckets", "sharded", "host", "storage"]
 ALoad = Literal["optimizer", "gradients", "weights"]
 
 
@@ -85,6 +85,8 @@ class WeightTransfer(Checked):
     """How weights reach the servers, after each step of the trainer.
 
     "broadcast": they are gathered on every trainer, one of which sends them to all servers;
+    "buckets": the same, but each trainer keeps its part of the tensors in pinned memory of its host
+    meanwhile, which is allocated each time, and the trainers send in turn;
     "sharded": each trainer sends its shard to the servers that need it; "host": the same by way of
     the memory of both hosts; "storage": they are written to the cluster's `[storage]` and read
     from it, or at `storage` B/s. `tensor` is the
@@ -120,10 +122,12 @@ class Reinforcement(Checked):
     `old` and `reference` are passes forward of a step's answers, for their log-probabilities under
     the trainer's weights and under a reference's. Rows of the trainer have at most `row` tokens (0:
     the longest prompt and answer) and are dealt to its ranks by `deal` (`training.Training`).
-    Where a single process hands answers to the ranks, padded to the longest prompt and answer,
-    `controller` are its seconds for each token of them, before each pass and before the updates.
-    `offload` names what the trainer leaves on the host while servers use its GPUs. Figures are
-    means of `steps` steps behind the first `warmup`.
+    Where a single process takes answers from the servers and hands them to the ranks, padded to
+    the longest prompt and answer, `collected` are its seconds for each token that it takes, and
+    `controller` for each that it hands out, before each pass and before the updates. `offload`
+    names what the trainer leaves on the host while servers use its GPUs, `parked` between its
+    updates, in memory that is pinned anew each time. Figures are means of `steps` steps behind the
+    first `warmup`.
     """
 
     prompts: Count
@@ -133,6 +137,7 @@ class Reinforcement(Checked):
     seed: Natural = 0
     chunk: Natural = 0
     staleness: NonNegative = 0.0
+    concurrent: Natural = 0
     oversample: NonNegative = 0.0
     surplus: Literal["drop", "keep"] = "drop"
     filtered: Annotated[NonNegative, Lt(1)] = 0.0
@@ -142,8 +147,10 @@ class Reinforcement(Checked):
     reference: bool = False
     row: Natural = 0
     deal: Deal = "rows"
+    collected: NonNegative = 0.0
     controller: NonNegative = 0.0
     offload: tuple[ALoad, ...] = ("optimizer", "gradients")
+    parked: tuple[ALoad, ...] = ()
     prompt: Lengths
     answer: Lengths
     servers: Servers
@@ -161,9 +168,9 @@ class Reinforcement(Checked):
         """Prompts that the trainer takes at once."""
         return self.chunk or self.prompts
 
-    def handed(self, answers: int) -> float:
-        """Seconds in which so many answers come to the trainer's ranks."""
-        return self.controller * answers * (self.prompt.cap + self.answer.cap)
+    def padded(self, groups: int) -> int:
+        """Tokens of so many groups, padded to the longest prompt and answer."""
+        return groups * self.answers * (self.prompt.cap + self.answer.cap)
 
     @property
     def mode(self) -> str:

@@ -1,7 +1,7 @@
 """From a scenario with a `[reinforcement]` table to a trainer and servers on a machine."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -134,8 +134,12 @@ class ReinforcementSetup(WithoutProgram):
     @property
     def offloaded(self) -> float:
         """Bytes of each of the trainer's GPUs that the host holds while servers use it."""
-        parts = self.training.memory.parts
-        return sum(parts.get(name, 0.0) for name in self.plan.offload)
+        return self._bytes(self.plan.offload)
+
+    def _bytes(self, names: Sequence[str]) -> float:
+        """Bytes of parts of the trainer's memory, on its fullest GPU."""
+        parts = self.training.memory.parts if names else {}
+        return sum(parts.get(name, 0.0) for name in names)
 
     def misfit(self) -> str:
         """What does not fit into memory; empty if all does."""
@@ -169,6 +173,10 @@ class ReinforcementSetup(WithoutProgram):
             hand_over=moves.run,
             sleep=lambda: transfer.moved(cluster, self.trainer, self.offloaded, "down"),
             wake=lambda: transfer.moved(cluster, self.trainer, self.offloaded, "up"),
+            park=lambda: transfer.parked(cluster, self.trainer, self._bytes(self.plan.parked)),
+            fetch=lambda: transfer.moved(
+                cluster, self.trainer, self._bytes(self.plan.parked), "up"
+            ),
         )
         loop.rollouts = Rollouts(
             cluster, self.plan, servers, self.shared, self._rewards(cluster), loop.on_ready
@@ -310,14 +318,16 @@ def _check_places(setup: ReinforcementSetup, where: str) -> None:
     if plan.reward.gpus % plan.reward.layout.gpus:
         fault = f"{plan.reward.gpus} GPUs are no multiple of its layout's {plan.reward.layout.gpus}"
         raise InputError(f"{where}.reward", fault, "change gpus")
-    if setup.shared and setup.offloaded and setup.machine.topology.host is None:
-        fault = f"offload, but {setup.machine.topology.name} does not say what its hosts carry"
-        raise InputError(where, fault, "set offload = [], or describe [host]")
+    kept = {"offload": plan.offload if setup.shared else (), "parked": plan.parked}
+    for key, names in kept.items():
+        if names and setup.machine.topology.host is None:
+            fault = f"{key}, but {setup.machine.topology.name} does not say what its hosts carry"
+            raise InputError(where, fault, f"set {key} = [], or describe [host]")
     storage = setup.machine.topology.storage
     remote = storage is not None and storage.remote
     if plan.weights.way == "storage" and plan.weights.storage is None and not remote:
         fault = f"{setup.machine.topology.name} has no storage that all nodes reach"
         raise InputError(f"{where}.weights", fault, 'storage = "20 GB/s", or describe [storage]')
-    if plan.weights.way == "host" and setup.machine.topology.host is None:
+    if plan.weights.way in ("host", "buckets") and setup.machine.topology.host is None:
         fault = f"{setup.machine.topology.name} does not say what its hosts carry"
         raise InputError(f"{where}.weights", fault, "take another way, or describe [host]")

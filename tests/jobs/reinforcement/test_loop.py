@@ -20,6 +20,7 @@ from sim.jobs.reinforcement.scenario import ReinforcementScenario
 from sim.jobs.reinforcement.services import Waiting
 from sim.jobs.reinforcement.setup import ReinforcementSetup
 from sim.jobs.reinforcement.training import balanced
+from sim.jobs.reinforcement.transfer import PINNED
 
 SCENARIO: dict[str, Any] = {
     "name": "small",
@@ -37,6 +38,7 @@ SCENARIO: dict[str, Any] = {
         "servers": {"gpus": 4, "layout": {"tp": 1}},
     },
 }
+WAYS = ("broadcast", "buckets")
 SPREAD = {"law": "lognormal", "mean": 200, "sigma": 0.8, "cap": 512}
 
 
@@ -179,11 +181,39 @@ def test_a_seed_repeats_a_run_and_another_does_not() -> None:
     assert first.step_time == again.step_time != other.step_time
 
 
-def test_a_controller_hands_answers_out_before_each_pass_and_before_the_updates() -> None:
-    plain, handed = answered(), answered(controller=1e-4)
+def test_a_controller_takes_answers_once_and_hands_them_out_before_each_pass_and_update() -> None:
+    plain, handed = answered(), answered(controller=1e-4, collected=3e-4)
     each = 1e-4 * 32 * (64 + 512)  # 32 answers, padded to the longest prompt and answer
-    for cause in ("old log-probabilities", "update"):
-        assert handed.spent[cause] - plain.spent[cause] == pytest.approx(each, rel=1e-6)
+    for cause, often in (("generation", 3), ("old log-probabilities", 1), ("update", 1)):
+        more = handed.spent[cause] - plain.spent[cause]
+        assert more == pytest.approx(often * each, rel=1e-6), cause
+
+
+@pytest.mark.parametrize("swap", ["drain", "continue"])
+@pytest.mark.parametrize("staleness", [0.0, 1.0])
+def test_no_more_groups_are_written_at_once_than_there_are_places(
+    swap: str, staleness: float
+) -> None:
+    loop = played(set_up(concurrent=3, staleness=staleness, swap=swap, answer=SPREAD), training=1.0)
+    assert max(count for _, count in loop.rollouts.levels) == 3 * 4
+    assert all(len(step.groups) == 8 for step in loop.steps)
+    free = played(set_up(staleness=staleness, swap=swap, answer=SPREAD), training=1.0)
+    assert loop.steps[-1].end >= free.steps[-1].end
+
+
+def test_weights_parked_between_updates_cost_a_copy_each_way_and_pinned_memory() -> None:
+    plain, parked = answered(), answered(parked=["weights"])
+    size = set_up().training.memory.parts["weights"]
+    more = parked.spent["update"] - plain.spent["update"]
+    link = 63.0e9 * 0.85  # PCIe 5.0 x16
+    assert more == pytest.approx(size / PINNED + 2 * size / link, rel=0.01)
+
+
+def test_buckets_cost_a_broadcast_and_pinned_memory_for_each_trainers_share() -> None:
+    sent, buckets = (answered(weights={"way": way, "tensor": 0.0}).weights for way in WAYS)
+    each = sent["bytes"] / 4
+    more = buckets["seconds"] - sent["seconds"]
+    assert more == pytest.approx(each / PINNED + 2 * each / (63.0e9 * 0.85), rel=0.01)
 
 
 @pytest.mark.parametrize("parts", [1, 3, 8])

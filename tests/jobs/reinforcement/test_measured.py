@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from sim import kind
-from sim.analysis.validation.figures import owner, validate_figures
+from sim.analysis.validation.figures import FigureValidation, _runs, owner, validate_figures
 from sim.config.errors import InputError
+from sim.jobs.reinforcement.loop import PHASES
 from sim.jobs.reinforcement.measured import rows
+from sim.results.answer import Inputs
 
 NEMO = (
     "release,section,commit,date,Algorithm,Model,On/Off_policy,T-Max_Sequence_Length,"
@@ -56,3 +58,29 @@ def test_an_unknown_model_is_a_row_without_prediction(tmp_path: Path) -> None:
     (run,) = validate_figures(path).runs
     assert run.predicted is None
     assert "no model Other" in run.reason
+
+
+VERL = (
+    "model,gpu,engine,mode,gpus_rollout,gpus_train,max_response,rollout_n,ppo_mini_batch,staleness,"
+    "require_batches,sync_every,partial_rollout,step_s,gen_s,old_log_prob_s,ref_s,update_actor_s\n"
+    "Qwen2.5-Math-7B,H20,vllm+FSDP2,{mode},32,32,2048,4,32,{rest},90,30,{old},,40\n"
+)
+
+
+def test_figures_of_verl_contain_what_its_timers_contain(tmp_path: Path) -> None:
+    path = tmp_path / "verl.csv"
+    path.write_text(VERL.format(mode="colocate sync", rest=",,,", old=10))
+    turns = next(rows("verl", list(csv.DictReader(path.open()))))
+    assert turns.parts["generation"] == ("generation", "weights to servers", "sleep and wake")
+    path.write_text(VERL.format(mode="async", rest="0.5,,4,True", old=""))
+    beside = next(rows("verl", list(csv.DictReader(path.open()))))
+    assert "weights to servers" not in beside.parts["step"]
+    assert beside.document["reinforcement"]["chunk"] == 512 // 4
+    played = dict.fromkeys(map(str, PHASES), 10.0)
+    document = {key: value for key, value in beside.document.items() if key != "name"}
+    runs = tuple(_runs("verl", beside, (), {str(document): played}))
+    assert {run.figure: run.predicted for run in runs} == {
+        "step": 50.0, "generation": 20.0, "update": 10.0
+    }  # fmt: skip
+    errors = {e["figure"]: e for e in FigureValidation(inputs=Inputs(), runs=runs).errors}
+    assert errors["verl, update"]["of step"] == pytest.approx(30.0 / 90.0)
