@@ -1,7 +1,7 @@
 """How one rank executes a layer: its share of the model and the sizes that follow."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -13,6 +13,8 @@ from sim.model.model import Model
 from sim.model.precision import Product, Recipe
 from sim.model.stash import Stash
 from sim.program.routed import Dispatcher
+
+Words = Literal["alone", "first", "again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,9 @@ class Execution:
 
     Where a step's first gradients are kept as they come (`Fusion.gradients` "fresh"), `later` is
     the share of micro-steps that find gradients of earlier ones, `bucketed` of those that copy
-    theirs into DDP's buckets. `own_copy` says that a word embedding used again (by a tied output
-    layer, by multi-token prediction) is a copy, as on a last stage that is not the first.
+    theirs into DDP's buckets. `words` says whether this block alone of its stage uses the word
+    embedding (for tokens, multi-token prediction or a tied output layer), is the first, which holds
+    the matrix, or uses it again after others.
     With a `recipe` the products of linear layers run in it, and `precision` is that of activations
     and of all other products; with `lora` only adapters are trained; `stash` is how feature maps of
     convolutions are kept. With `overlaps_shared` shared experts run beside tokens that are under
@@ -131,7 +134,7 @@ class Execution:
     fusion: Fusion
     later: float = 1.0
     bucketed: float = 0.0
-    own_copy: bool = False
+    words: Words = "again"
     recipe: Recipe | None = None
     lora: Lora | None = None
     stash: Stash | None = None

@@ -35,7 +35,7 @@ def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
 
 def joins_gradients(run: Execution) -> bool:
     """Whether autograd adds up a tied matrix's two gradients before they are accumulated."""
-    tied = run.model.tied_embeddings and not run.own_copy
+    tied = run.model.tied_embeddings and run.words != "alone"
     return tied and run.fusion.gradients in ("grad", "fresh")
 
 

@@ -197,6 +197,9 @@ class Transformer(Model):
         if self.decoder_seq and DECODER not in self.kinds:
             fault = f"layers = {self.layers} end before the first decoder of {self.pattern!r}"
             raise ValueError(f"{fault}; shorten the pattern, too")
+        if self.decoder_seq and set(self.kinds[self.kinds.index(DECODER) :]) != {DECODER}:
+            fault = f"pattern = {self.pattern!r} has other layers behind its first decoder"
+            raise ValueError(f"{fault}; put the encoder's in front of all decoders")
         foreign = ("latent", "window", "chunk", "documents", "predictions", "post_norm", "mtp")
         norms = ("output_norms", "embedding_norm")
         for key in (*foreign, *norms, "token_types", "pooler", "sinks", "causal"):

@@ -19,8 +19,10 @@ from sim.hardware.stack import Stack
 from sim.model import counts
 from sim.model.block import ALONE, NOT, Again
 from sim.model.checkpointing import FULL, NONE
+from sim.model.execution import Words
 from sim.model.kinds import FOLDER, is_layer
 from sim.model.model import Model
+from sim.model.transformer import DECODER_INPUT
 from sim.parallel.job import Chunk, Job
 from sim.parallel.layer_split import LAYERS, Balance, Split, explicit, split
 from sim.parallel.plan import Plan
@@ -85,7 +87,7 @@ def chunks_of(
     if plan.pp == 1:
         if plan.layers is not None:
             explicit(plan.layers, model.layers, 1)
-        return ((_chunk(plan, model.row, 0),),)
+        return (_stage(model, plan, [(model.row, 0)]),)
     stages, chunks = plan.pp, plan.cuts // plan.pp
     if not model.alike:
         costs = _seconds(model, stack, plan, device)
@@ -94,11 +96,11 @@ def chunks_of(
         layers = _layers(model, stack, stages, chunks, _balance(model, stack, plan))
     cut = _cut(model.row, layers)
     if model.decoder_seq:
-        from sim.parallel.encoder_decoder import staged
+        from sim.parallel.encoder_decoder import begun
 
-        cut = staged(model, plan, cut)
+        cut = [begun(model, piece) for piece in cut]
     return tuple(
-        tuple(_chunk(plan, cut[piece], sum(layers[:piece])) for piece in pieces)
+        _stage(model, plan, [(cut[piece], sum(layers[:piece])) for piece in pieces])
         for pieces in plan.pieces
     )
 
@@ -148,8 +150,30 @@ def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[tuple[str, ...]]
     return found
 
 
-def _chunk(plan: Plan, kinds: tuple[str, ...], before: int) -> Chunk:
-    return Chunk(kinds, recomputed_layers(plan, kinds, before))
+def _stage(
+    model: Model, plan: Plan, pieces: Sequence[tuple[tuple[str, ...], int]]
+) -> tuple[Chunk, ...]:
+    """The chunks of a stage: pieces of the row, each with the number of layers before it. Of the
+    blocks that use the word embedding the first one holds its matrix."""
+    tied = ("head", "mtp_head") if model.tied_embeddings else ()
+    users = {"embedding", "mtp_input", DECODER_INPUT, *tied}
+    using = [
+        (number, place)
+        for number, (kinds, _) in enumerate(pieces)
+        for place, kind in enumerate(kinds)
+        if kind in users
+    ]
+    first: Words = "first" if len(using) > 1 else "alone"
+    return tuple(
+        Chunk(
+            kinds,
+            recomputed_layers(plan, kinds, before),
+            tuple(
+                first if (number, place) in using[:1] else "again" for place in range(len(kinds))
+            ),
+        )
+        for number, (kinds, before) in enumerate(pieces)
+    )
 
 
 def _balance(model: Model, stack: Stack, plan: Plan) -> Balance | tuple[int, ...]:

@@ -14,11 +14,12 @@ from sim.config.errors import InputError
 from sim.hardware.kernels.time import kernel_time
 from sim.model.block import ALONE, Again, Block, block
 from sim.model.checkpointing import Rule
-from sim.model.execution import Execution, ParameterGroup, Sharding
+from sim.model.execution import Execution, ParameterGroup, Sharding, Words
 from sim.model.kernels import Item, Kernel
 from sim.model.kinds import is_layer
 from sim.model.operators import Matrix, kernels_of
 from sim.model.precision import Recipe
+from sim.model.transformer import DECODER_INPUT
 from sim.parallel.effective_plan import EffectivePlan
 from sim.parallel.loader import Loading
 from sim.parallel.mesh import dividing
@@ -32,6 +33,8 @@ from sim.program.schedule import Places, Schedule
 
 Key = tuple[object, ...]
 Made = TypeVar("Made")
+Slot = tuple[str, Again, Words]
+_AGAIN: Words = "again"
 
 
 class Known:
@@ -76,19 +79,23 @@ def known_of(*whose: object) -> Known:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A contiguous piece of the model: the kinds of its blocks in order. `again` says how each
-    block takes part in recomputation; if it is empty, each block is recomputed alone."""
+    block takes part in recomputation; if it is empty, each block is recomputed alone. `words` says
+    how each uses the word embedding; if it is empty, none holds a copy for its stage."""
 
     kinds: tuple[str, ...]
     again: tuple[Again, ...] = ()
+    words: tuple[Words, ...] = ()
 
     @property
     def layers(self) -> int:
         return sum(often for kind, often in Counter(self.kinds).items() if is_layer(kind))
 
     @property
-    def slots(self) -> tuple[tuple[str, Again], ...]:
-        """Kind and part in recomputation of each block."""
-        return tuple(zip(self.kinds, self.again or (ALONE,) * len(self.kinds), strict=True))
+    def slots(self) -> tuple[Slot, ...]:
+        """Kind, part in recomputation and use of the word embedding of each block."""
+        many = len(self.kinds)
+        again, words = self.again or (ALONE,) * many, self.words or (_AGAIN,) * many
+        return tuple(zip(self.kinds, again, words, strict=True))
 
 
 @dataclass(frozen=True)
@@ -108,11 +115,11 @@ class Job(EffectivePlan):
         """The blocks of a chunk in order: the description that all other code reads."""
         return (self.block(*slot) for slot in chunk.slots)
 
-    def block(self, kind: str, again: Again = ALONE) -> Block:
+    def block(self, kind: str, again: Again = ALONE, words: Words = _AGAIN) -> Block:
         """A block of this kind, as one rank of this job runs it."""
         return self.known.memo(
-            ("block", kind, again, self.workload),
-            lambda: block(kind, self.execution, self.rule, again),
+            ("block", kind, again, words, self.workload),
+            lambda: block(kind, replace(self.execution, words=words), self.rule, again),
         )
 
     @cached_property
@@ -151,7 +158,6 @@ class Job(EffectivePlan):
             stash=plan.stash,
             later=later,
             bucketed=bucketed,
-            own_copy=len(self.embedding_holders) > 1,
             graphs=plan.cuda_graph,
             dispatcher=self.dispatcher,
             overlaps_shared=self.overlaps_shared,
@@ -195,7 +201,6 @@ class Job(EffectivePlan):
             self.recipe,
             plan.lora,
             plan.stash,
-            len(self.embedding_holders) > 1,
             *self._micro_steps,
             self.checks,
             self.node,
@@ -234,18 +239,24 @@ class Job(EffectivePlan):
         layers or multi-token prediction. Empty if these stages hold the same pieces, whose
         gradients are summed anyway.
         """
-        users = {
-            "embedding",
-            "mtp_input",
-            "decoder_input_apart",
-            *(("head",) if self.model.tied_embeddings else ()),
-        }
-        holders = tuple(
+        return self._holders(lambda kind, words: kind == "embedding" or words != _AGAIN)
+
+    @cached_property
+    def position_holders(self) -> tuple[int, ...]:
+        """The stages that hold the learned positions of an encoder, which its decoder shares."""
+        if not self.model.decoder_seq or self.execution.shape.positions != "learned":
+            return ()
+        own = ("embedding", DECODER_INPUT)
+        return self._holders(lambda kind, words: kind in own and words != _AGAIN)
+
+    def _holders(self, holds: Callable[[str, Words], bool]) -> tuple[int, ...]:
+        """The stages with a block that holds something; empty if all are copies of one another."""
+        found = tuple(
             stage
             for stage, chunks in enumerate(self.chunks)
-            if any(not users.isdisjoint(chunk.kinds) for chunk in chunks)
+            if any(holds(kind, words) for chunk in chunks for kind, _, words in chunk.slots)
         )
-        return () if not holders or holders == self.copies[holders[0]] else holders
+        return () if not found or found == self.copies[found[0]] else found
 
     @cached_property
     def copies(self) -> tuple[tuple[int, ...], ...]:
@@ -283,8 +294,8 @@ class Job(EffectivePlan):
             key,
             lambda: added(
                 *(
-                    {group: count * each for group, each in self.block(kind).parameters.items()}
-                    for kind, count in _blocks_of(own).items()
+                    {group: count * each for group, each in part.parameters.items()}
+                    for part, count in self._blocks_of(own)
                 )
             ),
         )
@@ -296,8 +307,8 @@ class Job(EffectivePlan):
 
     def _matrices(self, chunks: tuple[Chunk, ...]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
         found: dict[ParameterGroup, tuple[Matrix, ...]] = {}
-        for kind, often in _blocks_of(chunks).items():
-            for group, matrix in self.block(kind).matrices.items():
+        for own, often in self._blocks_of(chunks):
+            for group, matrix in own.matrices.items():
                 repeated = (weight._replace(number=weight.number * often) for weight in matrix)
                 found[group] = (*found.get(group, ()), *repeated)
         return found
@@ -307,15 +318,22 @@ class Job(EffectivePlan):
         low = self.recipe if group.low else None
         return low.gathered_weight if low else self.stack.weight_bytes(self.plan.precision)
 
-    def work(self, kind: str, action: Kind, again: Again = ALONE) -> Work:
+    def _blocks_of(self, chunks: tuple[Chunk, ...]) -> Iterator[tuple[Block, int]]:
+        """The blocks of chunks, each with how often it is there, none run again with others."""
+        slots = Counter((kind, words) for chunk in chunks for kind, _, words in chunk.slots)
+        return ((self.block(kind, words=words), often) for (kind, words), often in slots.items())
+
+    def work(self, kind: str, action: Kind, again: Again = ALONE, words: Words = _AGAIN) -> Work:
         """The work of a pass (or half of one) through a block of this kind."""
         return self.known.memo(
-            ("work", kind, action, again, self.workload),
-            lambda: Work(name=kind, items=self._items(kind, action, again)),
+            ("work", kind, action, again, words, self.workload),
+            lambda: Work(
+                name=kind, items=self._items(self.block(kind, again, words), action, again)
+            ),
         )
 
-    def _items(self, kind: str, action: Kind, part: Again) -> Items:
-        stack, block, layers = self.host, self.block(kind, part), is_layer(kind)
+    def _items(self, block: Block, action: Kind, part: Again) -> Items:
+        stack, layers = self.host, is_layer(block.kind)
         if action == "F":
             items = self._segments(block.forward, "forward", COMPUTE)
             return (*host_time(stack.layer_forward * layers), *items)
@@ -363,10 +381,6 @@ class Job(EffectivePlan):
     def time(self, kernel: Kernel) -> float:
         """Seconds of a kernel on the device."""
         return kernel_time(kernel, self.kernels_on, self.stack.attention)
-
-
-def _blocks_of(chunks: tuple[Chunk, ...]) -> Counter[str]:
-    return Counter(kind for chunk in chunks for kind in chunk.kinds)
 
 
 @lru_cache(maxsize=1024)

@@ -255,11 +255,11 @@ class _ChunkPasses:
 
     def _piece(self, variant: PassVariant, number: int) -> Piece:
         """A block of a pass; at the ends of a chunk, with the exchange with neighbouring stages."""
-        (kind, again), last = self.slots[number], len(self.slots) - 1
-        block = self.job.block(kind, again)
+        (kind, again, words), last = self.slots[number], len(self.slots) - 1
+        block = self.job.block(kind, again, words)
         if defers(self.job, kind, variant):
             block, variant = without_gradients(block), variant._replace(kind="I")
-        work = self.job.work(kind, variant.kind, again)
+        work = self.job.work(kind, variant.kind, again, words)
         begin, end = (0, last) if variant.kind == "F" else (last, 0)
         if number == begin:
             work = self._fed(work, variant.kind)

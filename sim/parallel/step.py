@@ -210,20 +210,26 @@ def _sum_copies(job: Job, stage: int) -> list[Operation]:
 
 
 def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
-    """Stages that hold the word embedding sum its gradients, after the replicas have (Megatron-LM,
-    finalize_model_grads)."""
-    holders = job.embedding_holders
-    if len(holders) < 2 or stage not in holders or job.plan.lora:
-        return []
-    call = Collective(
-        kind="all_reduce",
-        axes=("pp",),
-        stages=holders,
-        bytes=job.execution.vocab * job.model.hidden * job.stack.reduced_bytes(job.plan.precision),
-        name="embedding gradients",
-        cause=EMBEDDING,
+    """Stages that hold the word embedding sum its gradients, after the replicas have; encoder and
+    decoder those of learned positions (Megatron-LM, finalize_model_grads)."""
+    run, positions = job.execution, job.position_holders
+    tables = (
+        ("embedding", job.embedding_holders, run.vocab * run.model.hidden),
+        ("position", positions, run.shape.position_parameters if positions else 0),
     )
-    return [Communicate(name="tie embeddings", calls=(call,), after=data.DRAINED)]
+    calls = tuple(
+        Collective(
+            kind="all_reduce",
+            axes=("pp",),
+            stages=holders,
+            bytes=elements * job.stack.reduced_bytes(job.plan.precision),
+            name=f"{name} gradients",
+            cause=EMBEDDING,
+        )
+        for name, holders, elements in tables
+        if len(holders) > 1 and stage in holders and not job.plan.lora
+    )
+    return [Communicate(name="tie embeddings", calls=calls, after=data.DRAINED)] if calls else []
 
 
 def _norm(job: Job, *, alone: bool) -> tuple[Collective, ...]:

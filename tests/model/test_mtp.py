@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+import sim
 from sim.config.errors import InputError
 from sim.model import counts
 from sim.model.block import Block, block
-from sim.model.execution import Sharding
+from sim.model.execution import DENSE, Sharding, Words
 from sim.model.kinds import check_layers
 from sim.model.transformer import Transformer
 from sim.program.causes import EMBEDDING
+from sim.scenario.setup import from_scenario
 from tests.adding.walk import played
 
 PLAIN = Transformer(
@@ -34,17 +36,34 @@ def test_each_module_multiplies_by_the_output_layer_again() -> None:
     assert counts.model_flops(TWICE, 1) - counts.model_flops(PLAIN, 1) == 3 * 2 * module
 
 
-def on_ranks(kind: str, sharding: Sharding, *, copy: bool = False) -> Block:
-    run = replace(counts.whole(TWICE, 1), sharding=sharding, own_copy=copy)
-    return block(kind, run)
+def on_ranks(kind: str, sharding: Sharding, words: Words = "again") -> Block:
+    return block(kind, replace(counts.whole(TWICE, 1), sharding=sharding, words=words))
 
 
 def test_only_a_stage_without_the_embedding_holds_a_copy_of_it() -> None:
     words = 1000 * 64
-    own, copy = (on_ranks("mtp_input", Sharding(), copy=held).count for held in (False, True))
-    assert copy - own == words
+    own, *copies = (
+        on_ranks("mtp_input", Sharding(), used).count for used in ("again", "first", "alone")
+    )
+    assert copies == [own + words, own + words]
     assert block("head", counts.whole(TWICE, 1)).count == words + 64
     assert block("mtp_head", counts.whole(TWICE, 1)).count == 64
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("schedule", "copies"), [("1f1b", 1), ("zb-v", 0)])
+def test_modules_of_a_stage_share_one_copy(schedule: str, copies: int, tied: bool) -> None:
+    changes = {
+        "plan.pp": 2, "plan.tp": 1, "plan.schedule": schedule, "plan.interleave": 1, "gpus": 2,
+        "plan.microbatch": 1, "plan.recompute": "none", "model.layers": 6, "model.mtp": 2,
+        "model.tied_embeddings": tied,
+    }  # fmt: skip
+    own = from_scenario(sim.load("gpt3-175b-megatron", changes)).job
+    held = sum(sum(own.parameters(chunks).values()) for chunks in own.chunks)
+    shapes = (weight for chunks in own.chunks for weight in own.matrices(chunks)[DENSE])
+    tables = sum(weight.number for weight in shapes if own.execution.vocab in weight[:2])
+    assert held == counts.parameters(own.model) + copies * own.execution.vocab * own.model.hidden
+    assert tables == (1 if tied else 2) + copies
 
 
 @pytest.mark.parametrize("sp", [False, True])

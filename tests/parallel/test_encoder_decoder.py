@@ -7,6 +7,7 @@ from sim.config.errors import InputError
 from sim.model.counts import parameters
 from sim.parallel.job import Job
 from sim.parallel.pipeline_p2p import sent_bytes
+from sim.parallel.step import _tie_embeddings
 from sim.scenario.setup import from_scenario
 
 SIZES = {
@@ -65,6 +66,7 @@ def test_each_stage_of_the_decoder_keeps_the_encoders_result_once() -> None:
         ({"plan.layers": [4, 2, 1, 1]}, (0, 1, 3)),
         ({"plan.layers": [5, 1, 1, 1], "model.tied_embeddings": False}, (0,)),
         ({"plan.pp": 2}, (0, 1)),  # the logits' stage has the decoder's words
+        ({"plan.pp": 2, "plan.schedule": "zb-v"}, (0, 1)),  # the first one has the logits
     ],
 )
 def test_stages_that_look_words_up_hold_copies_whose_gradients_are_summed(changes, holders) -> None:
@@ -73,6 +75,20 @@ def test_stages_that_look_words_up_hold_copies_whose_gradients_are_summed(change
     held = sum(sum(own.parameters(chunks).values()) for chunks in own.chunks)
     copies = (len(holders) - 1) * own.execution.vocab * own.model.hidden
     assert held == parameters(own.model) + copies
+
+
+@pytest.mark.parametrize(("layers", "copies"), [([4, 2, 1, 1], 1), ([5, 1, 1, 1], 0)])
+def test_encoder_and_decoder_share_learned_positions(layers: list[int], copies: int) -> None:
+    changes = {"model.positions": "learned", "plan.layers": layers}
+    own, rows = job(**changes), from_scenario(scenario(**changes)).job.model.seq
+    held = sum(sum(own.parameters(chunks).values()) for chunks in own.chunks)
+    words = (len(own.embedding_holders) - 1) * own.execution.vocab
+    assert held == parameters(own.model) + (words + copies * rows) * own.model.hidden
+    sums = {
+        call.name: call.bytes for operation in _tie_embeddings(own, 0) for call in operation.calls
+    }
+    table = own.stack.reduced_bytes(own.plan.precision) * rows * own.model.hidden
+    assert sums.get("position gradients", 0.0) == copies * table
 
 
 @pytest.mark.parametrize("changes", PLANS)

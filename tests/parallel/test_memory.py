@@ -12,7 +12,7 @@ from sim.hardware import device as devices
 from sim.hardware import stack as stacks
 from sim.hardware.stack import Allocator, Stack
 from sim.model.block import ALONE, Again, Block
-from sim.model.execution import DENSE
+from sim.model.execution import DENSE, Words
 from sim.model.fusion import Fusion
 from sim.model.kinds import is_layer
 from sim.model.reading import load
@@ -76,7 +76,7 @@ class HandJob(Job):
 
     made: Mapping[str, Block] = field(default_factory=lambda: ALIKE)
 
-    def block(self, kind: str, again: Again = ALONE) -> Block:
+    def block(self, kind: str, again: Again = ALONE, words: Words = "again") -> Block:
         return replace(self.made[kind], kind=kind)
 
 

@@ -86,8 +86,8 @@ class PipelineBounds:
         """The device's seconds in one pass through a chunk."""
         costs = self._costs[stage]
         return sum(
-            float(times) * costs.of(job.work(block, kind, again)).duration.device
-            for (block, again), times in Counter(chunk.slots).items()
+            float(times) * costs.of(job.work(block, kind, again, words)).duration.device
+            for (block, again, words), times in Counter(chunk.slots).items()
         )
 
 

@@ -16,13 +16,14 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     """The operators on one rank, in forward order."""
     decoder = decoded(run)
     positions = embedding.positions(decoder)
-    if decoder.shape.positions == "learned":  # the encoder's, too
-        positions = replace(positions, parameters=0.0)
+    if decoder.shape.positions == "learned":
+        table = Operator() if run.words == "again" else embedding.positions(run)  # the encoder's
+        positions = replace(positions, parameters=table.parameters, matrices=table.matrices)
     return (
         normalise(run, "encoder norm", run.local, residual=False),
         embedding.dropped(run),
         memory(run),
-        replace(embedding.look_up(decoder), parameters=0.0, matrices=()),
+        embedding.looked_up_again(decoder),
         positions,
         embedding.dropped(decoder),
     )

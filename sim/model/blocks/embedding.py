@@ -58,6 +58,12 @@ def look_up(run: Execution) -> Operator:
     )
 
 
+def looked_up_again(run: Execution) -> Operator:
+    """More words of a rank's tokens, whose matrix counts in the block that uses it first."""
+    own = look_up(run)
+    return replace(own, parameters=0.0, matrices=()) if run.words == "again" else own
+
+
 def _always_accumulate(run: Execution, weights: int) -> tuple[Item, ...]:
     """An embedding's gradient comes from no GEMM: even fused stacks add it by a kernel.
 

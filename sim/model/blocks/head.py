@@ -144,7 +144,7 @@ def _pooler(run: Execution) -> Operator:
 def logits(run: Execution, rows: int) -> Operator:
     """Column-parallel output layer, its input gathered (or its gradient summed) like any other.
 
-    A tied matrix counts in the embedding, unless this rank holds a copy of its own.
+    A tied matrix counts in the block that uses it first on this rank.
     """
     hidden, vocab = run.model.hidden, run.vocab
     biased = bool(run.shape.predictions) or run.shape.biased("logits")
@@ -157,7 +157,8 @@ def logits(run: Execution, rows: int) -> Operator:
     local = rows * run.local // run.rows
     gather = tensor_collective(run, "all_gather", "logits all-gather", whole)
     before, after = input_collectives(run, "logits", whole)
-    weights = linear.weights if run.own_copy or not run.model.tied_embeddings else 0
+    tied = run.model.tied_embeddings and run.words == "again"
+    weights = 0 if tied else linear.weights
     return Operator(
         name=LOGITS,
         forward=(*((gather,) if run.sharding.sequence_parallel else ()), *linear.forward),

@@ -13,6 +13,6 @@ LAYER = False
 def operators(run: Execution) -> tuple[Operator, ...]:
     """The head's, whose matrix counts there."""
     return tuple(
-        replace(operator, parameters=0.0) if operator.name == head.LOGITS else operator
+        replace(operator, parameters=0.0, matrices=()) if operator.name == head.LOGITS else operator
         for operator in head.operators(run)
     )

@@ -6,8 +6,6 @@ model's own; the projection is column-parallel, its output gathered (Megatron-LM
 megatron/core/transformer/multi_token_prediction.py).
 """
 
-from dataclasses import replace
-
 from sim.config.errors import InputError
 from sim.model.blocks import embedding
 from sim.model.execution import Execution
@@ -20,9 +18,8 @@ LAYER = False
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
-    look_up = embedding.look_up(run)
     return (
-        look_up if run.own_copy else replace(look_up, parameters=0.0),
+        embedding.looked_up_again(run),
         normalise(run, "mtp embedding norm", run.local, residual=False),
         normalise(run, "mtp norm", run.local),
         _join(run),
