@@ -22,7 +22,7 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.interface.cli.main import main as sim
-from tests.campaign import fuzz, harm, laws
+from tests.campaign import fuzz, harm, laws, rollouts
 from tests.campaign.bases import BASES
 from tests.campaign.case import Case, own_folder
 from tests.campaign.job import Job
@@ -55,7 +55,8 @@ def warm() -> None:
 
 def warm_jobs() -> None:
     """Play some jobs of each kind, whose files children then find read."""
-    for part, number in product(PARTS, range(4)):
+    laws.another()
+    for part, number in product((*PARTS, *rollouts.SERVERS, *rollouts.LOOPS), range(4)):
         with own_folder(), contextlib.suppress(InputError):
             Job(part, drawn(part, number)).time()
     gc.freeze()  # children copy no page of what is already here

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from typing import Any, ClassVar
 
@@ -49,6 +50,8 @@ from tests.campaign.jobs import Document, drawn
 from tests.engine.precision import LOST
 from tests.reference.second_opinion import differences, known
 
+TOGETHER = 5  # laws that are tried on a job
+
 
 @dataclass(frozen=True, slots=True)
 class LawTrial:
@@ -83,10 +86,25 @@ class LawTrial:
 
 
 def trial(number: int) -> LawTrial:
-    """One law after the other, each on the kinds of jobs that it is of."""
-    name = [*LAWS][number % len(LAWS)]
-    parts = LAWS[name][0]
-    return LawTrial(name, parts[number // len(LAWS) % len(parts)], number)
+    """Laws in turn, so many on one job, whose answers they share; each meets each kind of job that
+    it is of as often."""
+    job, place = divmod(number, TOGETHER)
+    turns = [
+        (part, turn)
+        for part, names in _of_parts().items()
+        for turn in range(-(-len(names) // TOGETHER))
+    ]
+    again, (part, turn) = job // len(turns), turns[job % len(turns)]
+    names = _of_parts()[part]
+    begun = again * sum(part == own for own, _ in turns) + turn
+    return LawTrial(names[(begun * TOGETHER + place) % len(names)], part, job)
+
+
+@cache
+def _of_parts() -> dict[str, list[str]]:
+    """The names of the laws of each kind of job."""
+    parts = dict.fromkeys(part for parts, _ in LAWS.values() for part in parts)
+    return {part: [name for name, (of, _) in LAWS.items() if part in of] for part in parts}
 
 
 # --- Ways to the same answer ---------------------------------------------------------------------
@@ -117,27 +135,38 @@ def _again(job: Job, chance: random.Random) -> str:
 
 
 _ASK = """
-import json, sys, sim
-answer = sim.run("job.toml").to_dict()
-answer["wall_seconds"] = 0.0
-json.dump(answer, sys.stdout)
+import json, os, sys, sim
+for folder in sys.stdin:
+    os.chdir(folder.strip())
+    answer = sim.run("job.toml").to_dict()
+    answer["wall_seconds"] = 0.0
+    print(json.dumps({"folder": folder.strip(), "answer": answer}), flush=True)
 """
 
 
+@cache
+def another() -> "subprocess.Popen[str]":
+    """A process whose sets have another order, which plays the jobs of folders."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _ASK],
+        env={**os.environ, "PYTHONHASHSEED": str(random.randrange(1, 1000))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 def _over_hash_seeds(job: Job, chance: random.Random) -> str:
-    """A fresh process, whose sets have another order, says what this one says."""
+    """Another process, whose sets have another order, says what this one says."""
     here = job.result().to_dict()
     here["wall_seconds"] = 0.0
-    said = subprocess.run(
-        [sys.executable, "-c", _ASK],
-        env={**os.environ, "PYTHONHASHSEED": str(chance.randrange(1, 1000))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if said.returncode:
-        return said.stderr.strip()[-200:]
-    return "" if said.stdout == json.dumps(here) else "another answer with another hash seed"
+    sent, said = another().stdin, another().stdout
+    assert sent
+    assert said
+    print(folder := os.getcwd(), file=sent, flush=True)
+    # A trial that was killed leaves an answer unread.
+    answer = next((own["answer"] for own in map(json.loads, said) if own["folder"] == folder), None)
+    return "" if answer == json.loads(json.dumps(here)) else "another answer with other hash seeds"
 
 
 def _set_is_edit(job: Job, chance: random.Random) -> str:
