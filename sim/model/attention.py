@@ -76,7 +76,15 @@ def project_in(run: Execution, *, normed: bool = False) -> Operator:
     queries = run.query_width + run.output_width * run.shape.output_gate
     widths = (queries, run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
-    return column_linear(run, "qkv", packed, bias=run.shape.biased("qkv"), normed=normed)
+    made = column_linear(run, "qkv", packed, bias=run.shape.biased("qkv"), normed=normed)
+    return without_key_bias(run, made)
+
+
+def without_key_bias(run: Execution, projection: Operator) -> Operator:
+    """A projection to keys and others, of which only the others may have a bias."""
+    if run.shape.key_bias or not run.shape.biased("qkv"):
+        return projection
+    return replace(projection, parameters=projection.parameters - run.kv_width)
 
 
 def project_out(run: Execution) -> Operator:

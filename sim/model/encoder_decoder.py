@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sim.config.errors import InputError
 from sim.model import attention_core
+from sim.model.attention import without_key_bias
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
 from sim.model.operators import Operator
@@ -47,7 +48,8 @@ def _keys(run: Execution) -> Operator:
     it; its gradients are added up layer by layer."""
     widths = (run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
-    keys = column_linear(run, "cross kv", packed, bias=run.shape.biased("qkv"))
+    made = column_linear(run, "cross kv", packed, bias=run.shape.biased("qkv"))
+    keys = without_key_bias(run, made)
     added = MemoryBound(
         name="memory grad sum", bytes=float(3 * run.local * run.model.hidden * run.width)
     )

@@ -63,6 +63,7 @@ def gelu(run: Execution, elements: float) -> Operator:
         saved=elements * run.cached_width + further,
         made=further,
         transient=2 * size,
+        parameters=float(run.shape.activation_weights),
     )
 
 

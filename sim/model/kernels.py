@@ -101,7 +101,8 @@ class Attention:
     """A fused (flash) attention kernel: softmax(Q K') V without storing the scores.
 
     `head` is the width of a head of Q and K, `value_head` that of V and of the output (0: as wide);
-    with a `window` a query sees that many keys at most, itself included (0: all). `flops` counts
+    with a `window` a query sees that many keys at most, itself included (0: all): those up to it,
+    or half of the others on either side where it is not `causal`. `flops` counts
     the products of queries with the keys that they see: forward Q K' and P V, backward Q K' again,
     dP = dO V', dV = P' dO, dQ = dS K, dK = dS' Q (Dao 2023, section 2.3), thus 2.5 times as many
     where all heads are equally wide.
@@ -152,9 +153,12 @@ class Attention:
         """Keys that a query sees on average when it sees `span` at most.
 
         Causal: the triangle in front of the first `span` keys and the band behind it, which is half
-        of the keys without a window.
+        of the keys without a window. A window on both sides loses half as much at either end.
         """
-        return span - span * span / (2 * self.kv) if self.causal else float(span)
+        if self.causal:
+            return span - span * span / (2 * self.kv)
+        ends = span * span / (4 * self.kv) if self.q == self.kv > span else 0.0
+        return span - ends
 
     @property
     def flops(self) -> float:

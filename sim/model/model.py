@@ -80,6 +80,11 @@ class Model(metaclass=Named):
         """Tokens of a sequence that are trained on: an encoder's and a decoder's."""
         return self.seq + self.decoder_seq
 
+    @property
+    def hears(self) -> bool:
+        """Whether an encoder embeds something else than the words that its decoder looks up."""
+        return self.decoder_seq > 0 and self.entry("embedding")["kind"] != "embedding"
+
     def check_context(self, cp: int) -> None:
         """Raise `InputError` unless `cp` ranks can divide its attention along the sequence."""
 

@@ -5,10 +5,13 @@ S_t = a_t S_(t-1) + B_t' x_t, y_t = C_t S_t. In "mamba" each channel is a head (
 arXiv 2312.00752), and the states are scanned token by token. "mamba2" computes chunks of Q tokens
 as matrix products, and carries states from chunk to chunk (Dao and Gu 2024, arXiv 2405.21060,
 section 6). The "delta" rule replaces what the state holds for a key by its new value (Yang et al.
-2024, arXiv 2412.06464), within chunks by products too.
+2024, arXiv 2412.06464), within chunks by products too. "lightning" is linear attention whose heads
+decay at rates that nothing trains (Qin et al. 2024, arXiv 2401.04658): "mamba2" without a step,
+with keys and queries of each head in place of B and C.
 
 How fast these products run has not been measured: they are taken to run as other batched products.
-A convolution over time in front of them reads and writes its channels once.
+A convolution over time in front of them reads and writes its channels once, as an activation does
+where there is none.
 """
 
 from collections.abc import Iterator
@@ -23,7 +26,11 @@ from sim.model.kernels import Gemm, Item, MemoryBound
 from sim.model.operators import Operator
 from sim.model.tensor_parallel import column_linear, row_linear
 
-Rule = Literal["mamba", "mamba2", "delta"]
+Rule = Literal["mamba", "mamba2", "delta", "lightning"]
+# Numbers of each head that the projection makes: a step, or a decay and a strength.
+_MADE = {"mamba": 0, "mamba2": 1, "delta": 2, "lightning": 0}
+# Parameters of each head of the scan: decay, step's bias and what an input gives its own output.
+_TRAINED = {"mamba": 0, "mamba2": 3, "delta": 2, "lightning": 0}
 
 _SCAN_FLOPS = 9  # of a token, channel and state (state-spaces/mamba, issue 110)
 _FP32 = 4
@@ -38,10 +45,11 @@ class StateSpace:
     """Keys of a layer with a state.
 
     `heads` of width `head` have states of `state` numbers for each of their columns; `groups` of
-    heads share B and C (of "delta", keys and queries). A convolution of `taps` over time runs in
-    front, `convolution_bias` says whether with a bias, `bias` whether the projections in and out
-    have one. "mamba" makes the step of each channel from `rank` numbers, and normalises these, B
-    and C with `norms`. The others compute `chunk` tokens at once.
+    heads share B and C (of "delta", keys and queries). A convolution of `taps` over time (0: none)
+    runs in front, `convolution_bias` says whether with a bias, `bias` whether the projections in
+    and out have one. "mamba" makes the step of each channel from `rank` numbers, and normalises
+    these, B and C with `norms`. The others compute `chunk` tokens at once, and normalise what the
+    gate multiplies with a `gated_norm`.
     """
 
     rule: Rule = "mamba2"
@@ -49,10 +57,11 @@ class StateSpace:
     head: Annotated[int, Gt(0)] = 1
     state: Annotated[int, Gt(0)]
     groups: Annotated[int, Gt(0)] = 1
-    taps: Annotated[int, Gt(0)] = 4
+    taps: Annotated[int, Ge(0)] = 4
     chunk: Annotated[int, Gt(0)] = 256
     rank: Annotated[int, Ge(0)] = 0
     norms: bool = False
+    gated_norm: bool = True
     convolution_bias: bool = True
     bias: bool = False
 
@@ -68,7 +77,7 @@ class StateSpace:
         that the convolution looks back at."""
         mixed = self.heads * self.head
         mixed += 0 if self.rule == "mamba" else 2 * self.groups * self.state
-        return self.heads * self.head * self.state + (self.taps - 1) * mixed
+        return self.heads * self.head * self.state + max(self.taps - 1, 0) * mixed
 
 
 def operators(run: Execution, own: StateSpace) -> tuple[Operator, ...]:
@@ -99,26 +108,30 @@ class _Mixer:
     def project_in(self) -> Operator:
         """To the convolution's channels and a gate, and to numbers of each head: the step, or decay
         and strength."""
-        each = {"mamba": 0, "mamba2": self.heads, "delta": 2 * self.heads}[self.own.rule]
+        each = _MADE[self.own.rule] * self.heads
         widths: tuple[int, ...] = (self.mixed + self.inner + each,)
         if self.own.rule == "delta":
             widths = (self.mixed + self.inner, each)
+        elif self.own.rule == "lightning":
+            widths = (self.mixed, self.inner)
         normed = self.run.shape.pre_norm
         return column_linear(self.run, "mixer in", widths, bias=self.own.bias, normed=normed)
 
     def convolve(self) -> Operator:
         """A convolution of each channel over time and SiLU, one kernel: reads x and writes y;
-        backward reads x and dy, writes dx, and once more x for the taps' gradient."""
+        backward reads x and dy, writes dx, and once more x for the taps' gradient. Without taps
+        it is SiLU alone."""
         size = self._bytes(self.mixed)
         own = self.own
+        name = "convolution" if own.taps else "mixer silu"
         return Operator(
-            name="convolution",
-            forward=(self._convolved("convolution", 2 * size),),
-            input_gradient=(self._convolved("convolution grad", 4 * size),),
+            name=name,
+            forward=(self._convolved(name, 2 * size),),
+            input_gradient=(self._convolved(f"{name} grad", (3 + (own.taps > 0)) * size),),
             inputs=size,
             saved=size,
             transient=2 * size,
-            parameters=float(self.mixed * (own.taps + own.convolution_bias)),
+            parameters=float(self.mixed * (own.taps + (own.taps > 0) * own.convolution_bias)),
         )
 
     def steps(self) -> Iterator[Operator]:
@@ -153,7 +166,7 @@ class _Mixer:
             )
         else:
             back = (*self._again(forward), *(one for own in forward for one in _gradients(own)))
-        each = {"mamba": 0, "mamba2": 3, "delta": 2}[self.own.rule]
+        each = _TRAINED[self.own.rule]
         channels = self.inner * (self.own.state + 1) if self.own.rule == "mamba" else 0
         return Operator(
             name="scan",
@@ -172,7 +185,7 @@ class _Mixer:
         return (convolved, *forward[:2])
 
     def _convolved(self, name: str, moved: float) -> MemoryBound:
-        return MemoryBound(name=name, bytes=moved, rate=_CONVOLUTION)
+        return MemoryBound(name=name, bytes=moved, rate=_CONVOLUTION if self.own.taps else 1.0)
 
     def _forward(self) -> tuple[Item, ...]:
         run, own = self.run, self.own
@@ -183,7 +196,7 @@ class _Mixer:
         long = min(own.chunk, run.seq)
         chunks = run.microbatch * -(-run.seq // long)
         carried = 2.0 * _FP32 * chunks * self.inner * own.state
-        sizes = self._mamba2(long) if own.rule == "mamba2" else self._delta(long)
+        sizes = self._delta(long) if own.rule == "delta" else self._mamba2(long)
         products = (
             Gemm(name=name, m=long, n=n, k=k, batch=chunks * often, precision=run.precision)
             for name, n, k, often in sizes
@@ -222,11 +235,13 @@ class _Mixer:
         size, own = self._bytes(self.inner), self.own
         if own.rule == "mamba":
             return Operator(name="gate", saved=size, inputs=size)
-        gains = self.inner if own.rule == "mamba2" else own.head
+        gains = (own.head if own.rule == "delta" else self.inner) * own.gated_norm
+        name = "gated norm" if own.gated_norm else "gate"
+        back = MemoryBound(name=f"{name} grad", bytes=5 * size, launches=1 + own.gated_norm)
         return Operator(
-            name="gated norm",
-            forward=(MemoryBound(name="gated norm", bytes=3 * size),),
-            input_gradient=(MemoryBound(name="gated norm grad", bytes=5 * size, launches=2),),
+            name=name,
+            forward=(MemoryBound(name=name, bytes=3 * size),),
+            input_gradient=(back,),
             inputs=2 * size,
             saved=size,
             transient=2 * size,

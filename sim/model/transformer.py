@@ -49,14 +49,16 @@ class Transformer(Model):
 
     `kv_heads` fewer than `heads` is grouped-query attention; `head` is the width of one head,
     `value_head` that of V where it is another. A query sees `window` keys at most, itself included,
-    or those of its own `chunk` of the sequence (0: all). With `documents` a sequence is packed with
+    in an encoder half of the others on either side, or those of its own `chunk` of the sequence (0:
+    all). With `documents` a sequence is packed with
     documents of that many tokens in the mean, whose queries see no other one's keys. `qk_norm`
     normalises each head of Q and K, by its root mean square with a gain or ("l2") without, each
     with a gain of its own ("heads"), or all heads together ("whole"); `sinks` gives
     each head a logit to leave attention on; `output_gate` multiplies what attention gives by a
     sigmoid of the token. `latent` makes it multi-head latent attention.
     `ffn` is the inner width of the feed-forward block, which is three matrices when `gated_mlp`;
-    `glu_limit` clamps its gate and what that gates (0: neither).
+    `glu_limit` clamps its gate and what that gates (0: neither), `activation_weights` are numbers
+    that an activation without a gate trains.
     `dropout` says whether the published training uses it (its masks cost memory and time).
     `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
     tokens of each sequence; `pooler` adds its next-sentence classifier; `post_norm` normalises
@@ -64,9 +66,9 @@ class Transformer(Model):
     also what attention and feed-forward block give to it, and nothing else without `pre_norm`;
     `embedding_norm` has a norm behind the embedding, too. A norm has `norm_weights` for each
     column: a gain, and LayerNorm a shift where linear layers have biases, unless said. `bias` gives
-    one to every linear layer of
-    a block, `biases` to those that it names. A learned table of positions has `position_rows` (0:
-    one for each token of a sequence); "relative" ones add to each score of attention one of
+    one to every linear layer of a block, `biases` to those that it names; keys have none without
+    `key_bias`. A learned table of positions has `position_rows` (0: one for each token of a
+    sequence; the decoder's where the encoder hears); "relative" ones add to each score one of
     `position_buckets` numbers of its head, those of encoder and decoder apart (Raffel et al. 2020,
     section 2.1). `mtp` further modules predict the tokens behind the next
     (multi-token prediction), each with a layer of the last one's kind.
@@ -97,6 +99,7 @@ class Transformer(Model):
     ffn: int
     gated_mlp: bool = False
     glu_limit: float = 0.0
+    activation_weights: int = 0
     vocab: int
     seq: int
     decoder_seq: int = 0
@@ -105,6 +108,7 @@ class Transformer(Model):
     normalisation: Normalisation = "layernorm"
     bias: bool = True
     biases: tuple[Linears, ...] = ()
+    key_bias: bool = True
     dropout: bool = True
     causal: bool = True
     attention: AttentionKernel = "standard"
@@ -141,8 +145,9 @@ class Transformer(Model):
             self.entry(name)
         if self.mtp and self.predictions:
             raise ValueError("mtp predicts further tokens, predictions masked ones; choose one")
-        if self.positions == "learned" and 0 < self.position_rows < self.seq:
-            raise ValueError(f"seq = {self.seq} exceeds position_rows = {self.position_rows}")
+        seq = self.decoder_seq if self.hears else self.seq
+        if self.positions == "learned" and 0 < self.position_rows < seq:
+            raise ValueError(f"seq = {seq} exceeds position_rows = {self.position_rows}")
         if self.post_norm and self.output_norms:
             raise ValueError("post_norm and output_norms exclude one another; choose one")
         if not (self.pre_norm or self.output_norms or self.post_norm):
@@ -171,8 +176,8 @@ class Transformer(Model):
         if self.window and self.chunk:
             fault = f"window = {self.window} and chunk = {self.chunk}: queries see one or the other"
             raise ValueError(f"{fault}; leave one of them out")
-        if (self.window or self.chunk) and not self.causal:
-            raise ValueError("window and chunk need a causal model")
+        if self.chunk and not self.causal:
+            raise ValueError("chunk needs a causal model")
         if self.chunk and self.seq > self.chunk and self.seq % self.chunk:
             raise ValueError(f"chunk = {self.chunk} does not divide seq = {self.seq}")
         if self.documents and self.chunk:

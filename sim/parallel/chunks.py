@@ -156,7 +156,7 @@ def _stage(
     """The chunks of a stage: pieces of the row, each with the number of layers before it. Of the
     blocks that use the word embedding the first one holds its matrix."""
     tied = ("head", "mtp_head") if model.tied_embeddings else ()
-    users = {"embedding", "mtp_input", DECODER_INPUT, *tied}
+    users = {"mtp_input", DECODER_INPUT, *tied, *(() if model.hears else ("embedding",))}
     using = [
         (number, place)
         for number, (kinds, _) in enumerate(pieces)

@@ -239,7 +239,8 @@ class Job(EffectivePlan):
         layers or multi-token prediction. Empty if these stages hold the same pieces, whose
         gradients are summed anyway.
         """
-        return self._holders(lambda kind, words: kind == "embedding" or words != _AGAIN)
+        embeds = None if self.model.hears else "embedding"
+        return self._holders(lambda kind, words: kind == embeds or words != _AGAIN)
 
     @cached_property
     def position_holders(self) -> tuple[int, ...]:

@@ -71,6 +71,14 @@ def test_a_window_as_long_as_the_sequence_is_full_attention() -> None:
     assert layer(window=1024).saved == layer().saved
 
 
+@pytest.mark.parametrize("half", [0, 3, 64])
+def test_a_window_on_both_sides_is_counted_query_by_query(half: int) -> None:
+    seen = sum(len(range(max(0, i - half), min(512, i + half + 1))) for i in range(512))
+    one = kernel(window=2 * half + 1, causal=False)
+    # The continuous count leaves out a quarter of a key a sequence.
+    assert one.flops == pytest.approx((seen - 0.25) * one.flops / (512 * one.keys(one.span)))
+
+
 @given(st.lists(st.integers(1, 512), min_size=2, max_size=2).map(sorted))
 def test_a_wider_window_never_takes_less_time(windows: list[int]) -> None:
     rates = AttentionRates(forward={64: 0.5}, backward={64: 0.5})
@@ -106,7 +114,7 @@ def test_packed_documents_are_sequences_of_their_own_and_all_else_is_as_before()
     [
         ({"documents": 64, "chunk": 256}, "documents = 64 and chunk = 256"),
         ({"documents": 64, "attention": "standard"}, "save nothing where scores are stored"),
-        ({"window": 4, "causal": False}, "need a causal model"),
+        ({"chunk": 256, "causal": False}, "chunk needs a causal model"),
         ({"chunk": 300}, "chunk = 300 does not divide seq = 1024"),
         ({"window": -1}, "window = -1 must not be negative"),
         ({"latent": Latent(kv=64, rotary=16), "kv_heads": 4}, "latent attention has one for each"),

@@ -30,15 +30,22 @@ MEGATRON = Fusion(
 # What kinds need to know that have keys of their own; where tp > 1 they need sequence parallelism.
 SETTINGS = {
     "experts": {"experts": 8, "top_k": 2, "ffn": 512, "shared": 1},
-    "experts_alone": {"experts": 8, "top_k": 2, "ffn": 512, "shared": 1},
+    "experts_alone": {"experts": 8, "top_k": 2, "ffn": 512, "shared": 1, "latent": 128},
     "parallel": {"norms": 2},
     "state": {"heads": 8, "head": 32, "state": 16, "groups": 8},
+    "state_beside": {
+        **{"rule": "lightning", "heads": 8, "head": 32, "state": 32, "groups": 8, "taps": 0},
+    },
     "state_dense": {"rule": "delta", "heads": 8, "head": 32, "state": 16, "groups": 8},
     "state_experts": {
         **{"experts": 8, "top_k": 2, "ffn": 512},
         "mixer": {"heads": 8, "head": 32, "state": 16, "groups": 8},
     },
     "patches": {"patch": 16},
+    "sound": {
+        **{"channels": 1, "widths": [64, 64], "taps": [10, 3], "strides": [5, 2], "norms": "first"},
+        **{"projected": True, "masked": True, "position_taps": 16, "position_groups": 4},
+    },
 }
 
 

@@ -14,16 +14,17 @@ LAYER = False
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """The operators on one rank, in forward order."""
-    decoder = decoded(run)
+    decoder, first = decoded(run), run.shape.hears or run.words != "again"
+    words = embedding.look_up(decoder)
     positions = embedding.positions(decoder)
     if decoder.shape.positions == "learned":
-        table = Operator() if run.words == "again" else embedding.positions(run)  # the encoder's
+        table = embedding.positions(run) if first else Operator()  # the encoder's
         positions = replace(positions, parameters=table.parameters, matrices=table.matrices)
     return (
         normalise(run, "encoder norm", run.local, residual=False),
         embedding.dropped(run),
         memory(run),
-        embedding.looked_up_again(decoder),
+        words if first else embedding.looked_up_again(decoder),
         positions,
         embedding.dropped(decoder),
     )

@@ -22,9 +22,14 @@ LAYER = False
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
+    return (look_up(run), positions(run), *behind(run))
+
+
+def behind(run: Execution) -> tuple[Operator, ...]:
+    """The norm of what is embedded, where the model has one, and dropout."""
     norm = normalise(run, "embedding norm", run.local, residual=False)
     norms = (norm,) if run.shape.post_norm or run.shape.embedding_norm else ()
-    return (look_up(run), positions(run), *norms, dropped(run))
+    return (*norms, dropped(run))
 
 
 def look_up(run: Execution) -> Operator:

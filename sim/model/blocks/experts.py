@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from sim.model import feed_forward
 from sim.model.blocks.dense import attention_part, before, forked, joined
-from sim.model.execution import Execution
+from sim.model.execution import DENSE, Execution
 from sim.model.experts import dispatch, products
 from sim.model.experts.layer import Experts, Layer, router
 from sim.model.kernels import MemoryBound
+from sim.model.linear import Linear
 from sim.model.operators import Operator, belonging, scoped
 
 SETTINGS = Experts
@@ -32,13 +33,49 @@ def _experts(layer: Layer) -> Iterator[Operator]:
     """Router, dispatch, experts, combination, and the shared experts."""
     layer.check()
     yield from scoped("moe_router", [router(layer)])
-    yield from scoped("moe_preprocess", dispatch.permute(layer))
-    yield dispatch.dispatch(layer)
-    yield products.widen(layer)
-    yield products.activate(layer)
-    yield products.narrow(layer)
-    yield dispatch.combine(layer)
+    yield from _routed(layer, layer.inner)
     yield from shared(layer)
+
+
+def _routed(layer: Layer, inner: Layer) -> Iterator[Operator]:
+    """Tokens on their way to experts, what these do, and the way back; between projections to the
+    experts' latent where they have one."""
+    hidden, seen = layer.run.model.hidden, inner.run.model.hidden
+    if seen != hidden:
+        yield replace(_projected(layer, "latent in", hidden, seen), beside="router")
+    sent = [*scoped("moe_preprocess", dispatch.permute(inner)), dispatch.dispatch(inner)]
+    yield from sent if seen == hidden else [replace(each, beside="") for each in sent]
+    yield products.widen(inner)
+    yield products.activate(inner)
+    yield products.narrow(inner)
+    yield dispatch.combine(inner)
+    if seen != hidden:
+        yield _projected(layer, "latent out", seen, hidden)
+
+
+def _projected(layer: Layer, name: str, inputs: int, outputs: int) -> Operator:
+    """A projection of the rank's own tokens, whose weights every rank has (transformers,
+    NemotronHMoE)."""
+    run, biased = layer.run, layer.run.shape.biased("ffn")
+    linear = Linear(
+        run=run, name=name, rows=layer.tokens, inputs=inputs, outputs=(outputs,), bias=biased
+    )
+    kept = float(layer.tokens * inputs * run.kept_width)
+    return Operator(
+        name=name,
+        forward=linear.forward,
+        input_gradient=linear.input_gradient,
+        weight_gradient=linear.weight_gradient,
+        inputs=float(layer.tokens * inputs * run.width),
+        saved_for_weights=kept,
+        made=0.0 if run.keeps(name) else kept,
+        handed=float(layer.tokens * outputs * run.handed_width),
+        casts=True,
+        transient=linear.transient,
+        parameters=float(linear.weights + outputs * biased),
+        matrices=linear.matrices,
+        group=run.low(DENSE),
+    )
 
 
 def shared(layer: Layer) -> tuple[Operator, ...]:

@@ -97,7 +97,7 @@ def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
     """BERT's dense layer, gelu and normalisation in front of the logits."""
     hidden, width = run.model.hidden, run.width
     linear = Linear(
-        run=run, name="transform", rows=rows, inputs=hidden, outputs=(hidden,), bias=True
+        run=run, name="transform", rows=rows, inputs=hidden, outputs=(hidden,), bias=run.shape.bias
     )
     size = float(rows * hidden * width)
     return (
@@ -109,7 +109,7 @@ def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
             inputs=size,
             saved_for_weights=size,
             handed=size,
-            parameters=float(linear.weights + hidden),
+            parameters=float(linear.weights + hidden * run.shape.bias),
             matrices=linear.matrices,
         ),
         Operator(

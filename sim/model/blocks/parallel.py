@@ -39,12 +39,12 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     return (
         *scoped("attn", (norm, *first)),
         *scoped("mlp", (*second, *belonging("mlp", inner))),
-        _sum(run),
+        summed(run),
         dropout_add(run, "ffn residual", run.local),
     )
 
 
-def _sum(run: Execution) -> Operator:
+def summed(run: Execution) -> Operator:
     """Both parts added up, read and written; in one kernel with the residual sum if compiled."""
     size = float(run.local * run.model.hidden * run.width)
     passes, launches = (1, 0) if run.fusion.compiled else (3, 1)

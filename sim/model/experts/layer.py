@@ -29,6 +29,7 @@ class Experts:
     `experts` matrices of inner width `ffn`, of which each token takes `top_k`; `shared` more of
     them (or one of width `shared_ffn`) that every token takes, times a sigmoid of its own where
     there is a `shared_gate`. With `groups` a token's experts lie in at most `limit` of them.
+    Experts see tokens in `latent` columns, projected from the hidden width and back (0: in all).
     `capacity` is the factor beyond which tokens are dropped, 0 for none (dropless). `routing` says
     how unequal the experts' loads are.
     """
@@ -41,6 +42,7 @@ class Experts:
     shared_gate: bool = False
     groups: int = 1
     limit: int = 0
+    latent: int = 0
     capacity: float = 0.0
     routing: Routing = field(default_factory=Routing)
 
@@ -99,6 +101,13 @@ class Layer:
         if run.tp > 1 and not run.sharding.sequence_parallel:
             fault = "experts with tp > 1 take the tokens of each rank"
             raise InputError("plan, sequence_parallel", fault, "set it to true")
+
+    @property
+    def inner(self) -> "Layer":
+        """The layer as its experts see it, in the columns of their latent."""
+        if not self.own.latent:
+            return self
+        return Layer(replace(self.run, model=replace(self.run.shape, hidden=self.own.latent)))
 
     @cached_property
     def load(self) -> Load:

@@ -121,25 +121,29 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "mamba2": states.mamba2,
     "jamba": states.jamba,
     "bamba": states.bamba,
+    "falcon_h1": states.falcon_h1,
+    "minimax": states.minimax,
     "nemotron_h": states.nemotron_h,
+    "granitemoehybrid": states.granite_hybrid,
     "qwen3_next": states.qwen3_next,
+    "qwen3_5_text": states.qwen3_5,
+    "qwen3_5_moe_text": states.qwen3_5_moe,
     "bert": encoders.bert,
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), encoders.roberta),
+    "modernbert": encoders.modernbert,
     "t5": encoders.t5,
     "mt5": encoders.t5,
     "vit": encoders.vit,
+    "whisper": encoders.whisper,
+    **dict.fromkeys(("wav2vec2", "hubert"), encoders.wav2vec2),
 }
 # What is known and has something that no block here does.
-_LINEAR = "linear attention of another rule than gated delta nets"
 _REFUSED = {
     "falcon_mamba": "a Mamba with norms of its own",
     **dict.fromkeys(("rwkv", "recurrent_gemma"), "recurrences of a kind of their own"),
     **dict.fromkeys(("zamba", "zamba2"), "an attention layer whose weights several layers share"),
-    "falcon_h1": "attention and a state side by side in each layer",
-    "granitemoehybrid": "a state or attention in front of experts, with scaled residuals",
     **dict.fromkeys(("lfm2", "lfm2_moe"), "gated convolutions in place of attention"),
-    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text", "kimi_linear"), _LINEAR),
-    "minimax": _LINEAR,
+    "kimi_linear": "linear attention of another rule than gated delta nets",
     **dict.fromkeys(
         ("gemma3n", "gemma3n_text"), "embeddings in each layer, and alternating updates"
     ),
@@ -147,14 +151,13 @@ _REFUSED = {
     **dict.fromkeys(("mllama", "mllama_text_model"), "attention to images in some layers"),
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "attention to keys that an indexer chooses"),
     "longcat_flash": "experts that compute nothing, and two attentions a layer",
-    "modernbert": "windows in an encoder",
     "hunyuan": "keys and values that layers share",
     "umt5": "relative positions of its own in each layer",
     "switch_transformers": "experts in an encoder and a decoder",
     **dict.fromkeys(
         ("bart", "mbart", "pegasus", "marian"), "a decoder with norms behind its parts"
     ),
-    **dict.fromkeys(("whisper", "wav2vec2", "hubert", "wavlm"), "an encoder of sound"),
+    "wavlm": "gated biases of relative positions",
     **dict.fromkeys(("deberta", "deberta-v2"), "attention to positions apart"),
 }
 _WRAPPED = {"gemma3": "gemma3_text"}  # where an older config leaves its text's type out

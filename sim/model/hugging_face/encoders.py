@@ -1,10 +1,14 @@
-"""Encoders: of words (BERT), of images (ViT), and with a decoder behind them (T5)."""
+"""Encoders: of words (BERT), images (ViT), sound (wav2vec 2.0), and with a decoder behind them (T5,
+Whisper)."""
 
+from math import prod
 from typing import NoReturn
 
 from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document, length
 from sim.model.hugging_face.gpt import usual, with_biases
+from sim.model.hugging_face.layers import laid_out, layer_types
+from sim.model.hugging_face.llama import llama
 
 
 def bert(config: Config) -> Document:
@@ -51,6 +55,31 @@ def roberta(config: Config) -> Document:
     return _of_words(config) | {"seq": tokens, "predictions": tokens}
 
 
+def modernbert(config: Config) -> Document:
+    """ModernBERT: Llama's layers in an encoder, most of which see a window on both sides. Its norm
+    behind the embedding stands for the norm that the first layer's attention does not have."""
+    config.refuse_unless("norm_bias", False)
+    config.refuse_unless("decoder_bias", True)
+    config.refuse_unless("classifier_bias", False)
+    config.read |= {"global_attn_every_n_layers", "local_attention", "global_rope_theta",
+                    "local_rope_theta", "deterministic_flash_attn", "sparse_pred_ignore_index",
+                    "sparse_prediction", "reference_compile", "embedding_norm"}  # fmt: skip
+    count, every = config.layers(), config.positive("global_attn_every_n_layers", 3)
+    types = layer_types(config, count)
+    slides = [name == "sliding_attention" for name in types] or [
+        n % every > 0 for n in range(count)
+    ]
+    shape = llama(config, tied=True) | {
+        "normalisation": "layernorm",
+        "norm_weights": 1,
+        "causal": False,
+        "dropout": config.dropout("attention_dropout", "embedding_dropout", "mlp_dropout"),
+    }
+    window = {"window": config("local_attention", 128) // 2 * 2 + 1}
+    described = laid_out(shape, [("dense", window if each else {}) for each in slides])
+    return described | {"predictions": described["seq"]}
+
+
 def vit(config: Config) -> Document:
     """ViT with a classifier (ViTForImageClassification): patches for words, classes for logits."""
     patch, image = config.positive("patch_size", 16), config("image_size", 224)
@@ -70,6 +99,84 @@ def vit(config: Config) -> Document:
             "embedding": {"kind": "patches", "patch": patch, "channels": config("num_channels", 3)},
             "head": {"kind": "classifier"},
         },
+    }  # fmt: skip
+
+
+def whisper(config: Config) -> Document:
+    """Whisper: an encoder of a spectrogram, whose two convolutions halve its frames, and a decoder
+    of words (WhisperForConditionalGeneration)."""
+    hidden, layers, behind = config("d_model"), config("encoder_layers"), config("decoder_layers")
+    for key in ("attention_heads", "ffn_dim"):
+        config.refuse_unless(f"decoder_{key}", config(f"encoder_{key}"))
+    config.refuse_unless("use_weighted_layer_sum", False)
+    config.read |= {key for key in config.content if key.startswith(("mask_", "begin_suppress"))}
+    config.read |= {"suppress_tokens", "apply_spec_augment", "median_filter_width", "max_length",
+                    "num_hidden_layers", "encoder_layerdrop", "decoder_layerdrop"}  # fmt: skip
+    tokens = config("max_target_positions")
+    sound = {"kind": "sound", "channels": config("num_mel_bins"), "widths": [hidden, hidden],
+             "taps": [3, 3], "strides": [1, 2]}  # fmt: skip
+    return with_biases(config, "dropout", "attention_dropout", "activation_dropout") | {
+        "layers": layers + behind,
+        "hidden": hidden,
+        "heads": config("encoder_attention_heads"),
+        "ffn": config("encoder_ffn_dim"),
+        "seq": config("max_source_positions"),
+        "decoder_seq": tokens,
+        "position_rows": tokens,
+        "tied_embeddings": config("tie_word_embeddings", True),
+        "positions": "learned",
+        "key_bias": False,
+        "causal": False,
+        "pattern": f"{layers} dense, {behind} decoder",
+        "blocks": {"embedding": sound},
+    }  # fmt: skip
+
+
+_CROP = 250_000  # samples of a wave in training: Baevski et al. 2020, section 4.2
+
+
+def wav2vec2(config: Config) -> Document:
+    """wav2vec 2.0 and HuBERT with a layer of characters (Wav2Vec2ForCTC)."""
+    heads = config("architectures", ["ForCTC"])
+    if not all(str(head).endswith("ForCTC") for head in heads):
+        _refuse_head(config, "an architecture with a loss by CTC")
+    for key, usual_value in (("add_adapter", False), ("adapter_attn_dim", None),
+                             ("use_weighted_layer_sum", False), ("feat_proj_layer_norm", True),
+                             ("conv_pos_batch_norm", False)):  # fmt: skip
+        config.refuse_unless(key, usual_value)
+    unread = ("mask_", "adapter_", "codevector", "num_codevector", "proj_codevector", "tdnn_",
+              "ctc_", "num_adapter", "contrastive", "diversity", "xvector", "feat_extract_a",
+              "feat_quantizer")  # fmt: skip
+    config.read |= {key for key in config.content if key.startswith(unread)}
+    config.read |= {"num_negatives", "layerdrop", "num_feat_extract_layers", "output_hidden_size",
+                    "apply_spec_augment", "mask_feature_prob", "mask_time_prob"}  # fmt: skip
+    widths, strides = config("conv_dim", [512] * 7), config("conv_stride", [5] + [2] * 6)
+    masked = config.content.get("mask_time_prob", 0.05) or config.content.get("mask_feature_prob")
+    norms = {"group": "first", "layer": "all"}
+    config.refuse_unless("feat_extract_norm", *norms)
+    sound = {
+        "kind": "sound", "channels": 1, "widths": widths, "strides": strides, "projected": True,
+        "taps": config("conv_kernel", [10, 3, 3, 3, 3, 2, 2]), "bias": config("conv_bias", False),
+        "norms": norms[config("feat_extract_norm", "group")], "masked": bool(masked),
+        "position_taps": config("num_conv_pos_embeddings", 128),
+        "position_groups": config("num_conv_pos_embedding_groups", 16),
+    }  # fmt: skip
+    seq = _CROP // prod(strides)
+    config.notes.append(
+        f"{config.place}: sequences of {seq:,} frames are taken, of {_CROP:,} samples; CTC costs "
+        "what a cross-entropy of the frames does"
+    )
+    drops = ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout",
+             "final_dropout")  # fmt: skip
+    return with_biases(config, *drops) | usual(config) | {
+        "ffn": config("intermediate_size"),
+        "seq": seq,
+        "tied_embeddings": False,
+        "positions": "none",
+        "causal": False,
+        "post_norm": not config("do_stable_layer_norm", False),
+        "biases": ["logits"],
+        "blocks": {"embedding": sound},
     }  # fmt: skip
 
 

@@ -54,11 +54,9 @@ def hunyuan(config: Config) -> Document:
 
 def apertus(config: Config) -> Document:
     """Llama with xIELU in place of a gated activation (Huang and Schlag 2024, arXiv 2411.13010)."""
-    what = "both parameters of each layer's xIELU are left out"
-    config.notes.append(f"{config.place}: {what}")
     config.refuse_unless("qk_norm", True)
     config.refuse_unless("post_norm", False)
-    return llama(config) | {"gated_mlp": False, "qk_norm": "rmsnorm"}
+    return llama(config) | {"gated_mlp": False, "activation_weights": 2, "qk_norm": "rmsnorm"}
 
 
 def gemma(config: Config) -> Document:

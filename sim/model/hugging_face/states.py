@@ -6,7 +6,7 @@ from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document, length
 from sim.model.hugging_face.experts import qwen_experts
 from sim.model.hugging_face.layers import laid_out
-from sim.model.hugging_face.llama import llama
+from sim.model.hugging_face.llama import granite, llama
 
 _UNSAID = {"use_mamba_kernels", "use_mambapy", "use_associative_scan", "residual_in_fp32",
            "rescale_prenorm_residual", "time_step_min", "time_step_max", "time_step_floor",
@@ -76,19 +76,54 @@ def jamba(config: Config) -> Document:
 
 def bamba(config: Config) -> Document:
     """Mamba 2's mixers, attention in the layers that `attn_layer_indices` names."""
-    config.read |= {*_UNSAID, "mamba_expand", "z_loss_coefficient"}
+    config.read |= {"z_loss_coefficient"}
     shape = llama(config)
-    heads, inner = config("mamba_n_heads", 128), config("mamba_expand", 2) * shape["hidden"]
-    own = {
+    own = _mixers(config, shape["hidden"])
+    attends = config.some("attn_layer_indices", config.layers())
+    layers = range(config.layers())
+    return _mixed(shape, [layer in attends for layer in layers], [False for _ in layers], own, {})
+
+
+def _mixers(config: Config, hidden: int) -> Document:
+    """Mamba 2's mixers in the keys of Bamba."""
+    config.read |= {*_UNSAID, "mamba_expand", "mamba_d_head"}
+    inner = config("mamba_d_ssm", 0) or config("mamba_expand", 2) * hidden
+    heads = config("mamba_n_heads", 128)
+    return {
         "heads": heads, "head": inner // heads, "state": config("mamba_d_state", 256),
         "groups": config("mamba_n_groups", 1), "taps": config("mamba_d_conv", 4),
         "chunk": config("mamba_chunk_size", 256), "bias": config("mamba_proj_bias", False),
         "convolution_bias": config("mamba_conv_bias", True),
     }  # fmt: skip
-    config.read |= {"mamba_d_head"}
-    attends = config.some("attn_layer_indices", config.layers())
-    layers = range(config.layers())
-    return _mixed(shape, [layer in attends for layer in layers], [False for _ in layers], own, {})
+
+
+def falcon_h1(config: Config) -> Document:
+    """Attention and Mamba 2's mixer side by side in each layer, with factors on many of its
+    products."""
+    config.read |= {"mamba_norm_before_gate", "layers_block_type", "mlp_expansion_factor"}
+    config.read |= {"mamba_use_mlp", "attn_layer_indices"}
+    config.refuse_unless("projectors_bias", config("mamba_proj_bias", False))
+    config.read |= {key for key in config.content if key.endswith(("_multiplier", "_multipliers"))}
+    shape = llama(config)
+    own = _mixers(config, shape["hidden"]) | {"gated_norm": config("mamba_rms_norm", False)}
+    return shape | {"pattern": "state_beside", "blocks": {"state_beside": own}}
+
+
+def minimax(config: Config) -> Document:
+    """Lightning attention in every second layer or where `layer_types` says so, experts in all."""
+    count, shape = config.layers(), llama(config)
+    config.read |= {key for key in config.content if key.endswith(("alpha_factor", "beta_factor"))}
+    config.refuse_unless("sliding_window", None)
+    types = config.each("layer_types", count) or ["linear_attention", "full_attention"] * count
+    head = shape["head"] or shape["hidden"] // shape["heads"]
+    own = {
+        "rule": "lightning", "heads": shape["heads"], "groups": shape["heads"], "head": head,
+        "state": head, "taps": 0, "chunk": config("block_size", 256),
+    }  # fmt: skip
+    experts = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
+    experts |= {"ffn": shape["ffn"]}
+    attends = [kind == "full_attention" for kind in types[:count]]
+    return _mixed(shape, attends, [True] * count, own, experts)
 
 
 def nemotron_h(config: Config) -> Document:
@@ -97,7 +132,6 @@ def nemotron_h(config: Config) -> Document:
     config.read |= {*_UNSAID, "expand", "mamba_hidden_act", "mlp_hidden_act", "head_dim"}
     config.read |= {"moe_shared_expert_overlap", "attention_head_dim", "mtp_layers_block_type"}
     config.read |= {"mtp_hybrid_override_pattern", "num_nextn_predict_layers", "mamba_proj_bias"}
-    config.refuse_unless("moe_latent_size", None)
     kinds = _kinds(config)
     shape = _nemotron_shape(config, len(kinds))
     own = {
@@ -153,14 +187,47 @@ def _nemotron_experts(config: Config) -> Document:
     fields = {"experts": config("n_routed_experts"), "top_k": config("num_experts_per_tok")}
     fields |= {"ffn": config("moe_intermediate_size")}
     fields |= {"shared_ffn": config("moe_shared_expert_intermediate_size")}
+    fields |= {"latent": config("moe_latent_size", 0)}
     if config("n_group", 1) > 1:
         fields |= {"groups": config("n_group"), "limit": config("topk_group")}
     config.read |= {"n_shared_experts", "topk_group"}
     return fields
 
 
+def granite_hybrid(config: Config) -> Document:
+    """Granite 4: a state or attention in front of experts, of which each token takes one wide one
+    besides; without others that is the feed-forward block."""
+    kinds, shape = _kinds(config), granite(config)
+    shape |= {"positions": "rotary" if config("position_embedding_type", "") == "rope" else "none"}
+    experts = {"experts": config("num_local_experts", 8), "ffn": shape["ffn"]}
+    experts |= {"top_k": config("num_experts_per_tok", 2)}
+    experts |= {"shared_ffn": config("shared_intermediate_size", 1024)}
+    sparse = experts["experts"] > 0
+    shape |= {} if sparse else {"ffn": experts["shared_ffn"]}
+    attends = [kind == "attention" for kind in kinds]
+    own = _mixers(config, shape["hidden"])
+    return _mixed(shape, attends, [sparse] * len(kinds), own, experts if sparse else {})
+
+
 def qwen3_next(config: Config) -> Document:
     """Gated delta nets in three of four layers, gated attention in the others, experts in all."""
+    return _with_delta_nets(config, *qwen_experts(config))
+
+
+def qwen3_5(config: Config) -> Document:
+    """The same layers, with feed-forward blocks."""
+    return _with_delta_nets(config, llama(config), {}, [False] * config.layers())
+
+
+def qwen3_5_moe(config: Config) -> Document:
+    """The same, with experts in every layer and no feed-forward block elsewhere."""
+    config.content = {"intermediate_size": config("moe_intermediate_size"), **config.content}
+    return qwen3_next(config)
+
+
+def _with_delta_nets(
+    config: Config, shape: Document, experts: Document, sparse: list[bool]
+) -> Document:
     count, interval = config.layers(), config.positive("full_attention_interval", 4)
     types = config.each("layer_types", count)
     attends = [kind == "full_attention" for kind in types] or [
@@ -172,7 +239,6 @@ def qwen3_next(config: Config) -> Document:
         "groups": config("linear_num_key_heads", 16), "taps": config("linear_conv_kernel_dim", 4),
         "convolution_bias": False, "chunk": 64,
     }  # fmt: skip
-    shape, experts, sparse = qwen_experts(config)
     shape |= {"qk_norm": "rmsnorm", "output_gate": True}
     return _mixed(shape, attends, sparse, own, experts)
 

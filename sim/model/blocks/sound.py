@@ -1,0 +1,135 @@
+"""The embedding of sound: convolutions over time in place of words.
+
+Whisper's are two over a spectrogram (Radford et al. 2022, arXiv 2212.04356, section 2.2), behind
+which fixed positions are added. wav2vec 2.0's go over the wave, and a projection and a convolution
+for positions stand behind them (Baevski et al. 2020, arXiv 2006.11477, section 2). Every
+tensor-parallel rank has all of it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from sim.config.dataclass import dataclass
+from sim.model.blocks.embedding import behind
+from sim.model.convolution_kernels import Shape, convolutions
+from sim.model.execution import Execution
+from sim.model.feed_forward import gelu
+from sim.model.kernels import MemoryBound
+from sim.model.linear import Linear, accumulate, bias_add, bias_gradient
+from sim.model.operators import Matrix, Operator, normalise
+
+LAYER = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sound:
+    """Convolutions of `widths` over `channels` of sound, each with its `taps` and `strides`, and a
+    norm behind the first or all of them (`norms`). `projected` has a norm and a linear layer to the
+    hidden width behind them, `masked` a learned vector in place of hidden frames, `position_taps` a
+    convolution in `position_groups` whose result is added; without it fixed positions are.
+
+    Raises `ValueError` for lists of different lengths.
+    """
+
+    channels: int
+    widths: tuple[int, ...]
+    taps: tuple[int, ...]
+    strides: tuple[int, ...]
+    bias: bool = True
+    norms: Literal["none", "first", "all"] = "none"
+    projected: bool = False
+    masked: bool = False
+    position_taps: int = 0
+    position_groups: int = 1
+
+    def __post_init__(self) -> None:
+        if not len(self.widths) == len(self.taps) == len(self.strides) > 0:
+            raise ValueError("widths, taps and strides are lists of the same convolutions")
+
+
+SETTINGS = Sound
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """Its operators on one rank, in forward order."""
+    return (*_convolutions(run), *_projected(run), *_positions(run), *behind(run))
+
+
+def _convolutions(run: Execution) -> Iterator[Operator]:
+    own: Sound = run.block
+    frames, channels = [run.seq], own.channels
+    for stride in reversed(own.strides):
+        frames.insert(0, frames[0] * stride)
+    rows = zip(own.widths, own.taps, frames[:-1], frames[1:], strict=True)
+    for number, (width, taps, read, written) in enumerate(rows):
+        shape = Shape(images=run.microbatch, inputs=channels, outputs=width, read=channels * read,
+                      written=width * written, taps=taps)  # fmt: skip
+        name, elements = f"convolution {number}", run.microbatch * written
+        yield _convolution(run, name, shape, bias=own.bias, first=number == 0)
+        if own.norms == "all" or (own.norms == "first" and number == 0):
+            yield normalise(run, f"{name} norm", elements, width=width, residual=False)
+        yield gelu(run, elements * width)
+        channels = width
+
+
+def _convolution(
+    run: Execution, name: str, shape: Shape, *, bias: bool, first: bool = False
+) -> Operator:
+    """A convolution, which keeps its input; nothing needs the gradient of sound."""
+    product, image, weights = convolutions(name, shape, run.precision, run.layout)
+    read, written = (float(run.microbatch * each) for each in (shape.read, shape.written))
+    biases = bias_add(run, name, written) if bias else ()
+    back = bias_gradient(run, name, written) if bias else ()
+    return Operator(
+        name=name,
+        forward=(product, *biases),
+        input_gradient=() if first else (image,),
+        weight_gradient=(weights, *back, *accumulate(run, name, shape.weights)),
+        inputs=read * run.width,
+        saved_for_weights=read * run.width,
+        made=read * run.width if first else 0.0,
+        handed=written * run.width,
+        transient=(read + written) * run.width,
+        parameters=float(shape.weights + shape.outputs * bias),
+        matrices=(Matrix(shape.weights // shape.outputs, shape.outputs, hidden=False),),
+    )
+
+
+def _projected(run: Execution) -> Iterator[Operator]:
+    own, hidden = run.block, run.model.hidden
+    if not own.projected:
+        return
+    inputs = own.widths[-1]
+    yield normalise(run, "sound norm", run.rows, width=inputs, residual=False)
+    linear = Linear(
+        run=run, name="sound", rows=run.rows, inputs=inputs, outputs=(hidden,), bias=True
+    )
+    kept = float(run.rows * inputs * run.width)
+    yield Operator(
+        name="sound",
+        forward=linear.forward,
+        input_gradient=linear.input_gradient,
+        weight_gradient=linear.weight_gradient,
+        inputs=kept,
+        saved_for_weights=kept,
+        handed=float(run.rows * hidden * run.width),
+        transient=linear.transient,
+        parameters=float(linear.weights + hidden * (1 + own.masked)),
+        matrices=linear.matrices,
+    )
+
+
+def _positions(run: Execution) -> Iterator[Operator]:
+    """Positions added to the frames: read both, write one. A convolution's weights are a direction
+    and a length for each tap."""
+    own, hidden, rows = run.block, run.model.hidden, run.rows
+    if own.position_taps:
+        size = hidden * run.seq
+        shape = Shape(images=run.microbatch, inputs=hidden, outputs=hidden, read=size, written=size,
+                      taps=own.position_taps, groups=own.position_groups)  # fmt: skip
+        made = _convolution(run, "positions", shape, bias=True)
+        yield replace(made, parameters=made.parameters + own.position_taps)
+        yield gelu(run, rows * hidden)
+    added = MemoryBound(name="add positions", bytes=float(3 * rows * hidden * run.width))
+    yield Operator(name="add positions", forward=(added,))
