@@ -53,6 +53,16 @@ def test_every_token_is_multiplied_by_its_experts_only() -> None:
     assert flops(one.forward, "router") == 2 * S * H * E
 
 
+def test_experts_with_a_latent_see_and_are_sent_its_columns_alone() -> None:
+    narrow = layer(mixture(latent=H // 4), ep=2, experts=("dp",))
+    wide = layer(mixture(), ep=2, experts=("dp",))
+    assert flops(narrow.forward, "expert") == flops(wide.forward, "expert") / 4
+    assert flops(narrow.forward, "latent") == 2 * S * 2 * H * (H // 4)
+    assert flops(narrow.forward, "router") == flops(wide.forward, "router")
+    sent, usual = (calls(each.forward, "all_to_all") for each in (narrow, wide))
+    assert [call.bytes for call in sent] == [call.bytes / 4 for call in usual]
+
+
 @pytest.mark.parametrize(("ep", "etp"), [(1, 1), (2, 1), (8, 1), (4, 2)])
 def test_the_experts_of_a_layer_are_divided(ep: int, etp: int) -> None:
     own = layer(mixture(), ep=ep, etp=etp, experts=("dp",), expert_tensor=("tp",))

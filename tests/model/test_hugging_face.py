@@ -14,9 +14,12 @@ from sim.model.counts import active_parameters, model_flops, parameters, whole
 from sim.model.execution import Execution, Sharding
 from sim.model.hugging_face.document import document
 from sim.model.hugging_face.layers import pattern
+from sim.model.kernels import Gemm
 from sim.model.kinds import specialised
-from sim.model.operators import Operator
+from sim.model.operators import Operator, kernels_of
 from sim.model.reading import load, model_of
+from sim.parallel.encoder_decoder import staged
+from sim.parallel.plan import Plan
 
 # Configs, their architectures and numbers of trained parameters: transformers 5.24.0 on the meta
 # device; it builds from `built` a type that it does not know, and the text of one that sees images.
@@ -234,6 +237,21 @@ def test_a_config_whose_text_is_not_apart_has_the_language_model_of_one_whose_te
     flat = described(config | {"model_type": "qwen2_vl", "vision_config": {"depth": 32}})
     assert described(config) | {"notes": flat["notes"]} == flat
     assert 'vision_config = {"depth": 32} is not modelled' in flat["notes"][-1]
+
+
+def test_sound_is_convolved_frame_by_frame() -> None:
+    """Radford et al. 2022, section 2.1: 3,000 frames of 10 ms become 1,500."""
+    model = model_of(described(CASES["whisper-large-v3"]["config"]), "whisper")
+    run = whole(model, 1)
+    products = [k for op in operators_of("embedding", run) for k in kernels_of(op.forward)
+                if isinstance(k, Gemm)]  # fmt: skip
+    hidden = 1280
+    assert [k.flops for k in products] == [
+        2 * 3000 * 3 * 128 * hidden,
+        2 * 1500 * 3 * hidden * hidden,
+    ]
+    with pytest.raises(InputError, match="whose encoder embeds no words is not known in pipelines"):
+        staged(model, Plan(pp=2, dp=1, microbatch=1, global_batch=2), [("embedding",), ("head",)])
 
 
 def test_masked_words_stand_behind_the_padding_position() -> None:

@@ -36,6 +36,7 @@ class MeshLayouts:
         self.capacity = topology.device.usable_memory
         model, attends = space.model, space.stack.attention
         self._model = model if attends else model.unfused()
+        self.refusal: InputError | None = None  # of the first plan that does not suit
         chosen = list(layouts.passes(space, sizes))
         self.suited = [plan for plan in chosen if self._suits(plan)]
         self.unsuited = len(chosen) - len(self.suited)
@@ -60,7 +61,8 @@ class MeshLayouts:
             check_versions(self._job(plan), where="plan")
             for kind in dict.fromkeys(self._model.kinds):
                 self._job(plan).block(kind)
-        except InputError:
+        except InputError as error:
+            self.refusal = self.refusal or error
             return False
         return True
 

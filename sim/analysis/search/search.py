@@ -180,6 +180,14 @@ def _nothing(space: Space, pruned: Pruned) -> InputError:
         more = f"neither other choices nor more GPUs, up to {most}, would do; take larger GPUs"
         return FitError("sim plan", fault, "; ".join(remedies(space)) or more)
     gpus, batch = space.gpus, space.global_batch
+    if pruned.refusal:
+        fault = f"no layout of {gpus} GPUs suits the model: {pruned.refusal.what}"
+        return InputError("sim plan", fault, pruned.refusal.remedy)
+    for name, words in space.only.items():
+        freed = replace(space, only={key: own for key, own in space.only.items() if key != name})
+        if meshes(freed, Pruned()) and not meshes(space, Pruned()):
+            fault = f"no layout of {gpus} GPUs for this model has {name} = {' or '.join(words)}"
+            return InputError("sim plan, --only", fault, f"leave {name} out to see which there are")
     most = f"in at most {MOST_MICROBATCHES:,} micro-steps"
     fault = f"no layout of {gpus} GPUs divides {batch} sequences {most}, and the model's layers"
     return InputError("sim plan", fault, "use a global batch with more divisors")

@@ -362,7 +362,7 @@ def test_the_command_prints_the_table_and_draws(tmp_path: Path) -> None:
         (("--only", "dispatcher=falt"), "did you mean 'flat'?"),
         (("--only", "overlap_experts=maybe"), "overlap_experts = 'maybe' is not one"),
         (("--only", "tp"), "'tp' has no value; write tp=VALUE[,VALUE]"),
-        (("--only", "tp=7"), "no layout of 8 GPUs divides 16 sequences"),
+        (("--only", "tp=7"), "no layout of 8 GPUs for this model has tp = 7"),
         (("--global-batch=1000000000", "--only=microbatch=2"), "in at most 20,000 micro-steps"),
         (("--within", "0.5"), "--within"),
     ],
