@@ -58,6 +58,9 @@ def test_each_stage_of_the_decoder_keeps_the_encoders_result_once() -> None:
     assert kept == 2 * rows * own.model.hidden + 2 * own.plan.microbatch * own.model.heads * biases
 
 
+SOUND = {"kind": "sound", "channels": 80, "widths": [512], "taps": [3], "strides": [2]}
+
+
 @pytest.mark.parametrize(
     ("changes", "holders"),
     [
@@ -65,6 +68,7 @@ def test_each_stage_of_the_decoder_keeps_the_encoders_result_once() -> None:
         ({"model.tied_embeddings": False}, (0, 2)),
         ({"plan.layers": [4, 2, 1, 1]}, (0, 1, 3)),
         ({"plan.layers": [5, 1, 1, 1], "model.tied_embeddings": False}, (0,)),
+        ({"model.blocks.embedding": SOUND}, (2, 3)),  # no words in front of the encoder
         ({"plan.pp": 2}, (0, 1)),  # the logits' stage has the decoder's words
         ({"plan.pp": 2, "plan.schedule": "zb-v"}, (0, 1)),  # the first one has the logits
     ],
