@@ -142,7 +142,7 @@ def partial_rollouts(job: Job, chance: random.Random) -> str:
 
 
 def places(job: Job, chance: random.Random) -> str:
-    """No more groups are written at once than there are places, and fewer places are not faster."""
+    """No more groups are written at once than there are places; fewer places are not faster."""
     own: dict[str, Any] = job.document["reinforcement"]
     few = chance.randint(1, own["prompts"])
     loops = [_played(_set_up(job, {"reinforcement.concurrent": n}), 0.2) for n in (few, 0)]
@@ -150,8 +150,9 @@ def places(job: Job, chance: random.Random) -> str:
     if most > few * own["answers"]:
         return f"{most} answers at once in {few} places of {own['answers']}"
     ends = [loop.steps[0].end for loop in loops]
-    bounded = own.get("filtered") or own.get("oversample")
-    return "" if bounded else not_longer(ends[0], ends[1], "as many places as groups")
+    if own.get("filtered") or own.get("oversample") or ends[1] <= ends[0] * (1.0 + _INSTANT):
+        return ""
+    return f"{ends[0]!r} in {few} places, {ends[1]!r} in as many as groups"
 
 
 LAWS = {

@@ -10,7 +10,8 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.interface.frameworks.jobs import plan_of
-from sim.interface.frameworks.loops import PARALLEL
+from sim.interface.frameworks.loops import ENGINES, MEGATRON_RECOMPUTES, PARALLEL
+from sim.jobs.generation.layout import Layout
 from sim.parallel.plan import Plan
 
 Table = Mapping[str, Any]
@@ -33,10 +34,10 @@ def written(form: str, setup: Any, node: int) -> tuple[str, list[str]]:
         fault = "starts no loops of generation and training"
         raise InputError(f"--emit {form}", fault, "take nemo-rl, verl or toml")
     starts, keys = _FORMS[form]
-    start = starts[tables["reinforcement"]["servers"]["gpus"] > 0]
+    start = starts(tables)
     arguments = dict(keys(tables, node))
     lines = [start, *(f"    {key}={_word(value)}" for key, value in arguments.items())]
-    return " \\\n".join(lines), list(_unsaid(tables))
+    return " \\\n".join(lines), list(_unsaid(form, tables))
 
 
 _ELSE = "lengths, prompts and other keys on which divisions agree: put it into the scenario"
@@ -62,8 +63,9 @@ def _checkpoint(tables: Table) -> str:
     return str(tables["model"]).removesuffix("/config.json")
 
 
-def _unsaid(tables: Table) -> Iterator[str]:
-    loop, model = tables["reinforcement"], str(tables["model"])
+def _unsaid(form: str, tables: Table) -> Iterator[str]:
+    loop, model, plan = tables["reinforcement"], str(tables["model"]), tables["plan"]
+    servers = loop["servers"]
     if not model.endswith("config.json"):
         yield f"its checkpoint: put it in place of {model}"
     yield "how long prompts and answers are, or where they come from"
@@ -73,6 +75,28 @@ def _unsaid(tables: Table) -> Iterator[str]:
         yield "oversample"
     if loop["reward"]["gpus"]:
         yield f"its reward model on {loop['reward']['gpus']} GPUs of its own"
+    for name, usual, given in (
+        ("plan", Plan(global_batch=1), plan),
+        ("servers.layout", Layout(), servers["layout"]),
+        ("servers.tuning", None, servers["tuning"]),
+    ):
+        for key, value in given.items():
+            same = usual is not None and _plain(getattr(usual, key)) == value
+            if not same and f"{name}.{key}" not in _SAID[form]:
+                yield f"{name}.{key} = {value}"
+    if servers["engine"] not in (ENGINES.values() if form == "verl" else ("vllm",)):
+        yield f"servers.engine = {servers['engine']}"
+    if not _full(plan) and plan["recompute"] != _plain(Plan(global_batch=1).recompute):
+        yield "recomputation of some modules"
+
+
+def _engine(name: str) -> str:
+    """verl's name of an engine; vllm for engines that it does not have."""
+    return next((key for key, own in ENGINES.items() if own == name), "vllm")
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _full(plan: Table) -> bool:
@@ -110,8 +134,11 @@ def _nemo(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
         yield "loss_fn.reference_policy_kl_penalty", 0
     yield "policy.model_name", _checkpoint(tables)
     yield "policy.train_global_batch_size", plan["global_batch"]
+    longest = loop["prompt"]["cap"] + loop["answer"]["cap"]
     yield "policy.train_micro_batch_size", plan["microbatch"]
-    yield "policy.max_total_sequence_length", loop["prompt"]["cap"] + loop["answer"]["cap"]
+    yield "policy.max_total_sequence_length", longest
+    yield "policy.sequence_packing.enabled", True
+    yield "policy.sequence_packing.train_mb_tokens", (loop["row"] or longest) * plan["microbatch"]
     yield "policy.megatron_cfg.enabled", True
     yield "policy.dtensor_cfg.enabled", False
     for axis, name in PARALLEL.items():
@@ -122,6 +149,12 @@ def _nemo(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
     vllm = "policy.generation.vllm_cfg"
     yield f"{vllm}.tensor_parallel_size", servers["layout"]["tp"]
     yield f"{vllm}.pipeline_parallel_size", servers["layout"]["pp"]
+    if servers["layout"]["ep"] > 1:
+        yield f"{vllm}.expert_parallel_size", servers["layout"]["ep"]
+    if servers["layout"]["precision"] == "fp8":
+        yield f"{vllm}.precision", "fp8"
+    if "sequences" in servers["tuning"]:
+        yield "policy.generation.vllm_kwargs.max_num_seqs", servers["tuning"]["sequences"]
     if "memory" in servers["tuning"]:
         yield f"{vllm}.gpu_memory_utilization", servers["tuning"]["memory"]
     yield "policy.generation.colocated.enabled", servers["shared"]
@@ -132,6 +165,35 @@ def _nemo(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
     nodes, each = _pool(_gpus(tables), node)
     yield "cluster.num_nodes", nodes
     yield "cluster.gpus_per_node", each
+
+
+def _verl_start(tables: Table) -> str:
+    """The program for shared GPUs, or for servers of their own; Megatron has a config of its own."""
+    apart = tables["reinforcement"]["servers"]["gpus"] > 0
+    program = "experimental.fully_async_policy.fully_async_main" if apart else "trainer.main_ppo"
+    config = f"{'fully_async_' * apart}ppo_megatron_trainer.yaml"
+    megatron = tables["plan"]["zero"] != 3
+    return f"python -m verl.{program}{f' --config-path=config --config-name={config}' * megatron}"
+
+
+def _verl_layout(plan: Table, actor: str) -> Iterator[tuple[str, Any]]:
+    """FSDP's groups, or Megatron's layout."""
+    ulysses = plan["axes"].get("ulysses", 1)
+    if plan["zero"] == 3:
+        yield f"{actor}.strategy", "fsdp2"
+        yield "actor_rollout_ref.model.enable_gradient_checkpointing", _full(plan)
+        if ulysses > 1:
+            yield f"{actor}.ulysses_sequence_parallel_size", ulysses
+        if plan["dp_replicate"] > 1:
+            yield f"{actor}.fsdp_config.fsdp_size", plan["dp"] * ulysses
+    else:
+        yield f"{actor}.strategy", "megatron"
+        if _full(plan):
+            for key, value in (("granularity", "full"), ("method", "uniform"), ("num_layers", 1)):
+                yield f"{MEGATRON_RECOMPUTES}_{key}", value
+        for axis, name in PARALLEL.items():
+            if plan[axis] is not None:
+                yield f"{actor}.megatron.{name}", plan[axis]
 
 
 def _verl(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
@@ -146,18 +208,16 @@ def _verl(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
     yield f"{actor}.ppo_mini_batch_size", mini
     yield f"{actor}.use_dynamic_bsz", True
     longest = loop["prompt"]["cap"] + loop["answer"]["cap"]
-    yield f"{actor}.ppo_max_token_len_per_gpu", max(loop["row"], longest)
+    ulysses = plan["axes"].get("ulysses", 1)
+    held = -(-max(loop["row"], longest) * plan["microbatch"] // (plan["cp"] * ulysses))
+    yield f"{actor}.ppo_max_token_len_per_gpu", held
     yield f"{actor}.use_kl_loss", loop["reference"]
-    yield "actor_rollout_ref.model.enable_gradient_checkpointing", _full(plan)
-    if plan["zero"] == 3:
-        yield f"{actor}.strategy", "fsdp2"
-    else:
-        yield f"{actor}.strategy", "megatron"
-        for axis, name in PARALLEL.items():
-            if plan[axis] is not None:
-                yield f"{actor}.megatron.{name}", plan[axis]
+    yield from _verl_layout(plan, actor)
+    yield f"{rollout}.name", _engine(servers["engine"])
     yield f"{rollout}.n", loop["answers"]
     yield f"{rollout}.tensor_model_parallel_size", servers["layout"]["tp"]
+    if "sequences" in servers["tuning"]:
+        yield f"{rollout}.max_num_seqs", servers["tuning"]["sequences"]
     if "memory" in servers["tuning"]:
         yield f"{rollout}.gpu_memory_utilization", servers["tuning"]["memory"]
     nodes, each = _pool(_gpus(tables) - own, node)
@@ -167,22 +227,32 @@ def _verl(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
         return
     nodes, each = _pool(own, node)
     taken = loop["chunk"] or loop["prompts"]
+    yield "actor_rollout_ref.hybrid_engine", False
+    yield f"{rollout}.calculate_log_probs", True
     yield "rollout.nnodes", nodes
     yield "rollout.n_gpus_per_node", each
     yield "async_training.staleness_threshold", loop["staleness"]
     yield "async_training.require_batches", max(1, taken // mini)
     yield "async_training.trigger_parameter_sync_step", max(1, loop["prompts"] // taken)
     yield "async_training.partial_rollout", loop["swap"] == "continue"
+    yield "async_training.use_rollout_log_probs", not loop["old"]
 
 
 _Keys = Callable[[Table, int], Iterator[tuple[str, Any]]]
-_FORMS: Mapping[str, tuple[tuple[str, str], _Keys]] = {  # with shared GPUs, with servers' own
-    "nemo-rl": (("uv run examples/run_grpo.py", "uv run examples/run_grpo.py"), _nemo),
-    "verl": (
-        (
-            "python -m verl.trainer.main_ppo",
-            "python -m verl.experimental.fully_async_policy.fully_async_main",
-        ),
-        _verl,
-    ),
+_PLAN = "global_batch microbatch tp pp cp ep etp dp sequence_parallel recompute zero"
+_SAID: Mapping[str, set[str]] = {  # keys that a form writes, or that its framework has by default
+    "nemo-rl": {
+        *(f"plan.{key}" for key in _PLAN.split()),
+        *(f"servers.layout.{key}" for key in ("tp", "pp", "ep", "dp", "precision")),
+        *(f"servers.tuning.{key}" for key in ("memory", "sequences")),
+    },
+    "verl": {
+        *(f"plan.{key}" for key in (*_PLAN.split(), "dp_replicate", "axes")),
+        "servers.layout.tp",
+        *(f"servers.tuning.{key}" for key in ("memory", "sequences")),
+    },
+}
+_FORMS: Mapping[str, tuple[Callable[[Table], str], _Keys]] = {
+    "nemo-rl": (lambda tables: "uv run examples/run_grpo.py", _nemo),
+    "verl": (_verl_start, _verl),
 }

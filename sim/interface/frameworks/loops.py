@@ -106,6 +106,7 @@ def _without_drafts(given: Given, name: str) -> None:
 
 _P, _M, _D = "policy", "policy.megatron_cfg", "policy.dtensor_cfg"
 _G, _V = "policy.generation", "policy.generation.vllm_cfg"
+_SEQUENCES = f"{_G}.vllm_kwargs.max_num_seqs"
 PARALLEL = {
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
@@ -190,6 +191,8 @@ def _nemo_servers(given: Given) -> dict[str, Any]:
         keys |= {f"{_LAYOUT}.ep": ep, f"{_LAYOUT}.dp": max(ep // tp, 1)}
     if given.get(f"{_V}.precision") == ("fp8",):
         keys[f"{_LAYOUT}.precision"] = "fp8"
+    if _SEQUENCES in given:
+        keys[f"{_SERVERS}.tuning.sequences"] = integer(given, _SEQUENCES)
     if _true(given, f"{_G}.colocated.enabled", True):
         return keys | {f"{_SERVERS}.shared": True}
     own = integer(given, f"{_G}.colocated.resources.num_nodes", 1)
@@ -243,7 +246,7 @@ NEMO_RL = Framework(
             (
                 *("cluster.gpus_per_node", "cluster.num_nodes", f"{_V}.precision"),
                 *(f"{_V}.{name}_parallel_size" for name in ("tensor", "pipeline", "expert")),
-                *(f"{_V}.gpu_memory_utilization", f"{_G}.colocated.enabled"),
+                *(f"{_V}.gpu_memory_utilization", f"{_G}.colocated.enabled", _SEQUENCES),
                 *(f"{_G}.colocated.resources.{n}" for n in ("num_nodes", "gpus_per_node")),
             ),
             _nemo_servers,
@@ -279,6 +282,9 @@ NEMO_RL = Framework(
 _A = "actor_rollout_ref.actor"
 _R = "actor_rollout_ref.rollout"
 _TP = f"{_R}.tensor_model_parallel_size"
+MEGATRON_RECOMPUTES = f"{_A}.megatron.override_transformer_config.recompute"
+RULES, _OF_RECOMPUTES = ("full", "selective"), ("granularity", "method", "num_layers")
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 
 
 def _verl_plan(given: Given) -> dict[str, Any]:
@@ -294,7 +300,11 @@ def _verl_plan(given: Given) -> dict[str, Any]:
         }
         keys["plan.zero"] = 1
         keys["plan.sequence_parallel"] = sizes["tp"] > 1
+        if (rule := " ".join(given.get(f"{MEGATRON_RECOMPUTES}_granularity", ()))) in RULES:
+            keys["plan.recompute"] = rule
     else:
+        if _true(given, "actor_rollout_ref.model.enable_gradient_checkpointing", True):
+            keys["plan.recompute"] = "full"
         sizes = {}
         keys |= {"plan.zero": 3, "software": _FSDP}
         group = integer(given, f"{_A}.fsdp_config.fsdp_size", -1)
@@ -304,10 +314,7 @@ def _verl_plan(given: Given) -> dict[str, Any]:
             keys["plan.axes"] = {"ulysses": ulysses}
         if 0 < group < ranks:
             keys |= {"plan.dp": max(group // ulysses, 1), "plan.dp_replicate": ranks // group}
-    keys |= {f"plan.{axis}": size for axis, size in sizes.items() if size > 1}
-    if _true(given, "actor_rollout_ref.model.enable_gradient_checkpointing", True):
-        keys["plan.recompute"] = "full"
-    return keys
+    return keys | {f"plan.{axis}": size for axis, size in sizes.items() if size > 1}
 
 
 _MP = PARALLEL["tp"]
@@ -331,6 +338,7 @@ def _verl_loop(given: Given) -> dict[str, Any]:
     often = integer(given, "async_training.trigger_parameter_sync_step", 4)
     off = "async_training.staleness_threshold" in given
     divided = integer(given, f"{_A}.ulysses_sequence_parallel_size", 1)
+    divided *= integer(given, f"{_A}.megatron.{PARALLEL['cp']}", 1)
     row = integer(given, f"{_A}.ppo_max_token_len_per_gpu", prompt + answer) * divided
     references = ("algorithm.use_kl_in_reward", f"{_A}.use_kl_loss")
     servers = _own_servers(given) // integer(given, _TP, 2)
@@ -360,6 +368,10 @@ def _verl_servers(given: Given) -> dict[str, Any]:
         f"{_SERVERS}.tuning.memory": _share(given, f"{_R}.gpu_memory_utilization", 0.5),
         f"{_LAYOUT}.tp": integer(given, _TP, 2),
     }
+    if (engine := " ".join(given.get(f"{_R}.name", ()))) in ENGINES:
+        keys[f"{_SERVERS}.engine"] = ENGINES[engine]
+    if f"{_R}.max_num_seqs" in given:
+        keys[f"{_SERVERS}.tuning.sequences"] = integer(given, f"{_R}.max_num_seqs")
     if own := _own_servers(given):
         return keys | {"gpus": _trainers(given) + own, f"{_SERVERS}.gpus": own}
     return keys | {"gpus": _trainers(given), f"{_SERVERS}.shared": True}
@@ -381,6 +393,7 @@ VERL = Framework(
                 *(f"{_A}.megatron.{name}" for name in PARALLEL.values()),
                 f"{_A}.ulysses_sequence_parallel_size",
                 "actor_rollout_ref.model.enable_gradient_checkpointing",
+                *(f"{MEGATRON_RECOMPUTES}_{key}" for key in _OF_RECOMPUTES),
                 *("trainer.nnodes", "trainer.n_gpus_per_node"),
             ),
             _verl_plan,
@@ -398,7 +411,7 @@ VERL = Framework(
         ),
         Together(
             (
-                *(f"{_R}.gpu_memory_utilization", _TP),
+                *(f"{_R}.gpu_memory_utilization", _TP, f"{_R}.max_num_seqs", f"{_R}.name"),
                 *("rollout.nnodes", "rollout.n_gpus_per_node"),
             ),
             _verl_servers,

@@ -196,13 +196,14 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
         taken = _VERL_PROMPTS // int(float(row["sync_every"]))
     answer, experts = int(row["max_response"]), "30B" in model
     partial = str(row["partial_rollout"]).lower() == "true"
-    plan: dict[str, Any] = {"global_batch": mini * each, "microbatch": 1, "recompute": "full"}
+    plan: dict[str, Any] = {"global_batch": mini * each, "microbatch": 1}
     # shell/grpo_30b_a3b_base_math_megatron_96_32.sh, shell/dapo_7b_math_fsdp2_64_64.sh
     plan |= (
-        {"tp": 2, "cp": 2, "ep": 8, "zero": 1, "sequence_parallel": True,
+        {"tp": 2, "cp": 2, "ep": 8, "zero": 1, "sequence_parallel": True, "recompute": "none",
          "offload": {"optimizer": 1.0}}
         if experts
-        else {"axes": {"ulysses": 4}, "dp": 2, "zero": 3, "dp_replicate": train // 8}
+        else {"axes": {"ulysses": 4}, "dp": 2, "zero": 3, "dp_replicate": train // 8,
+              "recompute": "full"}
     )  # fmt: skip
     document = {
         "name": name,

@@ -129,6 +129,30 @@ def test_gpus_of_a_reward_model_are_not_the_trainers(form: str) -> None:
     assert "its reward model on 8 GPUs of its own" in unsaid
 
 
+@pytest.mark.parametrize("form", ["nemo-rl", "verl"])
+def test_what_a_form_does_not_say_is_named_and_what_it_says_is_read(form: str) -> None:
+    servers = {"gpus": 8, "layout": {"tp": 2}, "tuning": {"sequences": 512, "budget": 4096}}
+    loop = {"prompts": 8, "answers": 4, "servers": servers,
+            "prompt": {"law": "constant", "value": 64, "cap": 64},
+            "answer": {"law": "constant", "value": 64, "cap": 448}}  # fmt: skip
+    plan = {"global_batch": 16, "microbatch": 2, "tp": 2, "cp": 2, "precision": "fp8",
+            "recompute": "selective", "zero": 1}  # fmt: skip
+    document = {"name": "x", "model": "llama3-8b", "topology": "dgx-h100-ndr", "gpus": 16,
+                "plan": plan, "reinforcement": loop}  # fmt: skip
+    text, unsaid = written(form, kind.set_up(kind.described(document)), 8)
+    named = {
+        "plan.precision = fp8",
+        "servers.tuning.budget = 4096",
+        "recomputation of some modules",
+    }
+    assert named <= set(unsaid)
+    job = imported(form, text)
+    assert job.unknown == ()
+    assert job.further["reinforcement"]["servers"]["tuning"]["sequences"] == 512
+    row = job.further["reinforcement"]["row"]  # of so many tokens in all: two rows of 512
+    assert row * job.plan["microbatch"] == 2 * 512
+
+
 def test_a_job_without_a_loop_is_not_written_as_one() -> None:
     with pytest.raises(InputError, match="this is none"):
         written("verl", kind.set_up(kind.load("gpt2-one-gpu")), 8)
