@@ -168,7 +168,7 @@ def _nemo(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
 
 
 def _verl_start(tables: Table) -> str:
-    """The program for shared GPUs, or for servers of their own; Megatron has a config of its own."""
+    """The program for shared GPUs or servers of their own; Megatron has a config of its own."""
     apart = tables["reinforcement"]["servers"]["gpus"] > 0
     program = "experimental.fully_async_policy.fully_async_main" if apart else "trainer.main_ppo"
     config = f"{'fully_async_' * apart}ppo_megatron_trainer.yaml"

@@ -59,6 +59,7 @@ class Speed:
     _bodies: dict[int, Parts] = field(default_factory=dict, init=False, repr=False)
     _heads: dict[int, Parts] = field(default_factory=dict, init=False, repr=False)
     _chunks: dict[Chunk, float] = field(default_factory=dict, init=False, repr=False)
+    _scans: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.layout.check(self.model, self.where)
@@ -260,9 +261,15 @@ class Speed:
         if key not in self._chunks:
             device, offered = self.device, self.engine.stack.attention
             seconds = (layer.prefill(*key, device, offered) for layer in self.layers)
-            scans = self._timing.of(self.passes.scans(key[0])).device
-            self._chunks[key] = sum(seconds) + scans
+            self._chunks[key] = sum(seconds) + self._scan(key[0])
         return self._chunks[key]
+
+    def _scan(self, tokens: int) -> float:
+        """Seconds of the states of a chunk, whatever came before it."""
+        if tokens not in self._scans:
+            scans = self.passes.scans(tokens) if self.passes.state_layers else ()
+            self._scans[tokens] = self._timing.of(scans).device
+        return self._scans[tokens]
 
 
 def _padded(rows: int) -> int:
