@@ -7,9 +7,10 @@ So the folded jobs together are exact (`sim.engine.fold`), and a job never grows
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
 from math import inf
+from typing import Any
 
 from sim.config.dataclass import dataclass
 from sim.engine.communicators import communicators, scopes_of
@@ -27,17 +28,16 @@ from sim.engine.folded import (
 from sim.engine.machine import Machine
 from sim.engine.replicas import representatives
 from sim.hardware.cluster.network import Link, link_name
-from sim.jobs.multi_job.placed import Place
+from sim.jobs.multi_job.placed import STORES, Place
 from sim.program.program import Program
-
-STORES = ("storage-up", "storage-down", "operations")
 
 
 @dataclass(frozen=True, eq=False)
 class Guest:
     """A job at its place: the program that it repeats, if it has one, and the machine as it sees
     it. `work` says on a machine how long a unit of its work takes (s), and its bytes by link. It
-    shares its nodes where it leaves room on them, or does something else beside its steps."""
+    shares its nodes where it leaves room on them, or does something else beside its steps. Guests
+    that are placed alike share what is `known` of them."""
 
     name: str
     place: Place
@@ -45,6 +45,7 @@ class Guest:
     program: Program | None
     work: Callable[[Machine], tuple[float, Mapping[Link, float]]]
     shares_nodes: bool = False
+    known: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
     def repeated(self) -> Program:

@@ -1,13 +1,23 @@
 """Paces of jobs that meet: every job beside the mean traffic of the others.
 
-A large company takes too long to play, and workers that share updates repeat no step. Each job
-then finds of a link what the others' mean traffic leaves of it, at least its fair part:
-max(C - sum of the others' bytes a step / pace, C / n). The paces that agree with one another are
-found by iteration. Bursts that coincide, or that miss one another, are not seen.
+A large company takes too long to play, the phases of jobs that come by and by are not known, and
+workers that share updates repeat no step. Each job then finds of a link what the others' mean
+traffic leaves of it, at least its fair part: C' = max(C - sum of the others' bytes a step / pace,
+C / n). The paces that agree with one another are found by iteration. Two jobs are slowed as in the
+mean over all phases; bursts that coincide, or that miss one another, are not seen.
+
+A job is as slow as its most wanting link lets it be: r = min C' / min(C, the most that the job puts
+on the link). A step is a maximum of sums of durations, of which some grow with 1 / r; so it is
+convex in 1 / r. It is played at r = 0.8^k, and taken as linear in 1 / r between, which is never
+faster.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from math import floor, log
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.engine.fold import Folding
 from sim.engine.play import play
@@ -17,6 +27,9 @@ from sim.jobs.multi_job.folding import Guest, users_of
 from sim.jobs.multi_job.repeated import carried
 
 _ROUNDS, _SAME = 12, 1e-4
+_LEVEL = 0.8
+
+Floats = NDArray[np.float64]
 
 
 def mean_paces(
@@ -24,49 +37,89 @@ def mean_paces(
 ) -> tuple[list[float], dict[Link, dict[int, float]]]:
     """Seconds of a step of each guest, and the B/s that each puts on the links where they meet."""
     users = users_of(guests)
-    own = [{link: guest.place.own(link) for link, by in users.items() if n in by}
-           for n, guest in enumerate(guests)]  # fmt: skip
-    sizes = [_sizes(guest, names) for guest, names in zip(guests, own, strict=True)]
-    paces = list(alone)
+    sizes = [_sizes(guest) for guest in guests]
+    rows = [
+        (n, number, sizes[n][own], guests[n].loaded[link])
+        for number, (link, by) in enumerate(users.items())
+        for n in by
+        if sizes[n].get(own := guests[n].place.alike(link))
+    ]
+    if not rows:
+        return list(alone), {}
+    guest, link = (np.array([row[column] for row in rows]) for column in (0, 1))
+    size, most = (np.array([row[column] for row in rows]) for column in (2, 3))
+    each = np.array([guests[0].place.cluster.capacity(name) for name in users])
+    fair, capacity = 1.0 / np.bincount(link)[link], each[link]
+    meets: list[list[Link]] = [[] for _ in guests]
+    for n, number in zip(guest.tolist(), link.tolist(), strict=True):
+        meets[n].append(guests[n].place.own(list(users)[number]))
+    paces: Floats = np.array(alone)
     for _ in range(_ROUNDS):
-        rates = {
-            link: {n: sizes[n].get(link, 0.0) / paces[n] for n in by} for link, by in users.items()
-        }
-        before = list(paces)
-        for n, guest in enumerate(guests):
-            left = {
-                name: _left(guest.place.cluster.capacity(link), rates[link], n)
-                for link, name in own[n].items()
-                if sizes[n].get(link)
-            }
-            paces[n] = (before[n] + _beside(guest, left)) / 2.0
-        if all(abs(a - b) <= _SAME * a for a, b in zip(paces, before, strict=True)):
+        rate = size / paces[guest]
+        others = np.bincount(link, rate)[link] - rate
+        left = np.maximum(capacity - others, capacity * fair) / np.minimum(most, capacity)
+        least = np.ones(len(guests))
+        np.minimum.at(least, guest, left)
+        before = paces
+        found = zip(guests, meets, alone, least.tolist(), strict=True)
+        paces = (before + np.array([_seconds(*each) for each in found])) / 2.0
+        if np.all(np.abs(paces - before) <= _SAME * paces):
             break
-    return paces, rates
+    rates: dict[Link, dict[int, float]] = {name: {} for name in users}
+    names = list(users)
+    for n, number, bytes_ in zip(guest.tolist(), link.tolist(), size.tolist(), strict=True):
+        rates[names[number]][n] = bytes_ / float(paces[n])
+    return paces.tolist(), rates
 
 
-def _sizes(guest: Guest, names: Mapping[Link, Link]) -> dict[Link, float]:
-    """Bytes of a step on each link of the cluster."""
-    if guest.program is None:
-        sent = guest.work(guest.machine)[1]
-        return {link: sent.get(own, 0.0) for link, own in names.items()}
-    machine = replace(guest.machine, shared={own: own for own in names.values()})
-    folding = Folding(guest.repeated, machine)
-    desk, sizes = folding.desk, carried(folding.folded())
-    numbers = dict(zip(desk.groups.links, desk.classes.links.tolist(), strict=True))
-    return {link: sizes.get(numbers[own], 0.0) for link, own in names.items() if own in numbers}
+def _sizes(guest: Guest) -> dict[Link, float]:
+    """Bytes of a step on each link, by the name that it has in all places like this one."""
+    if "sizes" not in guest.known:
+        if guest.program is None:
+            sent = dict(guest.work(guest.machine)[1])
+        else:  # links of a class carry alike
+            folding = Folding(guest.program, guest.machine)
+            desk, sizes = folding.desk, carried(folding.folded())
+            classes = desk.classes.links.tolist()
+            sent = {
+                own: sizes.get(number, 0.0)
+                for own, number in zip(desk.groups.links, classes, strict=True)
+            }
+        place = guest.place
+        guest.known["sizes"] = {place.alike(place.link(own)): size for own, size in sent.items()}
+    found: dict[Link, float] = guest.known["sizes"]
+    return found
 
 
-def _left(capacity: float, rates: Mapping[int, float], number: int) -> float:
-    """The share of a link that others leave."""
-    others = sum(rate for other, rate in rates.items() if other != number)
-    return max(1.0 - others / capacity, 1.0 / len(rates))
+def _seconds(guest: Guest, links: Sequence[Link], alone: float, share: float) -> float:
+    """Seconds of a step that finds such a share of what it can use of links of its own names."""
+    if share >= 1.0:
+        return alone
+    level = floor(log(share) / log(_LEVEL))
+    wider, narrower = _LEVEL**level, _LEVEL ** (level + 1)
+    part = (1.0 / share - 1.0 / wider) / (1.0 / narrower - 1.0 / wider)
+    fast = _at(guest, links, level) if level else alone
+    return fast + part * (_at(guest, links, level + 1) - fast)
 
 
-def _beside(guest: Guest, left: Mapping[Link, float]) -> float:
-    """Seconds of a step that finds such shares of its links."""
-    topology = guest.machine.topology
-    sick = (Degraded(link=link_name(link), factor=1.0 / share) for link, share in left.items())
+def _at(guest: Guest, links: Sequence[Link], level: int) -> float:
+    """Seconds of a step at a level of shares, known of all that are placed alike."""
+    place = guest.place
+    key = level, frozenset(place.alike(place.link(own)) for own in links)
+    if key not in guest.known:
+        guest.known[key] = _played(guest, links, _LEVEL**level)
+    found: float = guest.known[key]
+    return found
+
+
+def _played(guest: Guest, links: Sequence[Link], share: float) -> float:
+    topology, place = guest.machine.topology, guest.place
+    sick = []
+    for own in links:
+        link = place.link(own)
+        capacity = place.cluster.capacity(link)
+        usable = share * min(guest.loaded[link] / capacity, 1.0)
+        sick.append(Degraded(link=link_name(own), factor=1.0 / usable))
     topology = replace(topology, degraded=(*topology.degraded, *sick))
     machine = replace(guest.machine, topology=topology)
     return (

@@ -8,8 +8,9 @@ from typing import Any
 
 from sim.config.dataclass import dataclass
 from sim.hardware.cluster.network import link_name, links_named
-from sim.jobs.multi_job.folding import STORES, Together, meeting, together
+from sim.jobs.multi_job.folding import Together, meeting, together
 from sim.jobs.multi_job.mean_traffic import mean_paces
+from sim.jobs.multi_job.placed import STORES
 from sim.jobs.multi_job.repeated import carried, repeat
 from sim.jobs.multi_job.setup import Placed, shared_by
 
@@ -80,11 +81,12 @@ class Company:
 @dataclass(eq=False)
 class Paces:
     """Paces of sets of jobs, each set played for `steady` steps a job, once for all sets alike.
-    With `best` offsets are looked for; where they are `aligned` all steps begin together."""
+    With `best` offsets are looked for. Jobs that come `by_and_by` meet in phases that nobody knows:
+    they see one another's mean traffic, or begin together where offsets are looked for."""
 
     steady: int
     best: bool = False
-    aligned: bool = False
+    by_and_by: bool = False
     _known: dict[Hashable, tuple[Sequence[Placed], Company]] = field(default_factory=dict)
 
     def groups(self, jobs: Sequence[Placed]) -> list[tuple[int, ...]]:
@@ -108,7 +110,7 @@ class Paces:
     def _phases(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Sequence[float]:
         """The offsets that are played: beside checkpoints, which find steps in any phase, those of
         a few phases."""
-        if self.aligned:
+        if self.by_and_by:
             return [0.0] * len(jobs)
         if not any(job.saves for job in jobs):
             return offsets
@@ -125,7 +127,8 @@ class Paces:
         return *what, tuple(pods.values()), job.place.slots, slow, moment
 
     def _played(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
-        if len(jobs) > _PLAYED or any(job.program is None for job in jobs):
+        by_means = len(jobs) > _PLAYED or (self.by_and_by and not self.best)
+        if by_means or any(job.program is None for job in jobs):
             return _by_means(jobs)
         links = together([job.guest for job in jobs])
         given = self._company(jobs, links, offsets)

@@ -18,6 +18,7 @@ from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Degraded, Topology
 
 _OF_NODE = ("memory", "nvme", "cores", "client")  # links of which a node has one
+STORES = ("storage-up", "storage-down", "operations")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,17 @@ class Place:
     def own(self, link: Link) -> Link:
         """The job's own name of a link of the cluster: the inverse of `link`."""
         return _renamed(link, self._number.__getitem__, self._rank, -self._pcie)
+
+    def alike(self, link: Link) -> Link:
+        """Its own name of a link of the cluster, pods and stores numbered as its nodes come to
+        them: one name in all places of one pattern."""
+        match self.own(link):
+            case (str(kind), int(place)) if kind in STORES:
+                return kind, self._come_to[1][place]
+            case (str(kind), int(place)) if kind.startswith("pod"):
+                return kind, self._come_to[0][place]
+            case own:
+                return own
 
     def topology(self) -> Topology:
         """The cluster as the job sees it, with the links that are degraded. Raises `InputError`."""
@@ -71,6 +83,15 @@ class Place:
     def _number(self) -> dict[int, int]:
         """The job's number of each of its nodes."""
         return {node: number for number, node in enumerate(self.nodes)}
+
+    @cached_property
+    def _come_to(self) -> tuple[dict[int, int], dict[int, int]]:
+        """The numbers of pods and of stores."""
+        numbers: tuple[dict[int, int], dict[int, int]] = {}, {}
+        for node in self.nodes:
+            for known, of in zip(numbers, (self.cluster.pod_of, self.cluster.store_of), strict=True):
+                known.setdefault(of(node), len(known))
+        return numbers
 
     @property
     def _pcie(self) -> int:

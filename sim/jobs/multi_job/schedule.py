@@ -231,7 +231,7 @@ class Cluster:
         self.occupancy = Occupancy(setup.machine.topology)
         arrivals = any(template.table.every is not None for template in setup.templates)
         self.paces = Paces(
-            self.scenario.steady, best=self.scenario.offset == "best", aligned=arrivals
+            self.scenario.steady, best=self.scenario.offset == "best", by_and_by=arrivals
         )
         self.rng = generator(self.scenario.seed, "places")
         self.faults = Faults(setup)

@@ -1,6 +1,7 @@
 """From `[[job]]` tables to jobs that can be played: each with its own setup, whatever its kind."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import field, replace
 from functools import cached_property
@@ -39,13 +40,11 @@ class Template:
     scenario: BaseScenario
     gpus: int
     name: str
-    _known: dict[Any, "tuple[JobAnswer, Program | None, Saves | None]"] = field(
-        default_factory=dict
-    )
+    _known: "dict[Any, Alone]" = field(default_factory=dict)
 
-    def alone(self, on: Machine, pattern: Any) -> "tuple[JobAnswer, Program | None, Saves | None]":
-        """Its answer where it is alone on a machine, the program that it repeats, if it has one,
-        and its checkpoints. Machines of one `pattern` are alike for it."""
+    def alone(self, on: Machine, pattern: Any) -> "Alone":
+        """What is known of it where it is alone on a machine. Machines of one `pattern` are alike
+        for it."""
         if pattern not in self._known:
             setup = replace(self._setup(on.topology), machine=on)
             try:
@@ -53,7 +52,9 @@ class Template:
             except InputError:
                 program = None  # it is no step that repeats
             saves = _saves(setup, program, self.scenario.checkpoints)
-            self._known[pattern] = kind.answer(setup), program, saves
+            answer = kind.answer(setup)
+            seconds = answer.get("step_time") or answer.get("time") / max(answer.get("updates"), 1)
+            self._known[pattern] = Alone(answer, program, float(seconds), saves)
         return self._known[pattern]
 
     def work(self, on: Machine) -> tuple[float, Mapping[Link, float]]:
@@ -63,6 +64,18 @@ class Template:
     def _setup(self, topology: Topology) -> Any:
         gpus = None if self.scenario.layout is None else self.gpus
         return kind.set_up(replace(self.scenario, topology=topology, gpus=gpus))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alone:
+    """A job alone: its answer, the program that it repeats, if it has one, the seconds of a step,
+    its checkpoints, and what its copies find out of it by what they do."""
+
+    answer: JobAnswer
+    program: Program | None
+    seconds: float
+    saves: "Saves | None"
+    known: defaultdict[str, dict[Hashable, Any]] = field(default_factory=lambda: defaultdict(dict))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,25 +214,32 @@ def _read(table: JobTable, cluster: str | Topology, where: str) -> BaseScenario:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A copy of a job on its GPUs: its answer alone, the seconds of a step alone. Instead of
-    training it may be `doing` something else, a unit of which takes these seconds alone."""
+    """A copy of a job on its GPUs. Instead of training it may be `doing` something else; a step, or
+    a unit of that, takes so many seconds alone."""
 
     template: Template
     name: str
     place: Place
     machine: Machine
-    answer: JobAnswer
+    alone: Alone
     program: Program | None
     seconds: float
-    saves: Saves | None = None
     doing: str = ""
     _others: dict[str, "Placed"] = field(default_factory=dict)
+
+    @property
+    def saves(self) -> Saves | None:
+        """Its checkpoints."""
+        return self.alone.saves
 
     @cached_property
     def guest(self) -> Guest:
         """The job on links that others may load, too."""
         both = self.saves is not None and self.saves.beside is not None
-        return Guest(self.name, self.place, self.machine, self.program, self.template.work, both)
+        known = self.alone.known[self.doing]
+        return Guest(
+            self.name, self.place, self.machine, self.program, self.template.work, both, known
+        )
 
     def at(self, work: Work) -> "Placed":
         """The same copy at other work."""
@@ -235,9 +255,8 @@ def placed(template: Template, name: str, place: Place, cluster: Machine) -> Pla
     """A copy of a job at a place. Raises `InputError` where it cannot run there."""
     own = place.topology()
     on = place.machine(cluster, own)
-    answer, program, saves = template.alone(on, _pattern(on, place))
-    seconds = answer.get("step_time") or answer.get("time") / max(answer.get("updates"), 1)
-    return Placed(template, name, place, on, answer, program, float(seconds), saves)
+    alone = template.alone(on, _pattern(on, place))
+    return Placed(template, name, place, on, alone, alone.program, alone.seconds)
 
 
 def _pattern(on: Machine, place: Place) -> Any:
