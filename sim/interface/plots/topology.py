@@ -1,4 +1,4 @@
-"""A topology as a picture: one node on the left, the network on the right.
+"""A topology as a picture: one node on the left, then the network and the storage.
 
 Devices are blue, switches grey, NICs and their cables green, NVLinks orange (Okabe and Ito's
 palette, which colour-blind readers can tell apart). What repeats is drawn a few times and counted.
@@ -23,6 +23,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.interface.plots.network import draw_network
 from sim.interface.plots.node import DEVICE, NIC_LINE, SWITCH, box, dots, draw_node, few, line
 from sim.interface.plots.picture import Figure
+from sim.interface.plots.storage import draw_storage
 from sim.interface.views.topology import device_text, heading, rate
 
 _LARGEST = 128  # devices of a node that are drawn; a pod of thousands is only told of
@@ -36,9 +37,10 @@ _WIDTH, _MOST = 10.0, 6
 def figure(
     topology: Topology, busy: Mapping[str, float] | None = None, regions: Regions | None = None
 ) -> Figure:
-    """The node and the network of a topology, each where it has one; `busy` is the share of time
-    for which its links of a kind (`sim.engine.record`) carry all they can, or single cables by
-    their names; `regions` join clusters by slow links."""
+    """The node, the network and the storage of a topology, each where it has one.
+
+    `busy` is the share of time for which its links of a kind (`sim.engine.record`) carry all they
+    can, or single cables by their names; `regions` join clusters by slow links."""
     count = len(_panels(topology, regions))
     fig = Figure(figsize=(1 + 6.5 * max(count, 1), 6.0), layout="constrained")
     draw(fig, topology, busy, regions)
@@ -73,6 +75,7 @@ def _panels(topology: Topology, regions: Regions | None) -> list[Callable[[Axes,
     panels: dict[Callable[[Axes, Topology], None], bool] = {
         draw_node: 1 < topology.gpus_per_node <= _LARGEST,
         draw_network: topology.network is not None,
+        draw_storage: topology.storage is not None,
     }
     if regions is not None:
         panels[partial(draw_regions, regions=regions)] = True

@@ -89,7 +89,9 @@ class Place:
         """The numbers of pods and of stores."""
         numbers: tuple[dict[int, int], dict[int, int]] = {}, {}
         for node in self.nodes:
-            for known, of in zip(numbers, (self.cluster.pod_of, self.cluster.store_of), strict=True):
+            for known, of in zip(
+                numbers, (self.cluster.pod_of, self.cluster.store_of), strict=True
+            ):
                 known.setdefault(of(node), len(known))
         return numbers
 

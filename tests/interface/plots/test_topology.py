@@ -91,8 +91,8 @@ def test_of_a_large_node_the_first_and_last_are_drawn() -> None:
 def test_a_large_cluster_is_abbreviated_and_counted() -> None:
     written = texts(load("dgx-h100-ndr", {"gpus": 65536}))
     assert "65,536 x H100 80GB SXM, 8,192 nodes of 8" in written[0]
-    nodes = [text for text in written if text.startswith("node ")]
-    assert nodes == ["node 0", "node 1", "node 2", "node 8,191"]
+    nodes = dict.fromkeys(text for text in written if text.startswith("node "))  # two panels
+    assert list(nodes) == ["node 0", "node 1", "node 2", "node 8,191"]
 
 
 def test_a_large_torus_shows_its_corner_and_says_so() -> None:
@@ -105,6 +105,26 @@ def test_a_large_torus_shows_its_corner_and_says_so() -> None:
 def test_oversubscription_is_labelled_with_what_a_pod_can_send() -> None:
     written = texts(load("h100-grand-teton-roce"))
     assert "21.9 TB/s each way per pod (1:7)" in written
+
+
+@pytest.mark.parametrize(
+    ("own", "cables"), [("50 GB/s", {"storage", "client"}), (None, {"storage", "nic"})]
+)
+def test_stores_are_drawn_with_the_way_that_leads_to_them(
+    own: str | None, cables: set[str]
+) -> None:
+    """40 nodes have two stores, of 32 nodes each."""
+    store = {"kind": "parallel", "read": "40 GB/s", "write": "20 GB/s", "nodes": 32}
+    cluster = load("h100-grand-teton-roce", {"gpus": 320, "storage": store})
+    if own:
+        cluster = load("dgx-h100-ndr", {"gpus": 320, "storage.bandwidth": own})
+    drawn, written = figure(cluster).axes[-1], texts(cluster)
+    assert {str(line.get_gid()) for line in drawn.lines} == cables
+    assert [text for text in written if text.startswith("file")] == [
+        "file\nsystem 0",
+        "file\nsystem 1",
+    ]
+    assert "each store 40.0 GB/s read, 20.0 GB/s written" in written
 
 
 def test_a_degraded_link_is_named() -> None:
