@@ -10,6 +10,7 @@ explicit rate indication"; Ros-Giralt et al. 2021 call it the bottleneck structu
 """
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from math import inf
 from operator import attrgetter
 
@@ -102,11 +103,13 @@ class FairShares:
         """Settle all rates; returns the shares whose rate may have changed, in their order."""
         dirty, level = self._dirty, self._level
         left = _MOST * len(self.capacity)
-        while dirty:
+        fullest = [(level[link], link) for link in dirty]  # levels change only as links are taken
+        heapify(fullest)
+        while fullest:
             left -= 1
             if not left:
                 raise RuntimeError("fair shares do not settle")
-            link = min(dirty, key=level.__getitem__) if len(dirty) > 1 else next(iter(dirty))
+            _, link = heappop(fullest)
             dirty.remove(link)
             new, old = self._full_at(link), level[link]
             if new == old or abs(new - old) <= _SAME * min(new, old):
@@ -114,7 +117,10 @@ class FairShares:
             level[link] = new
             for share in self.on[link]:
                 if self._limit(share):
-                    dirty.update([other for other, _ in share.loads if other != link])
+                    for other, _ in share.loads:
+                        if other != link and other not in dirty:
+                            dirty.add(other)
+                            heappush(fullest, (level[other], other))
         changed = sorted(self._changed, key=attrgetter("order"))
         self._changed.clear()
         return changed

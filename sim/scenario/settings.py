@@ -93,6 +93,15 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
+def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a table of a file states, with keys that are dotted or in tables.
+
+    >>> dotted({"plan": {"tp": 2}, "change": {"network.nics": 4}})
+    {'plan.tp': 2, 'network.nics': 4}
+    """
+    return {key.removeprefix("change."): value for key, value in flat(table)}
+
+
 def split_key(key: str) -> tuple[str, str, str]:
     """The file that a change is of, and its key there in two parts. Raises `InputError`."""
     head, _, rest = key.partition(".")

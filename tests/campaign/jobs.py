@@ -3,11 +3,11 @@
 import random
 from collections.abc import Callable
 
-from tests.campaign import features, rollout_jobs
+from tests.campaign import company_jobs, features, rollout_jobs
 
 Document = features.Document
 
-# Those whose every law of `laws.ALL` holds; servers and loops have laws of their own.
+# Those whose every law of `laws.ALL` holds; servers, loops and companies have their own.
 PARTS = ("dense", "experts", "offload", "features", "shared")
 _STACKS = {"fp16": "megatron-lm-2022", "bf16": "megatron-core"}
 
@@ -186,4 +186,5 @@ _DRAWN: dict[str, Callable[[random.Random], Document]] = {
     "shared": _shared,
     "servers": rollout_jobs.servers,
     "loops": rollout_jobs.loops,
+    "companies": company_jobs.companies,
 }

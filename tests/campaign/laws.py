@@ -31,7 +31,7 @@ from sim.kind import load
 from sim.parallel.job import Known
 from sim.scenario.settings import flat
 from sim.scenario.setup import from_scenario
-from tests.campaign import limits, records, remedies, rollouts
+from tests.campaign import companies, limits, records, remedies, rollouts
 from tests.campaign.case import ALLOWED, called
 from tests.campaign.job import (
     ALL,
@@ -566,4 +566,5 @@ LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
     "offloading activations saves memory": (STEPS, _offloading_saves),
     "the search knows the run's memory": (STEPS, _planned_memory),
     **rollouts.LAWS,
+    **companies.LAWS,
 }

@@ -30,7 +30,7 @@ from sim.parallel.checkpoint import Checkpoints
 from sim.results.formatting import several
 from sim.results.likely import Pace
 from sim.scenario.scenario import BaseScenario
-from sim.scenario.settings import changed
+from sim.scenario.settings import changed, dotted
 
 _YEAR = 365.25 * DAY
 Component = Literal["gpu", "node", "job"]
@@ -120,7 +120,7 @@ class Failures:
         for cause in self.cause:
             slows = cause.slows
             if cause.state:
-                again = kind.pace(kind.set_up(kind.load(job, cause.state), brief=True))
+                again = kind.pace(kind.set_up(kind.load(job, dotted(cause.state)), brief=True))
                 slows = max(again.seconds / pace.seconds, 1.0)
             lasts = self.recovery.repair if cause.state and cause.lasts is None else cause.lasts
             causes.append(replace(cause, state={}, slows=slows, lasts=lasts))

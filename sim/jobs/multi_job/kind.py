@@ -112,14 +112,14 @@ def _row(visit: Visit, paces: Paces) -> JobRow:
         longest=at.high,
         offset=_offset(visit),
         slowed_by=_slowed_by(visit, paces),
-        fits=visit.job.alone.answer.fits,
+        fits=visit.job.alone.fits,
         faults=visit.faults,
         lost=visit.lost,
         checkpoints=visit.checkpoints,
         checkpoint_time=visit.saving / visit.checkpoints if visit.checkpoints else None,
         checkpoint_alone=saves.seconds if saves else None,
         stopped=visit.stopped,
-        straggler_seconds=visit.job.alone.answer.straggler_seconds,
+        straggler_seconds=visit.job.alone.straggler_seconds,
     )
 
 

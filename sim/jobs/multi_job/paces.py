@@ -14,7 +14,7 @@ from sim.jobs.multi_job.placed import STORES
 from sim.jobs.multi_job.repeated import carried, repeat
 from sim.jobs.multi_job.setup import Placed, shared_by
 
-_PLAYED = 8  # jobs that meet; more of them are looked at beside the others' mean traffic
+_PLAYED = 8  # jobs that meet; more of them are seen in the mean over all phases
 _PHASES = 16  # of a step, that are tried as offsets
 
 
@@ -58,7 +58,7 @@ class SharedLink:
 class Company:
     """Jobs that meet on links, at their offsets (s): their paces, the links where they meet, and
     when each step that was played began and ended. Where it was not `played`, jobs see the
-    others' mean traffic."""
+    mean over all phases."""
 
     paces: tuple[Pace, ...]
     offsets: tuple[float, ...]
@@ -81,8 +81,9 @@ class Company:
 @dataclass(eq=False)
 class Paces:
     """Paces of sets of jobs, each set played for `steady` steps a job, once for all sets alike.
-    With `best` offsets are looked for. Jobs that come `by_and_by` meet in phases that nobody knows:
-    they see one another's mean traffic, or begin together where offsets are looked for."""
+    With `best` offsets are looked for. Jobs that come `by_and_by`, or that lose their phase at
+    every checkpoint, are seen in the mean over all phases, and so are checkpoints and large
+    companies."""
 
     steady: int
     best: bool = False
@@ -98,25 +99,22 @@ class Paces:
         if len(jobs) == 1:
             seconds = jobs[0].seconds
             return Company((Pace(seconds, 0.0, seconds, seconds),), tuple(offsets))
-        offsets = self._phases(jobs, offsets)
+        unknown = self.by_and_by or any(job.saves for job in jobs)
+        offsets = [0.0] * len(jobs) if unknown else offsets
         keys = [self._key(job, offset) for job, offset in zip(jobs, offsets, strict=True)]
         order = sorted(range(len(jobs)), key=lambda number: keys[number])
         ordered = [jobs[number] for number in order]
         key = _where(ordered), tuple(keys[number] for number in order)
         if key not in self._known:
-            self._known[key] = ordered, self._played(ordered, [offsets[n] for n in order])
+            by_means = (
+                len(jobs) > _PLAYED
+                or (unknown and not self.best)
+                or any(job.doing or job.program is None for job in jobs)
+            )
+            played = [offsets[n] for n in order]
+            company = _by_means(ordered) if by_means else self._played(ordered, played)
+            self._known[key] = ordered, company
         return _of(ordered, *self._known[key]).in_order(order)
-
-    def _phases(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Sequence[float]:
-        """The offsets that are played: beside checkpoints, which find steps in any phase, those of
-        a few phases."""
-        if self.by_and_by:
-            return [0.0] * len(jobs)
-        if not any(job.saves for job in jobs):
-            return offsets
-        each = [job.seconds / _PHASES for job in jobs]
-        pairs = zip(offsets, each, strict=True)
-        return [round(offset / part) % _PHASES * part for offset, part in pairs]
 
     def _key(self, job: Placed, offset: float) -> Any:
         """What tells a job apart from others, wherever its nodes are."""
@@ -127,9 +125,6 @@ class Paces:
         return *what, tuple(pods.values()), job.place.slots, slow, moment
 
     def _played(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
-        by_means = len(jobs) > _PLAYED or (self.by_and_by and not self.best)
-        if by_means or any(job.program is None for job in jobs):
-            return _by_means(jobs)
         links = together([job.guest for job in jobs])
         given = self._company(jobs, links, offsets)
         if not self.best:
@@ -194,7 +189,7 @@ def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Com
 
 
 def _by_means(jobs: Sequence[Placed]) -> Company:
-    """Many jobs, each beside the mean traffic of the others."""
+    """Jobs in the mean over all phases in which they may meet."""
     paces, rates = mean_paces([job.guest for job in jobs], [job.seconds for job in jobs])
     cluster = jobs[0].place.cluster
     links = [

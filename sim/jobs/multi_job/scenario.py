@@ -81,8 +81,9 @@ class MultiJobScenario(BaseScenario):
     submission, or others may pass while it waits (`backfill`), or it waits, besides, until it need
     not be on more pods than it fills (`packed`). `faults` stop jobs, and need a horizon. Paces are
     those of `steady` steps played together. With `offset = "best"` jobs begin their steps when they
-    disturb one another least; jobs that arrive `every` so often begin them together. The cluster is
-    looked at until `horizon`, or until all jobs with `steps` have ended.
+    disturb one another least. Jobs that arrive `every` so often, or write checkpoints, meet in
+    phases that nobody knows: they have the mean of all phases. The cluster is looked at until
+    `horizon`, or until all jobs with `steps` have ended.
     """
 
     kind: ClassVar[str] = "sim.jobs.multi_job.kind"

@@ -22,12 +22,13 @@ from sim.parallel.checkpoint import Checkpoints, Copies
 from sim.program.beside import alone
 from sim.program.operations import Copy
 from sim.program.program import Program
-from sim.results.answer import JobAnswer
 from sim.scenario.machine import load_topology, machine
 from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import dotted
 
 _OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core: of each job, and for each other that may wait
 _OF_FAULT = 2e-3  # s of one core
+_OF_CHECKPOINT = 3e-3  # s of one core: three changes of what jobs do
 _OF_CLUSTER = ("topology", "network", "node", "host", "storage", "device")
 
 
@@ -46,7 +47,7 @@ class Template:
         """What is known of it where it is alone on a machine. Machines of one `pattern` are alike
         for it."""
         if pattern not in self._known:
-            setup = replace(self._setup(on.topology), machine=on)
+            setup = replace(self.set_up(on.topology), machine=on)
             try:
                 program: Program | None = setup.program
             except InputError:
@@ -54,27 +55,32 @@ class Template:
             saves = _saves(setup, program, self.scenario.checkpoints)
             answer = kind.answer(setup)
             seconds = answer.get("step_time") or answer.get("time") / max(answer.get("updates"), 1)
-            self._known[pattern] = Alone(answer, program, float(seconds), saves)
+            self._known[pattern] = Alone(
+                program, float(seconds), saves, answer.fits, answer.straggler_seconds
+            )
         return self._known[pattern]
 
     def work(self, on: Machine) -> tuple[float, Mapping[Link, float]]:
         """Seconds of a unit of its work on a machine, and the bytes that it puts on each link."""
-        return kind.traffic(replace(self._setup(on.topology), machine=on))
+        return kind.traffic(replace(self.set_up(on.topology), machine=on))
 
-    def _setup(self, topology: Topology) -> Any:
+    def set_up(self, topology: Topology) -> Any:
+        """The job on a cluster of its GPUs. Raises `InputError`."""
         gpus = None if self.scenario.layout is None else self.gpus
         return kind.set_up(replace(self.scenario, topology=topology, gpus=gpus))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alone:
-    """A job alone: its answer, the program that it repeats, if it has one, the seconds of a step,
-    its checkpoints, and what its copies find out of it by what they do."""
+    """A job alone: the program that it repeats, if it has one, the seconds of a step and what slow
+    GPUs add to it, its checkpoints, whether it fits, and what its copies find out of it by what
+    they do."""
 
-    answer: JobAnswer
     program: Program | None
     seconds: float
     saves: "Saves | None"
+    fits: bool | None
+    straggler_seconds: float
     known: defaultdict[str, dict[Hashable, Any]] = field(default_factory=lambda: defaultdict(dict))
 
 
@@ -167,7 +173,23 @@ def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:
     templates = _told_apart(
         [_template(number, table, scenario, topology) for number, table in enumerate(scenario.job)]
     )
+    written = sum(_written(template, scenario.horizon, topology) for template in templates)
+    limit.refuse_long(
+        scenario.name, f"{written:,.0f} checkpoints on common links", written * _OF_CHECKPOINT
+    )
     return MultiJobSetup(scenario=scenario, machine=on, templates=templates)
+
+
+def _written(template: Template, horizon: float | None, cluster: Topology) -> float:
+    """About how many checkpoints its copies write to where others write, too: those of its steps,
+    or until the horizon."""
+    checkpoints, table = template.scenario.checkpoints, template.table
+    if checkpoints is None or checkpoints.storage is not None:
+        return 0.0
+    steps = float(table.steps or 0)
+    if not steps and horizon is not None:
+        steps = horizon / kind.pace(template.set_up(cluster.with_gpus(template.gpus))).seconds
+    return table.copies * steps / checkpoints.steps
 
 
 def _told_apart(templates: Sequence[Template]) -> tuple[Template, ...]:
@@ -204,12 +226,13 @@ def _template(
 
 def _read(table: JobTable, cluster: str | Topology, where: str) -> BaseScenario:
     """The scenario of a job, on the `cluster` unless it names one itself."""
+    settings = dotted(table.set)
     if isinstance(table.scenario, Mapping):
         own = {"topology": cluster, "name": where.rpartition(", ")[2]}
         document = own | deepcopy(dict(table.scenario))
-        return kind.described(document, table.set, where)
+        return kind.described(document, settings, where)
     claimed = kind.claims(table.scenario) and isinstance(cluster, str)
-    return kind.load(table.scenario, {"topology": cluster, **table.set} if claimed else table.set)
+    return kind.load(table.scenario, {"topology": cluster, **settings} if claimed else settings)
 
 
 @dataclass(frozen=True, eq=False)

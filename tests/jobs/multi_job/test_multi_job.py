@@ -1,6 +1,7 @@
 """Jobs on one cluster keep the laws of max-min sharing, whatever their order and their offsets."""
 
 from contextlib import nullcontext
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -84,6 +85,16 @@ def test_steps_that_take_turns_keep_their_pace() -> None:
     assert given.slowdown > 1.05
     assert best.slowdown < 1.0 + 0.1 * (given.slowdown - 1.0)
     assert best.gained == pytest.approx(2.0 * (given.slowdown - best.slowdown))
+
+
+def test_jobs_that_come_by_and_by_are_slowed_as_in_the_mean_over_their_phases() -> None:
+    """The other's phase of communication is as likely to meet one's own as any."""
+    jobs, count = (job([0, 2]), job([1, 3])), 12
+    alone = played(jobs[0]).jobs[0].alone
+    phases = [job([1, 3], start=f"{alone * part / count} s") for part in range(count)]
+    met = fmean(played(jobs[0], other).slowdown for other in phases)
+    queue = played(*(own | {"every": "1 s", "steps": 500} for own in jobs), policy="fifo")
+    assert queue.slowdown - 1.0 == pytest.approx(met - 1.0, rel=0.25)
 
 
 def test_the_order_of_jobs_in_the_file_says_nothing() -> None:
