@@ -25,13 +25,13 @@ PER_CLOCK = {
     "cdna3": 2048,
     "cdna4": 4096,
 }
-GA102 = 1024  # Ampere's other chip, of the A40
+NARROW = {"a40-48gb-pcie": 1024, "h20-sxm": 1024}  # Ampere's other chip; a Hopper cut to a quarter
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_peak_is_sms_times_clock_times_flops_per_clock(name: str) -> None:
     d = device.load(name)
-    per_clock = GA102 if name.startswith("a40") else PER_CLOCK[d.generation]
+    per_clock = NARROW.get(name, PER_CLOCK[d.generation])
     assert d.peak_rate("fp16") == pytest.approx(d.sms * d.clock * per_clock, rel=0.01)
 
 
