@@ -258,7 +258,9 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
         name, loads = "relayed", relayed.loads(call.routed, call.shape)
         share = node.relay or share
         relay = node.relays.of(call.routed, call.shape.nodes) if node.relays else None
-        if relay and call.routed.sms and loads.port:
+        if node.relays and relay and call.routed.sms and loads.port:
+            nic = loads.nic / node.relays.carried(call.shape.nodes)
+            loads = LevelLoads(port=loads.port, nic=nic)
             return _relayed(nccl_call, call.routed, loads, relay)
     elif call.kind == "all_to_all" and loads.port and node.all_to_all:
         loads = _with_own_part(nccl_call, loads, node.all_to_all.touch)
@@ -276,7 +278,8 @@ def _relayed(nccl_call: NcclCall, routed: Routed, loads: LevelLoads, relay: Rela
     on_sms = relay.seconds(call.size / routed.item, routed, parts) * line
     on_port = call.size * loads.port / relay.share
     reached = call.size * loads.port / (on_sms**_JOIN + on_port**_JOIN) ** (1 / _JOIN)
-    return nccl_call.cost("relayed", "simple", loads, reached, relay.launch)
+    latency = relay.launch + relay.node * call.shape.nodes
+    return nccl_call.cost("relayed", "simple", loads, reached, latency)
 
 
 def _of_channels(nccl_call: NcclCall) -> float:

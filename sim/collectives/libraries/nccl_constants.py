@@ -63,11 +63,12 @@ class AllToAll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """Kernels that pass routed items on: `launch` is a kernel that moves nothing, `item` what an SM
-    spends on each, `sm` the bytes of copies that it moves a second, `share` what all of them reach
-    of a port's line rate at most."""
+    """Kernels that pass routed items on: `launch` is a kernel that moves nothing, `node` what it
+    takes longer for each node that is notified, `item` what an SM spends on each, `sm` the bytes of
+    copies that it moves a second, `share` what all of them reach of a port's line rate at most."""
 
     launch: Seconds
+    node: Seconds = 0.0
     item: Seconds
     sm: BytesPerSecond
     share: Share = 1.0
@@ -88,18 +89,25 @@ class Relay:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relays:
     """Those that `dispatch` items, and those that `combine` (sum) what comes back; `far_...` are
-    those of groups on several nodes."""
+    those of groups on several nodes. On more than `few` nodes adapters carry no more than `nic` of
+    what they carry otherwise."""
 
     dispatch: Relay
     combine: Relay
     far_dispatch: Relay | None = None
     far_combine: Relay | None = None
+    few: int = 0
+    nic: Share = 1.0
 
     def of(self, routed: Routed, nodes: int) -> Relay | None:
         """The kernels of such items; None where they are not known."""
         if nodes > 1:
             return self.far_combine if routed.summed else self.far_dispatch
         return self.combine if routed.summed else self.dispatch
+
+    def carried(self, nodes: int) -> float:
+        """The share of what adapters carry otherwise that they carry among so many nodes."""
+        return self.nic if nodes > self.few > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
