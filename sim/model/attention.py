@@ -59,11 +59,12 @@ def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
     wide = replace(run, model=replace(run.shape, kv_heads=run.shape.heads))
     few, many = (shape.rows * (shape.kv_width + shape.value_width) for shape in (run, wide))
     launches = 1 if run.fusion.compiled else 2
-    moved = float((few + many) * run.width)
+    moved, places = float((few + many) * run.width), float(many * (not run.fusion.compiled))
+    copy = MemoryBound(name="repeat keys", bytes=moved, strided=places, launches=launches)
     copies = Operator(
         name="repeat keys",
-        forward=(MemoryBound(name="repeat keys", bytes=moved, launches=launches),),
-        input_gradient=(MemoryBound(name="repeat keys grad", bytes=moved, launches=launches),),
+        forward=(copy,),
+        input_gradient=(replace(copy, name="repeat keys grad"),),
         inputs=float(few * run.width),
     )
     reads = tuple(name for name in (rotate(run).name, copies.name) if name)
@@ -134,8 +135,9 @@ def rotate(run: Execution) -> Operator:
 
     Fused: read and write each once. Otherwise x cos + rotate_half(x) sin for each of Q and K: two
     products (2 passes each), a sum (3), a negation of half (1) and a concatenation (2), ten passes
-    in five kernels. As complex numbers: a cast to fp32 (3), a product (4) and a cast back (3), ten
-    passes in three kernels, which inductor does not join (pytorch/torchtitan issue 15).
+    in five kernels, all of which compute the places of their elements. As complex numbers: a cast
+    to fp32 (3), a product (4) and a cast back (3), ten passes in three kernels, which inductor does
+    not join (pytorch/torchtitan issue 15).
     """
     if run.shape.positions != "rotary":
         return Operator()
@@ -146,8 +148,13 @@ def rotate(run: Execution) -> Operator:
         passes, launches = 2, 1 if run.fusion.compiled else 2
     else:
         passes, launches = 10, 10
+    apart = not (run.fusion.complex_rotary or run.fused("rotary"))
+    places = 2 + 1 + 0.5 + run.joined  # two products, a sum, a negation of half
     kernel = MemoryBound(
-        name="rotary", bytes=float(passes * elements * run.width), launches=launches
+        name="rotary",
+        bytes=float(passes * elements * run.width),
+        strided=float(apart * places * elements),
+        launches=launches,
     )
     return Operator(
         name="rotary", forward=(kernel,), input_gradient=(kernel,), inputs=inputs_saved(run)
@@ -163,12 +170,12 @@ def arrange(run: Execution) -> Operator:
     """Copies of Q, K, V into their own tensors and of K, V into one (nanotron, models/llama.py)."""
     if not run.fusion.layout_copies:
         return _copied_queries(run)
-    copied = run.mixed + run.rows * 2 * (run.kv_width + run.value_width)
-    size = 2.0 * copied * run.width
+    copied = float(run.mixed + run.rows * 2 * (run.kv_width + run.value_width))
+    copies = MemoryBound(name="arrange heads", bytes=2 * copied * run.width, strided=copied)
     return Operator(
         name="arrange heads",
-        forward=(MemoryBound(name="arrange heads", bytes=size, launches=3 + _MASK_LAUNCHES),),
-        input_gradient=(MemoryBound(name="arrange heads grad", bytes=size, launches=3),),
+        forward=(replace(copies, launches=3 + _MASK_LAUNCHES),),
+        input_gradient=(replace(copies, name="arrange heads grad", launches=3),),
         inputs=inputs_saved(run),
     )
 

@@ -54,13 +54,30 @@ def standard_core(run: Execution) -> Operator:
             *_softmax(run, scores),
             *_dropout(run, scores, "attention dropout", drawn=scores),
             _product(run, "attention over values", run.seq, model.value_head, run.keys),
-            MemoryBound(name="merge heads", bytes=2.0 * run.rows * run.output_width * width),
+            _merge(run, "merge heads"),
         ),
         input_gradient=_standard_backward(run, scores),
         inputs=inputs_saved(run),
         saved=inputs_saved(run) + scores * width + dropped,
         made=float(scores * width + dropped),
         transient=2.0 * scores * width,
+    )
+
+
+def _merge(run: Execution, name: str) -> MemoryBound:
+    """Heads brought from their own matrices into the rows of their tokens, or back."""
+    elements = float(run.rows * run.output_width)
+    return MemoryBound(name=name, bytes=2 * elements * run.width, strided=elements)
+
+
+def _join(run: Execution, passes: int, launches: int = 1) -> MemoryBound:
+    """dQ, dK and dV put side by side, as a projection that they share made Q, K and V."""
+    elements = float(run.mixed)
+    return MemoryBound(
+        name="join qkv grad",
+        bytes=passes * elements * run.width,
+        strided=run.joined * elements,
+        launches=launches,
     )
 
 
@@ -83,8 +100,14 @@ def _biased(run: Execution, scores: int, suffix: str = "") -> tuple[Item, ...]:
 def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
     """Megatron-LM, megatron/model/fused_softmax.py."""
     passes, launches = _softmax_passes(run, backward=False)
+    masks = 0 if _fused_softmax(run) else 1 + (run.fusion.added_mask and run.shape.causal)
     return (
-        MemoryBound(name="softmax", bytes=float(passes * scores * run.width), launches=launches),
+        MemoryBound(
+            name="softmax",
+            bytes=float(passes * scores * run.width),
+            strided=float(masks * scores),
+            launches=launches,
+        ),
     )
 
 
@@ -128,7 +151,7 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
     seq, keys, head, width = run.seq, run.keys, run.shape.head, run.width
     passes, launches = _softmax_passes(run, backward=True)
     return (
-        MemoryBound(name="merge heads grad", bytes=2.0 * run.rows * run.output_width * width),
+        _merge(run, "merge heads grad"),
         _product(run, "attention over values dgrad", seq, keys, run.shape.value_head),
         _product(run, "values grad", keys, run.shape.value_head, seq),
         *_dropout(run, scores, "attention dropout grad"),
@@ -137,7 +160,7 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
         _product(run, "queries grad", seq, head, keys),
         _product(run, "keys grad", keys, head, seq),
         # Scales dQ and dK as Q K' was scaled, then joins dQ, dK and dV in one tensor.
-        MemoryBound(name="join qkv grad", bytes=float(4 * run.mixed * width), launches=3),
+        _join(run, passes=4, launches=3),
     )
 
 
@@ -188,7 +211,6 @@ def flash_core(run: Execution) -> Operator:
     """
     statistics = 4.0 * run.rows * run.heads
     own_format = _own_format(run)
-    join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
     keys = run.kv_width + run.value_width
     output = 0 if run.shares_output else run.rows * run.output_width * run.width
     core = Operator(
@@ -198,7 +220,7 @@ def flash_core(run: Execution) -> Operator:
         input_gradient=(
             *own_format,
             *context_parallel.backward(run),
-            *(() if run.fusion.compiled or run.shape.latent else (join,)),
+            *(() if run.fusion.compiled or run.shape.latent else (_join(run, passes=2),)),
         ),
         inputs=inputs_saved(run),
         saved=inputs_saved(run) + statistics + output,

@@ -7,7 +7,7 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.convolution_kernels import Layout
 from sim.model.fusion import Context, Fusion
-from sim.model.kernels import BYTES, Precision
+from sim.model.kernels import BYTES, JOINED, Precision
 from sim.model.lora import Lora
 from sim.model.model import Model
 from sim.model.precision import Product, Recipe
@@ -158,6 +158,11 @@ class Execution:
     def width(self) -> int:
         """Bytes of an activation."""
         return 4 if self.precision in ("fp32", "tf32") else 2
+
+    @property
+    def joined(self) -> float:
+        """Places computed for each element that torch.cat writes."""
+        return JOINED if self.width == 2 and not self.fusion.wide_joins else 0.0
 
     @property
     def stream_width(self) -> int:

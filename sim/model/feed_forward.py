@@ -71,18 +71,24 @@ def swiglu(run: Execution, elements: float) -> Operator:
     """silu(gate) * up (Shazeer 2020). Keeps gate and up, unfused also silu(gate).
 
     Fused: forward reads both and writes one, backward reads three and writes two. In separate
-    kernels: silu and product; backward two products, silu's, and joining both gradients.
+    kernels: silu and product; backward two products, silu's, and joining both gradients. Halves of
+    a row have gaps between them.
     """
     size = float(elements * run.width)
     fused = run.fused("swiglu")
+    halves = run.fusion.packed_projections and not fused
     joined = 4 if run.fusion.packed_projections else 0
     clamp = _clamp(run, elements)
     forward = MemoryBound(
-        name="swiglu", bytes=(3 if fused else 5) * size, launches=1 if fused else 2
+        name="swiglu",
+        bytes=(3 if fused else 5) * size,
+        strided=2.0 * elements * halves,
+        launches=1 if fused else 2,
     )
     backward = MemoryBound(
         name="swiglu grad",
         bytes=(5 if fused else 9 + joined) * size,
+        strided=(2 + 2 * run.joined) * elements * halves,
         launches=1 if fused else 3 + (joined > 0),
     )
     further = (0.0 if fused else size) + clamp.made

@@ -56,6 +56,8 @@ class Fusion:
     modeling_gpt2.py, `_attn`). `metrics` are computed on the logits of every micro-step
     (`sim.model.blocks.head`).
     `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
+    `wide_joins`: torch.cat loads several elements of 16 bits at once (torch 2.8 on: pytorch, pull
+    request 150233; of 32 bits since 2.1), and computes no place of each.
     `redistributes`: sequence parallelism is DTensor's (`model.tensor_parallel`). `split_gather`:
     the product behind an all-gather is issued in two, the rank's own rows beside the gather, the
     others' behind it. `user_buffers`: products run piece by piece beside the gather in front of
@@ -106,6 +108,7 @@ class Fusion:
     added_mask: bool = False
     metrics: tuple[Metric, ...] = ()
     overlap_tensor: bool = False
+    wide_joins: bool = False
     redistributes: bool = False
     split_gather: bool = False
     user_buffers: bool = False

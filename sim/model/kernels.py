@@ -192,8 +192,8 @@ class MemoryBound:
     for views with gaps and for what is broadcast (ATen, native/cuda/CUDALoops.cuh,
     gpu_kernel_impl_nocast: elementwise_kernel with an offset calculator, nothing vectorised),
     `turns` how often a thread waits for memory, where there are too few threads to hide that,
-    `ctas` on how many SMs it can run at most (0: all). `rate` is the share of the bandwidth of
-    element-wise kernels that it reaches.
+    `ctas` on how many SMs it can run at most (0: all), `one_wave` whether its grid has a CTA for
+    each SM. `rate` is the share of the bandwidth of element-wise kernels that it reaches.
     """
 
     family: ClassVar[str] = "stream"
@@ -207,8 +207,14 @@ class MemoryBound:
     strided: float = 0.0
     turns: float = 0.0
     ctas: int = 0
+    one_wave: bool = False
     rate: float = 1.0
 
+
+# Places that torch.cat computes for each element that it writes in 16 bits, in those of
+# element-wise kernels: 57 operations where all inputs are contiguous, 71 and 75 where not (H100,
+# traces/tracelens).
+JOINED = 1.4
 
 # What torch's own LayerNorm and RMSNorm reach of element-wise kernels' bandwidth, forward and back.
 # Forward: 0.65 on A100 (kernels/estimate_train_time, layernorm, fp16), 0.67 on V100, 0.68 to 0.74
@@ -230,6 +236,14 @@ class Timed(MemoryBound):
 
 
 Kernel = Gemm | Attention | MemoryBound
+
+ONE_WAVE = "one wave"  # memory-bound kernels of one wave, among classes of kernels that lose alike
+
+
+def loss_class(kernel: Kernel) -> str:
+    """The class of kernels that lose as much of their pace to what runs beside them."""
+    alone = isinstance(kernel, MemoryBound) and kernel.one_wave
+    return ONE_WAVE if alone else kernel.family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sim.config.errors import InputError
 from sim.hardware import device
 from sim.hardware.kernels.attention import AttentionRates, attention_time
+from sim.hardware.kernels.time import kernel_time
 from sim.model import counts
 from sim.model.block import Block, block
 from sim.model.execution import Execution, Sharding
@@ -296,6 +297,22 @@ def test_what_rotation_reads_and_writes(fusion: Fusion, passes: int, launches: i
 
 
 @pytest.mark.parametrize(
+    ("name", "microseconds"),
+    [
+        ("rotary", 2 * (32.0 + 12.2 + 42.0 + 23.8 + 34.8)),
+        ("attention rms norm", 29.2 + 26.4 + 15.1 + 1.6 + 1.6 + 32.6 + 18.2 + 25.1),
+    ],
+)
+def test_single_operations_take_what_qwen_s_took_on_h100(name: str, microseconds: float) -> None:
+    """16 sequences of 559 tokens of Qwen1.5-0.5B (traces/tracelens): medians of each kernel."""
+    own = layer(hidden=1024, heads=16, kv_heads=16, seq=16 * 559, fusion=Fusion())
+    (one,) = (kernel for kernel in kernels_of(own.forward) if kernel.name == name)
+    assert 1e6 * kernel_time(one, device.load("h100-80gb-sxm")) == pytest.approx(
+        microseconds, rel=0.12
+    )
+
+
+@pytest.mark.parametrize(
     ("shape", "tp", "copied"),
     [
         ({"kv_heads": 2}, 1, 256),
@@ -309,7 +326,11 @@ def test_queries_that_share_keys_are_copied_out_of_a_joined_projection(
     shape: dict[str, Any], tp: int, copied: int
 ) -> None:
     own = [
-        layer(sharding=Sharding(tp=tp), fusion=Fusion(norm=True, query_copies=copies), **shape)
+        layer(
+            sharding=Sharding(tp=tp),
+            fusion=Fusion(norm=True, rotary=True, query_copies=copies),
+            **shape,
+        )
         for copies in (False, True)
     ]
     moved = [

@@ -22,9 +22,11 @@ class MemoryBoundRates:
 # four numbers; conversion, comparison and scaling take about half as much again.
 OPERATIONS_PER_RANDOM = 40
 
-# Of an element whose place is computed: 33.6 million (65,536 CTAs of 128 threads, four each) take
-# 84.5 us on the 132 SMs of H800 at 1.83 GHz: elementwise_kernel in deepseek_v3_train_profile.csv.
-OPERATIONS_PER_OFFSET = 39
+# Of an element whose place is computed. 39 on H800 (33.6 million take 84.5 us on 132 SMs at
+# 1.83 GHz: elementwise_kernel in deepseek_v3_train_profile.csv), 40 to 43 on H100 where places have
+# two or three dimensions, 45 to 50 in copies of four, 54 and 59 in products and sums (traces/
+# tracelens, Qwen and TimeSformer), 47 on A100 (kernels/estimate_train_time, fillmask, forward).
+OPERATIONS_PER_OFFSET = 42
 
 # Per SM and clock, on every generation from Volta to Hopper (NVIDIA H100 white paper, table 3).
 INTEGER_LANES = 64

@@ -180,13 +180,15 @@ def cross_entropy(run: Execution, rows: int) -> Operator:
     """Loss of each row over the vocabulary, and its gradient.
 
     Megatron-LM (megatron/mpu/cross_entropy.py) casts to fp32 (6 bytes a logit), takes the maximum
-    (4), subtracts it (8), exponentiates (8), sums (4), divides (8); three all-reduces of one
-    number a row; backward scales in place (8) and casts back (6). torch's own: cast (6) and
-    log-softmax (`SOFTMAX` passes); backward zeros (1 pass), log-softmax's gradient
-    (`SOFTMAX_GRAD`) and the cast (6), with zeros and result there at once. Fused: one
-    reading for the statistics, another that writes the gradient; no fp32 copy is ever there.
+    (4), subtracts it (8), exponentiates (8), sums (4), divides (8), where what is subtracted and
+    what divides are one number a row; three all-reduces of such numbers; backward scales in place
+    (8) and casts back (6). torch's own: cast (6) and log-softmax (`SOFTMAX` passes); backward zeros
+    (1 pass), log-softmax's gradient (`SOFTMAX_GRAD`) and the cast (6), with zeros and result there
+    at once. Fused: one reading for the statistics, another that writes the gradient; no fp32 copy
+    is ever there.
     """
     logits = rows * run.vocab
+    broadcasts: tuple[MemoryBound, ...] = ()
     copy = 2 if run.fusion.logits_fp32 and run.width == 2 else 0
     # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.
     alive = run.width + (4 if copy else 0)
@@ -196,8 +198,13 @@ def cross_entropy(run: Execution, rows: int) -> Operator:
         ahead, back = logits * (3 * width + 3 * cast), logits * (2 * width + 3 * cast)
         kept, alive, launches = logits * width, width, (2 + bool(cast), 1 + bool(cast))
     elif run.fusion.vocab_parallel:
-        ahead, back, launches = logits * (32 + 3 * copy), logits * (8 + 3 * copy), (14, 6)
+        ahead, back, launches = logits * (16 + 3 * copy), logits * (8 + 3 * copy), (12, 6)
         kept = logits * 4
+        broadcasts = (
+            MemoryBound(
+                name="cross-entropy rows", bytes=16.0 * logits, strided=2.0 * logits, launches=2
+            ),
+        )
     else:
         width = 4 if copy else run.width
         ahead = logits * (SOFTMAX * width + 3 * copy)
@@ -210,6 +217,7 @@ def cross_entropy(run: Execution, rows: int) -> Operator:
         name="cross-entropy",
         forward=(
             MemoryBound(name="cross-entropy", bytes=float(ahead), launches=launches[0]),
+            *broadcasts,
             *_row_sums(run, rows),
         ),
         input_gradient=(

@@ -13,7 +13,7 @@ from sim.hardware.device import Device
 from sim.hardware.kernels.attention import AttentionRates, attention_time
 from sim.hardware.kernels.time import fused_attention, kernel_time
 from sim.model.casts import CASTING
-from sim.model.kernels import TORCH_NORM, Attention, Gemm, MemoryBound
+from sim.model.kernels import JOINED, TORCH_NORM, Attention, Gemm, MemoryBound
 
 # Best achieved dense rate (TFLOP/s): stas00/ml-engineering, MAMF tables (gpu_peaks.csv).
 BEST = {
@@ -190,13 +190,28 @@ def test_dropout_is_bound_by_its_random_numbers() -> None:
     assert kernel_time(replace(drop, randoms=0.0), a100) < 0.9 * kernel_time(drop, a100)
 
 
-def test_elements_whose_places_are_computed_take_longer_than_their_bytes() -> None:
-    """84.5 us of 33.6 million elements of two bytes on H800 (deepseek_v3_train_profile.csv), half
-    of which would be enough for the bytes."""
-    h800 = device("h800-80gb-sxm")
-    copy = MemoryBound(name="copy", bytes=4 * 65536 * 512, strided=65536 * 512)
-    assert kernel_time(copy, h800) == pytest.approx(84.5e-6, rel=0.05)
-    assert kernel_time(replace(copy, strided=0.0), h800) < 0.6 * kernel_time(copy, h800)
+QWEN, TIMESFORMER = 16 * 559 * 1024, 8 * 3137 * 768  # elements of traces/tracelens
+
+
+@pytest.mark.parametrize(
+    ("on", "elements", "places", "measured"),
+    [
+        ("h800-80gb-sxm", 65536 * 512, 1.0, 84.5e-6),  # deepseek_v3_train_profile.csv
+        ("h100-80gb-sxm", QWEN, 1.0, 29.3e-6),  # heads brought together
+        ("h100-80gb-sxm", QWEN, 1.0, 25.1e-6),  # times a row of gains
+        ("h100-80gb-sxm", QWEN, JOINED, 42.0e-6),  # halves joined
+        ("h100-80gb-sxm", TIMESFORMER, 1.0, 58.5e-6),
+        ("h100-80gb-sxm", TIMESFORMER, JOINED, 71.5e-6),
+        ("a100-80gb-sxm", 4 * 16 * 1024 * 1024, 1.0, 323e-6),  # estimate_train_time, fillmask
+    ],
+)
+def test_elements_whose_places_are_computed_take_longer_than_their_bytes(
+    on: str, elements: int, places: float, measured: float
+) -> None:
+    """16 bits read and written, of which half the time would be enough for the bytes."""
+    copy = MemoryBound(name="copy", bytes=4.0 * elements, strided=places * elements)
+    assert kernel_time(copy, device(on)) == pytest.approx(measured, rel=0.16)
+    assert kernel_time(replace(copy, strided=0.0), device(on)) < 0.7 * kernel_time(copy, device(on))
 
 
 @pytest.mark.parametrize(
