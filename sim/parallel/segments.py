@@ -16,6 +16,7 @@ from sim.model.kernels import (
     Mark,
     OperatorClass,
     Overlap,
+    loss_class,
 )
 from sim.program.causes import IMBALANCE, Cause
 from sim.program.durations import Duration
@@ -90,11 +91,11 @@ def segments(
             beside = _Row(name, cause)
             for kernel in item.kernels:
                 _, each = _launched(kernel, launch, 0.0, operators)
-                beside.add(time(kernel), each, kernel.launches, kernel.family, _flops(kernel))
+                beside.add(time(kernel), each, kernel.launches, loss_class(kernel), _flops(kernel))
             done += beside.segment(item.collective)
         else:
             kernel, each = _launched(item, launch, grouped, operators)
-            row.add(time(kernel), each, kernel.launches, kernel.family, _flops(kernel))
+            row.add(time(kernel), each, kernel.launches, loss_class(kernel), _flops(kernel))
     return (*done, *row.segment())
 
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from sim.hardware.kernels.time import sourced_time
-from sim.model.kernels import Kernel
+from sim.model.kernels import ONE_WAVE, Kernel
 from sim.model.operators import kernels_of
 from sim.parallel.weight_update import optimizer_kernels
 
@@ -136,7 +136,7 @@ def _by_cause(program: Program) -> list[dict[str, dict[str, float]]]:
                     if isinstance(item, Segment):
                         own = seconds.setdefault(item.cause, defaultdict(float))
                         for kind, spent in item.kernels:
-                            own[kind] += spent
+                            own["stream" if kind == ONE_WAVE else kind] += spent
         shares.append({cause: _normal(own) for cause, own in seconds.items()})
     return shares
 
