@@ -134,7 +134,8 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
         try:
             return engine.run_backward(*args, **kwargs)
         finally:
-            log.phase, log.passed_back = before, True
+            log.phase = before
+            log.backward_ended()
 
     def resized(storage: Any, size: int) -> Any:
         found = resize(storage, size)

@@ -1,7 +1,7 @@
 """What has been recorded so far? Events and blocks of memory, in the order of the host."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from itertools import count
 from typing import Any
@@ -63,7 +63,7 @@ class Log:
     products: Counter[str] = field(default_factory=Counter)  # by phase; "aside" without a gradient
     asides: dict[int, str] = field(default_factory=dict)  # of events no gradient flows through
     graph: int = 0  # the CUDA graph that is being launched
-    passed_back: bool = False  # a backward pass has ended in this step
+    backward_ended: Callable[[], object] = lambda: None  # told of each backward pass
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
     written: dict[int, list[ref[Any]]] = field(default_factory=dict)  # tensors, by collectives
     notes: InternTable[str] = field(default_factory=InternTable)

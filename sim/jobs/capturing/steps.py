@@ -24,6 +24,7 @@ from sim.jobs.capturing.patches import Patches
 from sim.jobs.recorded.recording import PARTS, Pass
 from sim.program.actions import Kind
 
+_MOST_PASSES = 64  # backward passes of a script that has no optimizer
 _MOST_STEPS = 5  # that are compared
 _MOST_TURNS = 8  # updates within which every optimizer steps
 ASIDE = "what learns nothing"  # how keys of products begin through which no gradient flows
@@ -64,7 +65,7 @@ class StepCounter:
 
     def __init__(self, torch: Any, log: Log, asked: tuple[int, int] | None = None) -> None:
         self.torch, self.log, self.asked, self.parameters = torch, log, asked, 0
-        self._depth, self._marked = 0, False
+        self._depth, self._passes, self._marked = 0, 0, False
         self._optimizers: dict[int, Any] = {}
         self._made: WeakSet[Any] = WeakSet()
         self._updates: list[_Update] = []
@@ -110,6 +111,7 @@ class StepCounter:
             made.add(optimizer)
 
         patches.set(self.torch.optim.Optimizer, "__init__", initialised)
+        patches.set(self.log, "backward_ended", self._passed_back)
         _install_marks(self.torch, patches, marked)
         hooks = (register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ended))
         marks.hooks.append(self._mark)
@@ -121,14 +123,24 @@ class StepCounter:
             for hook in hooks:
                 hook.remove()
 
+    def _passed_back(self) -> None:
+        """A backward pass has ended. Raises `InputError` where no optimizer will ever step."""
+        self._passes += 1
+        if self._passes == _MOST_PASSES and not self._made and not self._marked:
+            raise InputError(
+                "the script",
+                f"made no optimizer in {_MOST_PASSES} backward passes, so its steps have no end",
+                "update its weights by a torch.optim.Optimizer, or call sim.step() behind each step",
+            )
+
     def _stepped(self, optimizer: int) -> None:
         """An optimizer's step has ended."""
         log = self.log
         log.phase = "forward"
         self._name_parts(log)
-        if log.passed_back or not self._updates:
+        if self._passes or not self._updates:
             self._updates.append(_Update())
-        log.passed_back = False
+        self._passes = 0
         log.updates = len(self._updates)
         last = self._updates[-1]
         last.optimizers.append(optimizer)

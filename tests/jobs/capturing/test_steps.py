@@ -330,3 +330,44 @@ def test_parameters_are_the_models_where_an_optimizer_holds_a_part_of_them() -> 
             optimizer.step()
 
     assert capture(train, world=1)[0].parameters == 2 * (16 * 16 + 16)
+
+
+def by_hand(*, marked: bool) -> Recording:
+    """Weights without an optimizer: w <- w - g / 10."""
+
+    def train() -> None:
+        weight = torch.ones(16, 16, device="cuda", requires_grad=True)
+        for _ in range(100):
+            (torch.ones(8, 16, device="cuda") @ weight).square().mean().backward()
+            with torch.no_grad():
+                weight -= weight.grad / 10
+            weight.grad = None
+            if marked:
+                sim.step()
+
+    return capture(train, world=1)[0]
+
+
+def test_steps_without_an_optimizer_end_where_the_script_says() -> None:
+    assert products(by_hand(marked=True)) == 1 + 1  # forward, and backward to the weights
+    with pytest.raises(InputError, match=r"made no optimizer in 64 .* call sim.step\(\)"):
+        by_hand(marked=False)
+
+
+def test_a_module_that_torch_script_compiles_builds_tensors() -> None:
+    def build() -> None:
+        filled = torch.jit.script(_filled)  # torch.distributed.optim compiles such functions
+        assert filled(2.0).item() == 2.0
+        trained_once()
+
+    def trained_once() -> None:
+        model = nn.Linear(16, 16).to("cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(1, 4):
+            plain(number, model, optimizer)
+
+    assert capture(build, world=1)[0].parameters == 16 * 16 + 16
+
+
+def _filled(value: float) -> torch.Tensor:
+    return torch.tensor([value])
