@@ -54,3 +54,30 @@ def texts(folder: Path) -> None:
     table = pyarrow.table({"text": ["some words of a text " * 400] * 2_048})
     for shard in range(2):
         parquet.write_table(table, data / f"shard_{shard:05d}.parquet", row_group_size=128)
+
+
+def tokens(folder: Path) -> None:
+    """Two million tokens of GPT-2 as llm.c reads them: a header of 256 numbers, then tokens."""
+    import numpy as np
+
+    number = 2_000_000
+    header = np.zeros(256, dtype=np.int32)
+    header[:3] = 20240520, 1, number
+    words = np.random.default_rng(0).integers(50_257, size=number, dtype=np.uint16)
+    (folder / "tokens.bin").write_bytes(header.tobytes() + words.tobytes())
+
+
+def diffusion(folder: Path) -> None:
+    """Images, and the script that the project's page shows for them."""
+    images(folder)
+    (folder / "diffusion.py").write_text(f"""
+from denoising_diffusion_pytorch import GaussianDiffusion, Trainer, Unet
+
+model = Unet(dim=64, dim_mults=(1, 2, 4, 8), flash_attn=True)
+diffusion = GaussianDiffusion(model, image_size=128, timesteps=1000, sampling_timesteps=250)
+trainer = Trainer(
+    diffusion, {str(folder / "images" / "one")!r}, train_batch_size=32, train_lr=8e-5,
+    gradient_accumulate_every=2, amp=True, calculate_fid=False,
+)
+trainer.train()
+""")

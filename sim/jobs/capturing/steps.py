@@ -130,7 +130,7 @@ class StepCounter:
             raise InputError(
                 "the script",
                 f"made no optimizer in {_MOST_PASSES} backward passes, so its steps have no end",
-                "update its weights by a torch.optim.Optimizer, or call sim.step() behind each step",
+                "use a torch.optim.Optimizer, or call sim.step() behind each step",
             )
 
     def _stepped(self, optimizer: int) -> None:
