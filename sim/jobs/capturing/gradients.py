@@ -83,7 +83,10 @@ class Gradients:
 
 
 def install_loaders(torch: Any, patches: Patches, log: Log, gradients: Gradients) -> None:
-    """Count the samples that torch's loaders hand out while gradients are on."""
+    """Count the samples that torch's loaders hand out while gradients are on. Their workers have
+    real memory of the host alone."""
+    from torch.utils._python_dispatch import _disable_current_modes
+    from torch.utils.data._utils import worker
     from torch.utils.data.dataloader import _BaseDataLoaderIter as Batches
 
     following, init = Batches.__next__, Batches.__init__
@@ -98,6 +101,13 @@ def install_loaders(torch: Any, patches: Patches, log: Log, gradients: Gradients
             log.samples += getattr(batches, "samples_each", None) or _first(torch, found)
         return found
 
+    work = worker._worker_loop
+
+    def work_on_the_host(*args: Any) -> None:
+        with _disable_current_modes():
+            work(*args)
+
+    patches.set(worker, "_worker_loop", work_on_the_host)
     patches.set(Batches, "__init__", initialised)
     patches.set(Batches, "__next__", handed)
 

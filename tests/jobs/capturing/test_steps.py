@@ -285,6 +285,27 @@ def test_samples_are_those_of_the_loader_or_as_they_are_said() -> None:
     assert work_of(capture(train, world=1, samples=24)[0]).samples == 24
 
 
+def of_many_bytes(images: list[torch.Tensor]) -> torch.Tensor:
+    """More elements than a tensor of the host has that is kept real."""
+    batch = torch.zeros(len(images), 1 << 22, dtype=torch.uint8)
+    batch[:, :16] = torch.stack(images)
+    return batch
+
+
+def test_workers_of_a_loader_hand_large_batches_over() -> None:
+    def train() -> None:
+        model = nn.Linear(1 << 22, 1).to("cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        images = list(torch.ones(64, 16, dtype=torch.uint8))
+        for batch in DataLoader(
+            images, batch_size=8, num_workers=1, collate_fn=of_many_bytes, timeout=60
+        ):
+            model(batch.to("cuda").float()).mean().backward()
+            optimizer.step()
+
+    assert work_of(capture(train, world=1)[0]).samples == 8
+
+
 class Container(torch.optim.Optimizer):
     """Optimizers in an optimizer, as torchtitan has them."""
 
