@@ -63,6 +63,8 @@ def _moves(torch: Any, patches: Patches) -> None:
                 old.__dict__ = {**said, **old.__dict__}
         return result
 
+    # torch's own refuses weights that a graph has saved, as weight_norm's has when it is made.
+    patches.set(torch.utils, "swap_tensors", lambda old, new: _become(torch, old, new))
     patches.set(torch.nn.Module, "_apply", kept)
     patches.set(torch.Tensor, "data", property(lambda tensor: usual.__get__(tensor), put))
 

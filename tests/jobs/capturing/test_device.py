@@ -128,3 +128,17 @@ def test_a_newer_torch_is_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch, "__version__", "2.10.0")
     with pytest.raises(InputError, match=r"install torch 2\.11 or later"):
         device.known_torch()
+
+
+def test_weights_that_a_graph_has_saved_move_to_the_device() -> None:
+    def train() -> None:
+        model = nn.utils.weight_norm(nn.Linear(64, 1 << 17, bias=False)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(8, 64, device="cuda")).mean().backward()
+            optimizer.step()
+
+    own = capture(train, world=1)[0]
+    assert own.parameters == 64 * (1 << 17) + (1 << 17)
+    assert own.notes == ()
