@@ -35,6 +35,7 @@ def _moves(torch: Any, patches: Patches) -> None:
     from torch._subclasses.fake_tensor import FakeTensor
 
     apply, usual = torch.nn.Module._apply, torch._C.TensorBase.data
+    swap = torch.utils.swap_tensors
 
     def put(tensor: Any, new: Any) -> None:
         """`weight.data = ...`, by which FSDP1 and scripts move single parameters."""
@@ -46,6 +47,13 @@ def _moves(torch: Any, patches: Patches) -> None:
         if isinstance(tensor, torch.nn.Parameter):
             moved = torch.nn.Parameter(moved)
         _become(torch, tensor, moved.requires_grad_(tensor.requires_grad))
+
+    def swapped(old: Any, new: Any) -> None:
+        """torch refuses weights that a graph has saved, as weight_norm's has when it is made."""
+        if isinstance(old, FakeTensor):
+            _become(torch, old, new)
+        else:
+            swap(old, new)
 
     def kept(module: Any, *args: Any, **kwargs: Any) -> Any:
         before = {
@@ -63,8 +71,7 @@ def _moves(torch: Any, patches: Patches) -> None:
                 old.__dict__ = {**said, **old.__dict__}
         return result
 
-    # torch's own refuses weights that a graph has saved, as weight_norm's has when it is made.
-    patches.set(torch.utils, "swap_tensors", lambda old, new: _become(torch, old, new))
+    patches.set(torch.utils, "swap_tensors", swapped)
     patches.set(torch.nn.Module, "_apply", kept)
     patches.set(torch.Tensor, "data", property(lambda tensor: usual.__get__(tensor), put))
 
