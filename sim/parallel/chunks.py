@@ -98,7 +98,7 @@ def chunks_of(
     if model.decoder_seq:
         from sim.parallel.encoder_decoder import begun
 
-        cut = [begun(model, piece) for piece in cut]
+        cut = tuple(begun(model, piece) for piece in cut)
     return tuple(
         _stage(model, plan, [(cut[piece], sum(layers[:piece])) for piece in pieces])
         for pieces in plan.pieces
@@ -133,7 +133,8 @@ def _layers(
     )
 
 
-def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[tuple[str, ...]]:
+@remembered(FOLDER)
+def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> tuple[tuple[str, ...], ...]:
     """The row in pieces of so many layers; the first has the embedding too, where there is one, the
     last all that is behind the layers, and what is between two layers goes with the second. Raises
     `InputError` for a piece of nothing."""
@@ -147,7 +148,7 @@ def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[tuple[str, ...]]
             raise InputError(LAYERS, fault, "give it a layer")
         found.append(row[start:end])
         start = end
-    return found
+    return tuple(found)
 
 
 def _stage(

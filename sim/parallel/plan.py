@@ -220,7 +220,7 @@ class Plan(Checked):
             return "1f1b"
         return "interleaved" if self.schedule == "1f1b" and self.interleave > 1 else self.schedule
 
-    @property
+    @cached_property
     def chunks(self) -> int:
         """Chunks of a stage."""
         entry = schedules.listed(self.pipeline)
@@ -228,7 +228,7 @@ class Plan(Checked):
             return self.passes().chunks
         return entry.chunks or self.interleave
 
-    @property
+    @cached_property
     def pieces(self) -> Places:
         """Which piece of the model each chunk of each stage is."""
         return schedules.pieces(self.pipeline, self.pp, self.microbatches, self.chunks)

@@ -110,6 +110,9 @@ def _contenders(
         return False
 
     together = list(layouts(mesh.space, passes))
+    if standings.too_slow(bound):
+        pruned.slower += len(together)
+        return
     simplest = min(together, key=score, default=passes)
     if worth(mesh.least_of_passes(passes), len(together), simplest):
         for layout in together:

@@ -36,6 +36,7 @@ class MeshLayouts:
         self.capacity = topology.device.usable_memory
         model, attends = space.model, space.stack.attention
         self._model = model if attends else model.unfused()
+        self._jobs: dict[int, tuple[Plan, Job]] = {}
         self.refusal: InputError | None = None  # of the first plan that does not suit
         chosen = list(layouts.passes(space, sizes))
         self.suited = [plan for plan in chosen if self._suits(plan)]
@@ -116,6 +117,12 @@ class MeshLayouts:
         return self._activations[key]
 
     def _job(self, plan: Plan) -> Job:
+        """The job of a plan, which stays as long as the plan is asked for by its identity."""
+        if id(plan) not in self._jobs:
+            self._jobs[id(plan)] = plan, self._made(plan)
+        return self._jobs[id(plan)][1]
+
+    def _made(self, plan: Plan) -> Job:
         space = self.space
         cut = plan.pp, plan.chunks, plan.layers, plan.pieces
         # Unlike layers are cut by what their passes take.

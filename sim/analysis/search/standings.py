@@ -60,6 +60,10 @@ class Standings:
         front, simple = _front([*self.front, *own]), _front([*self.simple, *scored])
         return replace(self, times=tuple(times), front=front, simple=simple)
 
+    def too_slow(self, bound: float) -> bool:
+        """Whether a layout that takes at least so long is of no interest, whatever its memory."""
+        return bool(self.times) and bound > self.within * self.times[0]
+
     def admit(self, bound: float, memory: float, scored: Score | None = None) -> bool:
         """Whether a layout that takes at least so long and so many bytes may be among the best, on
         the Pareto front, or the simplest of those that are alike.
@@ -71,7 +75,7 @@ class Standings:
         if not self.times:
             return True
         last = self.times[self.best - 1] if len(self.times) >= self.best else inf
-        if bound > self.within * self.times[0]:
+        if self.too_slow(bound):
             return False
         if bound <= last or not _beaten(self.front, bound, memory):
             return True
