@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
 SAID = Path("said.txt")
-PLACES = 4  # that fail, one in each child
+READING, WRITING = 8, 6  # places that fail, each in a process of its own
 
 
 def child(arguments: Sequence[str], arm: Callable[[], None]) -> int:
@@ -35,7 +35,7 @@ def child(arguments: Sequence[str], arm: Callable[[], None]) -> int:
     if process == 0:
         code = 70
         with suppress(BaseException):
-            said = os.open(SAID, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            said = os.open(SAID, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
             os.dup2(said, 1)
             os.dup2(said, 2)
             sys.stdout, sys.stderr = open(1, "w"), open(2, "w")  # noqa: SIM115 - pytest's are files
@@ -53,14 +53,14 @@ def child(arguments: Sequence[str], arm: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def armed(number: int, target: object, name: str) -> Callable[[], None]:
-    """Has the n-th allocation fail behind the first call of a function."""
+def at_first(target: object, name: str, act: Callable[[], None]) -> Callable[[], None]:
+    """Has the first call of a function do something before."""
     function = getattr(target, name)
 
     def arm() -> None:
         def called(*given: object) -> object:
             setattr(target, name, function)
-            nomemory(number, number + 1)
+            act()
             return function(*given)
 
         setattr(target, name, called)
@@ -68,9 +68,14 @@ def armed(number: int, target: object, name: str) -> Callable[[], None]:
     return arm
 
 
-def numbers(last: float = 3e5) -> Iterator[int]:
+def failing(number: int, target: object, name: str) -> Callable[[], None]:
+    """Has the n-th allocation fail behind the first call of a function."""
+    return at_first(target, name, lambda: nomemory(number, number + 1))
+
+
+def numbers(places: int, last: float = 3e5) -> Iterator[int]:
     """Places of allocations, each so many times as far as the one before."""
-    return (round(last ** (place / (PLACES - 1))) for place in range(PLACES))
+    return (round(last ** (place / (places - 1))) for place in range(places))
 
 
 def told(code: int) -> bool:
@@ -84,27 +89,59 @@ def told(code: int) -> bool:
     return code == 0 or (code == 2 and mistake)
 
 
-@pytest.mark.parametrize("stage", ["reading", "writing"])
-@pytest.mark.parametrize("output", OUTPUTS)
-def test_an_output_is_the_old_file_or_the_new_one(
-    output: str, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Tried:
+    """An output, and what has become of it each time that an allocation has failed."""
+
+    def __init__(self, output: str) -> None:
+        self.arguments, name = OUTPUTS[output]
+        self.path = Path(name)
+        assert child(self.arguments, lambda: None) == 0
+        self.size, self.names, self.ends = self.path.stat().st_size, names(), set[int]()
+        self.path.write_bytes(OLD)
+
+    def ended(self, number: int, code: int) -> None:
+        """The old file stays where the command fails; where it does not, the new one is there."""
+        assert told(code), (number, code, SAID.read_text())
+        is_new = self.path.stat().st_size > 0.5 * self.size  # not to the byte: it tells its time
+        assert is_new or (code and self.path.read_bytes() == OLD), number
+        assert names() == self.names, number
+        self.path.write_bytes(OLD)
+        self.ends.add(code)
+
+
+def test_a_command_that_reads_and_plays_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    arguments, name = OUTPUTS[output]
-    path = Path(name)
-    assert child(arguments, lambda: None) == 0
-    size, before, ends = path.stat().st_size, names(), set[int]()
-    target, function = (files, "_sweep") if stage == "writing" else (cli._Group, "invoke")
-    for number in numbers():
-        path.write_bytes(OLD)
-        code = child(arguments, armed(number, target, function))
-        assert told(code), (number, code, SAID.read_text())
-        is_new = path.stat().st_size > 0.5 * size  # not to the byte: it tells its own time
-        assert is_new or (code and path.read_bytes() == OLD), number
-        assert names() == before, number
+    tried = Tried("timeline")
+    for number in numbers(READING):
+        tried.ended(number, child(tried.arguments, failing(number, cli._Group, "invoke")))
         assert not list(Path().glob(".part-*")), number
-        ends.add(code)
-    assert 2 in ends
+    assert 2 in tried.ends
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_an_output_is_the_old_file_or_the_new_one(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command forks where it begins to write: each fork fails at one place."""
+    monkeypatch.chdir(tmp_path)
+    tried = Tried(output)
+
+    def fail_in_forks() -> None:
+        for number in numbers(WRITING):
+            sys.stdout.flush()
+            os.truncate(SAID, 0)
+            process = os.fork()
+            if process == 0:
+                nomemory(number, number + 1)
+                return
+            tried.ended(number, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+        assert 2 in tried.ends
+
+    code = child(tried.arguments, at_first(files, "_sweep", fail_in_forks))
+    assert code == 0, SAID.read_text()
+    assert not list(Path().glob(".part-*"))
 
 
 def test_a_store_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,16 +153,17 @@ def test_a_store_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return ("sweep", "gpt2-one-gpu", vary, "--jobs=1", "--store=rows.db")
 
     assert child(asked("1"), lambda: None) == 0
-    first, ends = _rows(), set[int]()
+    first, stored, ends = _rows(), Path("rows.db").read_bytes(), set[int]()
     for name in ("__init__", "put"):
-        for number in numbers(1e4):
-            code = child(asked("1,2,4"), armed(number, Store, name))
+        for number in numbers(4, 1e4):
+            Path("rows.db").write_bytes(stored)
+            code = child(asked("1,2"), failing(number, Store, name))
             assert told(code), (number, code, SAID.read_text())
             assert first <= _rows(), number
             ends.add(code)
     assert 2 in ends
-    assert child(asked("1,2,4"), lambda: None) == 0
-    assert len(_rows()) == 3
+    assert child(asked("1,2"), lambda: None) == 0
+    assert len(_rows()) == 2
 
 
 def _rows() -> set[str]:
