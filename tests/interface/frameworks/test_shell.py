@@ -1,7 +1,5 @@
 """Launch scripts: what they run, and what cannot be known of that."""
 
-import time
-
 import pytest
 
 from sim.config.errors import InputError
@@ -49,10 +47,8 @@ def test_a_script_is_evaluated_as_the_shell_does(script: str, given: dict[str, s
     ],
 )
 def test_what_a_script_does_not_say_surely_is_refused(script: str, words: str) -> None:
-    begun = time.monotonic()
     with pytest.raises(InputError, match=words):
         parsed(script)
-    assert time.monotonic() - begun < 5.0
 
 
 @pytest.mark.parametrize(
