@@ -49,9 +49,7 @@ def _job(chance: random.Random, nodes: Sequence[int]) -> Document:
     if chance.random() < 0.3:
         scenario["loader"] = {"read": f"{chance.choice((1, 50, 200))} MB"}
     if chance.random() < 0.4:
-        scenario["checkpoints"] = {
-            "steps": chance.choice((10, 40)), "asynchronous": chance.choice((True, False)),
-        }  # fmt: skip
+        scenario["checkpoints"] = {"steps": chance.choice((10, 40))}  # no [host] to copy them to
     overlap = chance.choice((True, False))
     return {
         "scenario": scenario,
