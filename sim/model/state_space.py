@@ -9,6 +9,10 @@ section 6). The "delta" rule replaces what the state holds for a key by its new 
 decay at rates that nothing trains (Qin et al. 2024, arXiv 2401.04658): "mamba2" without a step,
 with keys and queries of each head in place of B and C.
 
+Context parallelism gives each rank all tokens of a share of the heads, by all-to-alls in front of
+the convolution and behind the states; groups that are fewer than ranks go to several
+(Megatron-Core, megatron/core/ssm/mamba_context_parallel.py).
+
 How fast these products run has not been measured: they are taken to run as other batched products.
 A convolution over time in front of them reads and writes its channels once, as an activation does
 where there is none.
@@ -25,6 +29,8 @@ from sim.model.execution import Execution
 from sim.model.kernels import Gemm, Item, MemoryBound
 from sim.model.operators import Operator
 from sim.model.tensor_parallel import column_linear, row_linear
+from sim.program.causes import CONTEXT
+from sim.program.operations import Collective
 
 Rule = Literal["mamba", "mamba2", "delta", "lightning"]
 # Numbers of each head that the projection makes: a step, or a decay and a strength.
@@ -32,6 +38,7 @@ _MADE = {"mamba": 0, "mamba2": 1, "delta": 2, "lightning": 0}
 # Parameters of each head of the scan: decay, step's bias and what an input gives its own output.
 _TRAINED = {"mamba": 0, "mamba2": 3, "delta": 2, "lightning": 0}
 
+_EXCHANGED = ("mamba2", "delta")  # rules whose heads ranks exchange for tokens under cp
 _SCAN_FLOPS = 9  # of a token, channel and state (state-spaces/mamba, issue 110)
 _FP32 = 4
 # Of element-wise kernels' bandwidth, what TensorRT-LLM's convolution reaches: 0.85 on H100, 0.73 on
@@ -97,13 +104,27 @@ class _Mixer:
         if own.heads % run.tp or (own.rule != "mamba" and own.groups % run.tp):
             what = f"heads = {own.heads} of a state in {own.groups} groups"
             raise InputError("plan", f"tp = {run.tp} does not divide {what}", "lower tp")
-        if run.sharding.cp > 1:
-            fault = f"cp = {run.sharding.cp}: a state that ranks hand on is not known"
-            raise InputError("plan", fault, "set cp = 1")
         self.heads, self.groups = own.heads // run.tp, max(own.groups // run.tp, 1)
-        self.inner = self.heads * own.head
+        self.inner, self.cp = self.heads * own.head, run.sharding.cp
         shared = 0 if own.rule == "mamba" else 2 * self.groups * own.state
         self.mixed = self.inner + shared  # channels of the convolution
+        # Under cp: heads and groups of the whole sequence, and as many channels as they make of a
+        # rank's share of the tokens.
+        self.own_heads, self.own_groups = self.heads // self.cp, max(self.groups // self.cp, 1)
+        self.channels = self.inner + shared * self.own_groups * self.cp // self.groups
+        if self.cp > 1 and (own.rule not in _EXCHANGED or self.heads % self.cp):
+            fault = f"cp = {self.cp} does not divide the {self.heads} heads of {own.rule} on a rank"
+            if own.rule not in _EXCHANGED:
+                fault = f"cp = {self.cp}: how ranks divide the states of {own.rule} is not known"
+            raise InputError("plan", fault, "lower cp")
+
+    def _exchange(self, name: str, width: int) -> tuple[Item, ...]:
+        """An all-to-all of so many columns of a rank's tokens."""
+        if self.cp == 1:
+            return ()
+        sharding, size = self.run.sharding, self._bytes(width)
+        axes = (*sharding.context, *sharding.exchanged)
+        return (Collective(kind="all_to_all", axes=axes, bytes=size, name=name, cause=CONTEXT),)
 
     def project_in(self) -> Operator:
         """To the convolution's channels and a gate, and to numbers of each head: the step, or decay
@@ -120,14 +141,16 @@ class _Mixer:
     def convolve(self) -> Operator:
         """A convolution of each channel over time and SiLU, one kernel: reads x and writes y;
         backward reads x and dy, writes dx, and once more x for the taps' gradient. Without taps
-        it is SiLU alone."""
-        size = self._bytes(self.mixed)
+        it is SiLU alone. Under cp the gate and the heads' numbers are exchanged, too."""
+        size = self._bytes(self.channels)
         own = self.own
         name = "convolution" if own.taps else "mixer silu"
+        sent = self.channels + self.inner + _MADE[own.rule] * self.heads
+        back = self._convolved(f"{name} grad", (3 + (own.taps > 0)) * size)
         return Operator(
             name=name,
-            forward=(self._convolved(name, 2 * size),),
-            input_gradient=(self._convolved(f"{name} grad", (3 + (own.taps > 0)) * size),),
+            forward=(*self._exchange("mixer inputs", sent), self._convolved(name, 2 * size)),
+            input_gradient=(back, *self._exchange("gradients of mixer inputs", sent)),
             inputs=size,
             saved=size,
             transient=2 * size,
@@ -172,7 +195,7 @@ class _Mixer:
             name="scan",
             forward=forward,
             input_gradient=back,
-            inputs=self._bytes(self.mixed),
+            inputs=self._bytes(self.channels),
             saved=made,
             made=made,
             transient=2 * made,
@@ -181,7 +204,7 @@ class _Mixer:
 
     def _again(self, forward: tuple[Item, ...]) -> tuple[Item, ...]:
         """The convolution and the chunks' states once more."""
-        convolved = self._convolved("convolution again", 2 * self._bytes(self.mixed))
+        convolved = self._convolved("convolution again", 2 * self._bytes(self.channels))
         return (convolved, *forward[:2])
 
     def _convolved(self, name: str, moved: float) -> MemoryBound:
@@ -193,9 +216,9 @@ class _Mixer:
             moved = self._bytes(4 * self.inner + 2 * own.state)  # x, step, gate, y; B and C
             flops = float(_SCAN_FLOPS * run.rows * self.inner * own.state)
             return (MemoryBound(name="scan", bytes=moved, flops=flops),)
-        long = min(own.chunk, run.seq)
-        chunks = run.microbatch * -(-run.seq // long)
-        carried = 2.0 * _FP32 * chunks * self.inner * own.state
+        long = min(own.chunk, run.seq * self.cp)
+        chunks = run.microbatch * -(-run.seq * self.cp // long)
+        carried = 2.0 * _FP32 * chunks * self.own_heads * own.head * own.state
         sizes = self._delta(long) if own.rule == "delta" else self._mamba2(long)
         products = (
             Gemm(name=name, m=long, n=n, k=k, batch=chunks * often, precision=run.precision)
@@ -209,10 +232,10 @@ class _Mixer:
         what the chunk's tokens give one another, what the state before gives them."""
         head, state = self.own.head, self.own.state
         return (
-            ("chunk C B", long, state, self.groups),
-            ("chunk states", head, state, self.heads),
-            ("chunk outputs", head, long, self.heads),
-            ("state outputs", head, state, self.heads),
+            ("chunk C B", long, state, self.own_groups),
+            ("chunk states", head, state, self.own_heads),
+            ("chunk outputs", head, long, self.own_heads),
+            ("state outputs", head, state, self.own_heads),
         )
 
     def _delta(self, long: int) -> tuple[tuple[str, int, int, int], ...]:
@@ -220,13 +243,13 @@ class _Mixer:
         and its product with the changes, what the state gives to the queries."""
         head, state = self.own.head, self.own.state
         return (
-            ("chunk keys", long, state, self.heads),
-            ("chunk solved", head + state, long, self.heads),
-            ("chunk changes", head, state, self.heads),
-            ("chunk states", head, state, self.heads),
-            ("chunk scores", long, state, self.heads),
-            ("chunk outputs", head, long, self.heads),
-            ("state outputs", head, state, self.heads),
+            ("chunk keys", long, state, self.own_heads),
+            ("chunk solved", head + state, long, self.own_heads),
+            ("chunk changes", head, state, self.own_heads),
+            ("chunk states", head, state, self.own_heads),
+            ("chunk scores", long, state, self.own_heads),
+            ("chunk outputs", head, long, self.own_heads),
+            ("state outputs", head, state, self.own_heads),
         )
 
     def gate(self) -> Operator:
@@ -236,12 +259,16 @@ class _Mixer:
         if own.rule == "mamba":
             return Operator(name="gate", saved=size, inputs=size)
         gains = (own.head if own.rule == "delta" else self.inner) * own.gated_norm
+        sent = self.inner * (1 + own.gated_norm)  # a norm is of all heads
         name = "gated norm" if own.gated_norm else "gate"
         back = MemoryBound(name=f"{name} grad", bytes=5 * size, launches=1 + own.gated_norm)
         return Operator(
             name=name,
-            forward=(MemoryBound(name=name, bytes=3 * size),),
-            input_gradient=(back,),
+            forward=(
+                *self._exchange("mixer outputs", sent),
+                MemoryBound(name=name, bytes=3 * size),
+            ),
+            input_gradient=(back, *self._exchange("gradients of mixer outputs", sent)),
             inputs=2 * size,
             saved=size,
             transient=2 * size,

@@ -339,6 +339,30 @@ def test_context_parallelism_divides_attention_and_sends_keys_round() -> None:
     assert {call.axes for call in collectives(part.forward)} == {("cp",)}
 
 
+def test_context_parallelism_exchanges_the_heads_of_states_for_tokens() -> None:
+    nano = load("nemotron-3-nano")
+    whole = block("state", run(nano, Fusion()))
+    for cp in (4, 16):  # 64 heads in 8 groups, which 16 ranks have twice
+        part = block("state", run(nano, Fusion(), sharding=Sharding(cp=cp)))
+        assert part.count == whole.count
+        more = 2 if cp == 16 else 1
+        assert gemm_flops(part.forward) * cp >= gemm_flops(whole.forward)
+        assert (gemm_flops(part.forward) * cp == gemm_flops(whole.forward)) == (more == 1)
+        # x and gate, B and C of each group, a step of each head; outputs and gate back
+        columns = 2 * 4096 + more * 2 * 8 * 128 + 64
+        sent = {call.name: call.bytes for call in collectives(part.forward)}
+        assert sent == {
+            "mixer inputs": 2 * 8192 / cp * columns,
+            "mixer outputs": 2 * 8192 / cp * 2 * 4096,
+        }
+    with pytest.raises(InputError, match="cp = 128 does not divide the 64 heads of mamba2"):
+        block("state", run(nano, Fusion(), sharding=Sharding(cp=128)))
+    first = {"rule": "mamba", "heads": 64, "state": 16, "rank": 4}
+    mamba = nano.changed(pattern="state", layers=1, blocks={"state": first})
+    with pytest.raises(InputError, match="states of mamba is not known"):
+        block("state", run(mamba, Fusion(), sharding=Sharding(cp=2)))
+
+
 def accumulated(fusion: Fusion, *, later: float, bucketed: float = 0.0) -> float:
     """Passes over a layer's weights and the tied embedding that add up gradients."""
     model = small()

@@ -79,7 +79,8 @@ class Server:
         self._known[id(request)] = own
         self._batch.queue.append(own)
         if self._idle:
-            self._wake()
+            if self._paused is None:
+                self._wake()
         elif self._steps > 1 and self._batch.admits(own):
             self._cut()
         return done

@@ -98,6 +98,19 @@ def test_tokens_are_counted_by_version_and_a_pause_costs_its_seconds() -> None:
     assert set(versions) == {0, 7}
 
 
+def test_what_comes_while_a_server_stands_waits_for_it_to_go_on() -> None:
+    cluster = LiveCluster(speed().machine)
+    server = Server(cluster, speed())
+    cluster.run(server.pause())
+    done = server.submit(Request(100, 200))
+    server.release_cache()  # nothing is under way
+    cluster.run()
+    assert not done.triggered
+    server.resume()
+    cluster.run()
+    assert done.value.finished
+
+
 def test_an_answer_takes_about_two_events_whatever_its_length() -> None:
     for longest in (100, 3000):
         server, answers = play(Server, speed(), requests(4, 300, longest=longest))
