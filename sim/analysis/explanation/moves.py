@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from sim import kind
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted, whole
+from sim.config.progress import counted, part, whole
 from sim.config.stopping import so_far
 from sim.kind import Setup
 from sim.results.answer import Answer, Inputs, JobAnswer
@@ -105,7 +105,8 @@ class Moves(Answer):
     picture = "sim.interface.plots.explanation:moves"
     unwritten = ("result", "moves", "setup")
     derived: ClassVar[Mapping[str, str]] = {
-        "moves": "rows", "recommended": "recommendation", "inputs": "inputs",
+        "moves": "rows", "recommended": "recommendation", "layouts": "layouts",
+        "inputs": "inputs",
     }  # fmt: skip
 
     result: JobAnswer
@@ -143,6 +144,12 @@ class Moves(Answer):
         return None if best is None else best.row
 
     @property
+    def layouts(self) -> list[dict[str, Any]]:
+        """What moves have tried beside what they say; empty where they try nothing."""
+        found = (getattr(move.made, "layouts", None) for move in self.moves)
+        return next((layouts for layouts in found if layouts is not None), [])
+
+    @property
     def inputs(self) -> Inputs:
         return self.result.inputs
 
@@ -176,17 +183,20 @@ def moves(
     job that cannot be moved, and where nothing is left."""
     setup = kind.set_up(_on(scenario, settings))
     suggestions = kind.moves(setup)
-    result = kind.answer(setup)
+    with part(0.05):
+        result = kind.answer(setup)
     batch = result.inputs.batch
     if global_batch is not None:
         suggestions = [one for one in suggestions if round(one.samples * batch) == global_batch]
         if not suggestions:
             fault = f"no move of {batch:,.0f} samples a step trains {global_batch:,}"
             raise InputError("--global-batch", fault, "leave it out to see what there is")
-    played = list(_played(setup, suggestions))
+    with part(0.55):
+        played = list(_played(setup, suggestions))
     found = [move for move, _ in played if move is not None]
     found.sort(key=_rank)
-    found = sorted(_again(setup, found), key=_rank)
+    with part(0.4):
+        found = sorted(_again(setup, found), key=_rank)
     reasons = tuple(reason for _, reason in played if reason is not None)
     return Moves(result=result, moves=tuple(found), refused=reasons, setup=setup)
 

@@ -8,6 +8,7 @@ are played behind those in which the loop fills.
 from collections.abc import Iterator
 from dataclasses import field, replace
 from math import ceil, inf
+from typing import Any
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -66,11 +67,13 @@ def _divisions(setup: ReinforcementSetup) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Trainers:
-    """The trainer with the best layout that is found for so many GPUs; played once for each."""
+    """The trainer with the best layout that is found for so many GPUs; played once for each.
+    `tried` are all layouts, with the seconds of an update (None where it does not fit)."""
 
     given: Training
     known: dict[int, Training] = field(default_factory=dict)
     refused: dict[int, InputError] = field(default_factory=dict)
+    tried: list[dict[str, Any]] = field(default_factory=list)
 
     def on(self, gpus: int) -> Training:
         """Raises `InputError` where no layout that is tried fits."""
@@ -94,6 +97,12 @@ class _Trainers:
             if (key := repr(plan)) not in tried:
                 own = replace(self.given, plan=plan, topology=topology, _known={})
                 tried[key] = _seconds(own), own
+                took = tried[key][0]
+                parts = {axis: getattr(plan, axis) for axis in ("tp", "pp", "ep")}
+                names = plan.recompute
+                rule = names if isinstance(names, str) else ", ".join(names)
+                self.tried.append({"gpus": gpus, **parts, "recompute": rule,
+                                   "update": None if took == inf else took})  # fmt: skip
             return tried[key][0]
 
         best = start = replace(start, dp=None)
@@ -174,6 +183,11 @@ class _Made:
 
     way: _Way
     trainers: _Trainers
+
+    @property
+    def layouts(self) -> list[dict[str, Any]]:
+        """All layouts of the trainer that were tried, for any number of its GPUs."""
+        return self.trainers.tried
 
     def __call__(self, setup: ReinforcementSetup) -> ReinforcementSetup:
         way, scenario, loop = self.way, setup.scenario, setup.plan

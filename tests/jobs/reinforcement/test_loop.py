@@ -373,6 +373,10 @@ def test_moves_are_the_fastest_first_and_the_simplest_of_those_alike_is_recommen
     assert all(len(move.times) == 5 for move in alike)
     text, _ = found.emitted("verl")
     assert text.startswith("python -m verl")
+    layouts = found.to_dict()["layouts"]
+    assert {row["gpus"] for row in layouts} == {2, 3, 4, 5, 6, 8}
+    assert len({tuple(row.items()) for row in layouts}) == len(layouts)
+    assert min(row["update"] for row in layouts if row["update"] is not None) > 0.0
 
 
 def test_a_loop_on_other_gpus_divides_them_as_before() -> None:
