@@ -1,6 +1,9 @@
 """Where a job can be moved to, each move played, the best first: other worlds, batches and
 shardings of a recording, other divisions of the GPUs of a loop.
 
+Moves that know what they take at `least` (GPU-seconds of a sample) are played from the least on,
+and not at all where others are far better.
+
 Where a play draws random numbers, the moves near the best are played with further seeds, the same
 ones for all, so that two moves differ by more than chance where their difference does.
 """
@@ -8,7 +11,7 @@ ones for all, so that two moves differ by more than chance where their differenc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice
-from math import sqrt
+from math import inf, sqrt
 from os import PathLike
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SEEDS = int(FREEDOM) + 1  # with which moves are played that are near the best
-_NEAR, _MOST = 1.15, 6  # so much slower at most, and so many
+_NEAR, _MOST = 1.15, 3  # so much slower at most, and so many
+_ESTIMATED = 0.9  # of what moves know, which is right to some percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,11 @@ class Move:
         return float(self.result.get("memory_per_gpu")["total"])
 
     @property
+    def cost(self) -> float:
+        """GPU-seconds of a sample."""
+        return 1.0 / self.rate
+
+    @property
     def rate(self) -> float:
         """Samples a second and GPU; steps a second and GPU where samples are not known."""
         return (self.samples or 1.0) / self.step_time / self.gpus
@@ -98,8 +107,8 @@ class Move:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves(Answer):
     """What a job can be moved to, those that fit first, then by samples a second and GPU. `refused`
-    are moves that cannot be played, with the reason. `recommended` is the simplest of those that
-    cannot be told apart from the best."""
+    are moves that cannot be played, `slower` those that were not, as they are slower, with the
+    reason. `recommended` is the simplest of those that cannot be told apart from the best."""
 
     view = "sim.interface.views.explanation:moves"
     picture = "sim.interface.plots.explanation:moves"
@@ -112,6 +121,7 @@ class Moves(Answer):
     result: JobAnswer
     moves: tuple[Move, ...]
     refused: tuple[tuple[str, str], ...]
+    slower: tuple[tuple[str, str], ...] = ()
     setup: Setup | None = field(default=None, repr=False, compare=False)
 
     def emitted(self, form: str) -> tuple[str, list[str]]:
@@ -192,27 +202,52 @@ def moves(
             fault = f"no move of {batch:,.0f} samples a step trains {global_batch:,}"
             raise InputError("--global-batch", fault, "leave it out to see what there is")
     with part(0.55):
-        played = list(_played(setup, suggestions))
-    found = [move for move, _ in played if move is not None]
-    found.sort(key=_rank)
+        tried = _tried(setup, suggestions)
     with part(0.4):
-        found = sorted(_again(setup, found), key=_rank)
-    reasons = tuple(reason for _, reason in played if reason is not None)
-    return Moves(result=result, moves=tuple(found), refused=reasons, setup=setup)
+        found = sorted(_again(setup, sorted(tried.played, key=_rank)), key=_rank)
+    return Moves(
+        result=result, moves=tuple(found), refused=tuple(tried.refused), slower=tuple(tried.slower),
+        setup=setup,
+    )  # fmt: skip
 
 
-def _played(
-    setup: Setup, suggestions: list[Suggestion]
-) -> Iterator[tuple[Move | None, tuple[str, str] | None]]:
-    asked = so_far(iter(suggestions))
-    for place, one in enumerate(counted(asked, total=len(suggestions), unit="move")):
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What has come of moves: they are played, cannot be, or need not be."""
+
+    played: list[Move]
+    refused: list[tuple[str, str]]
+    slower: list[tuple[str, str]]
+
+
+def _tried(setup: Setup, suggestions: list[Suggestion]) -> _Tried:
+    found, best = _Tried([], [], []), inf
+    bounds = [_least(one, setup) for one in suggestions]
+    order = sorted(range(len(bounds)), key=bounds.__getitem__)
+    for place in counted(so_far(iter(order)), total=len(order), unit="move"):
+        one = suggestions[place]
+        if _ESTIMATED * bounds[place] > _NEAR * best:
+            why = f"at least {_ESTIMATED * bounds[place] / best:.1f} times as slow as the best"
+            found.slower.append((one.change, why))
+            continue
         try:
             result = kind.answer(one.made(setup))
         except InputError as error:
-            yield None, (one.change, str(error))
+            found.refused.append((one.change, str(error)))
         else:
             own = Move(moved=one.change, result=result, place=place, made=one.made)
-            yield own, None
+            found.played.append(own)
+            best = min(best, own.cost) if result.fits else best
+    return found
+
+
+def _least(one: Suggestion, setup: Setup) -> float:
+    """What the move takes at least; 0 where that is not known, or the move cannot be played."""
+    least = getattr(one.made, "least", None)
+    try:
+        return 0.0 if least is None else float(least(setup))
+    except InputError:
+        return 0.0
 
 
 def _rank(move: Move) -> tuple[bool, float]:

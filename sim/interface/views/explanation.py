@@ -169,14 +169,14 @@ def moves(answer: Moves) -> Document:
         "memory",
         "",
     )
-    title = (
-        f"{answer.title}: {len(answer.moves)} of {len(answer.moves) + len(answer.refused)} moves"
-    )
+    can = len(answer.moves) + len(answer.slower)
+    title = f"{answer.title}: {can} of {can + len(answer.refused)} moves"
     return document(
         f"{title} can be played; {_chosen(answer)}: {best.moved if best else 'none'}",
         table((_row(move, laid_out) for move in answer.moves[:_MOST]), head),
         _more(len(answer.moves) - _MOST),
-        _refused(answer) if answer.refused else None,
+        _reasons("Moves that are slower, not played", answer.slower),
+        _reasons("Moves that cannot be played", answer.refused),
         line=f"{title} can be played",
     )
 
@@ -210,5 +210,5 @@ def _row(move: Move, laid_out: bool) -> Cells:
     )
 
 
-def _refused(answer: Moves) -> Section:
-    return section("Moves that cannot be played", table(answer.refused))
+def _reasons(title: str, of: Sequence[tuple[str, str]]) -> Section | None:
+    return section(title, table(of)) if of else None

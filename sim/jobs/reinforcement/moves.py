@@ -21,7 +21,7 @@ from sim.results.by_line import Suggestion
 
 _EIGHTHS = range(2, 7)  # of the GPUs that write
 _STALENESS = (1.0, 2.0)  # of GPUs of their own
-_STEPS = 3  # that are played and counted
+_STEPS = 2  # that are played and counted
 _RECOMPUTE = ("none", "selective", "full")
 
 
@@ -189,6 +189,19 @@ class _Made:
         """All layouts of the trainer that were tried, for any number of its GPUs."""
         return self.trainers.tried
 
+    def least(self, setup: ReinforcementSetup) -> float:
+        """GPU-seconds of a sample that the way takes at least, to some percent. Raises `InputError`
+        where no layout of the trainer fits."""
+        made, loop = self(setup), setup.plan
+        training, answers = made.training, loop.prompts * loop.answers
+        passes = loop.old + loop.reference
+        typical = training.typical
+        trained = sum(training.updates(typical)) + passes * training.forward(typical)
+        trained *= answers / len(typical)
+        written = answers * loop.answer.expected / (made.servers * _rate(made))
+        seconds = max(trained, written) if self.way.gpus else trained + written
+        return seconds * made.machine.topology.gpus / answers
+
     def __call__(self, setup: ReinforcementSetup) -> ReinforcementSetup:
         way, scenario, loop = self.way, setup.scenario, setup.plan
         total = len(setup.trainer) + loop.servers.gpus + loop.reward.gpus
@@ -210,3 +223,12 @@ class _Made:
         )
         made = replace(scenario, reinforcement=changed, plan=training.plan, gpus=total)
         return replace(from_scenario(made, keep_spans=0), training=training)
+
+
+def _rate(setup: ReinforcementSetup) -> float:
+    """Tokens a second of a server whose cache is full of answers that are half written."""
+    speed, engine, typical = setup.speed, setup.engine, setup.training.typical
+    half = max(sum(tokens**2 for tokens in typical) / sum(typical) / 2.0, 1.0)
+    most = int(min(engine.sequences * speed.layout.dp, speed.cache_tokens / half)) or 1
+    batches = {most, *(1 << power for power in range(most.bit_length()))}
+    return max(batch / speed.decode(batch, batch * half) for batch in batches)

@@ -373,6 +373,8 @@ def test_moves_are_the_fastest_first_and_the_simplest_of_those_alike_is_recommen
     assert all(len(move.times) == 5 for move in alike)
     text, _ = found.emitted("verl")
     assert text.startswith("python -m verl")
+    for move in found.moves:
+        assert 0.0 < 0.9 * move.made.least(found.setup) <= move.cost, move.moved  # type: ignore[union-attr]
     layouts = found.to_dict()["layouts"]
     assert {row["gpus"] for row in layouts} == {2, 3, 4, 5, 6, 8}
     assert len({tuple(row.items()) for row in layouts}) == len(layouts)
