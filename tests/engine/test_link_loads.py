@@ -103,14 +103,14 @@ def test_products_of_one_cta_an_sm_lose_as_much_beside_few_channels_as_beside_ma
 @pytest.mark.parametrize(
     ("on", "ctas", "times"),
     [
-        # deepseek_v3_train_profile's trace: the median of 13 kernels, each alone and beside DeepEP
-        ("h800-80gb-sxm", 20, 1.16),
-        ("a100-80gb-sxm", 8, 1.07),  # traces/hta, nccl_data: the median of 10 kernels
+        # Medians of 13 kernels each, by benchmarks.beside_collectives: deepseek; hta, nccl_data
+        ("h800-80gb-sxm", 20, 1.14),
+        ("a100-80gb-sxm", 8, 1.07),
     ],
 )
 def test_memory_bound_kernels_lose_the_sms_that_the_collective_holds(on, ctas, times):
     lost = losses(device_of(on), ctas=ctas, moved=0.0)["stream"]
-    assert 1 / (1 - lost) == pytest.approx(times, abs=0.03)
+    assert 1 / (1 - lost) == pytest.approx(times, abs=0.04)
 
 
 def test_a_kernel_of_one_cta_an_sm_needs_a_second_wave():
