@@ -61,7 +61,7 @@ def of_another(python: str) -> list[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [python, "-m", "tests.transcripts"]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
     return done.stdout.splitlines()
 
