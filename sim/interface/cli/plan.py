@@ -121,6 +121,7 @@ def _show_moves(
 ) -> None:
     """Where a job can be moved to."""
     from sim.analysis.explanation.moves import moves
+    from sim.config.units import human_seconds
 
     rent = {"topology.price.hour": price} if price else {}
     found = moves(record, settings | rent, global_batch=global_batch)
@@ -128,6 +129,8 @@ def _show_moves(
         form.show(found)
     else:
         form.write(found)
+        if best := found.recommended:
+            click.echo(f"note: {best.moved}: {human_seconds(best.step_time)} a step", err=True)
         _print_emitted(found, emit)
 
 
