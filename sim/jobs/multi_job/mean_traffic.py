@@ -3,15 +3,13 @@
 A large company takes too long to play, the phases of jobs that come by and by are not known, and
 workers that share updates repeat no step. A job is on a link for a share a of its time, the seconds
 of its bytes at the speed that it has there over its pace. K of the others are there with it, each
-independently, and the link is shared evenly: of its capacity C a job finds the mean
+independently, and the link is shared evenly. Of the speed m that it has there alone, the capacity C
+or what its NICs carry, it finds the mean r = E[min(1, C / (m (1 + K)))].
 
-    C' = C E[1 / (1 + K)] = C integral from 0 to 1 of prod_j (1 - a_j + a_j t) dt.
-
-A job is as slow as its most wanting link lets it be: r = min C' / min(C, the most that the job puts
-on the link). A step is a maximum of sums of durations, of which some grow with 1 / r; so it is
-convex in 1 / r. It is played at r = 0.8^k, and taken as linear in 1 / r between, which is never
-faster. The paces that agree with one another are found by iteration. Bursts that coincide, or that
-miss one another, are not seen.
+A job is as slow as its most wanting link lets it be. A step is a maximum of sums of durations, of
+which some grow with 1 / r; so it is convex in 1 / r. It is played at r = 0.8^k, and taken as linear
+in 1 / r between, which is never faster. The paces that agree with one another are found by
+iteration. Bursts that coincide, or that miss one another, are not seen.
 """
 
 from collections.abc import Sequence
@@ -30,7 +28,6 @@ from sim.jobs.multi_job.repeated import carried
 
 _ROUNDS, _SAME = 60, 1e-9
 _LEVEL = 0.8
-_NODES = 16  # of the quadrature: exact with up to 31 others
 
 Floats = NDArray[np.float64]
 
@@ -61,7 +58,7 @@ def mean_paces(
     for _ in range(_ROUNDS):
         active = np.minimum(size / (share[guest] * speed) / paces[guest], 1.0)
         share = np.ones(len(guests))
-        np.minimum.at(share, guest, _found(active, link) * capacity / speed)
+        np.minimum.at(share, guest, _found(active, link, capacity / speed))
         before = paces
         found = zip(guests, meets, alone, share.tolist(), strict=True)
         paces = (before + np.array([_seconds(*each) for each in found])) / 2.0
@@ -73,18 +70,21 @@ def mean_paces(
     return paces.tolist(), rates
 
 
-def _found(active: Floats, link: NDArray[np.int64]) -> Floats:
-    """The share of its link that each row finds in the mean, from those of the time in which rows
-    are on their links; rows of a link stand together.
+def _found(active: Floats, link: NDArray[np.int64], room: Floats) -> Floats:
+    """What rows find of their speed on their links in the mean: `active` for such a share of the
+    time, on a link with room for so many of them; rows of a link stand together.
 
-    >>> _found(np.array([1.0, 1.0, 0.2]), np.array([0, 0, 1])).round(12).tolist()
-    [0.5, 0.5, 1.0]
+    >>> link, room = np.array([0, 0, 1]), np.array([1.0, 2.0, 1.0])
+    >>> _found(np.array([1.0, 0.5, 0.2]), link, room).round(12).tolist()
+    [0.75, 1.0, 1.0]
     """
-    t, weight = np.polynomial.legendre.leggauss(_NODES)
-    away = np.log1p(active[:, None] * ((t - 1.0) / 2.0))
-    begin = np.flatnonzero(np.diff(link, prepend=-1))
-    of_link = np.add.reduceat(away, begin)[np.cumsum(np.diff(link, prepend=-1) > 0) - 1]
-    found: Floats = np.exp(of_link - away) @ weight / 2.0
+    most = int(np.bincount(link).max()) | 1  # odd: then no factor below is 0
+    turns = np.exp(2j * np.pi * np.arange(most) / most)
+    factors = np.log(1.0 + active[:, None] * (turns - 1.0))
+    first = np.diff(link, prepend=-1) > 0
+    others = np.add.reduceat(factors, np.flatnonzero(first))[np.cumsum(first) - 1] - factors
+    chance = np.fft.fft(np.exp(others)).real / most  # of 0, 1, 2, ... others
+    found: Floats = (chance * np.minimum(room[:, None] / np.arange(1, most + 1), 1.0)).sum(axis=1)
     return found
 
 
