@@ -38,7 +38,8 @@ def apart(job: Job, chance: random.Random) -> str:
     """Jobs on links of their own are as alone: pods and stores of their own."""
     store = job.document["change"] | {"storage": job.document["change"]["storage"] | {"nodes": 3}}
     jobs = [
-        own | {"nodes": nodes} for own, nodes in zip(job.document["job"], _WITHIN, strict=False)
+        own | {"nodes": nodes, "steps": 80}  # as many checkpoints, whoever is there
+        for own, nodes in zip(job.document["job"], _WITHIN, strict=False)
     ]
     both = _rows(_with(job, jobs, change=store))
     each = [_rows(_with(job, [own], change=store)) for own in jobs]
@@ -117,7 +118,8 @@ def unfolded(job: Job, chance: random.Random) -> str:
 def loads(job: Job, chance: random.Random) -> str:
     """A link carries at most what it can, and of each job the bytes of its step, whoever is there:
     those that its folded program says without company."""
-    exact: MultiJobAnswer = job.result()
+    at_once = [own | {"start": "0 s"} for own in job.document["job"]]  # one company to the end
+    exact: MultiJobAnswer = _with(job, at_once).result()
     means: MultiJobAnswer = _with(job, [_endless(own) for own in job.document["job"]],
                                   policy="fifo", horizon="60 s").result()  # fmt: skip
     full = [link.name for link in exact.links if link.busy > 1.0 + 1e-6]

@@ -24,6 +24,7 @@ def companies(chance: random.Random) -> Document:
         "network.nodes_per_pod": 3,
         "network.oversubscription": chance.choice((2.0, 8.0, 24.0)),
         "storage": store,
+        "host": {"generation": 5, "memory": "2 TB", "memory_bandwidth": "400 GB/s"},
     }
     jobs = [_job(chance, nodes) for nodes in ACROSS[: chance.choice((2, 2, 3))]]
     return {
