@@ -113,7 +113,8 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
     if "/" in name and not name.endswith(_SUFFIXES) and not exists(Path(name)):
         remedy = "names of the Hugging Face hub are not known here: give its config.json's path"
         raise InputError(where, _absence(name, kind), remedy)
-    remedy = _other(folder, name) or meant(Path(name).stem, known)
+    here = f"a file is given with its ending: {name}.toml" * exists(Path(f"{name}.toml"))
+    remedy = here or _other(folder, name) or meant(Path(name).stem, known)
     remedy = remedy or f"`sim list` shows every {kind}"
     raise InputError(where, _absence(name, kind), remedy)
 

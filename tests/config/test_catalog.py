@@ -252,3 +252,12 @@ def test_bad_names_and_likes_are_refused(
     _folder(tmp_path, monkeypatch, mine=text)
     with pytest.raises(InputError, match=said):
         catalog.load("carts", "other" if "names" in text else "mine", Cart)
+
+
+def test_a_file_that_lies_here_is_named_with_its_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text("")
+    with pytest.raises(InputError, match=r"given with its ending: mine\.toml"):
+        catalog.find("topologies", "mine")
