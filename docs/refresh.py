@@ -29,6 +29,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from docs import reference
+from sim.config import progress
 from sim.interface.cli.main import main as sim
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,6 +112,7 @@ def _commands(body: str, folder: Path) -> Iterator[Shown]:
 def _printed(line: str, folder: Path) -> str:
     """What a line of the shell prints. A command `sim` runs in this process, a pipe behind it reads
     what that has printed."""
+    line = line.replace("\\\n", " ")  # as the shell does
     try:
         words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
     except ValueError:
@@ -119,6 +121,7 @@ def _printed(line: str, folder: Path) -> str:
     asked = words[:behind]
     if asked[:1] != ["sim"] or set(";&<>()*") & set("".join(words)) or "sim" in words[behind:]:
         return _run(["bash", "-c", line], folder)
+    progress.silence()
     with contextlib.chdir(folder):
         done = CliRunner().invoke(sim, shlex.split(line.partition("|")[0])[1:])
     if done.exception is not None and not isinstance(done.exception, SystemExit):

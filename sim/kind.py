@@ -289,15 +289,34 @@ def _home(folder: ModuleType) -> str:
     return f"{folder.__name__}.kind"
 
 
+def question(name: str) -> str:
+    """What a scenario asks, as its kind's folder says it; empty for a job of a plan, and for a file
+    that cannot be read.
+
+    >>> question("ps-async"), question("gpt3-175b-megatron")
+    ('How do workers that do not wait for one another train?', '')
+    """
+    try:
+        folder = _folder_of(catalog.document("scenarios", catalog.find("scenarios", name)))
+    except InputError:
+        return ""
+    return (folder.__doc__ or "").partition("\n")[0] if folder else ""
+
+
+def _folder_of(keys: Iterable[str]) -> ModuleType | None:
+    """The folder of the kind of documents with these keys; None for jobs of a plan."""
+    return next((own for own in _folders() if not set(own.KEYS).isdisjoint(keys)), None)
+
+
 def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
     """The class of a document with these keys."""
     keys = set(keys)
     if keys <= {field.name for field in fields(Scenario)}:
         return Scenario
-    found = [folder for folder in _folders() if not keys.isdisjoint(folder.KEYS)]
+    found = _folder_of(keys)
     unknown = keys - {field.name for field in fields(Scenario)}
     meant = (f for f in _folders() if any(close(key, f.KEYS) for key in unknown))  # misspelt
-    folder = next(iter(found), None) or next(meant, None)
+    folder = found or next(meant, None)
     return Scenario if folder is None else import_module(_home(folder)).SCENARIO
 
 

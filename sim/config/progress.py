@@ -1,13 +1,15 @@
-"""Progress on standard error, where somebody looks at it: how much is done, the time left.
+"""Progress on standard error: how much is done, the time left.
 
 There is one bar at a time, the first that counts; what counts within it is silent, or, where the
 work of a question has `part`s, moves it by its part. A bar appears after a moment, and never in the
-processes of a sweep.
+processes of a sweep. A pipe or a file gets lines in its place, the first after a quarter of a
+minute.
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from threading import Event, Thread
@@ -18,7 +20,10 @@ Answer = TypeVar("Answer")
 Amount = Callable[[float], Any]
 
 _TICK = 1.0  # s between two looks at the clock while nothing is told
+_FIRST, _NEXT = 15.0, 30.0  # s until the first line that a file gets, and until each further one
 _WHOLE = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+_LINE = "{unit} {n_fmt} of {total_fmt}, {elapsed} so far, {remaining} left"
+_WHOLE_LINE = "{desc} {percentage:.0f} %, {elapsed} so far, {remaining} left"
 _silent = False
 
 
@@ -34,6 +39,7 @@ class _Open:
     done: float = 0.0
     part: float = 0.0  # of the total, for what counts within
     words: Callable[[], str] | None = None  # what is being done
+    next: float = 0.0  # when a file gets another line; 0 where somebody looks
 
     def update(self, amount: float) -> None:
         self.done += amount
@@ -46,6 +52,10 @@ class _Open:
         """Show what is being done now, where it can be seen."""
         if self.bar is None or (self.total is None and _under_way[-1:] != [self]):
             return
+        if self.next:
+            if time.monotonic() < self.next:
+                return
+            self.next = time.monotonic() + _NEXT
         if self.words is not None:
             self.bar.set_description_str(self.words(), refresh=False)
         self.bar.refresh()
@@ -156,17 +166,36 @@ def _opened(
         with _listed(counter, read):
             yield counter
         return
-    if _silent or (last is not None and total is None) or not sys.stderr.isatty():
+    if _silent or (last is not None and total is None):
         yield None
         return
     from tqdm import tqdm
 
     if last is not None:
         last.bar.clear()
-    with tqdm(total=total, position=0, delay=_TICK, leave=False, **style) as bar:
-        counter = _Open(total, bar, done=bar.n, words=words)
+    begins = 0.0
+    if not sys.stderr.isatty():
+        begins, own = time.monotonic() + _FIRST, style.get("bar_format")
+        lines = {None: _LINE, _WHOLE: _WHOLE_LINE}
+        style |= {"file": _Lines(), "bar_format": lines.get(own, own), "delay": float("inf")}
+    with tqdm(total=total, position=0, leave=False, **{"delay": _TICK, **style}) as bar:
+        counter = _Open(total, bar, done=bar.n, words=words, next=begins)
         with _listed(counter, read, by_itself=by_itself):
             yield counter
+
+
+class _Lines:
+    """A file that gets lines in place of what is drawn again and again."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            with suppress(OSError):  # whoever read it may be gone
+                print(line, file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""`sim.show`: a model, topology, profile, algorithm or recording, as text, in a notebook, drawn."""
+"""`sim.show`: a model, topology, profile, algorithm, recording or scenario, as text, in a notebook,
+drawn."""
 
 from collections.abc import Callable
 from os import PathLike
@@ -9,7 +10,7 @@ from sim.config import catalog
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.interface.document import html, terminal
-from sim.interface.document.nodes import Document
+from sim.interface.document.nodes import Document, Listing, document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,8 +45,8 @@ class Shown:
 
 def show(name: str, *, gpus: int | None = None) -> Shown:
     """A model (a name, a TOML file, a Hugging Face config.json), a topology with so many `gpus`,
-    the profile of a device or fabric, an algorithm among so many, or a recording. Raises
-    `InputError`.
+    the profile of a device or fabric, an algorithm among so many, a recording, or a scenario as
+    the TOML that plays it. Raises `InputError`.
 
     >>> print(str(show("gpt2-124m")).splitlines()[0])
     gpt2-124m: 12 layers (dense), 768 hidden, 12 heads, 50,257 words
@@ -59,7 +60,7 @@ def show(name: str, *, gpus: int | None = None) -> Shown:
     if is_algorithm(name) and name not in catalog.names("topologies"):
         return _algorithm(name, gpus or _RANKS)
     kinds = ((is_script, _recording), (is_model, _model), (is_fabric, _fabric),
-             (is_profile, _profile))  # fmt: skip
+             (is_profile, _profile), (_is_scenario, _scenario))  # fmt: skip
     made = next((made for holds, made in kinds if holds(name)), None)
     if made is None:
         return _topology(name, gpus)
@@ -81,6 +82,19 @@ def _model(name: str) -> Shown:
     from sim.model import reading
 
     return Shown(document=view(reading.load(name), title(name)))
+
+
+def _is_scenario(name: str) -> bool:
+    return catalog.has("scenarios", name) and not catalog.has("topologies", name)
+
+
+def _scenario(name: str) -> Shown:
+    import tomli_w
+
+    from sim import kind
+
+    written = tomli_w.dumps(kind.document(name))
+    return Shown(document=document("", Listing(title="", text=written.rstrip())))
 
 
 def _recording(name: str) -> Shown:

@@ -80,7 +80,9 @@ def _check_features(plan: Plan, where: str) -> None:
         fault = f"schedule_memory, but {plan.schedule!r} looks for no order"
         raise InputError(where, fault, "set schedule = 'zb-auto' or leave it out")
     if plan.interleave > 1 and plan.pp == 1:
-        raise InputError(where, "interleave > 1 without pipeline stages", "set pp > 1")
+        raise InputError(
+            where, "interleave > 1 without pipeline stages", "set pp > 1, or interleave = 1"
+        )
     _check_tensor(plan, where)
     _check_optimizer(plan, where)
     _check_graphs(plan, where)

@@ -87,7 +87,8 @@ class Entry:
     def _check_chunks(self, chunks: int) -> None:
         if self.chunks is None and chunks < 2:
             fault = f"{self.name} needs chunks of the model to take in turn"
-            raise InputError("plan, schedule", fault, "set interleave = 2 or more")
+            remedy = 'set interleave = 2 or more, or schedule = "1f1b"'
+            raise InputError("plan, schedule", fault, remedy)
         if self.chunks is not None and chunks != self.chunks:
             raise wrong_chunks("plan, schedule", self.name, self.chunks, chunks)
 

@@ -1,6 +1,7 @@
 """Progress is shown where somebody looks, while answers take their time; nothing else changes."""
 
 import io
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -118,6 +119,27 @@ def test_what_is_being_done_is_told_in_words(
     shown = drawn_on(monkeypatch)
     with progress.told(lambda: "step 2: 345 operators", by_itself=by_itself) as look:
         shown.until("step 2: 345 operators, 00:", look=None if by_itself else look)
+
+
+def test_a_file_gets_lines_that_end_and_no_more_than_a_minute_has_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    monkeypatch.setattr(progress, "_FIRST", 0.0)
+    monkeypatch.setattr(progress, "_NEXT", 0.0)
+    with metered(4.0, unit="kernel") as more:
+        more(1.0)
+        (counter,) = progress._under_way
+        counter.look()
+    assert re.match(r"kernel 1.0 of 4.0, 00:\d\d so far, \S+ left\n", file.getvalue())
+    file.truncate(0)
+    monkeypatch.setattr(progress, "_NEXT", HANGS)
+    with progress.told(lambda: "step 2"):
+        (counter,) = progress._under_way
+        for _ in range(3):
+            counter.look()
+    assert file.getvalue().strip("\0").count("step 2") == 1
 
 
 @pytest.mark.parametrize("terminal", [True, False])

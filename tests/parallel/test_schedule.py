@@ -401,8 +401,10 @@ def test_chunks_are_taken_by_schedules_that_have_them():
         schedule("1f1b", 4, 8, 2)
     with pytest.raises(InputError, match="'zb-v' runs 2 chunks a stage, not 3"):
         schedule("zb-v", 4, 8, 3)
-    with pytest.raises(InputError, match="set interleave = 2 or more"):
+    with pytest.raises(InputError, match='set interleave = 2 or more, or schedule = "1f1b"'):
         schedule("interleaved", 4, 8)
+    schedule("interleaved", 4, 8, 2)  # both remedies are accepted
+    schedule("1f1b", 4, 8)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "dualpipe"])

@@ -1,8 +1,7 @@
 """`sim calibrate kernels`: from this machine's kernels to a profile of its device."""
 
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from os import PathLike
 from pathlib import Path
@@ -19,7 +18,7 @@ from sim.analysis.calibration.timing.kernel_suite import KernelCase, Suite, kern
 from sim.analysis.calibration.timing.kernels import quickest, time_kernels
 from sim.analysis.calibration.timing.launches import copies, launches
 from sim.analysis.calibration.timing.provenance import provenance
-from sim.config import catalog
+from sim.config import catalog, progress
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.kernels.environment import Environment
@@ -108,7 +107,9 @@ def _on_rank(
     """Time the cases on every rank at once; rank 0 keeps the times."""
     from tqdm import tqdm
 
-    bar = partial(tqdm, unit="kernel", desc="kernels", disable=None if rank == 0 else True)
+    def counted(cases: Iterable[KernelCase]) -> Iterable[KernelCase]:
+        rows = list(cases)
+        return progress.counted(rows, total=len(rows), unit="kernel") if rank == 0 else rows
 
     def note(message: str) -> None:
         if rank == 0:
@@ -118,7 +119,7 @@ def _on_rank(
         torch_device.keep_freed()  # as in the training that `sim measure` times
     time_kernels(
         cases, clock_of(device), store=store, keep=rank == 0, passes=passes,
-        progress=bar, note=note, make=_call_together, until=until,
+        progress=counted, note=note, make=_call_together, until=until,
     )  # fmt: skip
 
 
@@ -131,6 +132,7 @@ def _call_together(kernel: Kernel, device: str) -> Call:
     return call(kernel, device)
 
 
+@progress.waited("launches, copies and what slows kernels")
 def _environment(device: str, note: Callable[[str], None]) -> Environment:
     """Launches, copies and interference, as far as the device has them."""
     return Environment(

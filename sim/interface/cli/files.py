@@ -94,10 +94,18 @@ class Form:
             wrote(self.report)
 
     def show(self, answer: Answer) -> None:
-        """Write the files and print the answer; the exit code says where a job may not fit."""
-        if self.picture or self.report:
-            self.write(answer)
-        click.echo(json.dumps(answer.to_dict()) if self.as_json else str(answer))
+        """Write the files and print the answer; the exit code says where a job may not fit. Where
+        a view fails, which is a fault of ours, the answer is printed as JSON all the same."""
+        try:
+            if self.picture or self.report:
+                self.write(answer)
+            printed = json.dumps(answer.to_dict()) if self.as_json else str(answer)
+        except (InputError, OSError):
+            raise
+        except Exception:
+            click.echo(json.dumps(answer.to_dict()))
+            raise
+        click.echo(printed)
         fits = getattr(answer, "fits", True)
         if not fits:
             raise click.exceptions.Exit(MAY_NOT_FIT if fits is None else DOES_NOT_FIT)

@@ -22,11 +22,15 @@ _FOLDERS = {
 def list_(what: str | None) -> None:
     """List what there is: scenarios, models, clusters, devices."""
     from sim.config import catalog
+    from sim.kind import question
 
     if what is not None and what not in _FOLDERS:
         raise InputError("sim list", f"no folder named {what!r}", f"known: {', '.join(_FOLDERS)}")
     for title, folder in _FOLDERS.items():
         if what in (None, title):
-            click.echo(f"{title}:")
+            groups: dict[str, list[str]] = {}
             for name in catalog.names(folder):
-                click.echo(f"  {name}")
+                groups.setdefault(question(name) if title == "scenarios" else "", []).append(name)
+            for asked, names in sorted(groups.items()):
+                click.echo(f"{title} ({asked}):" if asked else f"{title}:")
+                click.echo("".join(f"  {name}\n" for name in names), nl=False)

@@ -72,7 +72,7 @@ def plan(
     """
     from sim.analysis.search.plan import plan as planned
     from sim.interface.document.answers import line
-    from sim.interface.frameworks.jobs import foreign
+    from sim.interface.frameworks.jobs import foreign, start
     from sim.jobs.recorded.file import is_script
 
     if is_script(model) or _moves(model):
@@ -93,6 +93,9 @@ def plan(
             click.echo(f"note: {note}", err=True)
         if other := foreign(emit, outcome.space.stack):
             click.echo(f"warning: {other}", err=True)
+        cluster = outcome.space.topology
+        if begun := start(emit, cluster.gpus, cluster.gpus_per_node):
+            click.echo(f"note: start it on each node: {begun}", err=True)
         _print_emitted(outcome, emit)
     if outcome.stopped:
         raise click.exceptions.Exit(STOPPED)

@@ -1,4 +1,5 @@
-"""`sim show`: a model, topology, profile, collective algorithm or recording, as text or picture."""
+"""`sim show`: a model, topology, profile, collective algorithm, recording or scenario, as text or
+picture."""
 
 from pathlib import Path
 
@@ -14,16 +15,18 @@ from sim.interface.plots import SUFFIXES
         "sim show deepseek-v3",
         "sim show dgx-h100-ndr --gpus 64 --picture cluster.svg",
         "sim show ring --gpus 4",
+        "sim show ps-async",
     )
 )
-@click.argument("name", metavar="MODEL|TOPOLOGY|PROFILE|ALGORITHM|RECORDING")
+@click.argument("name", metavar="MODEL|TOPOLOGY|PROFILE|ALGORITHM|RECORDING|SCENARIO")
 @output("--picture", SUFFIXES, "Where to draw it")
 @click.option("--gpus", type=options.COUNT, help="Show it with so many GPUs.")
 def show(name: str, picture: Path | None, gpus: int | None) -> None:
-    """Describe a model, topology, profile, algorithm or recording.
+    """Describe a model, cluster, profile, algorithm or scenario.
 
     A MODEL is a name, a TOML file or a Hugging Face config.json. A TOPOLOGY, the PROFILE of a
     device or fabric and an ALGORITHM (ring) can be drawn, too.
+    A SCENARIO is printed as the file that plays it.
     """
     from sim.interface.showing import show as shown
 

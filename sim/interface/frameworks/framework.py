@@ -34,7 +34,8 @@ class Framework:
     does not. `needs` is an argument without which nothing can be read, unless the text changes what
     has a name (`base`). `completed` derives keys from others, given the number of GPUs that the job
     runs on (0 if unknown); it may say by `gpus` how many these are. Its files have this
-    `ending`. A search for it looks at these values of choices only, as `sim plan --only` takes
+    `ending`; `starts` says how its program takes them on each node, FILE in their place. A search
+    for it looks at these values of choices only, as `sim plan --only` takes
     them.
     """
 
@@ -44,6 +45,7 @@ class Framework:
     silent: Silent
     stack: str
     ending: str = ".txt"
+    starts: str = ""
     search: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     needs: str = ""

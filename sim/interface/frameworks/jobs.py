@@ -230,6 +230,17 @@ def foreign(name: str, stack: Stack) -> str:
     return f"predicted with {stack.name}; {name} runs it as {theirs.name} (stack {own!r})"
 
 
+def start(name: str, gpus: int, node: int) -> str:
+    """How the framework's program takes what was written, on each node of so many GPUs; empty
+    where its own launcher does that.
+
+    >>> start("nanotron", 16, 8)
+    'torchrun --nnodes 2 --nproc-per-node 8 run_train.py --config-file FILE'
+    """
+    own, each = FRAMEWORKS[name].starts if name in FRAMEWORKS else "", min(gpus, node)
+    return own and f"torchrun --nnodes {-(-gpus // each)} --nproc-per-node {each} {own}"
+
+
 def plan_table(plan: Plan) -> str:
     """The `[plan]` table of a scenario, without keys at their defaults.
 

@@ -230,6 +230,7 @@ _BESIDE_THE_JOB = """
 
 FRAMEWORK = Framework(
     ending=".yaml",
+    starts="run_train.py --config-file FILE",
     parse=_parse,
     render=_render,
     table=_TABLE,

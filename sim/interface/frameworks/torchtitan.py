@@ -277,6 +277,7 @@ def _render(words: Mapping[str, tuple[str, ...]]) -> str:
 
 FRAMEWORK = Framework(
     ending=".toml",
+    starts="-m torchtitan.train --job.config_file FILE",
     parse=_parse,
     render=_render,
     table=_TABLE,

@@ -20,7 +20,7 @@ from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.interface.document import answers
 from sim.interface.document.nodes import Document, Figure, Figures, Picture, Section
-from sim.interface.frameworks.jobs import FRAMEWORKS, emitted, foreign, plan_of, stack_of
+from sim.interface.frameworks.jobs import FRAMEWORKS, emitted, foreign, plan_of, stack_of, start
 from sim.interface.frameworks.names import NAMES
 from sim.interface.page import report
 from sim.interface.page.page import charts as charts_of
@@ -156,7 +156,9 @@ class Questions:
         setup = kind.planned(kind.set_up(state.scenario()))
         job = setup.job
         text, unsaid = emitted(form, job.model, job.plan, setup.model)
-        notes = [f"{form} is not told {one}" for one in unsaid]
+        notes, world = [f"{form} is not told {one}" for one in unsaid], setup.machine.topology
+        if begun := start(form, world.gpus, world.gpus_per_node):
+            notes.append(f"start it on each node: {begun}")
         if (own := stack_of(form)) and (other := foreign(form, job.stack)):
             theirs = self.played(state.with_settings({"stack": own}))
             times = [human_seconds(each.get("step_time")) for each in (answer, theirs)]

@@ -61,7 +61,7 @@ LINES = [
     (("import", "megatorn", "x.sh", *ON), "did you mean 'megatron'"),
     (("plan", "dgx-h100-ndr", "gpt2-124m", "--global-batch", "8"), "that is a model"),
     (("plan", "ps-async", "dgx-h100-ndr", "--global-batch", "8"), "that is a scenario"),
-    (("show", "ps-bsp"), "that is a scenario: `sim run ps-bsp` plays it"),
+    (("show", "ps-bsp", "--gpus=4"), "ps-bsp has no number of GPUs"),
     (
         ("plan", "Qwen9-7B", "dgx-h100-ndr", "--global-batch", "8"),
         "Qwen9-7B/config.json: is not valid JSON",

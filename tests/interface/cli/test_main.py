@@ -6,14 +6,17 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from sim import kind
 from sim.config import catalog
 from sim.interface.cli.files import DOES_NOT_FIT
 from sim.interface.cli.main import main
+from sim.results.answer import Answer
 
 KEYS = {
     "step_time", "samples_per_second", "tokens_per_second", "tokens_per_second_per_gpu", "mfu",
@@ -151,7 +154,31 @@ def test_list_shows_what_there_is() -> None:
     shown = sim("list").stdout
     for folder in ("scenarios", "models", "topologies", "topologies/devices", "topologies/stacks"):
         assert all(f"  {name}\n" in shown for name in catalog.names(folder))
-    assert "gpt3-175b\n" not in sim("list", "scenarios").stdout
+    scenarios = sim("list", "scenarios").stdout
+    assert "gpt3-175b\n" not in scenarios
+    jobs, _, others = scenarios.partition("scenarios (")
+    assert "  gpt3-175b-megatron\n" in jobs
+    workers = others.partition("How do workers that do not wait for one another train?):\n")[2]
+    assert "  ps-async\n" in workers.partition("scenarios (")[0]
+
+
+@pytest.mark.parametrize("asked", [(), ("--picture=a.png",)])
+def test_a_view_that_fails_loses_no_answer(
+    asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Answer, "__str__", fail)
+    monkeypatch.setattr(Answer, "plot", fail)
+    shown = CliRunner().invoke(main, ("run", "gpt2-one-gpu", *asked))
+    assert isinstance(shown.exception, ZeroDivisionError)
+    assert json.loads(shown.stdout)["step_time"] > 0
+
+
+def test_a_scenario_is_shown_as_the_file_that_plays_it(folder: Path) -> None:
+    written = sim("show", "ps-async").stdout
+    assert tomllib.loads(written) == kind.document("ps-async")
 
 
 def test_show_describes_and_draws(folder: Path) -> None:

@@ -103,6 +103,7 @@ _ASSUMED = (
 
 
 FRAMEWORK = Framework(
+    starts="pretrain_gpt.py FILE --data-path DATA --tokenizer-type TYPE --tokenizer-model MODEL",
     parse=parsed,
     render=written,
     table=(*MODEL, *EXPERTS, *LAYOUT),
