@@ -8,15 +8,18 @@ Where a play draws random numbers, the moves near the best are played with furth
 ones for all, so that two moves differ by more than chance where their difference does.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import islice
-from math import inf, sqrt
+from math import inf
 from os import PathLike
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import numpy as np
+
 from sim import kind
+from sim.analysis.samples.pairs import Floats, half, paired
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted, part, whole
@@ -26,12 +29,11 @@ from sim.results.answer import Answer, Inputs, JobAnswer
 from sim.results.by_line import Suggestion
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
-from sim.uncertainty.student import FREEDOM, quantile
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SEEDS = int(FREEDOM) + 1  # with which moves are played that are near the best
+_SEEDS = 5  # with which moves are played that are near the best
 _NEAR, _MOST = 1.15, 3  # so much slower at most, and so many
 _ESTIMATED = 0.9  # of what moves know, which is right to some percent
 
@@ -63,20 +65,20 @@ class Move:
 
     @property
     def within(self) -> float | None:
-        """Half of the 95 % interval of the mean's relative error; None without several seeds."""
-        return _half(self.times) / self.step_time if self.times else None
+        """Half of the 90 % interval of the mean's relative error; None without several seeds."""
+        return half(np.array(self.times)) / self.step_time if self.times else None
 
     def alike(self, other: "Move") -> bool:
         """Whether chance explains the difference to another, played with the same seeds."""
         if not (self.times and other.times):
             return self is other
-        apart = [own - its for own, its in zip(self._each, other._each, strict=True)]
-        return abs(fmean(apart)) <= _half(apart)
+        found = paired(self._each, other._each)
+        return found is not None and found.alike
 
     @property
-    def _each(self) -> list[float]:
+    def _each(self) -> Floats:
         """GPU-seconds of a sample, with each seed."""
-        return [seconds * self.gpus / (self.samples or 1.0) for seconds in self.times]
+        return np.array(self.times) * self.gpus / (self.samples or 1.0)
 
     @property
     def memory(self) -> float:
@@ -276,8 +278,3 @@ def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
         others = (float(answer.get("step_time")) for answer in answers)
         yield replace(move, times=(move.step_time, *others))
     yield from (move for move in found if move not in near)
-
-
-def _half(values: Sequence[float]) -> float:
-    """Half of the 95 % interval of a mean of `_SEEDS` values (Student's t)."""
-    return quantile(0.975) * stdev(values) / sqrt(len(values))

@@ -24,6 +24,11 @@ class Paired:
     high: float
     both: int
 
+    @property
+    def alike(self) -> bool:
+        """Whether chance explains the difference."""
+        return self.low <= 0.0 <= self.high
+
 
 def paired(here: Floats, there: Floats) -> Paired | None:
     """How much larger the values `there` are than those `here`; None with fewer than two pairs.
@@ -37,6 +42,12 @@ def paired(here: Floats, there: Floats) -> Paired | None:
     if count < 2:
         return None
     ratios = np.log(there[both] / here[both])
-    reach = _T90[min(count - 1, len(_T90)) - 1] * ratios.std(ddof=1) / count**0.5
+    reach = half(ratios)
     by, low, high = (float(np.expm1(ratios.mean() + off)) for off in (0.0, -reach, reach))
     return Paired(by=by, low=low, high=high, both=count)
+
+
+def half(values: Floats) -> float:
+    """Half of the 90 % interval of the mean of at least two values."""
+    count = len(values)
+    return float(_T90[min(count - 1, len(_T90)) - 1] * np.std(values, ddof=1) / count**0.5)
