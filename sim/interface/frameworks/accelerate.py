@@ -64,7 +64,7 @@ def _sharding(given: Given) -> dict[str, Any]:
 def _write_sharding(keys: Keys) -> Words:
     zero, replicas = keys["plan.zero"], keys["plan.dp_replicate"]
     if zero not in (0, 3):
-        raise InputError("plan.zero", f"Accelerate has no ZeRO-{zero}", "search zero=0,3 only")
+        raise InputError("plan.zero", f"Accelerate has no ZeRO-{zero}", "set zero = 0 or zero = 3")
     words: Words = {
         "compute_environment": ("LOCAL_MACHINE",),
         _TYPE: ("FSDP" if zero else "MULTI_GPU",),
@@ -87,7 +87,7 @@ def _write_recompute(keys: Keys) -> Words:
     rule, method = keys["plan.recompute"], keys.get("plan.recompute_method")
     if rule not in ("none", "full") or method is not None:
         fault = f"Accelerate has no {method or rule!r} recomputation"
-        raise InputError("plan.recompute", fault, "search recompute=none,full only")
+        raise InputError("plan.recompute", fault, "set recompute = none or recompute = full")
     return {_AGAIN if keys["plan.zero"] else _CHECKPOINTS: ("true",)} if rule == "full" else {}
 
 
@@ -103,7 +103,7 @@ def _write_offload(keys: Keys) -> Words:
         return {}
     if not (own.optimizer == own.parameters == 1.0) or own.activations or own.nvme:
         fault = "Accelerate offloads parameters, gradients and states together"
-        raise InputError("plan.offload", fault, "search offload=none,states only")
+        raise InputError("plan.offload", fault, "leave it out, or offload states")
     return {_OFFLOAD: ("true",)}
 
 

@@ -133,7 +133,7 @@ def data_parallel_alone(outside: str) -> Together:
         for key in ("tp", "pp", "cp", "ep"):
             if keys[f"plan.{key}"] > 1:
                 fault = f"{key} = {keys[f'plan.{key}']} is {outside}"
-                raise InputError("plan", fault, f"search {key}=1 only")
+                raise InputError("plan", fault, f"set {key} = 1")
         return {}
 
     return Together((), lambda given: {}, write)

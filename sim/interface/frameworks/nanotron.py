@@ -99,7 +99,7 @@ def _batch(given: Given) -> dict[str, Any]:
 
 def _write_batch(keys: Keys) -> Words:
     if keys["plan.dp_replicate"] > 1:
-        raise InputError("plan.dp_replicate", "nanotron has none", "search dp_replicate=1 only")
+        raise InputError("plan.dp_replicate", "nanotron has none", "set dp_replicate = 1")
     often = keys["plan.global_batch"] // (keys["plan.microbatch"] * keys["ranks"])
     return {
         f"{_TOKENS}.micro_batch_size": (str(keys["plan.microbatch"]),),
@@ -137,7 +137,7 @@ def _recompute(given: Given) -> dict[str, Any]:
 def _write_recompute(keys: Keys) -> Words:
     rule = keys["plan.recompute"]
     if rule not in ("none", "full") or keys["plan.recompute_method"] is not None:
-        remedy = "search recompute=none,full only"
+        remedy = "set recompute = none or recompute = full"
         raise InputError("plan.recompute", f"nanotron has no {rule!r}", remedy)
     return {f"{_PARALLEL}.recompute_layer": (str(rule == "full").lower(),)}
 

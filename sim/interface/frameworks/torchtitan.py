@@ -114,7 +114,7 @@ def _sharding(given: Given) -> dict[str, Any]:
 def _write_sharding(keys: Keys) -> Words:
     zero, replicas = keys["plan.zero"], keys["plan.dp_replicate"]
     if zero not in (0, 3):
-        raise InputError("plan.zero", f"torchtitan has no ZeRO-{zero}", "search zero=0,3 only")
+        raise InputError("plan.zero", f"torchtitan has no ZeRO-{zero}", "set zero = 0 or zero = 3")
     sizes = (1, keys["plan.dp"]) if zero == 0 else (keys["plan.dp"], replicas)
     return {
         "parallelism.data_parallel_shard_degree": (str(sizes[0]),),
@@ -135,7 +135,7 @@ def _chunks(given: Given) -> dict[str, Any]:
 def _write_chunks(keys: Keys) -> Words:
     if keys["plan.interleave"] not in (1, 2):
         fault = f"{keys['plan.interleave']} chunks of a stage are not torchtitan's 2"
-        raise InputError("plan.interleave", fault, "search interleave=2 only")
+        raise InputError("plan.interleave", fault, "set interleave = 2")
     return {}
 
 
@@ -147,7 +147,7 @@ def _tensor(given: Given) -> dict[str, Any]:
 
 def _write_tensor(keys: Keys) -> Words:
     if keys["plan.tp"] > 1 and not keys["plan.sequence_parallel"]:
-        remedy = "search sequence_parallel=true only"
+        remedy = "set sequence_parallel = true"
         raise InputError("plan", "torchtitan's tensor parallelism divides sequences", remedy)
     return {"parallelism.tensor_parallel_degree": (str(keys["plan.tp"]),)}
 
@@ -172,7 +172,7 @@ def _write_recompute(keys: Keys) -> Words:
     if rule == "full" and method == "every":
         return {mode: ("selective",), option: (str(keys["plan.recompute_layers"]),)}
     if not isinstance(rule, str) or method is not None:
-        raise InputError("plan.recompute", f"torchtitan has no {rule!r}", "search modes only")
+        raise InputError("plan.recompute", f"torchtitan has no {rule!r}", "name one of its modes")
     return {mode: (rule,), **({option: ("op",)} if rule == "selective" else {})}
 
 
@@ -202,7 +202,7 @@ def _write_offload(keys: Keys) -> Words:
     own = keys["plan.offload"]
     if own and (not own.optimizer == own.parameters == 1.0 or own.activations or own.nvme):
         raise InputError("plan.offload", "torchtitan offloads states as a whole or not at all",
-                         "search offload=none,states only")  # fmt: skip
+                         "leave it out, or offload states")  # fmt: skip
     return {_OFFLOAD: ("true",)} if own else {}
 
 

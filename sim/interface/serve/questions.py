@@ -32,7 +32,7 @@ from sim.interface.views.explanation import limited
 from sim.parallel.plan import Plan
 from sim.results.answer import JobAnswer
 from sim.scenario.machine import load_model, load_stack, load_topology
-from sim.scenario.scenario import BaseScenario
+from sim.scenario.scenario import BaseScenario, Scenario
 from sim.scenario.settings import Settings
 
 PATIENCE = 60.0  # s, above which a page does not ask; `sim run` does
@@ -69,6 +69,7 @@ class Questions:
         known: Data = {"command": state.command}
         try:
             scenario = state.scenario()
+            known["asks"] = [name for name, has in _ASKS.items() if has(scenario)]
             known["groups"] = [asdict(group) for group in self.groups(state, scenario)]
             answer = self.played(state, scenario)
         except InputError as error:
@@ -194,6 +195,21 @@ def _figure(figure: Figure, answer: JobAnswer) -> Data:
     room = answer.get("capacity") if figure.key == "memory_per_gpu.total" else None
     return {"title": figure.title, "shown": figure.shown, "note": figure.note, "key": figure.key,
             "value": number, "share": number / room if number and room else None}  # fmt: skip
+
+
+def _paced(scenario: BaseScenario) -> bool:
+    try:
+        kind.refuse_without_pace(scenario)
+    except InputError:
+        return False
+    return True
+
+
+# Of the questions below those that not every kind of scenario has, and whether one has them.
+_ASKS: Mapping[str, Callable[[BaseScenario], bool]] = {
+    "layouts": lambda scenario: isinstance(scenario, Scenario),
+    "failures": _paced,
+}
 
 
 def _page(answer: JobAnswer) -> ModuleType:

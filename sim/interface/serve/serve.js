@@ -76,6 +76,10 @@
 
   const show = (of, found, took) => {
     if (found.groups) form(found.groups);
+    if (found.asks) {
+      by("layouts-ask").hidden = !found.asks.includes("layouts");
+      by("failures").hidden = !found.asks.includes("failures");
+    }
     changes(of);
     by("command").textContent = found.command ?? "";
     by("took").textContent = `Answered in ${Math.round(took)} ms.`;
@@ -99,7 +103,7 @@
     if (!fault) return;
     const ways = (found.proposals ?? []).map((one) => button(one.label, () => set(one.settings)));
     if (place > 0 && found.fault) ways.push(button("Undo", () => history.back()));
-    if (!found.fault) ways.push(button("Better layouts", layouts));
+    if (found.asks?.includes("layouts") && !found.fault) ways.push(button("Better layouts", layouts));
     box.append(made("p", { textContent: fault }), made("p", { className: "ways" }, ...ways));
   };
   const button = (label, act, properties = {}) => {

@@ -160,6 +160,8 @@ def test_every_kind_of_scenario_has_figures_and_a_picture(browser: Any, name: st
         film.settled()
         assert film.page.locator("#headline .figures > div").count() > 1
         assert film.page.locator("#drawn svg").count() >= 1
+        assert not film.page.is_visible("#layouts-ask")  # which only jobs of a plan have
+        assert film.page.is_visible("#failures") == (name == "grpo-8b")
         film.close()
 
 

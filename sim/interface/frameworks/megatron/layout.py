@@ -48,7 +48,7 @@ def _write_chunks(keys: Keys) -> dict[str, tuple[str, ...]]:
         return {}
     schedule, count = keys.get("plan.schedule", "1f1b"), keys.get("plan.interleave", 1)
     if schedule not in ("1f1b", "interleaved"):
-        raise InputError("plan.schedule", f"Megatron-LM has no {schedule!r}", "search 1f1b only")
+        raise InputError("plan.schedule", f"Megatron-LM has no {schedule!r}", "set schedule = 1f1b")
     said = count > 1 and keys.get("plan.layers") is None  # else by the layout
     return {"num-virtual-stages-per-pipeline-rank": (str(count),)} if said else {}
 
@@ -166,7 +166,7 @@ def _write_context(keys: Keys) -> dict[str, tuple[str, ...]]:
         return {}
     word = next((word for word, own in _CONTEXTS.items() if own == way), None)
     if word is None:
-        raise InputError("plan.context", f"Megatron-LM has no {way}", "search context=ring only")
+        raise InputError("plan.context", f"Megatron-LM has no {way}", "set context = ring")
     return {"cp-comm-type": (word,)}
 
 
