@@ -81,6 +81,7 @@
       by("failures").hidden = !found.asks.includes("failures");
     }
     changes(of);
+    by("base").value = of.base;
     by("command").textContent = found.command ?? "";
     by("took").textContent = `Answered in ${Math.round(took)} ms.`;
     mend(found);

@@ -147,6 +147,7 @@ def test_workers_that_share_updates_have_controls_and_an_answer(
     film.settled()
     assert film.card("time")
     assert film.page.input_value("[id='at-sharing.steps']") == "20"
+    assert film.page.input_value("#base") == "ps-ssp"
     film.page.select_option("[id='at-sharing.method']", "gossip")
     film.settled()
     assert film.page.is_visible("#fault") or film.card("time")
