@@ -32,7 +32,7 @@ from sim.interface.views.explanation import limited
 from sim.parallel.plan import Plan
 from sim.results.answer import JobAnswer
 from sim.scenario.machine import load_model, load_stack, load_topology
-from sim.scenario.scenario import BaseScenario, Scenario
+from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings
 
 PATIENCE = 60.0  # s, above which a page does not ask; `sim run` does
@@ -61,6 +61,7 @@ class Questions:
 
     def __init__(self) -> None:
         self._answers: dict[State, JobAnswer] = {}
+        self._asks: dict[str, list[str]] = {}
         self._stops: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def answer(self, state: State, last: str = "") -> Data:
@@ -69,7 +70,9 @@ class Questions:
         known: Data = {"command": state.command}
         try:
             scenario = state.scenario()
-            known["asks"] = [name for name, has in _ASKS.items() if has(scenario)]
+            if (base := state.base.name) not in self._asks:
+                self._asks[base] = [name for name, has in _ASKS.items() if has(scenario)]
+            known["asks"] = self._asks[base]
             known["groups"] = [asdict(group) for group in self.groups(state, scenario)]
             answer = self.played(state, scenario)
         except InputError as error:
@@ -207,7 +210,7 @@ def _paced(scenario: BaseScenario) -> bool:
 
 # Of the questions below those that not every kind of scenario has, and whether one has them.
 _ASKS: Mapping[str, Callable[[BaseScenario], bool]] = {
-    "layouts": lambda scenario: isinstance(scenario, Scenario),
+    "layouts": lambda scenario: kind.set_up(scenario, brief=True).job is not None,
     "failures": _paced,
 }
 
