@@ -79,8 +79,7 @@ def evaluated_layouts(task: tuple[Family, Standings]) -> tuple[list[Layout], Pru
             if len(together) >= _ROUND or number == len(rows):
                 timed = _timed(_written(together, standings, pruned))
                 standings, found, together = standings.joined(timed), found + timed, []
-        for mesh in family.meshes():
-            pruned.add(Pruned(divisibility=mesh.unsuited, refusal=mesh.refusal))
+        pruned.divisibility += sum(mesh.unsuited for mesh in family.meshes())
         family.forget()
     return found, pruned
 

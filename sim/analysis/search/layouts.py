@@ -8,27 +8,23 @@ from sim.analysis.search.choices.mesh import sizes
 from sim.analysis.search.choices.passes import PASSES
 from sim.analysis.search.choices.states import STATES
 from sim.analysis.search.space import Space
-from sim.config.errors import InputError
 from sim.parallel.plan import Plan
 
 
 @dataclass(slots=True)
 class Pruned:
     """How many layouts were never evaluated, and why: sizes do not divide, memory does not
-    suffice, or a lower bound of their step time is already too long. `refusal` is why the first of
-    the model's layouts cannot be."""
+    suffice, or a lower bound of their step time is already too long."""
 
     divisibility: int = 0
     memory: int = 0
     slower: int = 0
-    refusal: InputError | None = None
 
     def add(self, other: "Pruned") -> None:
         """Count those of another part of the space too."""
         self.divisibility += other.divisibility
         self.memory += other.memory
         self.slower += other.slower
-        self.refusal = self.refusal or other.refusal
 
 
 def meshes(space: Space, pruned: Pruned) -> list[Plan]:

@@ -67,7 +67,7 @@ def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> Sea
     if searching.stopped and not evaluated:
         raise KeyboardInterrupt
     if not evaluated:
-        raise _nothing(space, pruned)
+        raise _nothing(space, pruned, some)
     evaluated.sort(key=_rank)
     count = sum(own.uncontended <= within * evaluated[0].uncontended for own in evaluated)
     pruned.slower += len(evaluated) - count
@@ -173,16 +173,18 @@ def _rank(layout: Layout) -> tuple[float, float, str]:
     return layout.step_time, layout.memory, str(layout.plan)
 
 
-def _nothing(space: Space, pruned: Pruned) -> InputError:
+def _nothing(space: Space, pruned: Pruned, tried: Sequence[Family]) -> InputError:
+    """Why no layout of the families that were tried was evaluated."""
     if pruned.memory:
         fault = f"none of {pruned.memory} layouts fits in memory"
         most = f"{most_gpus(space):,} GPUs"
         more = f"neither other choices nor more GPUs, up to {most}, would do; take larger GPUs"
         return FitError("sim plan", fault, "; ".join(remedies(space)) or more)
     gpus, batch = space.gpus, space.global_batch
-    if pruned.refusal:
-        fault = f"no layout of {gpus} GPUs suits the model: {pruned.refusal.what}"
-        return InputError("sim plan", fault, pruned.refusal.remedy)
+    refusals = (mesh.refusal for family in tried for mesh in family.meshes())
+    if refusal := next(filter(None, refusals), None):
+        fault = f"no layout of {gpus} GPUs suits the model: {refusal.what}"
+        return InputError("sim plan", fault, refusal.remedy)
     for name, words in space.only.items():
         freed = replace(space, only={key: own for key, own in space.only.items() if key != name})
         if meshes(freed, Pruned()) and not meshes(space, Pruned()):
