@@ -1,4 +1,4 @@
-"""Which collectives `sim calibrate collectives` times: every kind, size and group of its ranks."""
+"""Which collectives `sim calibrate collectives` times: kinds, sizes and groups of its ranks."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,6 +12,8 @@ from sim.jobs.traces.operation_times import OperationTime
 Suite = Literal["quick", "full"]
 Group = tuple[int, ...]
 WIDTH = 4  # bytes of an element, fp32
+# Those of a training step; others are sends from and to a rank, as point-to-point is.
+TIMED = tuple(kind for kind in KINDS if kind not in ("gather", "scatter", "sendrecv"))
 _STEP = {"quick": 8, "full": 2}  # each size is the previous one times this
 _LARGEST = {"quick": 16 * 2**20, "full": 2**30}
 
@@ -52,7 +54,7 @@ def collective_cases(
     [8, 64, 512, 4096]
     """
     for groups in groupings(ranks, per_node):
-        for kind in KINDS:
+        for kind in TIMED:
             for size in sizes(len(groups[0]), suite, memory):
                 if kind != "point_to_point" or len(groups[0]) == 2:
                     yield CollectiveCase(kind=kind, size=size, groups=groups)

@@ -1,13 +1,13 @@
 """The cases: each kind, size and grouping that machines can distinguish, once."""
 
 from sim.analysis.calibration.timing.collective_suite import (
+    TIMED,
     collective_cases,
     groupings,
     remaining,
     shuffled,
     sizes,
 )
-from sim.collectives.schedule import KINDS
 from sim.jobs.traces.operation_times import OperationTime
 
 
@@ -34,9 +34,9 @@ def test_sizes_divide_among_the_ranks_and_end_at_the_memory() -> None:
     assert len(chosen) == len(set(chosen))
 
 
-def test_all_kinds_are_timed_and_point_to_point_in_pairs() -> None:
+def test_all_kinds_of_a_training_step_are_timed_and_point_to_point_in_pairs() -> None:
     cases = list(collective_cases(4, 4, "quick", 1e3))
-    assert {case.kind for case in cases} == set(KINDS)
+    assert {case.kind for case in cases} == set(TIMED)
     assert {case.ranks for case in cases if case.kind == "point_to_point"} == {2}
     assert len({case.key(4) for case in cases}) == len(cases)
 

@@ -31,9 +31,11 @@ def call(case: CollectiveCase, members: Group, group: Any, rank: int, device: st
         case "all_to_all":
             received = torch.empty_like(buffer)
             return lambda: dist.all_to_all_single(received, buffer, group=group)
-    if rank == first:
-        return lambda: dist.send(buffer, members[1], group=group)
-    return lambda: dist.recv(buffer, first, group=group)
+        case "point_to_point" if rank == first:
+            return lambda: dist.send(buffer, members[1], group=group)
+        case "point_to_point":
+            return lambda: dist.recv(buffer, first, group=group)
+    raise ValueError(f"no torch call for {case.kind}")
 
 
 def _available(*names: str) -> Callable[..., Any]:
