@@ -178,9 +178,17 @@ def _nemo_loop(given: Given) -> dict[str, Any]:
     return keys
 
 
+def _ranks(given: Given, argument: str, default: int = 1) -> int:
+    """Ranks among which something is divided. Raises `InputError` for none."""
+    ranks = integer(given, argument, default)
+    if ranks < 1:
+        raise InputError(f"argument {argument}", f"{ranks} ranks", "give 1 or more")
+    return ranks
+
+
 def _nemo_servers(given: Given) -> dict[str, Any]:
     each, nodes = (integer(given, f"cluster.{name}", 1) for name in ("gpus_per_node", "num_nodes"))
-    tp, ep = (integer(given, f"{_V}.{name}_parallel_size", 1) for name in ("tensor", "expert"))
+    tp, ep = (_ranks(given, f"{_V}.{name}_parallel_size") for name in ("tensor", "expert"))
     keys: dict[str, Any] = {
         "gpus": each * nodes,
         f"{_SERVERS}.tuning.memory": _share(given, f"{_V}.gpu_memory_utilization", 0.6),
@@ -309,7 +317,7 @@ def _verl_plan(given: Given) -> dict[str, Any]:
         sizes = {}
         keys |= {"plan.zero": 3, "software": _FSDP}
         group = integer(given, f"{_A}.fsdp_config.fsdp_size", -1)
-        ulysses = integer(given, f"{_A}.ulysses_sequence_parallel_size", 1)
+        ulysses = _ranks(given, f"{_A}.ulysses_sequence_parallel_size")
         ranks = _trainers(given)
         if ulysses > 1:
             keys["plan.axes"] = {"ulysses": ulysses}
@@ -342,7 +350,7 @@ def _verl_loop(given: Given) -> dict[str, Any]:
     divided *= integer(given, f"{_A}.megatron.{PARALLEL['cp']}", 1)
     row = integer(given, f"{_A}.ppo_max_token_len_per_gpu", prompt + answer) * divided
     references = ("algorithm.use_kl_in_reward", f"{_A}.use_kl_loss")
-    servers = _own_servers(given) // integer(given, _TP, 2)
+    servers = _own_servers(given) // _ranks(given, _TP, 2)
     processes = verl_processes(prompt + answer, servers if off else 0)
     keys: dict[str, Any] = {
         f"{_LOOP}.prompts": taken * often if off else integer(given, "data.train_batch_size", 1024),
@@ -369,7 +377,7 @@ def _verl_servers(given: Given) -> dict[str, Any]:
     """Servers share the trainer's GPUs unless `rollout` has nodes of its own."""
     keys: dict[str, Any] = {
         f"{_SERVERS}.tuning.memory": _share(given, f"{_R}.gpu_memory_utilization", 0.5),
-        f"{_LAYOUT}.tp": integer(given, _TP, 2),
+        f"{_LAYOUT}.tp": _ranks(given, _TP, 2),
     }
     if (engine := " ".join(given.get(f"{_R}.name", ()))) in ENGINES:
         keys[f"{_SERVERS}.engine"] = ENGINES[engine]

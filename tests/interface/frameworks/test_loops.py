@@ -170,3 +170,16 @@ def test_a_job_without_a_loop_is_not_written_as_one() -> None:
 def test_speculative_decoding_is_refused_in_a_line(name: str, text: str) -> None:
     with pytest.raises(InputError, match="speculative decoding is not simulated"):
         imported(name, text)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("verl", VERL.replace("tp=2", "tp=0")),
+        ("verl", VERL.rstrip() + " actor_rollout_ref.actor.ulysses_sequence_parallel_size=0"),
+        ("nemo-rl", NEMO.replace("{max_model_len", "{expert_parallel_size: 0, max_model_len")),
+    ],
+)
+def test_sizes_of_no_ranks_are_refused(form: str, text: str) -> None:
+    with pytest.raises(InputError, match="0 ranks; give 1 or more"):
+        imported(form, text)
