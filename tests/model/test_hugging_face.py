@@ -273,3 +273,9 @@ def test_a_misspelt_key_is_refused_with_the_key_that_is_meant(there: str) -> Non
     content = {misspelt if key == there else key: value for key, value in llama.items()}
     with pytest.raises(InputError, match=f"'{misspelt}' is no key .*; did you mean '{there}'"):
         document(content, "config.json")
+
+
+def test_layers_of_minimax_that_nothing_names_begin_with_attention() -> None:
+    """configuration_minimax.py of transformers, `__post_init__`."""
+    config = {**CASES["minimax-text-01"]["config"], "layer_types": None, "num_hidden_layers": 3}
+    assert described(config)["pattern"] == "experts, state_experts"

@@ -110,11 +110,12 @@ def falcon_h1(config: Config) -> Document:
 
 
 def minimax(config: Config) -> Document:
-    """Lightning attention in every second layer or where `layer_types` says so, experts in all."""
+    """Lightning attention behind each layer of full attention, or where `layer_types` says so;
+    experts in all."""
     count, shape = config.layers(), llama(config)
     config.read |= {key for key in config.content if key.endswith(("alpha_factor", "beta_factor"))}
     config.refuse_unless("sliding_window", None)
-    types = config.each("layer_types", count) or ["linear_attention", "full_attention"] * count
+    types = config.each("layer_types", count) or ["full_attention", "linear_attention"] * count
     head = shape["head"] or shape["hidden"] // shape["heads"]
     own = {
         "rule": "lightning", "heads": shape["heads"], "groups": shape["heads"], "head": head,
