@@ -117,6 +117,9 @@ class _Mixer:
             if own.rule not in _EXCHANGED:
                 fault = f"cp = {self.cp}: how ranks divide the states of {own.rule} is not known"
             raise InputError("plan", fault, "lower cp")
+        if max(self.groups, self.cp) % min(self.groups, self.cp):
+            fault = f"neither of cp = {self.cp} and {self.groups} groups of a state divides the other"
+            raise InputError("plan", fault, "take another cp")
 
     def _exchange(self, name: str, width: int) -> tuple[Item, ...]:
         """An all-to-all of so many columns of a rank's tokens."""

@@ -339,6 +339,9 @@ def test_context_parallelism_divides_attention_and_sends_keys_round() -> None:
     assert {call.axes for call in collectives(part.forward)} == {("cp",)}
 
 
+STATE_OF_SIX_GROUPS = {"heads": 24, "head": 32, "state": 16, "groups": 6}
+
+
 def test_context_parallelism_exchanges_the_heads_of_states_for_tokens() -> None:
     nano = load("nemotron-3-nano")
     whole = block("state", run(nano, Fusion()))
@@ -357,6 +360,9 @@ def test_context_parallelism_exchanges_the_heads_of_states_for_tokens() -> None:
         }
     with pytest.raises(InputError, match="cp = 128 does not divide the 64 heads of mamba2"):
         block("state", run(nano, Fusion(), sharding=Sharding(cp=128)))
+    odd = nano.changed(pattern="state", layers=1, blocks={"state": STATE_OF_SIX_GROUPS})
+    with pytest.raises(InputError, match="cp = 4 and 6 groups of a state"):
+        block("state", run(odd, Fusion(), sharding=Sharding(cp=4)))
     first = {"rule": "mamba", "heads": 64, "state": 16, "rank": 4}
     mamba = nano.changed(pattern="state", layers=1, blocks={"state": first})
     with pytest.raises(InputError, match="states of mamba is not known"):
