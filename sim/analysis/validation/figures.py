@@ -86,12 +86,12 @@ class FigureValidation(Answer):
     def errors(self) -> list[dict[str, Any]]:
         """Of each figure: how many were measured, the mean of the sizes of errors (MAPE), the mean
         with its sign (bias), the largest error, and the mean of the sizes against the measured step
-        (None where no step was)."""
+        (None where no step was) of the rows that have one."""
         groups: dict[str, list[FigureRun]] = {}
         for run in self.runs:
             if run.error is not None:
                 groups.setdefault(f"{run.table}, {run.figure}", []).append(run)
-        steps = {run.id: run.measured for run in self.runs if run.figure == STEP}
+        steps = {(run.table, run.id): run.measured for run in self.runs if run.figure == STEP}
         return [_errors(figure, runs, steps) for figure, runs in groups.items()]
 
     @property
@@ -119,18 +119,22 @@ class FigureValidation(Answer):
         return pd.DataFrame([{**asdict(run), "error": run.error} for run in self.runs])
 
 
-def _errors(figure: str, runs: Sequence[FigureRun], steps: Mapping[str, float]) -> dict[str, Any]:
+def _errors(
+    figure: str, runs: Sequence[FigureRun], steps: Mapping[tuple[str, str], float]
+) -> dict[str, Any]:
     errors = [run.error or 0.0 for run in runs]
-    shares = [run.measured / steps[run.id] for run in runs if run.id in steps]
+    shares = [
+        abs(error) * run.measured / steps[run.table, run.id]
+        for run, error in zip(runs, errors, strict=True)
+        if (run.table, run.id) in steps
+    ]
     return {
         "figure": figure,
         "runs": len(errors),
         "mape": fmean(map(abs, errors)),
         "bias": fmean(errors),
         "worst": max(errors, key=abs),
-        "of step": fmean(abs(e) * s for e, s in zip(errors, shares, strict=True))
-        if shares
-        else None,
+        "of_step": fmean(shares) if shares else None,
     }
 
 

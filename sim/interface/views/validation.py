@@ -253,7 +253,7 @@ def figures(answer: FigureValidation) -> Document:
 
 def _error(errors: dict[str, Any]) -> Cells:
     mape, bias, worst = f"{errors['mape']:.1%}", f"{errors['bias']:+.1%}", f"{errors['worst']:+.1%}"
-    share = "" if errors["of step"] is None else f"{errors['of step']:.1%}"
+    share = "" if errors["of_step"] is None else f"{errors['of_step']:.1%}"
     return errors["figure"], f"{errors['runs']}", mape, bias, worst, share
 
 
