@@ -11,7 +11,7 @@ by more than a factor of two, which have several sizes, and products, unless `--
 import re
 from argparse import ArgumentParser
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,7 +29,7 @@ def ratios(
     """Median seconds beside collectives over those alone, by name, grid and block."""
     ran = [e for e in events if e.get("ph") == "X" and e.get("cat") == "kernel"]
     calls = [e for e in ran if re.search(collectives, e["name"])]
-    spans = [(float(e["ts"]), float(e["ts"] + e["dur"])) for e in calls]
+    spans = _joined((float(e["ts"]), float(e["ts"] + e["dur"])) for e in calls)
     alone, beside = defaultdict(list), defaultdict(list)
     for event in ran:
         if re.search(collectives, event["name"]) or not re.search(kernels, event["name"]):
@@ -49,6 +49,20 @@ def ratios(
         and max(alone[key]) <= 2 * min(alone[key])
         and 1e-6 * median(alone[key]) >= above
     }
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans of time in which at least one of these lasts.
+
+    >>> _joined([(3.0, 4.0), (0.0, 2.0), (1.0, 3.0)])
+    [(0.0, 4.0)]
+    """
+    found: list[Span] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            begin, end = found[-1][0], max(found.pop()[1], end)
+        found.append((begin, end))
+    return found
 
 
 def _covered(span: Span, spans: Sequence[Span]) -> float:

@@ -19,3 +19,13 @@ def test_kernels_of_one_size_are_compared_that_run_alone_and_wholly_beside_a_col
     ]
     found = ratios(events, "nccl", "^(?!.*gemm)", 1e-6)
     assert {name: ratio for (name, *_), ratio in found.items()} == pytest.approx({"add": 1.2})
+
+
+def test_two_collectives_at_once_cover_what_one_of_them_does():
+    names = [("add", 0, 50), ("add", 50, 100), ("nccl", 100, 150), ("nccl", 100, 150),
+             ("add", 100, 200)]  # fmt: skip
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "ts": begin, "dur": end - begin}
+        for name, begin, end in names
+    ]
+    assert ratios(events, "nccl", "", 1e-6) == {}
