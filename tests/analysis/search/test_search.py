@@ -374,6 +374,13 @@ def test_bad_options_are_one_line(words: tuple[str, ...], said: str) -> None:
     assert "Traceback" not in error
 
 
+def test_a_model_that_no_layout_suits_is_refused_with_what_does_not() -> None:
+    words = ["nemotron-3-nano", "dgx-h100-ndr", "--gpus=16", "--global-batch=16", "--only=tp=16"]
+    done = CliRunner().invoke(main, ["plan", *words, "--jobs=1"])
+    assert done.exit_code == 2
+    assert "no layout of 16 GPUs suits the model: tp = 16 does not divide" in done.stderr
+
+
 def test_what_does_not_fit_is_said() -> None:
     few = {"pp": ("4",), "schedule": ("1f1b",)}
     huge = space("gpt3-175b", "dgx-a100-hdr", gpus=8, global_batch=8, only=few)
