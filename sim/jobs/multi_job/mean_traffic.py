@@ -93,8 +93,9 @@ def _sizes(guest: Guest) -> dict[Link, float]:
     if "sizes" not in guest.known:
         if guest.program is None:
             sent = dict(guest.work(guest.machine)[1])
-        else:  # links of a class carry alike
-            folding = Folding(guest.program, guest.machine)
+        else:  # links of a class carry alike; those that others load stay, on all replicas
+            shared = dict.fromkeys(map(guest.place.own, guest.loaded))
+            folding = Folding(guest.program, replace(guest.machine, shared=shared))
             desk, sizes = folding.desk, carried(folding.folded())
             classes = desk.classes.links.tolist()
             sent = {

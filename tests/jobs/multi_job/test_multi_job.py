@@ -317,7 +317,7 @@ def test_workers_that_share_updates_run_beside_a_job_as_alone() -> None:
 
 
 def test_workers_that_share_updates_meet_others_on_links() -> None:
-    """Each job finds what the other's mean traffic leaves: nobody is faster, and loads add up."""
+    """Each job has the mean over all phases: nobody is faster."""
     shared = {"method": "local_sgd", "period": 1, "steps": 8, "workers": 2, "worker": 8, "batch": 1}
     local = {"scenario": {"model": "llama3-8b", "sharing": shared}, "set": {"model.layers": 2},
              "nodes": [1, 3], "name": "local"}  # fmt: skip
@@ -332,6 +332,19 @@ def test_workers_that_share_updates_meet_others_on_links() -> None:
     apart = played(job([0, 1], name="a plan"), local | {"nodes": [2, 3]})
     assert not apart.links
     assert all(row.step_time == row.alone for row in apart.jobs)
+
+
+def test_in_the_mean_over_phases_replicas_meet_others_on_the_uplinks_of_all_their_pods() -> None:
+    """Whether two jobs meet on the first pod of both, or on the last of one and the first of the
+    other, and wherever the replicas of a job are that behave alike."""
+    saves = DDP | {"checkpoints": {"steps": 20, "storage": "2 GB/s"}}
+    first, last = (
+        [row.step_time for row in played(job([0, 2], scenario=saves), job(other, scenario=saves),
+                                         gpus=64).jobs]
+        for other in ([1, 4], [3, 4])
+    )  # fmt: skip
+    assert last == pytest.approx(first, rel=1e-4)
+    assert min(first) > 1.05 * played(job([0, 2])).jobs[0].alone
 
 
 STORE = {"kind": "parallel", "read": "2 GB/s", "write": "2 GB/s", "nodes": 0}
