@@ -28,6 +28,7 @@ SCENARIO, ANSWER = MultiJobScenario, MultiJobAnswer
 LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
 _OF_JOB = 0.1  # s of one core
 _EXPLAINED = 8  # jobs that meet, of which each is left out in turn
+_NOTICED = 1e-4  # of a step: a smaller cost is not told
 
 
 def set_up(scenario: MultiJobScenario, *, task: Any = None, brief: bool = False) -> MultiJobSetup:
@@ -134,7 +135,7 @@ def _names(company: Together) -> list[str]:
 
 def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
     """Seconds of a step that each other job of its company costs it: without that job, its step
-    would be so much shorter."""
+    would be so much shorter, or longer (< 0) where others then meet it more often."""
     assert visit.company is not None, "it runs"
     assert visit.pace is not None, "it runs"
     jobs, how = [act.job for act in visit.company.acts], visit.company.how
@@ -145,9 +146,10 @@ def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
         if other == own:
             continue
         rest = [number for number in range(len(jobs)) if number != other]
-        alone = paces.company([jobs[n] for n in rest], [how.offsets[n] for n in rest])
+        offsets = [how.offsets[n] for n in rest]
+        alone = paces.company([jobs[n] for n in rest], offsets, by_means=not how.played)
         saved = visit.pace.mean - alone.paces[rest.index(own)].mean
-        if abs(saved) > 1e-9 * visit.pace.mean:
+        if abs(saved) > _NOTICED * visit.pace.mean:
             cost[job.name] = saved
     return cost
 

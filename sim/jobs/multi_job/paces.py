@@ -94,23 +94,27 @@ class Paces:
         """The numbers of jobs that meet, directly or by way of others."""
         return meeting([job.guest for job in jobs])
 
-    def company(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
-        """Jobs that meet, with their first step so many seconds from now."""
+    def company(
+        self, jobs: Sequence[Placed], offsets: Sequence[float], *, by_means: bool = False
+    ) -> Company:
+        """Jobs that meet, with their first step so many seconds from now; those of a company seen
+        `by_means` are seen so even where they alone could be played."""
         if len(jobs) == 1:
             seconds = jobs[0].seconds
             return Company((Pace(seconds, 0.0, seconds, seconds),), tuple(offsets))
-        unknown = self.by_and_by or any(job.saves for job in jobs)
+        unknown = by_means or self.by_and_by or any(job.saves for job in jobs)
         offsets = [0.0] * len(jobs) if unknown else offsets
         keys = [self._key(job, offset) for job, offset in zip(jobs, offsets, strict=True)]
         order = sorted(range(len(jobs)), key=lambda number: keys[number])
         ordered = [jobs[number] for number in order]
-        key = _where(ordered), tuple(keys[number] for number in order)
+        by_means = (
+            by_means
+            or len(jobs) > _PLAYED
+            or (unknown and not self.best)
+            or any(job.doing or job.program is None for job in jobs)
+        )
+        key = by_means, _where(ordered), tuple(keys[number] for number in order)
         if key not in self._known:
-            by_means = (
-                len(jobs) > _PLAYED
-                or (unknown and not self.best)
-                or any(job.doing or job.program is None for job in jobs)
-            )
             played = [offsets[n] for n in order]
             company = _by_means(ordered) if by_means else self._played(ordered, played)
             self._known[key] = ordered, company

@@ -347,6 +347,18 @@ def test_in_the_mean_over_phases_replicas_meet_others_on_the_uplinks_of_all_thei
     assert min(first) > 1.05 * played(job([0, 2])).jobs[0].alone
 
 
+def test_who_slows_whom_compares_means_with_means() -> None:
+    """The last job repeats no step, so that all are seen in the mean over phases. Without it they
+    could be played, in the phases that they have: that is no cost of it."""
+    shared = {"method": "local_sgd", "period": 1, "steps": 8, "workers": 2, "worker": 8, "batch": 1}
+    local = {"scenario": {"model": "llama3-8b", "sharing": shared}, "set": {"model.layers": 2},
+             "nodes": [7, 8], "name": "local"}  # fmt: skip
+    answer = played(job([0, 2]), job([3, 4]), job([5, 6]), local, gpus=80)
+    costs = {row.name: row.slowed_by for row in answer.jobs}
+    assert costs["on 0"].keys() == {"on 3"}
+    assert all(cost > 0.0 for row in costs.values() for cost in row.values())
+
+
 STORE = {"kind": "parallel", "read": "2 GB/s", "write": "2 GB/s", "nodes": 0}
 FREE = {"network.nodes_per_pod": 2, "network.oversubscription": 1.0}
 
