@@ -118,7 +118,7 @@ class _Mixer:
                 fault = f"cp = {self.cp}: how ranks divide the states of {own.rule} is not known"
             raise InputError("plan", fault, "lower cp")
         if max(self.groups, self.cp) % min(self.groups, self.cp):
-            fault = f"neither of cp = {self.cp} and {self.groups} groups of a state divides the other"
+            fault = f"cp = {self.cp} and {self.groups} groups of a state: neither divides the other"
             raise InputError("plan", fault, "take another cp")
 
     def _exchange(self, name: str, width: int) -> tuple[Item, ...]:

@@ -361,7 +361,7 @@ def test_context_parallelism_exchanges_the_heads_of_states_for_tokens() -> None:
     with pytest.raises(InputError, match="cp = 128 does not divide the 64 heads of mamba2"):
         block("state", run(nano, Fusion(), sharding=Sharding(cp=128)))
     odd = nano.changed(pattern="state", layers=1, blocks={"state": STATE_OF_SIX_GROUPS})
-    with pytest.raises(InputError, match="cp = 4 and 6 groups of a state"):
+    with pytest.raises(InputError, match="cp = 4 and 6 groups of a state: neither"):
         block("state", run(odd, Fusion(), sharding=Sharding(cp=4)))
     first = {"rule": "mamba", "heads": 64, "state": 16, "rank": 4}
     mamba = nano.changed(pattern="state", layers=1, blocks={"state": first})
