@@ -128,8 +128,10 @@ def loads(job: Job, chance: random.Random) -> str:
     if _saving(job) or any("loader" in own["scenario"] for own in job.document["job"]):
         return ""
     sizes = [_bytes(answer) for answer in (exact, means)]
-    keys = sizes[0].keys() & sizes[1].keys()
-    return "; ".join(filter(None, (same(*(size[key] for size in sizes)) for key in sorted(keys))))
+    if missing := sizes[0].keys() - sizes[1].keys():
+        return f"in the mean {min(missing)} is loaded by nobody"
+    pairs = (same(*(size[key] for size in sizes)) for key in sorted(sizes[0]))
+    return "; ".join(filter(None, pairs))
 
 
 def _bytes(answer: MultiJobAnswer) -> dict[tuple[str, str], float]:

@@ -50,7 +50,7 @@ def _job(chance: random.Random, nodes: Sequence[int]) -> Document:
     if chance.random() < 0.3:
         scenario["loader"] = {"read": f"{chance.choice((1, 50, 200))} MB"}
     if chance.random() < 0.4:
-        scenario["checkpoints"] = {"steps": chance.choice((10, 40))}  # no [host] to copy them to
+        scenario["checkpoints"] = {"steps": chance.choice((10, 40))}
     overlap = chance.choice((True, False))
     return {
         "scenario": scenario,
