@@ -1,6 +1,7 @@
 """Measured tables of loops become scenarios, and what a row does not say is named."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,5 +83,8 @@ def test_figures_of_verl_contain_what_its_timers_contain(tmp_path: Path) -> None
     assert {run.figure: run.predicted for run in runs} == {
         "step": 50.0, "generation": 20.0, "update": 10.0
     }  # fmt: skip
-    errors = {e["figure"]: e for e in FigureValidation(inputs=Inputs(), runs=runs).errors}
-    assert errors["verl, update"]["of step"] == pytest.approx(30.0 / 90.0)
+    apart = replace(runs[-1], id="without a step", figure="update")
+    for own, count in ((runs, 1), ((*runs, apart), 2)):
+        errors = {e["figure"]: e for e in FigureValidation(inputs=Inputs(), runs=own).errors}
+        assert errors["verl, update"]["runs"] == count
+        assert errors["verl, update"]["of_step"] == pytest.approx(30.0 / 90.0)
