@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sim.config import limit
-from sim.interface.cli.files import DOES_NOT_FIT
+from sim.interface.cli.files import DOES_NOT_FIT, MAY_NOT_FIT
 from sim.interface.cli.main import main
 
 ALLOWED = 15.0  # s; what would take longer says so before it starts
@@ -65,8 +65,9 @@ class Outcome:
     @property
     def violation(self) -> str:
         """What a user must never see, empty where all is well: anything but an answer in finite
-        numbers (0; 3 where it does not fit), or one line: where, what and what to do (2)."""
-        if self.code in (0, DOES_NOT_FIT):
+        numbers (0; 3 where it does not fit, 5 where nobody knows), or one line: where, what and
+        what to do (2)."""
+        if self.code in (0, DOES_NOT_FIT, MAY_NOT_FIT):
             bad = _NUMBER_THAT_IS_NONE.search(self.output)
             return f"answers with {bad[0]}" if bad else ""
         if self.code == 2:

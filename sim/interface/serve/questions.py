@@ -70,10 +70,8 @@ class Questions:
         known: Data = {"command": state.command}
         try:
             scenario = state.scenario()
-            if (base := state.base.name) not in self._asks:
-                self._asks[base] = [name for name, has in _ASKS.items() if has(scenario)]
-            known["asks"] = self._asks[base]
             known["groups"] = [asdict(group) for group in self.groups(state, scenario)]
+            known["asks"] = self._asked(state)
             answer = self.played(state, scenario)
         except InputError as error:
             mends = proposals(error, dict(state.settings), last) or self._neighbours(
@@ -92,6 +90,13 @@ class Questions:
             "misfit": answer.misfit,
             "proposals": [asdict(one) for one in mends],
         }
+
+    def _asked(self, state: State) -> list[str]:
+        """Questions that the kind of a state's base has."""
+        if (base := state.base.name) not in self._asks:
+            scenario = State(state.base).scenario()
+            self._asks[base] = [name for name, has in _ASKS.items() if has(scenario)]
+        return self._asks[base]
 
     def groups(self, state: State, scenario: BaseScenario) -> list[Group]:
         """The controls of a state; sliders keep the stops of its base, so that none moves by
