@@ -98,7 +98,7 @@ def test_a_delay_among_ranks_that_contend_grows_and_vanishes_with_its_cause(
         slow = healthy.but({"straggler": [{"rank": 5, "factor": 1.0 + more}]})
         return slow.time() / usual - 1.0
 
-    assert gap(1e-8) > 50 * 1e-8
+    assert gap(1e-8) > 5 * 1e-8  # how much depends on the kernels between two meetings
     assert gap(1e-10) == pytest.approx(gap(1e-8) / 100, rel=0.05)
     assert gap(1e-12) == pytest.approx(0.0, abs=1e-15)
 
