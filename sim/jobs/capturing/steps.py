@@ -27,6 +27,7 @@ from sim.program.actions import Kind
 _MOST_PASSES = 64  # backward passes of a script that has no optimizer
 _MOST_STEPS = 5  # that are compared
 _MOST_TURNS = 8  # updates within which every optimizer steps
+_UNENDED = "use a torch.optim.Optimizer, or call sim.step() behind each step"
 ASIDE = "what learns nothing"  # how keys of products begin through which no gradient flows
 
 
@@ -127,11 +128,8 @@ class StepCounter:
         """A backward pass has ended. Raises `InputError` where no optimizer will ever step."""
         self._passes += 1
         if self._passes == _MOST_PASSES and not self._made and not self._marked:
-            raise InputError(
-                "the script",
-                f"made no optimizer in {_MOST_PASSES} backward passes, so its steps have no end",
-                "use a torch.optim.Optimizer, or call sim.step() behind each step",
-            )
+            fault = f"made no optimizer in {_MOST_PASSES} backward passes: its steps have no end"
+            raise InputError("the script", fault, _UNENDED)
 
     def _stepped(self, optimizer: int) -> None:
         """An optimizer's step has ended."""
@@ -219,7 +217,8 @@ class StepCounter:
         if steps < last:
             what = "took" if steps < 2 else "ended after"
             fault = f"{what} {steps} steps of an optimizer, and step {last} is recorded"
-            raise InputError(script, fault, f"let it train for {last} steps or more")
+            more = f"let it train for {last} steps or more"
+            raise InputError(script, fault, more if self._optimizers or self._marked else _UNENDED)
         if self.asked:
             if last > first:
                 self.log.notes.number(

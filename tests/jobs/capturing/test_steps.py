@@ -353,12 +353,12 @@ def test_parameters_are_the_models_where_an_optimizer_holds_a_part_of_them() -> 
     assert capture(train, world=1)[0].parameters == 2 * (16 * 16 + 16)
 
 
-def by_hand(*, marked: bool) -> Recording:
+def by_hand(*, marked: bool, steps: int = 100) -> Recording:
     """Weights without an optimizer: w <- w - g / 10."""
 
     def train() -> None:
         weight = torch.ones(16, 16, device="cuda", requires_grad=True)
-        for _ in range(100):
+        for _ in range(steps):
             (torch.ones(8, 16, device="cuda") @ weight).square().mean().backward()
             with torch.no_grad():
                 weight -= weight.grad / 10
@@ -373,6 +373,8 @@ def test_steps_without_an_optimizer_end_where_the_script_says() -> None:
     assert products(by_hand(marked=True)) == 1 + 1  # forward, and backward to the weights
     with pytest.raises(InputError, match=r"made no optimizer in 64 .* call sim.step\(\)"):
         by_hand(marked=False)
+    with pytest.raises(InputError, match=r"took 0 steps of an optimizer.* call sim.step\(\)"):
+        by_hand(marked=False, steps=5)
 
 
 def test_a_module_that_torch_script_compiles_builds_tensors() -> None:
