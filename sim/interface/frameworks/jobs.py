@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, fields, is_dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from sim.config.dataclass import dataclass
@@ -230,6 +230,16 @@ def foreign(name: str, stack: Stack) -> str:
     return f"predicted with {stack.name}; {name} runs it as {theirs.name} (stack {own!r})"
 
 
+def machines(gpus: int, node: int) -> tuple[int, int]:
+    """How many nodes are started, and with how many GPUs: all with equally many.
+
+    >>> machines(16, 8), machines(6, 8), machines(12, 8)
+    ((2, 8), (1, 6), (3, 4))
+    """
+    each = gpus if gpus < node else gcd(gpus, node)
+    return gpus // each, each
+
+
 def start(name: str, gpus: int, node: int) -> str:
     """How the framework's program takes what was written, on each node of so many GPUs; empty
     where its own launcher does that.
@@ -237,8 +247,8 @@ def start(name: str, gpus: int, node: int) -> str:
     >>> start("nanotron", 16, 8)
     'torchrun --nnodes 2 --nproc-per-node 8 run_train.py --config-file FILE'
     """
-    own, each = FRAMEWORKS[name].starts if name in FRAMEWORKS else "", min(gpus, node)
-    return own and f"torchrun --nnodes {-(-gpus // each)} --nproc-per-node {each} {own}"
+    own, (nodes, each) = FRAMEWORKS[name].starts if name in FRAMEWORKS else "", machines(gpus, node)
+    return own and f"torchrun --nnodes {nodes} --nproc-per-node {each} {own}"
 
 
 def plan_table(plan: Plan) -> str:

@@ -5,11 +5,10 @@ What a config cannot say (how long answers are, what rewards wait for) is named 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
-from math import gcd
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.interface.frameworks.jobs import plan_of
+from sim.interface.frameworks.jobs import machines, plan_of
 from sim.interface.frameworks.loops import ENGINES, MEGATRON_RECOMPUTES, PARALLEL
 from sim.jobs.generation.layout import Layout
 from sim.parallel.plan import Plan
@@ -108,16 +107,6 @@ def _gpus(tables: Table) -> int:
     return int(tables["gpus"]) - int(tables["reinforcement"]["reward"]["gpus"])
 
 
-def _pool(gpus: int, node: int) -> tuple[int, int]:
-    """Nodes of a pool, and GPUs of each: all have equally many.
-
-    >>> _pool(16, 8), _pool(6, 8), _pool(12, 8)
-    ((2, 8), (1, 6), (3, 4))
-    """
-    each = gpus if gpus < node else gcd(gpus, node)
-    return gpus // each, each
-
-
 def _nemo(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
     plan, loop = tables["plan"], tables["reinforcement"]
     servers, off = loop["servers"], loop["staleness"] > 0.0
@@ -159,10 +148,10 @@ def _nemo(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
         yield f"{vllm}.gpu_memory_utilization", servers["tuning"]["memory"]
     yield "policy.generation.colocated.enabled", servers["shared"]
     if not servers["shared"]:
-        nodes, each = _pool(servers["gpus"], node)
+        nodes, each = machines(servers["gpus"], node)
         yield "policy.generation.colocated.resources.num_nodes", nodes
         yield "policy.generation.colocated.resources.gpus_per_node", each
-    nodes, each = _pool(_gpus(tables), node)
+    nodes, each = machines(_gpus(tables), node)
     yield "cluster.num_nodes", nodes
     yield "cluster.gpus_per_node", each
 
@@ -220,12 +209,12 @@ def _verl(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
         yield f"{rollout}.max_num_seqs", servers["tuning"]["sequences"]
     if "memory" in servers["tuning"]:
         yield f"{rollout}.gpu_memory_utilization", servers["tuning"]["memory"]
-    nodes, each = _pool(_gpus(tables) - own, node)
+    nodes, each = machines(_gpus(tables) - own, node)
     yield "trainer.nnodes", nodes
     yield "trainer.n_gpus_per_node", each
     if not own:
         return
-    nodes, each = _pool(own, node)
+    nodes, each = machines(own, node)
     taken = loop["chunk"] or loop["prompts"]
     yield "actor_rollout_ref.hybrid_engine", False
     yield f"{rollout}.calculate_log_probs", True

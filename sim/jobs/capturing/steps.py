@@ -217,8 +217,10 @@ class StepCounter:
         if steps < last:
             what = "took" if steps < 2 else "ended after"
             fault = f"{what} {steps} steps of an optimizer, and step {last} is recorded"
-            more = f"let it train for {last} steps or more"
-            raise InputError(script, fault, more if self._optimizers or self._marked else _UNENDED)
+            longer = f"let it train for {last} steps or more"
+            raise InputError(
+                script, fault, longer if self._optimizers or self._marked else _UNENDED
+            )
         if self.asked:
             if last > first:
                 self.log.notes.number(
