@@ -52,17 +52,10 @@ def down(run: Execution, latent: Latent) -> Operator:
         run=run, name="latents", rows=run.local, inputs=run.model.hidden, outputs=outputs
     )
     elements = run.local * run.model.hidden
-    return Operator(
-        name="latents",
-        forward=linear.forward,
-        input_gradient=linear.input_gradient,
-        weight_gradient=linear.weight_gradient,
-        inputs=float(elements * run.width),
+    return replace(
+        linear.operator,
         saved_for_weights=elements * run.kept_width if latent.query else 0.0,
         handed=float(run.local * sum(outputs) * run.handed_width),
-        transient=linear.transient,
-        parameters=float(linear.weights),
-        matrices=linear.matrices,
         group=run.low(DENSE),
     )
 

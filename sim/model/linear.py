@@ -6,7 +6,7 @@ from sim.config.dataclass import dataclass
 from sim.model.casts import cast, ordered, transposed
 from sim.model.execution import Execution
 from sim.model.kernels import Gemm, Kernel, MemoryBound
-from sim.model.operators import Matrix
+from sim.model.operators import Matrix, Operator
 
 
 def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
@@ -206,6 +206,24 @@ class Linear:
             *self._cast("grad", rows * sum(self.outputs), copies),
             *self._cast("weight", self.weights, again, amax=known),
             *(transposed(run, f"{self.name} weight", self.weights) if recipe.turns_weights else ()),
+        )
+
+    @property
+    def operator(self) -> Operator:
+        """The layer where every rank has all of it: x is kept, nothing is sent."""
+        width, outputs = self.run.width, self.groups * sum(self.outputs)
+        kept = float(self.rows * self.inputs * width)
+        return Operator(
+            name=self.name,
+            forward=self.forward,
+            input_gradient=self.input_gradient,
+            weight_gradient=self.weight_gradient,
+            inputs=kept,
+            saved_for_weights=kept,
+            handed=float(self.rows * sum(self.outputs) * width),
+            transient=self.transient,
+            parameters=float(self.weights + outputs * self.bias),
+            matrices=self.matrices,
         )
 
     @property

@@ -61,19 +61,12 @@ def _projected(layer: Layer, name: str, inputs: int, outputs: int) -> Operator:
         run=run, name=name, rows=layer.tokens, inputs=inputs, outputs=(outputs,), bias=biased
     )
     kept = float(layer.tokens * inputs * run.kept_width)
-    return Operator(
-        name=name,
-        forward=linear.forward,
-        input_gradient=linear.input_gradient,
-        weight_gradient=linear.weight_gradient,
-        inputs=float(layer.tokens * inputs * run.width),
+    return replace(
+        linear.operator,
         saved_for_weights=kept,
         made=0.0 if run.keeps(name) else kept,
         handed=float(layer.tokens * outputs * run.handed_width),
         casts=True,
-        transient=linear.transient,
-        parameters=float(linear.weights + outputs * biased),
-        matrices=linear.matrices,
         group=run.low(DENSE),
     )
 

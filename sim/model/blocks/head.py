@@ -101,17 +101,7 @@ def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
     )
     size = float(rows * hidden * width)
     return (
-        Operator(
-            name="transform",
-            forward=linear.forward,
-            input_gradient=linear.input_gradient,
-            weight_gradient=linear.weight_gradient,
-            inputs=size,
-            saved_for_weights=size,
-            handed=size,
-            parameters=float(linear.weights + hidden * run.shape.bias),
-            matrices=linear.matrices,
-        ),
+        replace(linear.operator, transient=0.0),
         Operator(
             name="transform gelu",
             forward=(MemoryBound(name="transform gelu", bytes=2 * size),),

@@ -105,19 +105,8 @@ def _projected(run: Execution) -> Iterator[Operator]:
     linear = Linear(
         run=run, name="sound", rows=run.rows, inputs=inputs, outputs=(hidden,), bias=True
     )
-    kept = float(run.rows * inputs * run.width)
-    yield Operator(
-        name="sound",
-        forward=linear.forward,
-        input_gradient=linear.input_gradient,
-        weight_gradient=linear.weight_gradient,
-        inputs=kept,
-        saved_for_weights=kept,
-        handed=float(run.rows * hidden * run.width),
-        transient=linear.transient,
-        parameters=float(linear.weights + hidden * (1 + own.masked)),
-        matrices=linear.matrices,
-    )
+    made = linear.operator
+    yield replace(made, parameters=made.parameters + hidden * own.masked)
 
 
 def _positions(run: Execution) -> Iterator[Operator]:
