@@ -151,23 +151,29 @@ def install_messages(torch: Any, patches: Patches, exchange: Exchange) -> None:
     the same as this rank."""
     c10d = import_module("torch.distributed.distributed_c10d")
 
-    def send(objects: list[Any], dst: int, *_: Any, **__: Any) -> None:
+    # Scripts name these arguments, so they are called as torch calls them.
+    def send(object_list: list[Any], dst: int, *_: Any, **__: Any) -> None:
         exchange.meet(dst)
-        exchange.send(dst, list(objects))
+        exchange.send(dst, list(object_list))
 
-    def receive(objects: list[Any], src: int, *_: Any, **__: Any) -> int:
+    def receive(object_list: list[Any], src: int, *_: Any, **__: Any) -> int:
         exchange.meet(src)
-        objects[:] = exchange.receive(src)
+        object_list[:] = exchange.receive(src)
         return src
 
-    def gather(found: list[Any], said: Any, *_: Any, **__: Any) -> None:
-        found[:] = [said] * len(found)
+    def gather(object_list: list[Any], obj: Any, *_: Any, **__: Any) -> None:
+        object_list[:] = [obj] * len(object_list)
 
-    def collect(said: Any, found: list[Any] | None = None, *_: Any, **more: Any) -> None:
-        gather(more.get("object_gather_list", found) or [], said)
+    def collect(obj: Any, object_gather_list: list[Any] | None = None, *_: Any, **__: Any) -> None:
+        gather(object_gather_list or [], obj)
 
-    def scatter(found: list[Any], objects: list[Any] | None, *_: Any, **__: Any) -> None:
-        found[0] = objects[0] if objects else None
+    def scatter(
+        scatter_object_output_list: list[Any],
+        scatter_object_input_list: list[Any] | None = None,
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        scatter_object_output_list[0] = (scatter_object_input_list or [None])[0]
 
     answers = {
         "send_object_list": send,

@@ -6,6 +6,7 @@ tensor, so torch makes a new parameter. Here the old parameter takes its place.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from copy import deepcopy
 from importlib import import_module
@@ -130,8 +131,24 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
             raise _NoContentError
         return reduced(tensor, protocol)
 
+    def distributed(module: ModuleType) -> None:
+        """`torch.distributed.checkpoint`, whose shards all are of the device."""
+
+        def nothing(*_: Any, **__: Any) -> Any:
+            told()
+            return module.Metadata({})
+
+        def later(*_: Any, **__: Any) -> Any:
+            done: Future[Any] = Future()
+            done.set_result(nothing())
+            return done
+
+        patches.set(module, "save", nothing)
+        patches.set(module, "async_save", later)
+
     patches.set(torch, "save", save)
     patches.set(FakeTensor, "__reduce_ex__", without)
+    patches.when_imported("torch.distributed.checkpoint.state_dict_saver", distributed)
 
 
 def _reads(torch: Any, patches: Patches) -> None:

@@ -261,6 +261,8 @@ from torch.utils.data import DataLoader, TensorDataset
 dist.init_process_group("nccl")
 said = [None] * dist.get_world_size()
 dist.all_gather_object(said, dist.get_rank())
+dist.gather_object(obj=7, object_gather_list=said, dst=0)
+assert {*said} == {7}
 seed = torch.tensor([7]).to("cuda")
 dist.broadcast(seed, 0)
 assert seed.cpu().tolist() == [7]

@@ -1,6 +1,7 @@
 """FSDP, HSDP, accumulation and recomputation, recorded from the model of `conftest`."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,19 @@ model = Model().to("cuda")
 model.layers = nn.ModuleList(Again(layer) for layer in model.layers)
 train(model)
 """
+SAVED = f"""mesh = lambda: init_device_mesh('cuda', (world,))
+{SHARD}
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(4):
+    model(torch.randint(VOCABULARY, (BATCH, LENGTH), device="cuda")).square().mean().backward()
+    optimizer.step()
+    weights, states = get_state_dict(model, optimizer)
+    dcp.save(dict(weights=weights, states=states), checkpoint_id="shards")
+    dcp.async_save(weights, checkpoint_id="shards").result()
+"""
 STATES = ("parameters", "gradients", "optimizer")
 WHOLE = "train(Model().to('cuda'))\n"
 
@@ -79,6 +93,16 @@ def test_fsdp2_gathers_in_half_and_reduces_in_full_precision(captured: Capture) 
     # Layers are gathered once more for the backward pass; the root stays whole.
     assert len(sent(own, "all_gather")) == 1 + 2 * LAYERS
     assert len({event.stream for event in own.events}) > 3
+
+
+def test_a_checkpoint_of_shards_is_said_not_to_be_written(
+    captured: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = captured(SAVED, world=8)
+    assert sum("a checkpoint is not written" in note for note in own.notes) == 2
+    assert not (tmp_path / "shards").exists()
+    assert len(sent(own, "all_gather")) == 1 + 2 * LAYERS  # of a step; a save gathers nothing
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
