@@ -20,6 +20,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.amp import GradScaler
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     FullyShardedDataParallel,
@@ -30,10 +32,12 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    PrepareModuleOutput,
     RowwiseParallel,
+    SequenceParallel,
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
@@ -46,7 +50,7 @@ from sim.jobs.recorded.recording import Recording
 from sim.model.kernels import Attention, Gemm
 from tests.jobs.capturing.peers import Peers
 
-WIDTH, LENGTH, WORLD = 32, 16, 4
+WIDTH, LENGTH, WORLD, HEADS = 32, 16, 4, 4
 STATES = {"SGD": 0, "momentum": 1, "AdamW": 2, "fused": 2, "Adagrad": 1, "RMSprop": 1}
 
 
@@ -63,17 +67,66 @@ class Residual(nn.Module):
         return x + self.inner(x)  # type: ignore[no-any-return]
 
 
+class Squared(torch.autograd.Function):
+    """max(x, 0)^2 with a backward pass of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.relu().square()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return grad * 2.0 * x.relu()
+
+
+class SquaredReLU(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Squared.apply(x)  # type: ignore[no-any-return,no-untyped-call]
+
+
 class Heads(nn.Module):
-    """Attention of two heads."""
+    """Attention; where `exchanged` (Ulysses), of a part of the heads over whole sequences."""
 
     def __init__(self) -> None:
         super().__init__()
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.exchanged = False
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (t.unflatten(-1, (2, -1)).transpose(1, 2) for t in self.qkv(x).split(WIDTH, -1))
+        q, k, v = (t.unflatten(-1, (HEADS, -1)) for t in self.qkv(x).split(WIDTH, -1))
+        if self.exchanged:
+            q, k, v = map(whole_sequence, (q, k, v))
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         scores = (q @ k.transpose(-1, -2)).softmax(-1)  # composed: a CPU has no fused kernel
-        return (scores @ v).transpose(1, 2).flatten(-2)  # type: ignore[no-any-return]
+        out = (scores @ v).transpose(1, 2)
+        return (all_heads(out) if self.exchanged else out).flatten(-2)
+
+
+def whole_sequence(x: torch.Tensor) -> torch.Tensor:
+    """(rows, a rank's tokens, heads, head) -> (rows, tokens, a rank's heads, head)."""
+    return exchange(x.unflatten(2, (WORLD, -1)).movedim(2, 0)).movedim(0, 1).flatten(1, 2)
+
+
+def all_heads(x: torch.Tensor) -> torch.Tensor:
+    """The way back."""
+    return exchange(x.unflatten(1, (WORLD, -1)).movedim(1, 0)).movedim(0, 2).flatten(2, 3)
+
+
+def exchange(x: torch.Tensor) -> torch.Tensor:
+    return all_to_all_single_autograd(x.contiguous(), None, None, dist.group.WORLD)
+
+
+class Dispatched(nn.Module):
+    """An expert on each rank, which takes an equal part of the tokens of all ranks."""
+
+    def __init__(self, expert: nn.Module) -> None:
+        super().__init__()
+        self.expert = expert
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return exchange(self.expert(exchange(x.flatten(0, 1)))).view_as(x)
 
 
 class Along(nn.Module):
@@ -90,7 +143,7 @@ class Along(nn.Module):
 
 def feed_forward(draw: random.Random) -> nn.Module:
     wide = draw.choice([16, 48, 64])
-    act = draw.choice([nn.GELU, nn.ReLU, nn.SiLU, nn.Tanh])()
+    act = draw.choice([nn.GELU, nn.ReLU, nn.SiLU, nn.Tanh, SquaredReLU])()
     return nn.Sequential(
         nn.Linear(WIDTH, wide, bias=draw.random() < 0.5), act, nn.Linear(wide, WIDTH)
     )
@@ -127,14 +180,15 @@ class Drawn:
     kept: bool  # gathered parameters are kept for the backward pass
     late: bool  # gradients are reduced in the last microbatch alone
     embedded: bool
+    scaled: bool  # the loss, as fp16 needs it
 
     @classmethod
     def of(cls, seed: int) -> "Drawn":
         draw = random.Random(seed)
         way = draw.choice(list(WAYS))
         layers = tuple(draw.choices(list(LAYERS), k=draw.randint(2 if way == "pp" else 1, 5)))
-        frozen = draw.choice([0, 0, 0, 1]) if len(layers) > 1 and way not in ("tp", "pp") else 0
-        divided = way in ("tp", "pp")
+        divided = way in ("tp", "sp", "pp")
+        frozen = draw.choice([0, 0, 0, 1]) if len(layers) > 1 and not divided else 0
         return cls(
             seed=seed,
             layers=layers,
@@ -153,6 +207,7 @@ class Drawn:
             kept=draw.random() < 0.5,
             late=draw.random() < 0.5,
             embedded=draw.random() < 0.5,
+            scaled=draw.random() < 0.4 and way in ("alone", "ddp", "ulysses", "ep"),
         )
 
     def model(self) -> nn.Sequential:
@@ -168,8 +223,9 @@ class Drawn:
         return nn.Sequential(*layers, nn.Linear(WIDTH, 40))
 
     def made(self, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
-        lists = {"foreach": self.way != "tp"}  # whose lists would hold DTensors and others
-        fused = lists if self.way == "tp" else {"fused": True}
+        mixed = self.way in ("tp", "sp")  # lists of weights would hold DTensors and others
+        lists = {"foreach": not mixed}
+        fused = lists if mixed else {"fused": True}
         kinds: dict[str, Callable[[], torch.optim.Optimizer]] = {
             "SGD": lambda: torch.optim.SGD(weights, lr=1e-3, **lists),
             "momentum": lambda: torch.optim.SGD(weights, lr=1e-3, momentum=0.9, **lists),
@@ -183,29 +239,33 @@ class Drawn:
     def data(self, device: str, rows: int = 3) -> torch.Tensor:
         if self.embedded:
             return torch.ones(rows, LENGTH, dtype=torch.int64, device=device)
-        return torch.ones(rows, LENGTH, WIDTH, device=device)
+        length = LENGTH // WORLD if self.way == "sp" else LENGTH
+        return torch.ones(rows, length, WIDTH, device=device)
 
-    def pass_of(self, model: nn.Module, device: str) -> None:
+    def pass_of(self, model: nn.Module, device: str, scaler: GradScaler) -> None:
         """A microbatch, forward and back."""
         with torch.autocast(device, torch.bfloat16, enabled=self.autocast):
             loss = loss_of(model(self.data(device)), labels(device))
-        loss.backward()  # type: ignore[no-untyped-call]
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def train(self, device: str, steps: int, after: Callable[[], None] = int) -> None:
         """The script."""
         if self.way != "alone" and not dist.is_initialized():
             dist.init_process_group("nccl")
-        model, learn = WAYS[self.way](self, self.model().to(device), device)
+        scaler = GradScaler(device, enabled=self.scaled)
+        model, learn = WAYS[self.way](self, self.model().to(device), device, scaler)
         optimizer = self.made([w for w in model.parameters() if w.requires_grad])
         for step in range(steps):
             optimizer.zero_grad()
             learn()
             norm = torch.ones((), device=device)
             if self.clip:
+                scaler.unscale_(optimizer)
                 norm = clipped(model)
             if not self.guarded or bool(torch.isfinite(norm)):
                 for _ in range(self.updates):
-                    optimizer.step()
+                    scaler.step(optimizer)
+                    scaler.update()
             after()
             if self.evaluates and step % self.evaluates == 0:
                 with torch.no_grad():
@@ -228,31 +288,39 @@ def clipped(model: nn.Module) -> torch.Tensor:
 
 
 Learn = Callable[[], None]
-Way = Callable[[Drawn, nn.Sequential, str], tuple[nn.Module, Learn]]
+Way = Callable[[Drawn, nn.Sequential, str, GradScaler], tuple[nn.Module, Learn]]
 
 
-def _in_turns(drawn: Drawn, model: nn.Module, device: str, late: Callable[[bool], Any]) -> Learn:
+def _in_turns(
+    drawn: Drawn, model: nn.Module, device: str, scaler: GradScaler, late: Callable[[bool], Any]
+) -> Learn:
     """Microbatches one behind the other; `late` says of each whether gradients are reduced."""
 
     def learn() -> None:
         for number in range(drawn.micro):
             with late(number == drawn.micro - 1 or not drawn.late):
-                drawn.pass_of(model, device)
+                drawn.pass_of(model, device, scaler)
 
     return learn
 
 
-def alone(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
-    return model, _in_turns(drawn, model, device, lambda _: nullcontext())
+def alone(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
+    return model, _in_turns(drawn, model, device, scaler, lambda _: nullcontext())
 
 
-def ddp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+def ddp(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
     whole = DistributedDataParallel(model, bucket_cap_mb=0.01 if drawn.kept else 25)
     late = {True: nullcontext, False: whole.no_sync}
-    return whole, _in_turns(drawn, whole, device, lambda last: late[last]())
+    return whole, _in_turns(drawn, whole, device, scaler, lambda last: late[last]())
 
 
-def fsdp1(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+def fsdp1(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
     strategies = {True: ShardingStrategy.SHARD_GRAD_OP, False: ShardingStrategy.FULL_SHARD}
     mixed = MixedPrecision(param_dtype=torch.bfloat16) if drawn.half else None
     whole = FullyShardedDataParallel(
@@ -263,20 +331,24 @@ def fsdp1(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, L
         use_orig_params=True,
         device_id=None if device == "cuda" else torch.device("cpu"),
     )
-    return whole, _in_turns(drawn, whole, device, lambda _: nullcontext())
+    return whole, _in_turns(drawn, whole, device, scaler, lambda _: nullcontext())
 
 
-def fsdp2(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
-    return _sharded(drawn, model, device, init_device_mesh(device, (WORLD,)))
+def fsdp2(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
+    return _sharded(drawn, model, device, scaler, init_device_mesh(device, (WORLD,)))
 
 
-def hsdp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+def hsdp(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
     mesh = init_device_mesh(device, (2, WORLD // 2), mesh_dim_names=("r", "s"))
-    return _sharded(drawn, model, device, mesh)
+    return _sharded(drawn, model, device, scaler, mesh)
 
 
 def _sharded(
-    drawn: Drawn, model: nn.Sequential, device: str, mesh: DeviceMesh
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler, mesh: DeviceMesh
 ) -> tuple[nn.Module, Learn]:
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if drawn.half else None)
     for layer in dict.fromkeys(part for part in model if isinstance(part, Residual)):
@@ -288,10 +360,12 @@ def _sharded(
         whole.set_requires_gradient_sync(last)
         yield
 
-    return whole, _in_turns(drawn, whole, device, late)
+    return whole, _in_turns(drawn, whole, device, scaler, late)
 
 
-def tp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+def tp(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
     """Products in columns, then in rows; single ones in columns, gathered."""
     mesh = init_device_mesh(device, (WORLD,))
     columns = ColwiseParallel(output_layouts=Replicate())
@@ -301,10 +375,61 @@ def tp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Lear
         elif isinstance(part, Heads):
             parallelize_module(part, mesh, {"qkv": columns})
     parallelize_module(model, mesh, {str(len(model) - 1): columns})
-    return model, _in_turns(drawn, model, device, lambda _: nullcontext())
+    return model, _in_turns(drawn, model, device, scaler, lambda _: nullcontext())
 
 
-def pp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Learn]:
+def sp(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
+    """Tokens are divided wherever products of columns and rows do not need them all."""
+    mesh = init_device_mesh(device, (WORLD,))
+    tokens, everywhere = Shard(1), Replicate()
+    columns = ColwiseParallel(input_layouts=tokens, output_layouts=everywhere)
+    for part in model.modules():
+        if not isinstance(part, Residual):
+            continue
+        inner = part.inner
+        if isinstance(inner, nn.Sequential):
+            rows = RowwiseParallel(output_layouts=tokens)
+            parallelize_module(inner, mesh, {"0": ColwiseParallel(input_layouts=tokens), "2": rows})
+        elif isinstance(inner, nn.LayerNorm | nn.RMSNorm):
+            parallelize_module(inner, mesh, SequenceParallel(use_local_output=True))
+        elif isinstance(inner, Heads):
+            parallelize_module(inner, mesh, {"qkv": columns})
+            divided = PrepareModuleOutput(output_layouts=everywhere, desired_output_layouts=tokens)
+            parallelize_module(inner, mesh, divided)
+    ends = {str(len(model) - 1): columns}
+    if drawn.embedded:
+        ends["0"] = RowwiseParallel(input_layouts=everywhere, output_layouts=tokens)
+    parallelize_module(model, mesh, ends)
+    return model, _in_turns(drawn, model, device, scaler, lambda _: nullcontext())
+
+
+def ulysses(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
+    """Each rank has a part of all sequences, and attends with a part of the heads."""
+    for part in model.modules():
+        if isinstance(part, Heads):
+            part.exchanged = True
+    return ddp(drawn, model, device, scaler)
+
+
+def ep(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
+    """Each rank has an expert in place of each feed-forward layer, whose gradients it keeps."""
+    for part in model.modules():
+        if isinstance(part, Residual) and isinstance(part.inner, nn.Sequential):
+            part.inner = Dispatched(part.inner)
+    kept = [name for name, _ in model.named_parameters() if ".expert." in name]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, kept)
+    return ddp(drawn, model, device, scaler)
+
+
+def pp(
+    drawn: Drawn, model: nn.Sequential, device: str, scaler: GradScaler
+) -> tuple[nn.Module, Learn]:
     """Two stages; within each, replicas do not share gradients, or shard weights."""
     mesh = init_device_mesh(device, (2, WORLD // 2), mesh_dim_names=("pp", "dp"))
     index, half = mesh.get_local_rank("pp"), len(model) // 2
@@ -327,7 +452,8 @@ def pp(drawn: Drawn, model: nn.Sequential, device: str) -> tuple[nn.Module, Lear
 
 
 WAYS: dict[str, Way] = {
-    "alone": alone, "ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2, "hsdp": hsdp, "tp": tp, "pp": pp,
+    "alone": alone, "ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2, "hsdp": hsdp, "tp": tp, "sp": sp,
+    "ulysses": ulysses, "ep": ep, "pp": pp,
 }  # fmt: skip
 
 
