@@ -54,7 +54,8 @@ class GroupLinks:
     def __init__(self, topology: Topology, *, copies: bool = False) -> None:
         """With `copies` something else uses the PCIe links that messages pass, too."""
         self.topology = topology
-        self.behind_pcie = copies and topology.host is not None and topology.host.gpudirect
+        direct = topology.host is not None and topology.host.gpudirect
+        self.behind_pcie = direct and (copies or topology.nic_is_behind_narrower_pcie)
         self.slots = topology.gpus_per_node
         self.behind_port = topology.node is not None and topology.node.network_through_ports
         self.nics = topology.network.nics if topology.network is not None else 0

@@ -150,7 +150,7 @@ class Machine:
             cores=getattr(node, "cores", 1),  # of a torus
             cable_bandwidth=node.nvlink_bandwidth(slots) if node and spread else 0.0,
             nics_per_node=nics,
-            nic_bandwidth=network.bandwidth if network else 0.0,
+            nic_bandwidth=topology.nic_bandwidth,
             network=network.kind if network else "none",
             nvls=node.reduces if node else False,
             latency=network.latency if network else None,

@@ -6,7 +6,7 @@ from typing import Any
 
 from sim.collectives.libraries import profile as fabrics
 from sim.config.dataclass import dataclass
-from sim.config.units import human_bytes
+from sim.config.units import human_bytes, human_rate
 from sim.engine.accounts import (
     Account,
     account_runs,
@@ -378,6 +378,12 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
         yield (
             f"tp = {plan.tp} spans nodes of {topology.gpus_per_node} GPUs: "
             "tensor parallelism over the network is slow"
+        )
+    if topology.nodes > 1 and topology.nic_is_behind_narrower_pcie:
+        carries = human_rate(topology.nic_bandwidth, "B/s")
+        yield (
+            f"messages reach a NIC of {human_rate(topology.network.bandwidth, 'B/s')} over PCIe, "
+            f"which carries {carries}; set host.generation to that of the NIC"
         )
     sizes = [chunk.layers for chunks in setup.job.chunks for chunk in chunks]
     inner = sorted(set(sizes[1:-1]))  # ends may have one layer less

@@ -60,14 +60,31 @@ def test_messages_to_other_nodes_share_a_device_s_link_with_its_copies() -> None
     """Whoever comes first or fills its share, the link is never idle: the last ends when all
     bytes have passed."""
     cluster = switched(16, gpudirect=True)
-    alone, own = played(cluster, gathered(), copy("off", "memory"))
     both, busy = played(cluster, gathered(), copy("samples", "pcie-down"))
     assert busy["pcie-down"] > 1.0
     assert both >= busy["pcie-down"] * (1.0 - 1e-9)
     assert both == pytest.approx(busy["pcie-down"], rel=1e-3)  # and the gather's latency
+    alone, own = played(switched(16), gathered(), copy("off", "memory"))
     assert "pcie-down" not in own
     apart, _ = played(switched(16), gathered(), copy("samples", "pcie-down"))
     assert apart == pytest.approx(max(1.0, alone), rel=1e-6)
+
+
+def test_a_nic_behind_a_narrower_device_s_link_is_no_faster_than_that_link() -> None:
+    """Copies or none: more network changes nothing, in the messages and in the protocol that the
+    library chooses for them."""
+    narrow = switched(16, gpudirect=True)
+    alone, own = played(narrow, gathered())
+    assert alone == pytest.approx(own["pcie-down"], rel=1e-3)
+    assert own["pcie-down"] == pytest.approx(own["pcie-up"], rel=1e-9)
+    endless, _ = played(
+        narrow._changed(network=replace(narrow.network, bandwidth=1e15)), gathered()
+    )
+    assert endless == pytest.approx(alone, rel=1e-9)
+    wide = replace(narrow, host=replace(NARROW, bandwidth=1e12, gpudirect=True))
+    free, passed = played(wide, gathered())
+    assert "pcie-down" not in passed  # a link that cannot limit them is not looked at
+    assert free < alone
 
 
 def test_collectives_of_a_pcie_node_share_its_devices_links_with_their_copies() -> None:

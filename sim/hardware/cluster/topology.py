@@ -181,6 +181,20 @@ class Topology(Placement):
             share = part.efficiency
         return self.bandwidth(link) * share / factor
 
+    @property
+    def nic_bandwidth(self) -> float:
+        """Line rate (B/s) that messages find at a NIC: with `gpudirect` no more than what the
+        PCIe link of their device carries."""
+        network, host = self.network, self.host
+        if network is None or host is None or not host.gpudirect:
+            return network.bandwidth if network else 0.0
+        pcie = host.bandwidth_of("pcie-up") * host.efficiency / network.efficiency
+        return min(network.bandwidth, pcie)
+
+    @property
+    def nic_is_behind_narrower_pcie(self) -> bool:
+        return self.network is not None and self.nic_bandwidth < self.network.bandwidth
+
     def bandwidth(self, link: Link) -> float:
         """B/s of a link as its data sheet states it: headers counted, nothing degraded."""
         slots = self.gpus_per_node
