@@ -54,8 +54,9 @@ class GroupLinks:
     def __init__(self, topology: Topology, *, copies: bool = False) -> None:
         """With `copies` something else uses the PCIe links that messages pass, too."""
         self.topology = topology
-        direct = topology.host is not None and topology.host.gpudirect
-        self.behind_pcie = direct and (copies or topology.nic_is_behind_narrower_pcie)
+        network, direct = topology.network, topology.host is not None and topology.host.gpudirect
+        narrow = network is not None and topology.nic_bandwidth < network.bandwidth
+        self.behind_pcie = direct and (copies or narrow)
         self.slots = topology.gpus_per_node
         self.behind_port = topology.node is not None and topology.node.network_through_ports
         self.nics = topology.network.nics if topology.network is not None else 0

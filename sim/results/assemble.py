@@ -379,11 +379,11 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
             f"tp = {plan.tp} spans nodes of {topology.gpus_per_node} GPUs: "
             "tensor parallelism over the network is slow"
         )
-    if topology.nodes > 1 and topology.nic_is_behind_narrower_pcie:
-        carries = human_rate(topology.nic_bandwidth, "B/s")
+    network, found = topology.network, topology.nic_bandwidth
+    if network is not None and topology.nodes > 1 and found < network.bandwidth:
         yield (
-            f"messages reach a NIC of {human_rate(topology.network.bandwidth, 'B/s')} over PCIe, "
-            f"which carries {carries}; set host.generation to that of the NIC"
+            f"messages reach a NIC of {human_rate(network.bandwidth, 'B/s')} over PCIe, which "
+            f"carries {human_rate(found, 'B/s')}; set host.generation to that of the NIC"
         )
     sizes = [chunk.layers for chunks in setup.job.chunks for chunk in chunks]
     inner = sorted(set(sizes[1:-1]))  # ends may have one layer less

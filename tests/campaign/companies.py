@@ -8,6 +8,7 @@ from unittest import mock
 from sim import run
 from sim.jobs.multi_job import folding
 from sim.jobs.multi_job.answer import JobRow, MultiJobAnswer
+from sim.jobs.multi_job.paces import SharedLink
 from tests.campaign.features import Document
 from tests.campaign.job import SAME, Job, same
 
@@ -122,9 +123,10 @@ def loads(job: Job, chance: random.Random) -> str:
     exact: MultiJobAnswer = _with(job, at_once).result()
     means: MultiJobAnswer = _with(job, [_endless(own) for own in job.document["job"]],
                                   policy="fifo", horizon="60 s").result()  # fmt: skip
-    full = [link.name for link in exact.links if link.busy > 1.0 + 1e-6]
-    if full:
-        return f"{full[0]} carries more than it can"
+    counted = int(job.document["steady"])
+    for link in exact.links:
+        if link.busy > 1.0 + 1e-6 + _at_the_ends(link, exact, counted):
+            return f"{link.name} carries {link.busy!r} of what it can"
     if _saving(job) or any("loader" in own["scenario"] for own in job.document["job"]):
         return ""
     sizes = [_bytes(answer) for answer in (exact, means)]
@@ -132,6 +134,16 @@ def loads(job: Job, chance: random.Random) -> str:
         return f"in the mean {min(missing)} is loaded by nobody"
     pairs = (same(*(size[key] for size in sizes)) for key in sorted(sizes[0]))
     return "; ".join(filter(None, pairs))
+
+
+def _at_the_ends(link: SharedLink, answer: MultiJobAnswer, counted: int) -> float:
+    """How far means over so many steps may differ: in the window of the longest steps stand a whole
+    number of them, and of the steps of each other job any number, of which a part of one is cut."""
+    steps = {row.name: row.step_time or 0.0 for row in answer.jobs}
+    sent = {name: rate * steps[name] for name, rate in link.rates.items() if name in steps}
+    longest = max(sent, key=lambda name: steps[name])
+    others = sum(size for name, size in sent.items() if name != longest)
+    return others / (link.capacity * counted * steps[longest])
 
 
 def _bytes(answer: MultiJobAnswer) -> dict[tuple[str, str], float]:

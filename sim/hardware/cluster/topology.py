@@ -191,10 +191,6 @@ class Topology(Placement):
         pcie = host.bandwidth_of("pcie-up") * host.efficiency / network.efficiency
         return min(network.bandwidth, pcie)
 
-    @property
-    def nic_is_behind_narrower_pcie(self) -> bool:
-        return self.network is not None and self.nic_bandwidth < self.network.bandwidth
-
     def bandwidth(self, link: Link) -> float:
         """B/s of a link as its data sheet states it: headers counted, nothing degraded."""
         slots = self.gpus_per_node
