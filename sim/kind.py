@@ -47,8 +47,8 @@ from sim.config import catalog, gate
 from sim.config.checked import altered
 from sim.config.errors import InputError
 from sim.config.plugins import modules
+from sim.config.schema import annotations_of, nearest, tagged_in
 from sim.config.schema import meant as close
-from sim.config.schema import nearest
 from sim.engine.machine import Machine
 from sim.engine.play import Engine
 from sim.hardware.cluster.host import Host
@@ -379,6 +379,10 @@ def _put_all(document: dict[str, Any], settings: Settings) -> type[BaseScenario]
     """Put settings into a document; the class of the scenario that it then describes."""
     changes = settings_of(settings)
     kind = _scenario_class({*document, *map(head_of, changes)})
+    for name, field in annotations_of(kind).items():  # sharing.method=gossip needs no mode of ps
+        tagged, table = tagged_in(field), document.get(name)
+        if tagged and isinstance(table, dict) and (value := changes.get(f"{name}.{tagged.tag}")):
+            document[name] = tagged.chosen_anew(table, value)
     for key, value in changes.items():
         _apply(document, key, value, kind)
     return kind

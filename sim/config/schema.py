@@ -83,6 +83,14 @@ class Tagged:
         shown = gate.shown(value)
         raise InputError(where, f"{self.tag} = {shown} is unknown", nearest(str(value), [*choices]))
 
+    def chosen_anew(self, table: Mapping[str, Any], value: Any) -> dict[str, Any]:
+        """A table without the keys that its dataclass has and that of another value lacks."""
+        before, now = self.choices.get(table.get(self.tag, self.default)), self.choices.get(value)
+        if before is None or now is None:
+            return dict(table)
+        gone = annotations_of(before).keys() - annotations_of(now).keys()
+        return {key: own for key, own in table.items() if key not in gone}
+
     def foreign(self, key: str, table: Mapping[str, Any]) -> str:
         """The message for a key that the dataclass of a table does not have."""
         owners = [name for name, kind in self.choices.items() if key in annotations_of(kind)]
@@ -176,7 +184,7 @@ def _core(kind: Any) -> dict[str, Any]:
     """What an annotation says, as pydantic's core has it; dataclasses are made already."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _marked(_core(inner[0]) if _tagged_in(kind) is None else _instance(inner[0]), inner)
+        return _marked(_core(inner[0]) if tagged_in(kind) is None else _instance(inner[0]), inner)
     if origin is Literal:
         return {"type": "literal", "expected": [*inner]}
     if origin in (Union, UnionType):
@@ -259,7 +267,7 @@ def _reading(kind: Any) -> _Reading:
     return _Reading(
         short=_short_of(kind),
         long=inner[0] if inner else kind,
-        tagged=_tagged_in(kind),
+        tagged=tagged_in(kind),
         table=_dataclass_in(kind),
         values=inner[1] if get_origin(kind) in (dict, Mapping) else None,
     )
@@ -303,7 +311,7 @@ def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str,
 
 @cache
 def _inline_field(shape: Any) -> tuple[str, Tagged] | None:
-    marked = ((name, _tagged_in(kind)) for name, kind in annotations_of(shape).items())
+    marked = ((name, tagged_in(kind)) for name, kind in annotations_of(shape).items())
     return next(((name, tagged) for name, tagged in marked if tagged and tagged.inline), None)
 
 
@@ -459,11 +467,11 @@ def _is_table(kind: Any) -> bool:
 
 
 @cache
-def _tagged_in(kind: Any) -> Tagged | None:
+def tagged_in(kind: Any) -> Tagged | None:
     """The mark that an annotation such as `tuple[Annotated[Law, Tagged(...)], ...]` holds."""
     if isinstance(kind, Tagged):
         return kind
-    return next((tagged for part in get_args(kind) if (tagged := _tagged_in(part))), None)
+    return next((tagged for part in get_args(kind) if (tagged := tagged_in(part))), None)
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

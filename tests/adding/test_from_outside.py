@@ -24,20 +24,23 @@ class Mine(Sharing):
 """
 
 
-def test_a_method_of_a_file_is_a_scenario_s(tmp_path: Path) -> None:
+def test_a_method_of_a_file_is_that_of_jobs_that_name_it_or_of_all(tmp_path: Path) -> None:
     assert RING
     path = tmp_path / "of_a_file.py"
     path.write_text(RING[1].replace("ring_local_sgd", "of_a_file").replace("RingLocalSGD", "Mine"))
-    words = [sys.executable, "-m", "sim", "run", "local-sgd-outside.toml", "--method", str(path)]
-    scenario = (
-        'model = "resnet50"\ntopology = "dgx-1-v100"\n[sharing]\nmethod = "of_a_file"\n'
-        "workers = 4\nbatch = 32\nsteps = 20\n"
+    question = (
+        "import sys; from sim.interface.cli.main import main\n"
+        "for words in (['run', 'ps-async'], ['compare', 'ps-bsp', ': sharing.method=of_a_file']):\n"
+        "    main([*words, '--method', sys.argv[1], '--set', 'sharing.steps=3'],"
+        " standalone_mode=False)\n"
     )
-    (tmp_path / "local-sgd-outside.toml").write_text(scenario)
+    words = [sys.executable, "-c", question, str(path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     ran = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert "samples/s" in ran.stdout
+    assert "ps-async: of a file (4 local steps), 8 workers" in ran.stdout  # has no mode
+    paces = re.findall(r"^  (?:ps-bsp|sharing.method=of_a_file) +([\d,]+)", ran.stdout, re.M)
+    assert len(set(paces[:2])) == 2  # ps-bsp keeps its own
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ def compare(
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save
 
-    answer = compared(*jobs, settings=(*method, *settings), **question)
+    some = any(own in job for own in method for job in jobs)  # which name the file's method
+    answer = compared(*jobs, settings=(*(() if some else method), *settings), **question)
     if curves is not None:
         save(answer.plot("curves"), curves, form.width)
         wrote(curves)

@@ -25,7 +25,8 @@ _LEVELS = ("section", "subsection", "subsubsection", "paragraph")
 
 def latex(document: Document) -> str:
     """The title as a section, sections below it."""
-    head = f"% needs \\usepackage{{booktabs}}\n\\section{{{_escaped(document.title)}}}"
+    head = "% needs \\usepackage{booktabs}"
+    head += f"\n\\section{{{_escaped(document.title)}}}" * bool(document.title)
     return "\n\n".join([head, *_nodes(document.nodes, 1)]) + "\n"
 
 

@@ -22,7 +22,8 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|#])")
 
 def markdown(document: Document) -> str:
     """The title as a heading, sections below it."""
-    return "\n\n".join([f"# {_escaped(document.title)}", *_nodes(document.nodes, 2)]) + "\n"
+    head = [f"# {_escaped(document.title)}"] * bool(document.title)
+    return "\n\n".join([*head, *_nodes(document.nodes, 2)]) + "\n"
 
 
 def _nodes(nodes: tuple[Node, ...], depth: int) -> Iterator[str]:
