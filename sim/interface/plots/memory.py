@@ -1,4 +1,5 @@
-"""Memory over a step as a picture: the fullest stage by part, and all stages beside it."""
+"""Memory over a step as a picture: the fullest stage by part; below, all stages from what is always
+allocated, so that a change of a few per cent is seen."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from matplotlib.axes import Axes
 
 from sim.engine.memory_curve import MemoryCurve
 from sim.interface.plots.picture import Figure
+from sim.program.memory_levels import Floats
 from sim.results.formatting import time_unit
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ _RECORDED = {  # what recordings call the same
     "parameters": "weights", "temporary": "transient", "cached, not allocated": "fragmentation",
 }  # fmt: skip
 OTHER = "#000000"
+_SEEN = 0.05  # GiB: a part that changes by less is constant
 _NAMED = 8  # stages that have a name of their own in the legend
 
 
@@ -46,7 +49,8 @@ def colour_of(part: str) -> str:
 
 
 def figure(result: "Result") -> Figure:
-    """GiB by part over the step's time, of the fullest stage; below, the total of each stage."""
+    """GiB by part over the step's time, of the fullest stage; below, the total of each stage, on an
+    axis that begins where the emptiest moment is."""
     curves = result.memory_curves
     fullest = max(curves, key=lambda curve: curve.peak)
     several = len(curves) > 1
@@ -73,18 +77,28 @@ def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of
     axes.stackplot(
         times,
         [bands[number] for number in order],
-        labels=[names[number] for number in order],
+        labels=[_named(names[number], bands[number]) for number in order],
         colors=[colour_of(names[number]) for number in order],
         step="post",
         linewidth=0,
         alpha=0.85,
     )
     _limit(axes, result, curve.peak)
-    at = times[int(curve.total.argmax())]
-    axes.plot([at], [curve.peak / _GIB], "v", color="black", markersize=5)
+    moment = int(curve.total.argmax())
+    axes.plot([times[moment]], [curve.peak / _GIB], "v", color="black", markersize=5)
     title = f"{of}, the fullest: peak" if of else "peak"
-    axes.set_title(f"{title} {curve.peak / _GIB:.1f} GiB", loc="left", fontsize=10)
+    title = f"{title} {curve.peak / _GIB:.1f} GiB"
+    moving = max(order, key=lambda number: float(bands[number][moment] - bands[number].min()))
+    if (more := float(bands[moving][moment] - bands[moving].min())) > 0.0:
+        title += f"; {more:.1f} GiB of {names[moving]} come and go"
+    axes.set_title(title, loc="left", fontsize=10)
     _legend(axes)
+
+
+def _named(part: str, band: Floats) -> str:
+    """A part with its GiB: all the time, or between which bounds."""
+    low, high = float(band.min()), float(band.max())
+    return f"{part}, {high:.1f}" if high - low < _SEEN else f"{part}, {low:.1f} to {high:.1f}"
 
 
 def _stages(axes: Axes, curves: Sequence[MemoryCurve], result: "Result", scale: float) -> None:
@@ -101,8 +115,12 @@ def _stages(axes: Axes, curves: Sequence[MemoryCurve], result: "Result", scale: 
             label=f"stage {curve.stage}" if named else None,
             color=_shade(number / max(len(curves) - 1, 1)),
         )
-    _limit(axes, result, max(curve.peak for curve in curves))
-    axes.set_title("all stages", loc="left", fontsize=10)
+    axes.margins(x=0.0)
+    axes.set_ylabel("GiB")
+    axes.spines[["top", "right"]].set_visible(False)
+    lowest = min(float(curve.total.min()) for curve in curves) / _GIB
+    axes.set_title(f"all stages, from the least that is allocated, {lowest:.1f} GiB", loc="left",
+                   fontsize=10)  # fmt: skip
     _legend(axes)
 
 

@@ -105,3 +105,17 @@ def test_shared_updates_have_no_curve(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "--memory: such a job has no curve of memory" in done.stderr
     assert not path.exists()
+
+
+def test_the_picture_says_what_comes_and_goes_and_stages_fill_their_axis() -> None:
+    fig = result("1F1B").plot("memory")
+    parts, stages = fig.axes
+    names = [text.get_text() for text in parts.get_legend().get_texts()]
+    weights = result("1F1B").memory_per_gpu["weights"] / 2**30
+    assert f"weights, {weights:.1f}" in names  # all the time
+    assert any(name.startswith("activations, 0.0 to ") for name in names)
+    assert "come and go" in parts.get_title(loc="left")
+    levels = [line.get_ydata() for line in stages.lines]
+    low, high = stages.get_ylim()
+    least, most = min(map(min, levels)), max(map(max, levels))
+    assert (most - least) / (high - low) > 0.8

@@ -156,7 +156,7 @@ def bands(scenario: str, **changes: Any) -> dict[str, str]:
     fig: Figure = memory(answer(from_scenario(kind.load(scenario, changes))))
     handles, labels = fig.axes[0].get_legend_handles_labels()
     colours = (to_hex(handle.get_facecolor()[0]) for handle in handles)
-    return dict(zip(labels, colours, strict=True))
+    return dict(zip((label.rpartition(", ")[0] for label in labels), colours, strict=True))
 
 
 def test_parts_have_colours_that_differ() -> None:
