@@ -48,8 +48,8 @@ def headline(outcome: Outcome) -> Figures:
 
 
 def drawn(outcome: Outcome, *, whole: bool = True) -> Iterator[Section]:
-    """What is drawn of a run: its timeline, what it learns, its links; the cluster only on a
-    `whole` page, since it takes longest."""
+    """What is drawn of a run: its timeline, what it learns; on a `whole` page its links on the
+    cluster, too, and the tables that a page with the document has already."""
     excerpt = outcome.excerpt
     if excerpt.end > 0.0:
         along = through(excerpt.end / time_unit(excerpt.end)[0])
@@ -57,18 +57,19 @@ def drawn(outcome: Outcome, *, whole: bool = True) -> Iterator[Section]:
         timeline = chart(excerpt, along, of=outcome.scenario)
         yield paged("Timeline", rows, timeline, name="timeline")
     if (learnt := words.learning(outcome)) and outcome.curve:
-        yield paged(learnt.title, _learning(outcome), *learnt.nodes, name="learning")
-    if outcome.topology is not None:
+        yield paged(
+            learnt.title, _learning(outcome), *(learnt.nodes if whole else ()), name="learning"
+        )
+    if whole and outcome.topology is not None:
         text = (
             "Cables have the colour of the busiest link of their kind: the share of the run for "
             "which it carries bytes."
         )
         (links,) = words.links(outcome).nodes
         assert isinstance(links, Table)
-        busy = _busiest(outcome) if whole else None
         given = outcome.inputs.plan.get("regions")
         regions = Regions(**given) if given else None
-        yield network.section(outcome.topology, busy, links, text, regions)
+        yield network.section(outcome.topology, _busiest(outcome), links, text, regions)
 
 
 def _sections(outcome: Outcome, files: Sequence[str]) -> Iterator[Section]:

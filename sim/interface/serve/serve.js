@@ -382,8 +382,10 @@
   const NAMES = { toml: "Scenario (TOML)", py: "Python", html: "Report (HTML)" };
   let file = { name: "", text: "" };
   const exported = async (form) => {
-    document.querySelector(".menu").open = false;
-    const found = await post(`export/${form}`, state);
+    const menu = document.querySelector(".menu"), label = menu.firstElementChild, usual = label.textContent;
+    menu.open = false;
+    label.textContent = "Writing …"; // a report takes seconds
+    const found = await post(`export/${form}`, state).finally(() => { label.textContent = usual; });
     file = found.fault ? { name: "not possible", text: found.fault } : found;
     if (form === "html" && !found.fault) { save(); return; }
     by("shown-title").textContent = file.name;

@@ -148,6 +148,8 @@ def test_workers_that_share_updates_have_controls_and_an_answer(
     assert film.card("time")
     assert film.page.input_value("[id='at-sharing.steps']") == "20"
     assert film.page.input_value("#base") == "ps-ssp"
+    for row in ("right answers", "node0.nic1.down"):  # of tables in words
+        assert film.page.inner_text("main").count(row) == 1
     film.page.select_option("[id='at-sharing.method']", "gossip")
     film.settled()
     assert film.page.is_visible("#fault") or film.card("time")
