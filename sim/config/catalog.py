@@ -126,8 +126,11 @@ def _other(folder: str, name: str) -> str:
         for candidate, kind in _KINDS.items()
         if candidate != folder and name in names(candidate)
     ]
-    plays = f": `sim run {name}` plays it" if kinds[:1] == ["scenario"] else ""
-    return f"that is a {kinds[0]}{plays}" if kinds else ""
+    plays = {
+        "scenario": f": `sim run {name}` plays it",
+        "model": f": `sim init NAME --model {name}` writes a scenario that trains it",
+    }
+    return f"that is a {kinds[0]}{plays.get(kinds[0], '')}" if kinds else ""
 
 
 def found(folder: str, name: str, where: str = "command line") -> Path | None:

@@ -186,11 +186,11 @@ def human_seconds(seconds: float) -> str:
 def human_bytes(count: float) -> str:
     """Three significant digits in binary units, as `nvidia-smi` and torch print memory.
 
-    >>> human_bytes(80 * 2**30), human_bytes(1536.0)
-    ('80.0 GiB', '1.50 KiB')
+    >>> human_bytes(80 * 2**30), human_bytes(1536.0), human_bytes(2**20 - 1)
+    ('80.0 GiB', '1.50 KiB', '1.00 MiB')
     """
     for scale, symbol in ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
-        if abs(count) >= scale:
+        if abs(count) >= (1.0 - 0.5 / 1024.0) * scale:  # what is less is not rounded up to it
             return f"{_three_digits(count / scale)} {symbol}"
     return f"{count:.0f} B"
 

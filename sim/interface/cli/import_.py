@@ -75,7 +75,7 @@ def import_(
     text, stem = _text(source)
     try:
         text = at_line(text, line) if line else text
-        job, name = imported(framework, text, gpus or 0), name or stem
+        job, name = imported(framework, text, gpus or 0, model or ""), name or stem
     except InputError as error:
         where = error.where if stem == _UNNAMED else f"{source}, {error.where}"
         raise InputError(where, error.what, error.remedy) from None

@@ -31,6 +31,8 @@ FRAMEWORKS = {
     "deepspeed": deepspeed.FRAMEWORK,
     "accelerate": accelerate.FRAMEWORK,
 }
+_MODEL = ("model.name",)  # an argument that is needed where no model is named
+_BY_SCRIPT = ("deepspeed", "accelerate")  # which are told nothing of a model
 LOOPS = {"nemo-rl": loops.NEMO_RL, "verl": loops.VERL}
 _OF_A_JOB = ("model", "plan", "stack", "gpus", "often", "software")
 
@@ -56,8 +58,9 @@ class Imported:
     further: dict[str, Any] = field(default_factory=dict)
 
 
-def imported(name: str, text: str, gpus: int = 0) -> Imported:
-    """The job that a text of a framework describes, on so many GPUs unless it says so itself.
+def imported(name: str, text: str, gpus: int = 0, model: str = "") -> Imported:
+    """The job that a text of a framework describes, on so many GPUs unless it says so itself. Where
+    a `model` is named, the text need not say which model it trains.
 
     Raises `InputError` for an unknown framework, for values that are not known, or where there is
     no model.
@@ -69,7 +72,9 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     rest = [argument for argument in given if argument not in known.union(framework.assumed)]
     silent = [argument for argument in rest if is_silent(argument, framework.silent)]
     base = Base()
-    if framework.needs and framework.needs not in given:
+    if model and framework.needs in _MODEL:
+        table = tuple(entry for entry in table if framework.needs not in entry.arguments)
+    elif framework.needs and framework.needs not in given:
         base, table = framework.base(given), tuple(told(table, given))
         if not base.called:
             fault = f"argument {framework.needs} is missing"
@@ -163,7 +168,13 @@ def emitted(name: str, model: Model, plan: Plan, like: str = "") -> tuple[str, l
     keys["model.like"] = like
     keys["stack.overlap_gradients"] = plan.data_parallel > 1
     keys["stack.overlap_gather"] = plan.data_parallel > 1 and plan.zero > 0
-    words = write(framework.table, keys)
+    try:
+        words = write(framework.table, keys)
+    except InputError as error:
+        if not error.where.startswith("model"):
+            raise
+        remedy = f"{error.remedy}, or emit {' or '.join(_BY_SCRIPT)}, whose script makes the model"
+        raise InputError(error.where, error.what, remedy) from None
     usual = Plan(global_batch=plan.global_batch, dp=plan.dp, axes=plan.axes)
     unsaid = _unsaid(
         "plan", plan, {key.name: getattr(usual, key.name) for key in fields(Plan)}, keys

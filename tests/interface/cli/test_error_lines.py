@@ -60,6 +60,7 @@ LINES = [
     (("import", "megatron", "x.sh", *ON), "x.sh: "),
     (("import", "megatorn", "x.sh", *ON), "did you mean 'megatron'"),
     (("plan", "dgx-h100-ndr", "gpt2-124m", "--global-batch", "8"), "that is a model"),
+    (("run", "llama3-8b"), "that is a model: `sim init NAME --model llama3-8b` writes a scenario"),
     (("plan", "ps-async", "dgx-h100-ndr", "--global-batch", "8"), "that is a scenario"),
     (("show", "ps-bsp", "--gpus=4"), "ps-bsp has no number of GPUs"),
     (

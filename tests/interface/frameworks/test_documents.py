@@ -192,6 +192,17 @@ def test_a_model_that_torchtitan_does_not_have_is_named() -> None:
     text, unsaid = jobs.emitted("torchtitan", *own)
     assert unsaid == ["the model, mixtral-8x7b: write its part by hand"]
     assert "data_parallel_replicate_degree = 8" in text
+    with pytest.raises(InputError, match=r"model\.name is missing"):
+        jobs.imported("torchtitan", text, 8)
+    assert jobs.imported("torchtitan", text, 8, "mixtral-8x7b").plan["dp"] == 8
+
+
+def test_frameworks_whose_scripts_make_the_model_are_proposed_for_kinds_that_one_lacks() -> None:
+    own = (load("t5-11b"), Plan(global_batch=8, dp=8), "t5-11b")
+    with pytest.raises(InputError, match=r"layers of kind decoder.* emit deepspeed or accelerate"):
+        jobs.emitted("megatron", *own)
+    for framework in ("deepspeed", "accelerate"):
+        assert jobs.emitted(framework, *own)[0]
 
 
 def test_a_document_comes_back_from_its_words() -> None:
