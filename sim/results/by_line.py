@@ -48,11 +48,12 @@ class ByLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """What to `change`, `why`, the `line` that costs the time ("" for no line in particular), and
-    the setup that it makes of another (`made`). A step then trains `samples` times as many
-    samples."""
+    """What to `change` `at` a line, `why`, the `line` that costs the time ("" for no line in
+    particular), and the setup that it makes of another (`made`). A step then trains `samples` times
+    as many samples."""
 
     line: str
+    at: str = ""
     change: str
     why: str
     samples: float

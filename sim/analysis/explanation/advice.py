@@ -21,10 +21,11 @@ _SEVERAL = "all of these, as far as they add up"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A `change` of a script, the `line` that it makes cheaper, and the step of the changed script,
-    which trains `samples` times as many samples."""
+    """A `change` of a script `at` a line, the `line` that it makes cheaper, and the step of the
+    changed script, which trains `samples` times as many samples."""
 
     line: str
+    at: str = ""
     change: str
     why: str
     samples: float
@@ -70,8 +71,8 @@ def _played(suggestion: Suggestion, setup: Setup) -> Advice | None:
 
 
 def _advice(suggestion: Suggestion, result: Result, samples: float) -> Advice:
-    line, change, why = suggestion.line, suggestion.change, suggestion.why
-    return Advice(line=line, change=change, why=why, samples=samples, result=result)
+    said = {key: getattr(suggestion, key) for key in ("line", "at", "change", "why")}
+    return Advice(**said, samples=samples, result=result)
 
 
 def _helps(advice: Advice, result: Result) -> bool:

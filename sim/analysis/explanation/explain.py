@@ -89,8 +89,8 @@ class Explanation(Answer):
     def tried(self) -> list[dict[str, Any]]:
         """Changes of a script with their steps (s), those that save most first."""
         return [
-            {"line": one.line, "change": one.change, "why": one.why, "step_time": one.step_time,
-             "samples": one.samples, "gain": one.gain(self.step_time),
+            {"line": one.line, "at": one.at, "change": one.change, "why": one.why,
+             "step_time": one.step_time, "samples": one.samples, "gain": one.gain(self.step_time),
              "memory": one.result.memory_per_gpu["total"]}
             for one in self.advice or ()
         ]  # fmt: skip

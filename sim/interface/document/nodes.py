@@ -58,13 +58,15 @@ class Figures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Rows of cells, the first a head where `headed`. `shares` of 1 draw a bar behind the first
-    rows, `keys` are the paths in the answer's JSON of the second cells."""
+    rows, `keys` are the paths in the answer's JSON of the second cells. Where lines of text are so
+    many characters wide, the last column is a text of several lines (`width`; 0: it is one)."""
 
     rows: Sequence[Cells]
     caption: str = ""
     headed: bool = False
     shares: Sequence[float] = ()
     keys: Sequence[str] = ()
+    width: int = 0
 
     @property
     def body(self) -> Sequence[tuple[Cells, float | None, str]]:
@@ -132,9 +134,10 @@ def section(title: str, *nodes: Node | None, name: str = "") -> Section:
     return Section(title, _present(nodes), name)
 
 
-def table(rows: Iterable[Cells], head: Cells = (), *, caption: str = "") -> Table:
+def table(rows: Iterable[Cells], head: Cells = (), *, caption: str = "", width: int = 0) -> Table:
     """A table of rows, under a head where there is one."""
-    return Table(rows=[head, *rows] if head else list(rows), caption=caption, headed=bool(head))
+    whole = [head, *rows] if head else list(rows)
+    return Table(rows=whole, caption=caption, headed=bool(head), width=width)
 
 
 def warnings(texts: Iterable[str]) -> Iterable[Sentence]:

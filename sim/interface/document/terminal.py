@@ -1,6 +1,7 @@
 """A document as text of a terminal: columns aligned, bars of block characters."""
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from sim.interface.document.nodes import (
@@ -15,6 +16,8 @@ from sim.interface.document.nodes import (
     figure_columns,
 )
 from sim.results.formatting import Cells, bar
+
+_NARROWEST = 6  # characters of a column of text
 
 
 def text(document: Document) -> str:
@@ -52,11 +55,29 @@ def _node(node: Node) -> str:
 
 
 def _table(table: Table) -> str:
+    if table.width:
+        return aligned(_wrapped(table.rows, table.width), headed=table.headed)
     if not table.shares:
         return aligned(table.rows, headed=table.headed)
     width = max(map(len, table.rows))
     barred = [(*row, *[""] * (width - len(row)), bar(share or 0.0)) for row, share, _ in table.body]
     return aligned([*table.rows[: int(table.headed)], *barred], headed=table.headed)
+
+
+def _wrapped(rows: Sequence[Cells], width: int) -> Iterator[Cells]:
+    """Rows whose last cells go on in rows of their own.
+
+    >>> list(_wrapped([("a", "to be or not")], 12))
+    [('a', 'to be'), ('', 'or not')]
+    """
+    others = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    left = max(width - sum(others) - 2 * len(rows[0]), min(width, _NARROWEST))
+    for *cells, last in rows:
+        first, *more = textwrap.wrap(
+            last, left, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+        yield (*cells, first)
+        yield from (("",) * len(cells) + (line,) for line in more)
 
 
 def aligned(rows: Iterable[Cells], *, headed: bool = False) -> str:

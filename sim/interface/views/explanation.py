@@ -18,7 +18,8 @@ from sim.results.result import Result
 _MOST_KERNELS, _MOST_CHANGES, _MOST_LINES = 10, 4, 10
 _LONGEST = 50  # characters of a kernel's name
 
-_ADVICE = ("time", "step", "samples", "memory", "change", "why", "where the time is spent")
+_ADVICE = ("time", "step", "samples", "memory", "edit", "change")
+_WIDTH = 100  # characters of a line of advice
 _MOST = 40  # moves that are shown
 _FITS = {True: "fits", False: "does not fit", None: "unknown"}
 
@@ -50,14 +51,19 @@ def _advice(result: Result, advice: Sequence[Advice]) -> Section:
             human_seconds(one.step_time),
             f"{one.samples:g}x",
             human_bytes(one.result.memory_per_gpu["total"]),
-            one.change,
-            one.why or "-",
-            one.line or "-",
+            one.at or "-",
+            _told(one),
         )
         for one in advice
     ]
     title = "Changes of the script, each played, by the time that they save for the same samples"
-    return section(title, table(rows, _ADVICE), name="advice")
+    return section(title, table(rows, _ADVICE, width=_WIDTH), name="advice")
+
+
+def _told(advice: Advice) -> str:
+    """What to change, why, and which line costs the time, where that is another."""
+    spent = f"; the time is spent at {advice.line}" if advice.line not in ("", advice.at) else ""
+    return f"{advice.change}: {advice.why}{spent}" if advice.why else advice.change
 
 
 def limited(limits: Limits) -> Section:

@@ -196,6 +196,7 @@ def _recorded(
             groups=tuple(log.groups.entries),
             lines=tuple(log.lines.entries),
             texts=tuple(text_of(place.folder, line) for line in log.lines.entries),
+            places=dict(log.places),
             passes=tuple(log.passes.entries),
             events=tuple(log.events),
             memory=log.allocations(),

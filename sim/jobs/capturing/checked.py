@@ -20,6 +20,13 @@ def shortcomings(log: Log, world: int) -> Iterator[str]:
     for phase, named in _PARTS.items():
         if phase not in done:
             yield f"the recorded step holds no {named}"
+    sent = {log.groups.entries[event.group] for event in log.events if event.kind == "collective"}
+    alone = all(size == 1 for group in sent for _, size in group.axes)
+    if world > 1 and alone and not any(event.kind in ("send", "recv") for event in log.events):
+        yield (
+            f"the {world:,} ranks never communicate in the recorded step, so that each trains a "
+            "model of its own; wrap the model (DistributedDataParallel, fully_shard) to train one"
+        )
     yield from _asides(log, world)
 
 

@@ -72,10 +72,15 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, 
     patches.also(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     patches.set(torch._C._distributed_c10d.FakeWork, "wait", _wait(log, stream))
     _futures(torch, patches, log)
-    patches.set(fsdp, "_chunk_with_empty", _Chunks)
+
+    def chunks(*args: Any, **given: Any) -> _Chunks:
+        log.note_place("wrapper")
+        return _Chunks(*args, **given)
+
+    patches.set(fsdp, "_chunk_with_empty", chunks)
     patches.set(propagation.ShardingPropagator, "_fake_mode_lock", Aside())
-    _fsdp1(patches)
-    _ddp(torch, patches)
+    _fsdp1(patches, log)
+    _ddp(torch, patches, log)
     _spawns(torch, patches, rank)
 
 
@@ -117,12 +122,13 @@ def _wait(log: Log, stream: Any) -> Any:
     return wait
 
 
-def _fsdp1(patches: Patches) -> None:
+def _fsdp1(patches: Patches, log: Log) -> None:
     """FSDP1: parameters know how many elements they have when they are whole (`WHOLE`)."""
     flat = import_module("torch.distributed.fsdp._flat_param").FlatParameter
     init = flat._init_metadata
 
     def initialised(_: Any, parameter: Any, *args: Any, **kwargs: Any) -> None:
+        log.note_place("wrapper")
         init(parameter, *args, **kwargs)
         setattr(parameter, WHOLE, sum(parameter._numels))
         for weight, elements in zip(parameter._params or (), parameter._numels, strict=False):
@@ -131,10 +137,10 @@ def _fsdp1(patches: Patches) -> None:
     patches.set(flat, "_init_metadata", classmethod(initialised))
 
 
-def _ddp(torch: Any, patches: Patches) -> None:
+def _ddp(torch: Any, patches: Patches, log: Log) -> None:
     """DDP without checks of shapes and times."""
     dist, ddp = torch.distributed, import_module("torch.nn.parallel.distributed")
-    _ddp_buckets(dist, ddp, patches)
+    _ddp_buckets(dist, ddp, patches, log)
     _ddp_hook(torch, ddp.DistributedDataParallel, patches)
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_, **__: None)
     patches.set(ddp, "_sync_module_states", lambda *_, **__: None)
@@ -143,7 +149,7 @@ def _ddp(torch: Any, patches: Patches) -> None:
     patches.set(dist.Logger, "set_runtime_stats_and_log", lambda self: None)
 
 
-def _ddp_buckets(dist: Any, ddp: Any, patches: Patches) -> None:
+def _ddp_buckets(dist: Any, ddp: Any, patches: Patches, log: Log) -> None:
     """Buckets as they are from the second step on, in the order in which gradients come: that of
     the weights from the last to the first until a backward pass has shown another. Where weights
     may go unused torch leaves buckets as they are at first (reducer.hpp,
@@ -155,6 +161,7 @@ def _ddp_buckets(dist: Any, ddp: Any, patches: Patches) -> None:
     order: list[int] = []
 
     def helped(self: Any, weights: list[Any], *args: Any, **kwargs: Any) -> Any:
+        log.note_place("wrapper")
         usual = getattr(self, "bucket_bytes_cap_default", True)
         first = dist._DEFAULT_FIRST_BUCKET_BYTES if usual else self.bucket_bytes_cap
         limits[:] = [first, self.bucket_bytes_cap]

@@ -52,6 +52,18 @@ class SourceLines:
             frame = frame.f_back
         return -1
 
+    def calling(self, code: Any) -> str:
+        """The line of the script that calls the outermost function of this code; "" for none."""
+        frame: Any = sys._getframe(1)
+        inside, found = False, ""
+        while frame is not None:
+            if frame.f_code is code:
+                inside, found = True, ""
+            elif inside and not found and (place := self._place_of(frame.f_code.co_filename)):
+                found = f"{place}:{frame.f_lineno}"
+            frame = frame.f_back
+        return found
+
     def fused(self) -> tuple[int, bool] | None:
         """The line that a kernel of a compiled graph comes from, and whether all that is in it is
         of the forward pass; None outside of such graphs."""

@@ -61,6 +61,9 @@ class Log:
     over: bool = False  # whatever a script does as it is left, is not of the step
     samples: int = 0  # that a loader has handed out
     products: Counter[str] = field(default_factory=Counter)  # by phase; "aside" without a gradient
+    waits: set[int] = field(default_factory=set)  # lines at which the host waits for the device
+    places: dict[str, str] = field(default_factory=dict)  # as `Recording.places`
+    where: Callable[[], str] = lambda: ""  # the line at work, "" for none of the script's
     asides: dict[int, str] = field(default_factory=dict)  # of events no gradient flows through
     graph: int = 0  # the CUDA graph that is being launched
     backward_ended: Callable[[], object] = lambda: None  # told of each backward pass
@@ -104,7 +107,14 @@ class Log:
                 break
             self.events[number] = replace(self.events[number], phase="optimizer")
 
+    def note_place(self, name: str, line: str | None = None) -> None:
+        """The line at work, or another, makes what is called so; the first line counts."""
+        if place := self.where() if line is None else line:
+            self.places.setdefault(name, place)
+
     def add(self, kind: EventKind, stream: int, **rest: Any) -> None:
+        if kind == "sync":
+            self.waits.add(rest["line"])
         self._add(kind, self.stream(stream), **rest)
 
     def _add(self, kind: EventKind, stream: int, **rest: Any) -> None:
@@ -115,6 +125,7 @@ class Log:
 
     def sync_all(self, current: int, line: int) -> None:
         """The host waits for messages in flight, and for all streams with work."""
+        self.waits.add(line)
         if not self.began:
             return
         sent = (e for e in self.events if e.kind in ("collective", "send", "recv"))

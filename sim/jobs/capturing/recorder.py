@@ -187,6 +187,8 @@ class Recorder:
         aside = phase == "forward" and (bool(off) or self.gradients.none_in(given, made))
         if product:
             self.log.products[f"{ASIDE} at {off}" if off else phase] += 1
+        if product and phase == "forward" and not aside and "call" not in self.log.places:
+            self.log.note_place("call", self.line.calling(self.torch.nn.Module._call_impl.__code__))
         if aside and self.log.began:
             self.log.asides[len(self.log.events)] = off or self.log.line(line)
         return aside

@@ -2,8 +2,9 @@
 
 An update is one or several optimizer steps behind a backward pass. Where optimizers take turns, a
 step holds an update by each. The second step is recorded if it has the products of the first and no
-others; else steps are compared, and the step that is most common is recorded. A script may mark the
-ends of its steps itself (`sim.step()`, a profiler's steps, NVTX ranges).
+others, and waits for the device where the first does; else steps are compared, and the step that is
+most common is recorded. A script may mark the ends of its steps itself (`sim.step()`, a profiler's
+steps, NVTX ranges).
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ from sim.jobs.capturing.patches import Patches
 from sim.jobs.recorded.recording import PARTS, Pass
 from sim.program.actions import Kind
 
-_MOST_PASSES = 64  # backward passes of a script that has no optimizer
+_MOST_PASSES = 1024  # backward passes of a script that has no optimizer
 _MOST_STEPS = 5  # that are compared
 _MOST_TURNS = 8  # updates within which every optimizer steps
 _UNENDED = "use a torch.optim.Optimizer, or call sim.step() behind each step"
@@ -49,6 +50,7 @@ class _Step:
 
     end: Cut
     products: Counter[str]
+    waits: frozenset[int]  # lines at which the host waits for the device
 
     @property
     def asides(self) -> int:
@@ -110,6 +112,7 @@ class StepCounter:
         def initialised(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             init(optimizer, *args, **kwargs)
             made.add(optimizer)
+            self.log.note_place("optimizer")
 
         patches.set(self.torch.optim.Optimizer, "__init__", initialised)
         patches.set(self.log, "backward_ended", self._passed_back)
@@ -183,16 +186,19 @@ class StepCounter:
         first = not self._steps
         if not log.began and len(self._steps) + 1 == (self.asked[0] - 1 if self.asked else 1):
             log.begin()
-        self._steps.append(_Step(log.cut(), Counter(log.products)))
+        self._steps.append(_Step(log.cut(), Counter(log.products), frozenset(log.waits)))
         log.products.clear()
+        log.waits.clear()
         self._turns.clear()
         self._before = len(self._updates)
-        if not first and self._enough():
-            log.over = True
+        enough = not first and self._enough()
+        if enough or len(self._steps) == 2:
             weights = self.weights()
             for note in forgotten(weights):  # while the model is there
                 log.notes.number(note)
             self.parameters = of_model(weights) or self.parameters
+        if enough:
+            log.over = True
             raise Enough
 
     def _enough(self) -> bool:
@@ -200,9 +206,9 @@ class StepCounter:
             return len(self._steps) >= self.asked[1]
         first, *rest = self._steps
         last = rest[-1]
-        if not last.asides and last.learnt == first.learnt:
+        if not last.asides and last.learnt == first.learnt and last.waits <= first.waits:
             return True
-        again = any(last.products == step.products for step in rest[:-1])
+        again = any(_kind(last) == _kind(step) for step in rest[:-1])
         return again or len(rest) == _MOST_STEPS
 
     def choose(self, script: str) -> None:
@@ -229,15 +235,20 @@ class StepCounter:
             return self.asked
         rest = self._steps[1:]
         often = Counter(_kind(step) for step in rest)
-        best = min(rest, key=lambda step: (-often[_kind(step)], step.asides))
+        best = min(rest, key=lambda step: (-often[_kind(step)], step.asides, len(step.waits)))
         chosen = rest.index(best) + 2
         for number, step in enumerate(rest, 2):
             if step.products != best.products:
-                more = {at: n for at, n in step.products.items() if n > best.products[at]}
-                what = ", ".join(f"{n:,} in {at}" for at, n in more.items()) or "fewer than that"
+                added = {at: n for at, n in step.products.items() if n > best.products[at]}
+                what = ", ".join(f"{n:,} in {at}" for at, n in added.items()) or "fewer than that"
                 self.log.notes.number(
                     f"step {chosen} is recorded; step {number} runs other products ({what}): "
                     f"--step {number} records it"
+                )
+            elif more := sorted(self.log.line(line) for line in step.waits - best.waits):
+                self.log.notes.number(
+                    f"step {chosen} is recorded; step {number} waits for the device at "
+                    f"{', '.join(more)}, too: --step {number} records it"
                 )
         return chosen, chosen
 
@@ -295,8 +306,8 @@ def _marking(usual: Any, ends: Callable[[Any], bool]) -> Any:
     return marking
 
 
-def _kind(step: _Step) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((name, number) for name, number in step.products.items() if number))
+def _kind(step: _Step) -> tuple[frozenset[tuple[str, int]], frozenset[int]]:
+    return frozenset(step.products.items()), step.waits
 
 
 def install_pipelining(patches: Patches, log: Log) -> None:

@@ -111,6 +111,7 @@ def _recorder(
     def where() -> str:
         return log.line(lines())
 
+    log.where = lambda: where() if lines() >= 0 else ""
     modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
     values = UnknownValues(log, where, place.values)
     values.install(torch, patches)

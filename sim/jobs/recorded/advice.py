@@ -16,6 +16,7 @@ def advice(setup: Recorded) -> Iterator[Suggestion]:
             for edit in module.edits(setup):
                 yield Suggestion(
                     line=edit.line,
+                    at=edit.at,
                     change=edit.change,
                     why=edit.why,
                     samples=edit.samples,

@@ -12,6 +12,7 @@ from sim.engine.timeline import Deferred
 from sim.jobs.recorded.allocator_settings import VARIABLES
 from sim.jobs.recorded.host import coverage
 from sim.jobs.recorded.memory import BESIDE, Memory, Peak, fullest
+from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import Recorded, host_of
 from sim.jobs.recorded.work import WorkDone, work_of
 from sim.model.kernels import Precision
@@ -89,7 +90,7 @@ def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
         cluster=topology.name,
         device=topology.device.name,
         gpus=topology.gpus,
-        stack=setup.stack.name,
+        stack=setup.stack.name + " and torch.compile" * _compiled(recording),
         precision=done.precision,
         batch=done.samples * axes.data_ranks // axes.sequence_ranks,
         tokens=done.tokens // max(done.samples, 1),
@@ -97,6 +98,11 @@ def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
         change=dict(flat(setup.scenario.change)),
         price=str(topology.price or ""),
     )
+
+
+def _compiled(recording: Recording) -> bool:
+    """Whether inductor has written some of its kernels."""
+    return any(operator.name.startswith("inductor.") for operator in recording.operators)
 
 
 def _campaign(setup: Recorded, precision: Precision) -> Campaign:

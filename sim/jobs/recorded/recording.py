@@ -10,8 +10,8 @@ from sim.config.dataclass import dataclass
 from sim.hardware.kernels.dispatch import Phase
 from sim.program.actions import Action, Kind
 
-VERSION = 3
-VERSIONS = (1, 2, VERSION)  # 1 had no passes, 2 no `record_stream`
+VERSION = 4
+VERSIONS = (1, 2, 3, VERSION)  # 1 had no passes, 2 no `record_stream`, 3 no `places`
 
 EventKind = Literal["kernel", "collective", "send", "recv", "done", "record", "wait", "sync"]
 Index = Annotated[int, Ge(0)]
@@ -148,9 +148,10 @@ class Recording:
     `passes` by number. `texts` are what the lines say, if that was recorded.
 
     `parameters` counts the model's. `samples` are those that the rank learns from, as its loader or
-    whoever recorded it says (0: nobody). `memory` is in the host's order and begins with the
-    script. `allocator` has the script's settings of torch's caching allocator. `notes` are for
-    whoever reads a result.
+    whoever recorded it says (0: nobody). `places` are the lines that make the "optimizer" and wrap
+    the model for several ranks ("wrapper"), and that "call" the model. `memory` is in the host's
+    order and begins with the script. `allocator` has the script's settings of torch's caching
+    allocator. `notes` are for whoever reads a result.
     """
 
     version: int = VERSION
@@ -166,6 +167,7 @@ class Recording:
     groups: tuple[Group, ...] = ()
     lines: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
     passes: tuple[Pass, ...] = ()
     events: tuple[Event, ...]
     memory: tuple[Allocation, ...] = ()

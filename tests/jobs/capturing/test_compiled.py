@@ -35,11 +35,15 @@ def test_a_compiled_script_has_fewer_kernels_and_the_same_products(captured: Cap
     same = {"aten.mm", "aten._scaled_dot_product_flash_attention", "aten._fused_adamw_"}
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     assert not {"aten.gelu", "aten.native_layer_norm", "aten.embedding"} & {*after}
-    steps = [
-        sim.run(sim.RecordedScenario(record=(one,), topology="dgx-h100-ndr")).step_time
+    played = [
+        sim.run(sim.RecordedScenario(record=(one,), topology="dgx-h100-ndr"))
         for one in (compiled, eager)
     ]
-    assert steps[0] < steps[1]
+    assert played[0].step_time < played[1].step_time
+    assert [one.inputs.stack for one in played] == [
+        "PyTorch eager and torch.compile",
+        "PyTorch eager",
+    ]
 
 
 def test_what_is_fused_moves_its_ends_alone(captured: Capture) -> None:

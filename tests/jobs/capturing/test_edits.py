@@ -214,13 +214,19 @@ def test_advice_is_sorted_fits_and_names_lines_of_the_script() -> None:
     assert first.each < min(one.each for one in others)  # all of them together
     assert [one.each for one in others] == sorted(one.each for one in others)
     assert all(one.result.fits is True and one.each < answer.step_time for one in answer.advice)
-    assert {one.line.partition(":")[0] for one in others} <= {"train.py", ""}
+    lines = (SCRIPT + FSDP).splitlines()
+    wrapped = 1 + next(n for n, text in enumerate(lines) if "    fully_shard(layer" in text)
+    edits = {one.change.partition("(")[0]: one.at for one in others}
+    assert edits["compile the model: model = torch.compile"] == f"train.py:{wrapped}"
+    table = str(answer).split("\n\n")[1].splitlines()
+    assert "edit" in table[1]
+    assert max(map(len, table)) <= 100
     assert "Changes of the script" in str(answer)
     larger = [one for one in others if one.samples > 1.0]
     assert len(larger) == 1  # the best of the larger batches
     assert "may change the loss" in larger[0].why
     assert f" {larger[0].samples:g}x " in str(answer)
-    assert "where the time is spent" in str(answer)
+    assert "the time is spent at train.py:" in str(answer)
 
 
 def test_a_job_without_a_script_has_no_advice() -> None:

@@ -88,6 +88,30 @@ def test_what_is_sampled_now_and_then_is_not_of_the_step(often: int) -> None:
     assert "test_steps.py" in note
 
 
+@pytest.mark.parametrize(("often", "waits"), [(1, 1), (3, 0)])
+def test_a_loss_printed_now_and_then_is_not_of_the_step(often: int, waits: int) -> None:
+    def printed(number: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        plain(number, model, optimizer)
+        if number % often == 1 % often:
+            next(model.parameters()).sum().item()
+
+    own = trained(printed)
+    assert [event.kind for event in own.events].count("sync") == waits
+    assert ["step 2 waits for the device at" in note for note in own.notes] == [True] * (1 - waits)
+
+
+@pytest.mark.parametrize("world", [1, 4])
+def test_ranks_that_never_communicate_are_told(world: int) -> None:
+    def train() -> None:
+        model = nn.Linear(16, 16).to("cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(2):
+            plain(number, model, optimizer)
+
+    (own,) = capture(train, world=world)
+    assert any("the 4 ranks never communicate" in note for note in own.notes) == (world == 4)
+
+
 def growing(number: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     for _ in range(number):
         learn(model)
@@ -353,13 +377,14 @@ def test_parameters_are_the_models_where_an_optimizer_holds_a_part_of_them() -> 
     assert capture(train, world=1)[0].parameters == 2 * (16 * 16 + 16)
 
 
-def by_hand(*, marked: bool, steps: int = 100) -> Recording:
-    """Weights without an optimizer: w <- w - g / 10."""
+def by_hand(*, marked: bool, steps: int = 5, passes: int = 1) -> Recording:
+    """Weights without an optimizer: w <- w - g / 10 behind so many passes."""
 
     def train() -> None:
         weight = torch.ones(16, 16, device="cuda", requires_grad=True)
         for _ in range(steps):
-            (torch.ones(8, 16, device="cuda") @ weight).square().mean().backward()
+            for _ in range(passes):
+                (torch.ones(8, 16, device="cuda") @ weight).square().mean().backward()
             with torch.no_grad():
                 weight -= weight.grad / 10
             weight.grad = None
@@ -369,12 +394,16 @@ def by_hand(*, marked: bool, steps: int = 100) -> Recording:
     return capture(train, world=1)[0]
 
 
-def test_steps_without_an_optimizer_end_where_the_script_says() -> None:
-    assert products(by_hand(marked=True)) == 1 + 1  # forward, and backward to the weights
-    with pytest.raises(InputError, match=r"made no optimizer in 64 .* call sim.step\(\)"):
-        by_hand(marked=False)
+def test_steps_without_an_optimizer_end_where_the_script_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes = 128  # forward, and backward to the weights
+    assert products(by_hand(marked=True, steps=2, passes=passes)) == (1 + 1) * passes
     with pytest.raises(InputError, match=r"took 0 steps of an optimizer.* call sim.step\(\)"):
-        by_hand(marked=False, steps=5)
+        by_hand(marked=False)
+    monkeypatch.setattr("sim.jobs.capturing.steps._MOST_PASSES", 4)
+    with pytest.raises(InputError, match=r"made no optimizer in 4 .* call sim.step\(\)"):
+        by_hand(marked=False)
 
 
 def test_a_module_that_torch_script_compiles_builds_tensors() -> None:

@@ -59,6 +59,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         change=f"call F.scaled_dot_product_attention(q, k, v{causal})",
         why=f"{count[2]:,} times a step {scores}{taken}",
         line=most(lines),
+        at=most(lines),
         made=fused,
     )
 

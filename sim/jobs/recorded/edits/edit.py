@@ -8,6 +8,7 @@ from sim.config.dataclass import dataclass
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Allocation, Event, Operator, Recording
+from sim.jobs.recorded.setup import Recorded
 from sim.model.kernels import Kernel
 
 _CALLS = ("collective", "send", "recv")
@@ -16,13 +17,14 @@ Time = Callable[[Kernel], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A `change` of the script at a `line` ("" where it is not of one line), a sentence of what it
-    mends (`why`), and the recording that it makes of one with these axes. A step then trains
-    `samples` times as many samples."""
+    """A `change` of the script `at` a line ("" where nobody knows it), the `line` that it makes
+    cheaper ("" where it is not of one line), a sentence of what it mends (`why`), and the recording
+    that it makes of one with these axes. A step then trains `samples` times as many samples."""
 
     change: str
     why: str
     line: str = ""
+    at: str = ""
     made: Callable[[Recording, Axes], Recording]
     samples: float = 1.0
 
@@ -105,6 +107,12 @@ def most(weights: Mapping[str, float]) -> str:
     """The line that weighs most; "" where there is none."""
     named = Counter({line: weight for line, weight in weights.items() if line})
     return named.most_common(1)[0][0] if named else ""
+
+
+def place_of(setup: Recorded, *names: str) -> str:
+    """The line of the first of these places of the script that is known; "" for none."""
+    places = setup.stages[0][0].places
+    return next((places[name] for name in names if name in places), "")
 
 
 def line_of(recording: Recording, event: Event) -> str:

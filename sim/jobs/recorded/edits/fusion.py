@@ -13,7 +13,16 @@ from functools import partial
 from math import prod
 
 from sim.jobs.recorded.axes import Axes
-from sim.jobs.recorded.edits.edit import Block, Edit, blocks, line_of, most, rewritten, seconds_of
+from sim.jobs.recorded.edits.edit import (
+    Block,
+    Edit,
+    blocks,
+    line_of,
+    most,
+    place_of,
+    rewritten,
+    seconds_of,
+)
 from sim.jobs.recorded.kernels import kernel_of, short_name
 from sim.jobs.recorded.recording import Event, Operator, Recording, Tensor
 from sim.jobs.recorded.setup import Recorded
@@ -44,8 +53,10 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         return
     yield Edit(
         change="compile the model: model = torch.compile(model)",
-        why=f"{kernels.total():,} kernels a step go that read what a neighbour has just written",
+        why=f"{kernels.total():,} kernels a step go that read what a neighbour has just written; "
+        "inductor saves more, as it computes again what a backward pass would read",
         line=most(saved),
+        at=place_of(setup, "wrapper", "optimizer"),
         made=partial(fused, line=""),
     )
     for line in sorted(saved, key=lambda line: -saved[line])[:_LINES]:
@@ -54,6 +65,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
                 change="compile this function alone (@torch.compile), or call a fused operator",
                 why=f"{kernels[line]:,} of its kernels read what a neighbour has just written",
                 line=line,
+                at=line,
                 made=partial(fused, line=line),
             )
 

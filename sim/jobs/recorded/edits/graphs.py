@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sim.jobs.recorded.axes import Axes
-from sim.jobs.recorded.edits.edit import Edit, kernel_events, line_of, most, rewritten
+from sim.jobs.recorded.edits.edit import Edit, kernel_events, line_of, most, place_of, rewritten
 from sim.jobs.recorded.recording import Event, Recording
 from sim.jobs.recorded.setup import Recorded
 
@@ -25,6 +25,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
             'torch.compile(model, mode="reduce-overhead") or torch.cuda.make_graphed_callables',
             why=f"the host launches {often.total():,} kernels of them one by one",
             line=most(often),
+            at=place_of(setup, "wrapper", "optimizer"),
             made=graphed,
         )
 

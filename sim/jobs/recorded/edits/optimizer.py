@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sim.jobs.recorded.axes import Axes
-from sim.jobs.recorded.edits.edit import Edit, blocks, kernel_events, line_of, rewritten
+from sim.jobs.recorded.edits.edit import Edit, blocks, kernel_events, line_of, place_of, rewritten
 from sim.jobs.recorded.kernels import short_name, tensors_of_a_list
 from sim.jobs.recorded.recording import Operator, Recording, Tensor
 from sim.jobs.recorded.setup import Recorded
@@ -24,6 +24,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
             change="make the optimizer with fused=True (Adam and AdamW of torch.optim)",
             why=f"its update is {count:,} kernels, each of which reads and writes states anew",
             line=sorted(lines)[0],
+            at=place_of(setup, "optimizer"),
             made=fused,
         )
 

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sim.jobs.recorded.axes import Axes
-from sim.jobs.recorded.edits.edit import Edit, kernel_events, line_of, most, rewritten, seconds_of
+from sim.jobs.recorded.edits.edit import (
+    Edit,
+    kernel_events,
+    line_of,
+    most,
+    place_of,
+    rewritten,
+    seconds_of,
+)
 from sim.jobs.recorded.kernels import kernel_of, short_name
 from sim.jobs.recorded.recording import Event, Operator, Recording, Tensor
 from sim.jobs.recorded.setup import Recorded
@@ -32,13 +40,15 @@ def edits(setup: Recorded) -> Iterator[Edit]:
             change='run the forward pass in torch.autocast("cuda", dtype=torch.bfloat16)',
             why="products read and write fp32",
             line=line,
+            at=place_of(setup, "call"),
             made=in_bf16,
         )
     if "fp8" in known and (line := _longest(setup, _is_wide)):
         yield Edit(
-            change="torchao.float8.convert_to_float8_training(model)",
+            change="convert_to_float8_training(model) of torchao.float8",
             why="products of bf16 are large enough to be worth their casts to fp8",
             line=line,
+            at=place_of(setup, "wrapper", "optimizer"),
             made=in_fp8,
         )
 

@@ -6,7 +6,14 @@ from functools import partial
 from math import prod
 
 from sim.jobs.recorded.axes import Axes
-from sim.jobs.recorded.edits.edit import Edit, data_calls, kernel_events, line_of, rewritten
+from sim.jobs.recorded.edits.edit import (
+    Edit,
+    data_calls,
+    kernel_events,
+    line_of,
+    place_of,
+    rewritten,
+)
 from sim.jobs.recorded.kernels import short_name
 from sim.jobs.recorded.recording import PARTS, Allocation, Event, Operator, Recording, passes_of
 from sim.jobs.recorded.setup import Recorded
@@ -33,6 +40,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
             "set_requires_gradient_sync(False) of FSDP2",
             why=f"{len(early):,} of {len(sums):,} reductions are of microbatches before the last",
             line=line,
+            at=place_of(setup, "call"),
             made=without_early,
         )
     if _bucketed(recording, sums):
@@ -41,6 +49,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
                 change=f"DDP(..., bucket_cap_mb={_TORCH_BUCKET * times}), or {times} times yours",
                 why="larger buckets wait less for the network",
                 line=line,
+                at=place_of(setup, "wrapper"),
                 made=partial(with_buckets, times=times),
             )
         if _copies(recording, axes):
@@ -48,14 +57,16 @@ def edits(setup: Recorded) -> Iterator[Edit]:
                 change="DDP(..., gradient_as_bucket_view=True)",
                 why="each gradient is copied into its bucket",
                 line=line,
+                at=place_of(setup, "wrapper"),
                 made=without_copies,
             )
     if any(_wide(recording, number) for number in sums):
         yield Edit(
             change="reduce gradients in bf16: bf16_compress_hook of DDP, "
-            "MixedPrecisionPolicy(reduce_dtype=torch.bfloat16) of FSDP2",
+            "a policy with reduce_dtype=torch.bfloat16 of FSDP2",
             why="gradients are summed in fp32",
             line=line,
+            at=place_of(setup, "wrapper"),
             made=in_bf16,
         )
     if data_calls(recording, axes, "all_gather") and _regathered(recording, axes):
@@ -63,6 +74,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
             change="fully_shard(..., reshard_after_forward=False)",
             why="weights are gathered again for the backward pass",
             line=line_of(recording, recording.events[_regathered(recording, axes)[0]]),
+            at=place_of(setup, "wrapper"),
             made=kept_gathered,
         )
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from sim.config.errors import InputError
 from sim.jobs.recorded.axes import DATA_AXIS, Axes
-from sim.jobs.recorded.edits.edit import Edit, kernel_events, line_of, rewritten
+from sim.jobs.recorded.edits.edit import Edit, kernel_events, line_of, place_of, rewritten
 from sim.jobs.recorded.recording import Event, Group, Recording
 from sim.jobs.recorded.scaled import with_share
 from sim.jobs.recorded.setup import Recorded
@@ -25,6 +25,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
             'mesh_dim_names=("replicate", "shard")))',
             why="weights are gathered over the network; within a node they are gathered over links",
             line=line_of(recording, recording.events[calls[0]]),
+            at=place_of(setup, "wrapper"),
             made=partial(sharded, size=size),
         )
 

@@ -43,6 +43,7 @@ def _edit(lines: tuple[str, ...], count: int, change: str) -> Edit:
         change=change,
         why=f"the host waits for the device {times} a step{others}{unknown}",
         line=lines[0],
+        at=lines[0],
         made=partial(without_waits, lines=lines),
     )
 
