@@ -4,13 +4,15 @@ What a config cannot say (how long answers are, what rewards wait for) is named 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from sim.config.errors import InputError
 from sim.interface.frameworks.jobs import machines, plan_of
-from sim.interface.frameworks.loops import ENGINES, MEGATRON_RECOMPUTES, PARALLEL
+from sim.interface.frameworks.loops import BUCKETS, ENGINES, MEGATRON_RECOMPUTES, PARALLEL
 from sim.jobs.generation.layout import Layout
+from sim.jobs.reinforcement.measured import verl_processes
+from sim.jobs.reinforcement.scenario import Reinforcement, WeightTransfer
 from sim.parallel.plan import Plan
 
 Table = Mapping[str, Any]
@@ -70,14 +72,14 @@ def _unsaid(form: str, tables: Table) -> Iterator[str]:
     yield "how long prompts and answers are, or where they come from"
     if loop["tools"]:
         yield "its tools"
-    if loop["oversample"]:
-        yield "oversample"
+    yield from _unsaid_choices(form, loop)
     if loop["reward"]["gpus"]:
         yield f"its reward model on {loop['reward']['gpus']} GPUs of its own"
     for name, usual, given in (
         ("plan", Plan(global_batch=1), plan),
         ("servers.layout", Layout(), servers["layout"]),
         ("servers.tuning", None, servers["tuning"]),
+        ("weights", WeightTransfer(), loop["weights"]),
     ):
         for key, value in given.items():
             same = usual is not None and _plain(getattr(usual, key)) == value
@@ -87,6 +89,26 @@ def _unsaid(form: str, tables: Table) -> Iterator[str]:
         yield f"servers.engine = {servers['engine']}"
     if not _full(plan) and plan["recompute"] != _plain(Plan(global_batch=1).recompute):
         yield "recomputation of some modules"
+
+
+def _unsaid_choices(form: str, loop: Table) -> Iterator[str]:
+    own = _of_processes(form, loop)
+    for key in _CHOICES:
+        if key not in own and loop[key] != _plain(_USUAL[key]):
+            yield f"{key} = {loop[key]}"
+    if any(loop[key] != value for key, value in own.items()):
+        yield f"{', '.join(own)}: those of {form} are in `sim import {form}` of this"
+    if loop["weights"]["way"] not in _WAYS[form]:
+        yield f"weights.way = {loop['weights']['way']}"
+
+
+def _of_processes(form: str, loop: Table) -> Table:
+    """Keys that processes of a framework make, with their values; prompts are padded there."""
+    if form != "verl":
+        return {}
+    padded, own = loop["prompt"]["cap"] + loop["answer"]["cap"], loop["servers"]
+    made = verl_processes(padded, own["gpus"] // own["layout"]["tp"])
+    return {key: value for key, value in made.items() if key in _CHOICES}
 
 
 def _engine(name: str) -> str:
@@ -225,20 +247,31 @@ def _verl(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
     yield "async_training.trigger_parameter_sync_step", max(1, loop["prompts"] // taken)
     yield "async_training.partial_rollout", loop["swap"] == "continue"
     yield "async_training.use_rollout_log_probs", not loop["old"]
+    yield BUCKETS, loop["weights"]["way"] == "buckets"
 
 
 _Keys = Callable[[Table, int], Iterator[tuple[str, Any]]]
 _PLAN = "global_batch microbatch tp pp cp ep etp dp sequence_parallel recompute zero"
+_OF_WAYS = ("weights.way", "weights.tensor")
+_WAYS = {"nemo-rl": ("broadcast",), "verl": ("broadcast", "buckets")}
+# Keys of a loop that change its seconds, and that no framework is told.
+_CHOICES = (
+    "oversample", "surplus", "filtered", "concurrent", "deal", "collected", "controller",
+    "offload", "parked",
+)  # fmt: skip
+_USUAL = {own.name: own.default for own in fields(Reinforcement)}
 _SAID: Mapping[str, set[str]] = {  # keys that a form writes, or that its framework has by default
     "nemo-rl": {
         *(f"plan.{key}" for key in _PLAN.split()),
         *(f"servers.layout.{key}" for key in ("tp", "pp", "ep", "dp", "precision")),
         *(f"servers.tuning.{key}" for key in ("memory", "sequences")),
+        *_OF_WAYS,
     },
     "verl": {
         *(f"plan.{key}" for key in (*_PLAN.split(), "dp_replicate", "axes")),
         "servers.layout.tp",
         *(f"servers.tuning.{key}" for key in ("memory", "sequences")),
+        *_OF_WAYS,
     },
 }
 _FORMS: Mapping[str, tuple[Callable[[Table], str], _Keys]] = {

@@ -292,7 +292,7 @@ _R = "actor_rollout_ref.rollout"
 _TP = f"{_R}.tensor_model_parallel_size"
 MEGATRON_RECOMPUTES = f"{_A}.megatron.override_transformer_config.recompute"
 RULES, _OF_RECOMPUTES = ("full", "selective"), ("granularity", "method", "num_layers")
-_BUCKETS = "async_training.checkpoint_engine.enable"
+BUCKETS = "async_training.checkpoint_engine.enable"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 
 
@@ -368,7 +368,7 @@ def _verl_loop(given: Given) -> dict[str, Any]:
             f"{_LOOP}.staleness": _share(given, "async_training.staleness_threshold", 0.0),
             f"{_LOOP}.swap": "continue" if partial else "drain",
         }
-        if _true(given, _BUCKETS, True):
+        if _true(given, BUCKETS, True):
             keys |= {f"{_LOOP}.weights.way": "buckets", f"{_LOOP}.weights.tensor": 0.0}
     return keys
 
@@ -416,7 +416,7 @@ VERL = Framework(
                 *("algorithm.use_kl_in_reward", "async_training.require_batches"),
                 "async_training.trigger_parameter_sync_step",
                 *("async_training.staleness_threshold", "async_training.partial_rollout"),
-                *("async_training.use_rollout_log_probs", _BUCKETS),
+                *("async_training.use_rollout_log_probs", BUCKETS),
             ),
             _verl_loop,
         ),

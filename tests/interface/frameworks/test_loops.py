@@ -8,6 +8,7 @@ from sim import kind
 from sim.config.errors import InputError
 from sim.interface.frameworks.jobs import Imported, emitted, imported
 from sim.interface.frameworks.loop_writing import written
+from sim.jobs.reinforcement.measured import verl_processes
 from sim.model.reading import load
 from sim.parallel.plan import Plan
 
@@ -104,7 +105,9 @@ def test_what_is_written_of_a_loop_is_read_as_it_was(form: str, servers: dict[st
             "sequence_parallel": True}  # fmt: skip
     document = {"name": "x", "model": "llama3-8b", "topology": "dgx-h100-ndr", "gpus": 16,
                 "plan": plan, "reinforcement": loop}  # fmt: skip
-    setup = kind.set_up(kind.described(document))
+    padded, apart = 64 + 448, 4 if "gpus" in servers else 0
+    made = verl_processes(padded, apart) if form == "verl" else {"deal": "rows"}
+    setup = kind.set_up(kind.described(document | {"reinforcement": made | loop}))
     text, unsaid = written(form, setup, 8)
     job = imported(form, text)
     read = job.further["reinforcement"]
@@ -134,6 +137,7 @@ def test_what_a_form_does_not_say_is_named_and_what_it_says_is_read(form: str) -
     servers = {"gpus": 8, "layout": {"tp": 2}, "tuning": {"sequences": 512, "budget": 4096}}
     loop = {"prompts": 8, "answers": 4, "servers": servers,
             "prompt": {"law": "constant", "value": 64, "cap": 64},
+            "weights": {"way": "sharded"}, "parked": ["weights"],
             "answer": {"law": "constant", "value": 64, "cap": 448}}  # fmt: skip
     plan = {"global_batch": 16, "microbatch": 2, "tp": 2, "cp": 2, "precision": "fp8",
             "recompute": "selective", "zero": 1}  # fmt: skip
@@ -144,6 +148,8 @@ def test_what_a_form_does_not_say_is_named_and_what_it_says_is_read(form: str) -
         "plan.precision = fp8",
         "servers.tuning.budget = 4096",
         "recomputation of some modules",
+        "weights.way = sharded",
+        "parked = ('weights',)",
     }
     assert named <= set(unsaid)
     job = imported(form, text)
