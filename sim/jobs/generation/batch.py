@@ -87,6 +87,7 @@ class Batch:
             Pages(window, size * block, block)
             for window, size in zip(speed.windows, speed.window_bytes, strict=True)
         )
+        self._most = speed.engine.sequences * speed.layout.dp  # sequences
         self.cache = Cache(speed.room, tuple(pages), speed.state_bytes)
         self.prefixes = Prefixes(self.cache)
 
@@ -99,22 +100,30 @@ class Batch:
 
     def admits(self, own: Sequence) -> bool:
         """Whether the batch and the cache have room for a sequence."""
-        if self.size >= self.speed.engine.sequences * self.speed.layout.dp:
+        return self._has_room(self._needed(own))
+
+    def _has_room(self, needed: float) -> bool:
+        if self.size >= self._most:
             return False
-        return self.cache.has_room(self._needed(own), self._promised)
+        return self.cache.has_room(needed, self._promised)
 
     def _needed(self, own: Sequence) -> float:
         """Bytes that a sequence needs, as the engine estimates."""
-        engine, request = self.speed.engine, own.request
-        left = (request.cap or request.answer) - own.written
-        reserved = min(int(engine.reserved * left), engine.estimate)
-        return self.cache.size(own.wanted + reserved) - self.prefixes.size(request.prefix)
+        engine, request, tokens = self.speed.engine, own.request, own.wanted
+        if engine.reserved:
+            left = (request.cap or request.answer) - own.written
+            tokens += min(int(engine.reserved * left), engine.estimate)
+        return self.cache.size(tokens) - self.prefixes.size(request.prefix)
 
     def admit(self, now: float) -> None:
         """Sequences from the head of the queue while a step has tokens for them."""
         budget = self._budget - sum(own.target - own.computed for own in self.prompts)
-        while self.queue and budget > 0 and self.admits(self.queue[0]):
-            own = self.queue.popleft()
+        while self.queue and budget > 0:
+            own = self.queue[0]
+            own.promised = self._needed(own)
+            if not self._has_room(own.promised):
+                return
+            self.queue.popleft()
             self._begin(own)
             if own.answer.admitted is None:
                 own.answer.admitted = now
@@ -125,7 +134,6 @@ class Batch:
         key = own.request.prefix
         own.state, own.turn, own.target = "prompt", own.turn + 1, own.wanted
         own.computed = max(self.prefixes.tokens(key), self._kept(own))
-        own.promised = self._needed(own)
         self._promised += own.promised
         self.cache.take(self.cache.size(own.target))
         self.prefixes.join(key, own.request.prompt)
@@ -158,7 +166,7 @@ class Batch:
         """Decode steps until a sequence ends, comes to the end of a window or finds no block."""
         while (end := self._ends[0]) and self._of(end) is None:
             heappop(self._ends)
-        return max(1, self.cache.lasts(min(end[0] - self.cache.step, self.cache.steady())))
+        return max(1, min(end[0] - self.cache.step, self.cache.steady(), self.cache.lasts()))
 
     def advance(self, steps: int, now: float) -> list[Sequence]:
         """So many steps have ended; the sequences whose answers are finished."""
@@ -211,7 +219,7 @@ class Batch:
         """Take the caches of sequences admitted last until a step has blocks for all others;
         whether any lost its cache."""
         before = self.preemptions
-        while self.running and not self.cache.has_room(self.cache.growth(1)):
+        while self.running and not self.cache.lasts():
             own = self.prompts[-1] if self.prompts else next(reversed(self.running.values()))
             self._preempt(own)
         return self.preemptions > before

@@ -83,10 +83,10 @@ class Pages:
     def taken(self, steps: int, step: int) -> int:
         """Blocks that all sequences take in so many steps from this one on."""
         whole, rest = divmod(steps, self.block)
-        total, place = whole * self.growing, step % self.block
-        for number in range(place, place + rest):
-            total += self.residues[number % self.block]
-        return total
+        place = step % self.block
+        taken = sum(self.residues[place : place + rest])
+        taken += sum(self.residues[: max(place + rest - self.block, 0)])
+        return whole * self.growing + taken
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +126,10 @@ class Cache:
 
     def size(self, tokens: int) -> float:
         """Bytes of a sequence of so many tokens."""
-        return self.states + sum(pages.size * pages.blocks(tokens) for pages in self.pages)
+        size = self.states
+        for pages in self.pages:
+            size += pages.size * pages.blocks(tokens)
+        return size
 
     def has_room(self, size: float, promised: float = 0.0) -> bool:
         """Whether so many bytes are free, and not `promised` to others."""
@@ -134,7 +137,7 @@ class Cache:
 
     def steady(self) -> int:
         """Steps after which a sequence comes to the end of a window."""
-        return min(pages.steady(self.step) for pages in self.pages)
+        return min([pages.steady(self.step) for pages in self.pages])
 
     def growth(self, steps: int) -> float:
         """Bytes that decoding sequences take in so many steps."""
@@ -143,24 +146,23 @@ class Cache:
             size += pages.size * pages.taken(steps, self.step)
         return size
 
-    def lasts(self, most: int) -> int:
-        """Steps for which the cache has room, `most` of them at most."""
+    def lasts(self) -> int:
+        """Steps for which the cache has room; a large number where it always has."""
         block, free = self.pages[0].block, self.room - self.used + _LITTLE * self.pages[0].size
         period = 0.0
         for pages in self.pages:
             period += pages.size * pages.growing
-        if (most // block + 1) * period <= free:
-            return most
-        periods = min(int(max(free, 0.0) / period), most // block)
-        steps, taken = periods * block, periods * period
-        while steps < most:
+        if free < 0.0 or not period:
+            return 0 if free < 0.0 else 1 << 62
+        periods = int(free / period)
+        free -= periods * period
+        for steps in range(block):
             place = (self.step + steps) % block
             for pages in self.pages:
-                taken += pages.size * pages.residues[place]
-            if taken > free:
-                break
-            steps += 1
-        return steps
+                free -= pages.size * pages.residues[place]
+            if free < 0.0:
+                return periods * block + steps
+        return (periods + 1) * block
 
     def advance(self, steps: int) -> None:
         """So many decode steps."""

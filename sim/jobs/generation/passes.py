@@ -153,7 +153,8 @@ class Passes:
     def parameter_bytes(self) -> float:
         """Bytes of the weights of the fullest rank."""
         run = replace(self.run(1), model=replace(self.model, mtp=0))
-        layers = [self._bytes(kind, run) for kind in self.model.kinds if is_layer(kind)]
+        each_kind = {kind: self._bytes(kind, run) for kind in self.kinds}
+        layers = [each_kind[kind] for kind in self.model.kinds if is_layer(kind)]
         each = ceil(len(layers) / self.layout.pp)
         stages = [layers[first : first + each] for first in range(0, len(layers), each)]
         ends = [self._bytes("embedding", run), self._bytes("head", run)]

@@ -21,12 +21,11 @@ class Prefixes:
     are those of a whole sequence (vLLM leaves prefix caching off for such models)."""
 
     cache: Cache
+    shares: bool = field(init=False)  # whether there are such layers
     _known: dict[Hashable, _Prefix] = field(default_factory=dict)
 
-    @property
-    def shares(self) -> bool:
-        """Whether there are such layers."""
-        return not (self.cache.pages[0].window or self.cache.states)
+    def __post_init__(self) -> None:
+        self.shares = not (self.cache.pages[0].window or self.cache.states)
 
     def tokens(self, key: Hashable) -> int:
         """Tokens of a prompt that lie in whole blocks which sequences already hold."""
@@ -35,8 +34,8 @@ class Prefixes:
 
     def size(self, key: Hashable) -> float:
         """Bytes of these blocks."""
-        pages = self.cache.pages[0]
-        return self.tokens(key) // pages.block * pages.size
+        tokens, pages = self.tokens(key), self.cache.pages[0]
+        return tokens // pages.block * pages.size if tokens else 0.0
 
     def join(self, key: Hashable, prompt: int) -> None:
         """A sequence that holds all of its blocks shares those of its prompt with the others; the

@@ -1,6 +1,5 @@
 """How long the steps of a server take, and how many tokens its cache holds."""
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from functools import cached_property
@@ -19,7 +18,6 @@ from sim.jobs.generation.timing import Parts, Timing
 from sim.model.model import Model
 
 Chunk = tuple[int, int]  # tokens of a prompt in a step, and those of it in the cache before
-_GRAINS = ((64, 1), (512, 8), (2048, 32), (1 << 62, 128))  # rows up to, and to multiples of
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,5 +276,7 @@ def _padded(rows: int) -> int:
     >>> [_padded(rows) for rows in (5, 65, 1000, 5000)]
     [5, 72, 1024, 5120]
     """
-    grain = _GRAINS[bisect_left([most for most, _ in _GRAINS], rows)][1]
-    return grain * ceil(rows / grain)
+    if rows <= 64:
+        return rows
+    grain = 8 if rows <= 512 else 32 if rows <= 2048 else 128
+    return -(-rows // grain) * grain
