@@ -8,7 +8,6 @@ caching).
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from math import gcd
 from typing import cast
 
@@ -51,7 +50,6 @@ class Rollouts:
         self.running: dict[int, Group] = {}  # by number, in order of their beginning
         self._reward, self._on_ready = reward, on_ready
         self._load = [0] * len(servers)  # samples of each
-        self._least = [(0, number) for number in range(len(servers))]  # a heap, partly out of date
         self._together = _together(loop.prompts, loop.answers, len(servers))
         self._still: Event | None = None  # fires when no sample is on a server
         self._tools = _ToolCalls(cluster, loop) if loop.tools else None
@@ -120,11 +118,7 @@ class Rollouts:
 
     def _choose(self) -> int:
         """The server with the fewest samples; the first of these."""
-        while (least := self._least[0])[0] != self._load[least[1]]:
-            heappop(self._least)
-            if least[0] < self._load[least[1]]:
-                heappush(self._least, (self._load[least[1]], least[1]))
-        return least[1]
+        return self._load.index(min(self._load))
 
     def _place(self, sample: Sample, server: int) -> None:
         sample.server = server
@@ -169,7 +163,6 @@ class Rollouts:
 
     def _leave(self, sample: Sample) -> None:
         self._load[sample.server] -= 1
-        heappush(self._least, (self._load[sample.server], sample.server))
         sample.server = -1
         self._note(-1)
         if self._still is not None and self.is_still:
