@@ -41,7 +41,7 @@ _ESTIMATED = 0.9  # of what moves know, which is right to some percent
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """What is `moved`, and the step there; `place` is that among the suggestions, of which the
-    simplest come first, `times` are its seconds with each seed, if several were played."""
+    simplest come first, `times` are its seconds with each seed that was played."""
 
     moved: str
     result: JobAnswer
@@ -61,16 +61,17 @@ class Move:
     @property
     def step_time(self) -> float:
         """Seconds of a step, in the mean of the seeds."""
-        return fmean(self.times) if self.times else float(self.result.get("step_time"))
+        return fmean(self.times)
 
     @property
     def within(self) -> float | None:
         """Half of the 90 % interval of the mean's relative error; None without several seeds."""
-        return half(np.array(self.times)) / self.step_time if self.times else None
+        several = len(self.times) > 1
+        return half(np.array(self.times)) / self.step_time if several else None
 
     def alike(self, other: "Move") -> bool:
         """Whether chance explains the difference to another, played with the same seeds."""
-        if not (self.times and other.times):
+        if min(len(self.times), len(other.times)) < 2:
             return self is other
         found = paired(self._each, other._each)
         return found is not None and found.alike
@@ -108,7 +109,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves(Answer):
-    """What a job can be moved to, those that fit first, then by samples a second and GPU. `refused`
+    """What a job can be moved to, those that fit first, then by samples a second and GPU. `result`
+    is the job as it is, where it is drawn a `brief` play of it. `refused`
     are moves that cannot be played, `slower` those that were not, as they are slower, with the
     reason. `recommended` is the simplest of those that cannot be told apart from the best."""
 
@@ -196,7 +198,7 @@ def moves(
     setup = kind.set_up(_on(scenario, settings))
     suggestions = kind.moves(setup)
     with part(0.05):
-        result = kind.answer(setup)
+        result = kind.answer(getattr(setup, "brief", setup))
     batch = result.inputs.batch
     if global_batch is not None:
         suggestions = [one for one in suggestions if round(one.samples * batch) == global_batch]
@@ -233,14 +235,25 @@ def _tried(setup: Setup, suggestions: list[Suggestion]) -> _Tried:
             found.slower.append((one.change, why))
             continue
         try:
-            result = kind.answer(one.made(setup))
+            result, seconds = _played(one.made, setup)
         except InputError as error:
             found.refused.append((one.change, str(error)))
         else:
-            own = Move(moved=one.change, result=result, place=place, made=one.made)
+            own = Move(
+                moved=one.change, result=result, place=place, times=(seconds,), made=one.made
+            )
             found.played.append(own)
             best = min(best, own.cost) if result.fits else best
     return found
+
+
+def _played(made: Callable[[Setup], Setup], setup: Setup) -> tuple[JobAnswer, float]:
+    """A move, and the seconds of a step there; moves that draw samples say what chance has done.
+    Raises `InputError`."""
+    result = kind.answer(own := made(setup))
+    even = getattr(made, "seconds", None)
+    seconds = float(result.get("step_time")) if even is None else even(result, own)
+    return result, seconds
 
 
 def _least(one: Suggestion, setup: Setup) -> float:
@@ -274,7 +287,6 @@ def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
     near = [move for move in found[:_MOST] if move.result.fits and move.made]
     near = [move for move in near if move.rate * _NEAR >= near[0].rate] if seeds else []
     for move in counted(so_far(iter(near)), total=len(near), unit="move with other seeds"):
-        answers = [kind.answer(move.made(own)) for own in seeds]  # type: ignore[misc]
-        others = (float(answer.get("step_time")) for answer in answers)
-        yield replace(move, times=(move.step_time, *others))
+        others = (_played(move.made, own)[1] for own in seeds)  # type: ignore[arg-type]
+        yield replace(move, times=(*move.times, *others))
     yield from (move for move in found if move not in near)

@@ -19,11 +19,11 @@ def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
     """Read a loop that has been played."""
     plan, counted = setup.plan, loop.steps[setup.plan.warmup :]
     seconds = [step.end - step.begin for step in counted]
-    rows = tuple(_row(step) for step in loop.steps)
+    rows = tuple(_row(step, plan.sample) for step in loop.steps)
     shown = rows[plan.warmup :]
     samples = [s for step in counted for group in step.groups for s in group.samples]
     step_time = fmean(seconds)
-    tokens = sum(sample.tokens for sample in samples)
+    tokens = plan.sample * sum(sample.tokens for sample in samples)
     counts = loop.rollouts.counts
     written = counts.used + counts.lost
     ages = Counter(
@@ -57,12 +57,12 @@ def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
         mixed=sum(len(sample.versions) > 1 for sample in samples) / len(samples),
         lost=counts.lost / written if written else 0.0,
         cut=sum(sample.length >= plan.answer.cap for sample in samples) / len(samples),
-        mean_length=tokens / len(samples),
+        mean_length=tokens / len(samples) / plan.sample,
         dollars=price.hour / HOUR * topology.gpus * step_time if price else None,
         weights={"bytes": setup.weights, "seconds": _mean(counted, "weights to servers")},
         pools=tuple(_pools(setup, loop, counted, samples)),
         steps=rows,
-        running=tuple(loop.rollouts.levels),
+        running=tuple((at, plan.sample * level) for at, level in loop.rollouts.levels),
     )
 
 
@@ -91,11 +91,14 @@ def _notes(setup: ReinforcementSetup) -> Iterator[str]:
     if any(slow.link for slow in setup.scenario.straggler):
         yield "a slow link holds up training and weights; servers have their links to themselves"
     yield f"answers are packed into rows of at most {setup.training.row:,} tokens"
+    if setup.plan.sample > 1:
+        yield f"of {setup.plan.sample} servers with their prompts one is played, for all of them"
     if setup.plan.reference:
         yield "the reference's weights are taken to be on the trainer's GPUs when they are needed"
 
 
-def _row(step: Step) -> StepRow:
+def _row(step: Step, each: int) -> StepRow:
+    """The row of a step of whose answers each stands for so many."""
     samples = [sample for group in step.groups for sample in group.samples]
     ends = sorted(sample.written for sample in samples)
     begun = min(group.begun for group in step.groups)
@@ -107,7 +110,7 @@ def _row(step: Step) -> StepRow:
         spent={str(cause): seconds for cause, seconds in step.spent.items()},
         generation=ends[-1] - begun,
         tail=ends[-1] - most,
-        tokens=sum(sample.tokens for sample in samples),
+        tokens=each * sum(sample.tokens for sample in samples),
         longest=max(sample.length for sample in samples),
         staleness=fmean(step.number - sample.oldest for sample in samples),
     )
@@ -130,9 +133,10 @@ def _pools(
         if cause.kind == "compute"
     )
     updating = sum(step.spent.get(UPDATE, 0.0) for step in steps)
-    learnt = sum(sample.tokens for sample in samples)
-    written = sum(server.tokens for server in loop.rollouts.servers)
-    busy = sum(server.busy for server in loop.rollouts.servers)
+    each = setup.plan.sample
+    learnt = each * sum(sample.tokens for sample in samples)
+    written = each * sum(server.tokens for server in loop.rollouts.servers)
+    busy = each * sum(server.busy for server in loop.rollouts.servers)
     held = list(setup.held.items())
     for (name, parts), (gpus, idle, rate) in zip(
         held,
@@ -160,7 +164,7 @@ def _roles(setup: ReinforcementSetup) -> list[Role]:
 def _warnings(setup: ReinforcementSetup, loop: Loop, misfit: str) -> Iterator[str]:
     if misfit:
         yield f"does not fit: {misfit}"
-    preempted = sum(server.preemptions for server in loop.rollouts.servers)
+    preempted = setup.plan.sample * sum(s.preemptions for s in loop.rollouts.servers)
     if preempted:
         yield f"{preempted:,} answers lost their cache, which was full, and were computed again"
     if loop.cluster.leaves_out_spans:

@@ -1,17 +1,20 @@
 """Other ways to run a loop on the same GPUs: who writes answers, in which layouts, how stale.
 
 `sim plan` plays each and ranks them by answers a second. For each number of the trainer's GPUs its
-layout is the best that a walk over neighbouring layouts finds, from the scenario's own. A few steps
-are played behind those in which the loop fills.
+layout is the best that a walk over neighbouring layouts finds, from the scenario's own, as if no
+transfers met. A few steps are played behind those in which the loop fills; of servers of their own,
+for which nobody waits, a sample. Steps are compared as if their answers had the expected length.
 """
 
 from collections.abc import Iterator
 from dataclasses import field, replace
-from math import ceil, inf
+from math import ceil, floor, inf
 from typing import Any
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.jobs.generation.speed import Speed
+from sim.jobs.reinforcement.answer import ReinforcementAnswer
 from sim.jobs.reinforcement.scenario import Servers
 from sim.jobs.reinforcement.setup import ReinforcementSetup, from_scenario
 from sim.jobs.reinforcement.training import Training
@@ -68,12 +71,19 @@ def _divisions(setup: ReinforcementSetup) -> Iterator[int]:
 @dataclass(frozen=True)
 class _Trainers:
     """The trainer with the best layout that is found for so many GPUs; played once for each.
-    `tried` are all layouts, with the seconds of an update (None where it does not fit)."""
+    `tried` are all layouts, with the seconds of an update (None where it does not fit); `speeds`
+    are those of the servers, whose steps are computed once, too."""
 
     given: Training
     known: dict[int, Training] = field(default_factory=dict)
     refused: dict[int, InputError] = field(default_factory=dict)
     tried: list[dict[str, Any]] = field(default_factory=list)
+    speeds: dict[tuple[int, float], Speed] = field(default_factory=dict)
+
+    def beside(self, setup: ReinforcementSetup, training: Training) -> ReinforcementSetup:
+        """The setup with this trainer, and with servers of a speed that is known."""
+        key = setup.speed.layout.tp, setup.engine.memory
+        return replace(setup, training=training, speed=self.speeds.setdefault(key, setup.speed))
 
     def on(self, gpus: int) -> Training:
         """Raises `InputError` where no layout that is tried fits."""
@@ -95,7 +105,7 @@ class _Trainers:
 
         def seconds(plan: Plan) -> float:
             if (key := repr(plan)) not in tried:
-                own = replace(self.given, plan=plan, topology=topology, _known={})
+                own = replace(self.given, plan=plan, topology=topology, alone=True, _known={})
                 tried[key] = _seconds(own), own
                 took = tried[key][0]
                 parts = {axis: getattr(plan, axis) for axis in ("tp", "pp", "ep")}
@@ -114,7 +124,7 @@ class _Trainers:
                 fault = f"no layout of the trainer that was tried fits on {gpus} GPUs"
                 raise InputError(self.given.name, fault, "give it more, or a [plan] that fits")
             if found is best:
-                return tried[repr(best)][1]
+                return replace(tried[repr(best)][1], alone=False, _known={})
             best = found
 
 
@@ -202,6 +212,10 @@ class _Made:
         seconds = max(trained, written) if self.way.gpus else trained + written
         return seconds * made.machine.topology.gpus / answers
 
+    def seconds(self, answer: ReinforcementAnswer, setup: ReinforcementSetup) -> float:
+        """Seconds of a step whose answers have the expected length."""
+        return answer.step_time * setup.plan.expected / answer.mean_length
+
     def __call__(self, setup: ReinforcementSetup) -> ReinforcementSetup:
         way, scenario, loop = self.way, setup.scenario, setup.plan
         total = len(setup.trainer) + loop.servers.gpus + loop.reward.gpus
@@ -222,7 +236,21 @@ class _Made:
             warmup=1 + ceil(way.staleness),
         )
         made = replace(scenario, reinforcement=changed, plan=training.plan, gpus=total)
-        return replace(from_scenario(made, keep_spans=0), training=training)
+        found = self.trainers.beside(from_scenario(made, keep_spans=0), training)
+        return found.sampled if way.gpus else self._fitted(found)
+
+    def _fitted(self, setup: ReinforcementSetup) -> ReinforcementSetup:
+        """Servers that leave the trainer's tensors their room on GPUs of both. Raises
+        `InputError` where there is none."""
+        if not setup.misfit():
+            return setup
+        scenario, training = setup.scenario, setup.training
+        left = training.room - (training.memory.rest - setup.offloaded)
+        memory = floor(100.0 * left / training.topology.device.usable_memory) / 100.0
+        loop = scenario.reinforcement
+        servers = replace(loop.servers, tuning=loop.servers.tuning | {"memory": memory})
+        fitted = replace(scenario, reinforcement=replace(loop, servers=servers))
+        return self.trainers.beside(from_scenario(fitted, keep_spans=0), training)
 
 
 def _rate(setup: ReinforcementSetup) -> float:

@@ -32,6 +32,10 @@ class Service:
     of: Annotated[Law, Tagged("law", lambda: LAWS, inline=True, default="constant")]
     workers: Count | None = None
 
+    def divided(self, parts: int) -> "Service":
+        """One of so many parts of the workers."""
+        return replace(self, workers=self.workers and self.workers // parts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward(Checked):
@@ -127,7 +131,8 @@ class Reinforcement(Checked):
     `controller` for each that it hands out, before each pass and before the updates. `offload`
     names what the trainer leaves on the host while servers use its GPUs, `parked` between its
     updates, in memory that is pinned anew each time. Figures are means of `steps` steps behind the
-    first `warmup`.
+    first `warmup`. Of `sample` servers, with their prompts, one is played: the trainer learns from
+    each answer so many times.
     """
 
     prompts: Count
@@ -135,6 +140,7 @@ class Reinforcement(Checked):
     steps: Count = 4
     warmup: Natural = 1
     seed: Natural = 0
+    sample: Count = 1
     chunk: Natural = 0
     staleness: NonNegative = 0.0
     concurrent: Natural = 0
@@ -162,6 +168,42 @@ class Reinforcement(Checked):
         Checked.__post_init__(self)
         if self.chunk and self.prompts % self.chunk:
             raise ValueError(f"chunk = {self.chunk} does not divide the {self.prompts} prompts")
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Numbers that `sample` divides, by key."""
+        found = {"chunk" if self.chunk else "prompts": self.taken, "concurrent": self.concurrent,
+                 "reward.gpus": self.reward.gpus // self.reward.layout.gpus}  # fmt: skip
+        services = {"reward.service": self.reward.service}
+        services |= {"tools.service": self.tools.service} if self.tools else {}
+        for name, service in services.items():
+            found[f"{name}.workers"] = (service and service.workers) or 0
+        return found
+
+    @property
+    def sampled(self) -> "Reinforcement":
+        """The loop of the servers and prompts that are played; a token stands for `sample`."""
+        each = self.sample
+        if each == 1:
+            return self
+        reward, tools = self.reward, self.tools
+        return replace(
+            self,
+            prompts=self.prompts // each,
+            chunk=self.chunk // each,
+            concurrent=self.concurrent // each,
+            collected=self.collected * each,
+            controller=self.controller * each,
+            reward=replace(reward, service=reward.service and reward.service.divided(each)),
+            tools=tools and replace(tools, service=tools.service.divided(each)),
+        )
+
+    @property
+    def expected(self) -> float:
+        """The mean tokens of an answer with its prompt and results of tools."""
+        tools = self.tools
+        results = tools.calls.expected() * tools.tokens.expected() if tools else 0.0
+        return self.prompt.expected + self.answer.expected + results
 
     @property
     def taken(self) -> int:

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
+from math import gcd
 from typing import Any, ClassVar
 
 from sim.config import limit
@@ -36,6 +37,7 @@ from sim.scenario.setup import PlanSetup
 from sim.variability.laws import generator
 
 KEEP_SPANS = 50_000
+_ANSWERS = 1024  # that a step of a sample has at least
 _OF_ANSWER = 1.2e-4  # s of one core: its events on a server and in the loop
 
 
@@ -99,6 +101,26 @@ class ReinforcementSetup(WithoutProgram):
         slow = self._trained.machine.slowdown
         return max(slow.get(gpu, 1.0) for gpu in self.places[server])
 
+    @property
+    def sampled(self) -> "ReinforcementSetup":
+        """The loop with as few servers played as have enough answers."""
+        plan, parts = self.plan, self._divided.values()
+        whole, most = gcd(*parts), max(self.plan.prompts * plan.answers // _ANSWERS, 1)
+        each = max(part for part in range(1, whole + 1) if whole % part == 0 and part <= most)
+        return replace(self, plan=replace(plan, sample=each))
+
+    @property
+    def brief(self) -> "ReinforcementSetup":
+        """A step of the loop, for what its answer says beside seconds."""
+        own = self.sampled
+        return replace(own, plan=replace(own.plan, steps=1, warmup=0), keep_spans=0)
+
+    @property
+    def _divided(self) -> dict[str, int]:
+        """Numbers that `sample` divides."""
+        shared = "servers on the trainer's GPUs"
+        return self.plan.parts | {"servers": self.servers, shared: self.shared}
+
     @cached_property
     def _trained(self) -> PlanSetup:
         """The trainer's job with the fewest microbatches."""
@@ -152,11 +174,11 @@ class ReinforcementSetup(WithoutProgram):
 
     def loop(self) -> Loop:
         """The loop, ready to be played."""
-        cluster = LiveCluster(self.machine, keep_spans=self.keep_spans)
+        cluster, each = LiveCluster(self.machine, keep_spans=self.keep_spans), self.plan.sample
         servers = [
             Server(cluster, self.speed, name=f"{self.name}, server {number}",
                    slowdown=self.slowdown(number))
-            for number in range(self.servers)
+            for number in range(0, self.servers, each)
         ]  # fmt: skip
         moves = transfer.Transfer(
             cluster=cluster,
@@ -167,9 +189,9 @@ class ReinforcementSetup(WithoutProgram):
         )
         loop = Loop(
             cluster=cluster,
-            plan=self.plan,
-            forward=self.training.forward,
-            updates=self.training.updates,
+            plan=self.plan.sampled,
+            forward=lambda lengths: self.training.forward([*lengths] * each),
+            updates=lambda lengths: self.training.updates([*lengths] * each),
             hand_over=moves.run,
             sleep=lambda: transfer.moved(cluster, self.trainer, self.offloaded, "down"),
             wake=lambda: transfer.moved(cluster, self.trainer, self.offloaded, "up"),
@@ -179,7 +201,7 @@ class ReinforcementSetup(WithoutProgram):
             ),
         )
         loop.rollouts = Rollouts(
-            cluster, self.plan, servers, self.shared, self._rewards(cluster), loop.on_ready
+            cluster, loop.plan, servers, self.shared // each, self._rewards(loop), loop.on_ready
         )
         return loop
 
@@ -188,11 +210,11 @@ class ReinforcementSetup(WithoutProgram):
         copies = transfer.copies(self._trained.job)
         return transfer.Sides(trainer=tuple(self.trainer), copies=copies, servers=self.places)
 
-    def _rewards(self, cluster: LiveCluster) -> Callable[[Sample], Event]:
-        table = self.plan.reward
+    def _rewards(self, loop: Loop) -> Callable[[Sample], Event]:
+        cluster, table = loop.cluster, loop.plan.reward
         if self.reward is not None:
             speed = self.reward
-            readers = Waiting(cluster, table.gpus // table.layout.gpus)
+            readers = Waiting(cluster, table.gpus // table.layout.gpus // self.plan.sample)
             return lambda sample: readers.serve(speed.prefill(sample.tokens))
         assert table.service is not None, "checked by its class"
         waiting = Waiting(cluster, table.service.workers)
@@ -257,7 +279,7 @@ def from_scenario(
 
 def _answers(plan: Reinforcement) -> int:
     """The answers of all steps."""
-    return (plan.steps + plan.warmup) * plan.prompts * plan.answers
+    return (plan.steps + plan.warmup) * plan.sampled.prompts * plan.answers
 
 
 def _trainers(scenario: ReinforcementScenario, gpus: int, others: int, where: str) -> int:
@@ -315,6 +337,10 @@ def _check_places(setup: ReinforcementSetup, where: str) -> None:
         if gpus % each:
             fault = f"{gpus} {name} are no multiple of a server's {each}"
             raise InputError(f"{where}.servers", fault, "change its layout, or the GPUs")
+    for name, number in setup._divided.items():
+        if number % plan.sample:
+            fault = f"sample = {plan.sample} does not divide {name} = {number}"
+            raise InputError(where, fault, "set sample = 1, or a divisor of all of them")
     if plan.reward.gpus % plan.reward.layout.gpus:
         fault = f"{plan.reward.gpus} GPUs are no multiple of its layout's {plan.reward.layout.gpus}"
         raise InputError(f"{where}.reward", fault, "change gpus")

@@ -279,6 +279,7 @@ def test_a_reward_is_waited_for_behind_the_last_answer() -> None:
         ({"reward": {"model": "llama3.2-1b"}}, "gpus of its own"),
         ({"answer": {"mean": 200, "sigma": 60, "cap": 512}}, "sigma = 60"),
         ({"answer": {"law": "mixture", "parts": [], "cap": 512}}, "at least one"),
+        ({"sample": 3}, "does not divide prompts = 8"),
         ({"answers": 10**8}, "would take about"),  # before anything of their number is drawn
     ],
 )
@@ -356,6 +357,26 @@ def test_every_packaged_loop_fits_and_its_seconds_add_up(name: str) -> None:
     assert sum(answer.spent.values()) == pytest.approx(answer.step_time, rel=1e-9)
 
 
+@pytest.mark.parametrize("staleness", [0.0, 2.0])
+@pytest.mark.parametrize("chunk", [0, 4])
+def test_of_equal_answers_a_sample_of_servers_says_all(staleness: float, chunk: int) -> None:
+    reward = {"service": {"law": "constant", "value": 0.01, "workers": 8}}
+    same = {"staleness": staleness, "chunk": chunk, "reward": reward, "controller": 1e-6}
+    whole, part = (answered(sample=each, **same) for each in (1, 4))
+    assert part.step_time == pytest.approx(whole.step_time, rel=1e-9)
+    assert part.tokens_per_second == pytest.approx(whole.tokens_per_second, rel=1e-9)
+    for own, other in zip(part.pools, whole.pools, strict=True):
+        assert own.idle == pytest.approx(other.idle, abs=1e-9)
+        assert own.tokens_per_second == pytest.approx(other.tokens_per_second, rel=1e-9)
+    assert part.events < 0.6 * whole.events
+
+
+def test_a_sample_of_unequal_answers_tells_tokens_a_second_to_some_percent() -> None:
+    same = {"staleness": 2.0, "prompts": 64, "answer": SPREAD, "swap": "continue", "steps": 8}
+    whole, part = (answered(sample=each, **same) for each in (1, 4))
+    assert part.tokens_per_second == pytest.approx(whole.tokens_per_second, rel=0.05)
+
+
 def test_moves_are_the_fastest_first_and_the_simplest_of_those_alike_is_recommended() -> None:
     found = sim.moves(kind.described(deepcopy(SCENARIO)))
     rates = [move.rate for move in found.moves]
@@ -373,6 +394,7 @@ def test_moves_are_the_fastest_first_and_the_simplest_of_those_alike_is_recommen
     assert all(len(move.times) == 5 for move in alike)
     text, _ = found.emitted("verl")
     assert text.startswith("python -m verl")
+    assert found.moves[0].result.fits
     for move in found.moves:
         assert 0.0 < 0.9 * move.made.least(found.setup) <= move.cost, move.moved  # type: ignore[union-attr]
     layouts = found.to_dict()["layouts"]
