@@ -1,8 +1,11 @@
 """Examples of a property may take as long as a busy machine needs; a module of the simulator is
-collected only for its doctests; the laws of traffic hold in every test."""
+collected only for its doctests; the laws of traffic hold in every test; of a test's `few` cases the
+others are long."""
 
+from itertools import groupby
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 from tests import invariants
@@ -22,3 +25,15 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
         return True
     inside = collection_path.suffix == ".py" and SOURCES in collection_path.parents
     return True if inside and b">>>" not in collection_path.read_bytes() else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`few(n)` of the cases of a test, evenly spread, are quick; the others are long."""
+    for _, group in groupby(items, key=lambda item: (item.path, getattr(item, "originalname", ""))):
+        cases = list(group)
+        if (few := cases[0].get_closest_marker("few")) is None:
+            continue
+        quick = {number * len(cases) // few.args[0] for number in range(few.args[0])}
+        for number in {*range(len(cases))} - quick:
+            cases[number].add_marker(pytest.mark.long)

@@ -14,6 +14,7 @@ AXES = (Axis(name="{name}", divides="{divides}", place={place}, shards_states=Tr
 '''
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_an_axis_that_divides_the_sequence_is_context_parallelism(add: Add, zero: int) -> None:
     own = SOURCE.format(name="segments", divides="sequence", place=20)
@@ -24,6 +25,7 @@ def test_an_axis_that_divides_the_sequence_is_context_parallelism(add: Add, zero
     assert mine.memory_per_gpu == pytest.approx(usual.memory_per_gpu, rel=1e-12)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_an_axis_that_divides_the_batch_sums_gradients(add: Add, zero: int) -> None:
     add("sim.parallel.axes", "islands", SOURCE.format(name="islands", divides="batch", place=35))

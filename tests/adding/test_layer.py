@@ -33,6 +33,7 @@ def test_a_kind_of_layer_is_played_drawn_and_remembered(add: Add) -> None:
         assert mixed.memory_per_gpu["total"] < dense.memory_per_gpu["total"]
 
 
+@pytest.mark.long
 def test_a_model_of_ones_own_is_searched_with_it(add: Add, here: Path) -> None:
     add("sim.model.blocks", "attentionless", SOURCE)
     packaged = Path(__file__).parents[2] / "models" / "llama3.2-1b.toml"

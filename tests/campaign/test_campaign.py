@@ -51,26 +51,24 @@ def warm() -> None:
     campaign.warm()
 
 
-LONG = (pytest.param(number, campaign.KINDS, marks=pytest.mark.long) for number in range(1, 5))
-
-
-@pytest.mark.parametrize(("number", "kinds"), [(1, ("cases",)), *LONG])
-def test_a_round_of_a_fixed_number_holds(
-    number: int, kinds: tuple[str, ...], tmp_path: Path, warm: None
-) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(1, 5))
+def test_a_round_of_a_fixed_number_holds(number: int, tmp_path: Path, warm: None) -> None:
     found: Counter[str] = Counter()
-    campaign.round_(number, found, tmp_path, kinds)
+    campaign.round_(number, found, tmp_path, campaign.KINDS)
     assert found["cases"] == campaign.CASES
-    assert found["flips"] == 5 * ("harms" in kinds)
+    assert found["flips"] == 5
     assert found["violations"] == 0, [path.read_text() for path in tmp_path.glob("*.json")]
 
 
 @pytest.mark.parametrize("law", laws.LAWS)
-def test_every_law_says_something_of_every_kind_of_job(law: str) -> None:
-    parts = laws.LAWS[law][0]
-    told = verdicts(*(laws.LawTrial(law, part, 1) for part in parts))
-    assert {verdict.violation for verdict in told} <= {"", None}
-    assert any(verdict.violation == "" for verdict in told)
+def test_every_law_holds_and_says_something_of_a_kind_of_job(law: str) -> None:
+    said: list[str | None] = []
+    for part in laws.LAWS[law][0]:
+        said += [verdict.violation for verdict in verdicts(laws.LawTrial(law, part, 1))]
+        if said[-1] is not None:
+            break
+    assert said[-1] == ""
 
 
 @pytest.mark.parametrize("part", PARTS)

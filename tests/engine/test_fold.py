@@ -45,6 +45,7 @@ def both(layout: dict, where: dict, order: tuple[str, ...]):
     return fold(program, on), fold(program, on, unfold=True)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 @pytest.mark.parametrize(("layout", "where"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
 def test_folded_equals_unfolded(layout, where, order):
@@ -55,6 +56,7 @@ def test_folded_equals_unfolded(layout, where, order):
     assert sum(role.ranks for role in short.roles) == where["gpus"]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 @pytest.mark.parametrize(("layout", "where"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
 def test_every_step_ends_when_it_does_unfolded(layout, where, order):
@@ -113,6 +115,7 @@ PODS = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 @pytest.mark.parametrize(
     "sick", [{}, {"slowdown": {9: 1.5}}, {"slow_link": "pod1"}, {"slow_link": "node3.nic0"}]

@@ -78,6 +78,7 @@ def spent(record: Record) -> dict[int, Account]:
 # --- Folded and rank by rank ----------------------------------------------------------------------
 
 
+@pytest.mark.few(14)
 @all_pairs(schedule=NAMES, zero=(0, 1, 2, 3), cp=(1, 2))
 def test_folded_equals_unfolded(schedule, zero, cp):
     program, on = step(FREE, schedule, zero, cp)
@@ -125,6 +126,7 @@ def flights(span: Span) -> dict[tuple[int, str, str, str], float]:
     return times
 
 
+@pytest.mark.few(14)
 @all_pairs(schedule=NAMES, zero=(0, 1, 2, 3), cp=(1, 2))
 def test_without_a_clock_the_step_is_the_clocks(schedule, zero, cp):
     program, on = step(BUSY, schedule, zero, cp)

@@ -63,6 +63,7 @@ def test_a_ring_of_thousands_is_its_closed_form() -> None:
 OFFERED = [(module, kind) for module in algorithms().values() for kind in offered(module)]
 
 
+@pytest.mark.few(60)
 @pytest.mark.parametrize("fold", [False, True])
 @pytest.mark.parametrize("cluster", [tree(16, 4), tree(16, 8, each=8), flat(16)])
 @pytest.mark.parametrize(("module", "kind"), OFFERED)

@@ -49,6 +49,7 @@ def program(times: list[tuple[float, float]], m: int, update: float = 0.0) -> Pr
     )
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("p", [2, 4, 8])
 @pytest.mark.parametrize("steps", [1, 3, 8, 16])
 def test_equal_stages_take_one_microbatch_each_forward_and_backward_pass(p, steps):

@@ -46,6 +46,7 @@ def test_delayed_nesterov_with_dynamic_updates_wins_and_naive_nesterov_diverges(
     assert study.pace(DYNAMIC, "20")[0] > 1.4 * study.pace(SYNCHRONOUS, "20")[0]  # 30 : 20 steps
 
 
+@pytest.mark.long
 def test_fewer_averages_cost_samples_and_save_time_up_to_a_point() -> None:
     """Stich 2019; Wang et al. 2020 (SlowMo)."""
     study = async_local_sgd.how_often()
@@ -56,6 +57,7 @@ def test_fewer_averages_cost_samples_and_save_time_up_to_a_point() -> None:
     assert paces == sorted(paces)
 
 
+@pytest.mark.long
 def test_a_bound_between_is_best_less_network_against_staler_weights() -> None:
     """Ho et al. 2013: iterations a second rise with the bound, and a large one
     loses more by staleness than it gains."""
@@ -78,6 +80,7 @@ def test_some_backup_workers_are_best_under_heavy_tails() -> None:
     assert falls(seconds)
 
 
+@pytest.mark.long
 def test_a_ring_wins_on_a_slow_network_and_not_on_a_fast_one() -> None:
     """Lian et al. 2017: decentralised is faster where bandwidth is low; where it is high
     it is not, for it needs more samples."""
@@ -91,6 +94,7 @@ def test_a_ring_wins_on_a_slow_network_and_not_on_a_fast_one() -> None:
     assert min(study.samples(RING, fast)) > min(study.samples(REDUCE, fast))
 
 
+@pytest.mark.long
 def test_one_worker_ten_times_as_slow_costs_pairs_little_and_all_reduce_all() -> None:
     """Lian et al. 2018: AD-PSGD keeps its pace, all-reduce takes the
     straggler's."""

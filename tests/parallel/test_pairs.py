@@ -81,6 +81,7 @@ def setup(**changes: Any) -> PlanSetup:
     return from_scenario(load("mixtral-8x7b", SMALL | changes))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "changes",
     [{}, {"plan.interleave": 1, "plan.schedule": "1f1b"},

@@ -80,6 +80,7 @@ ANSWERING = [n for n in catalog.names("scenarios") if isinstance(load(n), Genera
 SYNCHRONOUS = [name for name in catalog.names("scenarios") if load(name).kind == Scenario.kind]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", SHARING)
 def test_every_sharing_scenario_runs_and_its_shares_add_up(name: str) -> None:
     outcome: Any = run(name)
@@ -107,6 +108,7 @@ def test_every_scenario_of_servers_runs(name: str) -> None:
     json.dumps(answer.to_dict(), allow_nan=False)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("name", SYNCHRONOUS)
 def test_every_scenario_runs_and_its_account_adds_up(name: str) -> None:
     result = run(name)

@@ -88,6 +88,7 @@ def test_of_more_ranks_the_slowest_is_slower() -> None:
     assert losses[2] > 1.3 * losses[0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "gpus"),
     [("ddp-2.12", 16), ("fsdp2-2.12", 16), ("torchtitan-8b-131072-cp4", 16)],

@@ -414,6 +414,7 @@ def test_plans_read_well() -> None:
     assert outcome().mfu(layout) == pytest.approx(layout.result.mfu)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stack", ["megatron-core", "megatron-lm-zero-bubble"])
 def test_schedules_that_look_for_an_order_are_searched_where_they_are_asked_for(stack):
     """With the second stack stages end their steps apart."""

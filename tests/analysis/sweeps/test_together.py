@@ -46,6 +46,7 @@ def figures(name: str, points: list[dict[str, Any]]) -> list[Any]:
     return [(setup, found.get(number)) for number, setup in enumerate(setups)]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_column_is_the_point_by_itself(seed: int) -> None:
     rng, together = random.Random(seed), 0

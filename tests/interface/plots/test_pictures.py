@@ -167,6 +167,7 @@ def test_parts_of_recordings_have_colours_too() -> None:
     assert all(colour_of(name) in COLOURS.values() for name in (*PARTS, BESIDE))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "scenario",
     ["gpt2-one-gpu", "llama2-70b-fsdp", "pipedream-2bw", "llama2-7b-offload", "llama3-70b-lora"],

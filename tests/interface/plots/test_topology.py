@@ -26,6 +26,7 @@ def texts(topology: Topology) -> list[str]:
     return [*headings, *titles, *(text.get_text() for text in written)]
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_topology_can_be_drawn_with_units_on_its_rates(name: str) -> None:
     written = " ".join(texts(load(name)))
@@ -34,6 +35,7 @@ def test_every_topology_can_be_drawn_with_units_on_its_rates(name: str) -> None:
     assert "each way" in written
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_written_outside_its_panel(name: str) -> None:
     for axes in figure(load(name)).axes:

@@ -69,6 +69,7 @@ class Film:
         assert not self.troubles
 
 
+@pytest.mark.long
 def test_a_film_of_ten_clicks(browser: Any, server: Server) -> None:
     film = Film(browser, server)
     page = film.page

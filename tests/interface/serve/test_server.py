@@ -172,6 +172,7 @@ def test_a_file_of_the_page_is_one_that_its_framework_can_read(
     assert read(file["text"])
 
 
+@pytest.mark.long
 def test_rates_of_failures_are_asked_of_the_page(server: Server) -> None:
     few, many = (
         asked(server, "slow/failures", {"settings": {}, "own": {"interruptions": rate}})[1]

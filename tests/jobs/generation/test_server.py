@@ -18,6 +18,7 @@ def small_cache(of: Speed, tokens: int) -> Speed:
     return Speed(of.model, of.machine, replace(of.engine, workspace=room), of.layout)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("gap", [0.0, 0.037])

@@ -178,6 +178,7 @@ def test_small_messages_wait_for_their_kernels_to_be_launched():
     assert launched.time - moved.time == pytest.approx(7 * 10e-6, rel=0.05)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_kinds_learn(kind):
     compression = compressed(kind, ratio=0.2, rank=2)

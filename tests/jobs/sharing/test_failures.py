@@ -61,6 +61,7 @@ def test_all_can_fail(variant):
     assert all(worker.lost for worker in pool.workers)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_second_copy_never_makes_it_slower(variant):
     method, options = VARIANTS[variant]

@@ -38,6 +38,7 @@ def test_byteps_gains_over_all_reduce_and_more_for_vgg() -> None:
         assert line.explained == pytest.approx(line.measured, abs=0.15)
 
 
+@pytest.mark.long
 def test_byteps_scales_better_than_an_all_reduce_and_overlap_is_the_difference() -> None:
     spare, ring = bert()
     assert spare.simulated > ring.simulated > ring.explained

@@ -187,6 +187,7 @@ def test_a_circle_is_told(tmp_path, cluster):
         replay([path], Changes(machine=cluster))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "plan",
     ["tp = 8\nsequence_parallel = true", "tp = 4\ndp = 1\npp = 4", "zero = 3", "tp = 2\nzero = 1"],

@@ -18,6 +18,7 @@ def setup(*settings: str) -> PlanSetup:
     return from_scenario(load(NAME, settings))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -23,6 +23,7 @@ def setup(**changes: Any) -> PlanSetup:
     return from_scenario(kind.load("mixtral-8x7b", SMALL | changes))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "changes",
     [

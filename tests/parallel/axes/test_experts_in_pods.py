@@ -44,6 +44,7 @@ def changed(folder: Path, changes: dict[str, object]) -> PlanSetup:
     return from_scenario(kind.load(folder / "job.toml", changes))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(14))
 def test_folded_equals_unfolded(tmp_path: Path, seed: int) -> None:
     job = setup(tmp_path, seed)

@@ -62,6 +62,7 @@ def learnt(name: str, options: dict[str, Any], task: Any, **more: Any):
     )
 
 
+@pytest.mark.few(5)
 @each_method
 def test_every_method_learns_the_same_to_the_last_bit(name, options):
     task = Perceptron(workers=8, unlike=0.5)
@@ -72,6 +73,7 @@ def test_every_method_learns_the_same_to_the_last_bit(name, options):
     assert waiting.spread == at_once.spread
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "optimizer", ["momentum", "nesterov", "adagrad", "rmsprop", "adam", "lars", "lamb"]
 )

@@ -187,6 +187,7 @@ def test_more_steps_than_the_scenario_has_are_trained_on_the_way_to_a_target():
     assert row.samples > 20 * 32
 
 
+@pytest.mark.long
 def test_a_number_of_workers_that_never_reaches_the_target_says_so():
     wild = {"sharing.learning.target": 0.5, "sharing.steps": 50, "sharing.workers": 1,
             "sharing.learning.task": "quadratic", "sharing.learning.rate": 0.3}  # fmt: skip

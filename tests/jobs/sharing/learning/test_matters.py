@@ -16,6 +16,7 @@ def on(graph: str, learning: Learning, steps: int = 200):
     return outcome("gossip", graph=graph, workers=16, steps=steps, learning=learning)
 
 
+@pytest.mark.long
 def test_sparser_graphs_learn_slower_where_data_are_unlike():
     """Lian et al. 2017: the term of the data's variance grows with 1 / (1 - rho)."""
     ring, torus, complete = (on(graph, UNLIKE) for graph in GRAPHS)

@@ -149,6 +149,7 @@ def test_fluid_and_message_by_message_agree_within_a_percent(algorithm):
     assert fluid == pytest.approx(each, rel=0.01)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", ["fp16", "int8", "fp4", "topk", "randomk", "powersgd", "onebit"])
 @pytest.mark.parametrize("algorithm", ["d_psgd", "ad_psgd", "random_pairs"])
 def test_compressed_gossip_keeps_the_mean_and_comes_together(algorithm, kind):

@@ -239,6 +239,7 @@ def test_streaming_diloco_of_70b_hides_what_diloco_waits_for():
     assert streaming.bytes < 0.3 * whole.bytes
 
 
+@pytest.mark.long
 def test_four_bits_hide_what_sixteen_do_not():
     """At 1 Gb/s a fragment of bf16 takes longer than the five steps until the next one."""
     slow = {"sharing.regions.bandwidth": "1 Gb/s"}
