@@ -101,11 +101,7 @@ def test_an_answer_keeps_to_its_schema(name: str, given: dict[str, Answer]) -> N
     import jsonschema  # takes long to load
 
     jsonschema.validate(printed, rules)
-    for key in printed:
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({k: v for k, v in printed.items() if k != key}, rules)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**printed, "further": 1}, rules)
+    assert (rules["required"], rules["additionalProperties"]) == ([*rules["properties"]], False)
 
 
 @pytest.mark.parametrize("name", schema.ANSWERS)
