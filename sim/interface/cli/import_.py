@@ -91,7 +91,7 @@ def import_(
     files[scenario_file("scenarios", name, force=force)] = scenario
     for path, content in files.items():
         _write(path, content)
-    _say(job, name)
+    _say(job, name, own)
     click.echo(f"sim run {name}")
 
 
@@ -121,8 +121,8 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     wrote(path)
 
 
-def _say(job: "Imported", name: str) -> None:
-    """Arguments that were not understood, and the steps that are left."""
+def _say(job: "Imported", name: str, model: dict[str, Any]) -> None:
+    """Arguments that were not understood, and the steps that are left, for this file of a model."""
     for note in job.notes:
         click.echo(f"warning: {note}", err=True)
     for argument in job.unknown:
@@ -131,7 +131,7 @@ def _say(job: "Imported", name: str) -> None:
     if not job.gpus and not job.plan.get("dp"):
         what = "nothing says how many GPUs there are, so that the whole cluster is taken"
         click.echo(f"warning: {what}; give --gpus, or run it with --gpus", err=True)
-    if job.model and not {"vocab", "like"} & set(job.model):
+    if job.model and not {"vocab", "like"} & set(model):
         what = "the vocabulary comes from the tokenizer"
         click.echo(f"warning: {what}; put vocab = ... into models/{name}.toml", err=True)
 

@@ -1,13 +1,16 @@
 """torchtitan's TOML and DeepSpeed's JSON: jobs there and back, and what is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.config.schema import validate
+from sim.interface.cli.main import main
 from sim.interface.frameworks import jobs
 from sim.interface.frameworks.documents import flattened, nested
 from sim.interface.frameworks.jobs import FRAMEWORKS, imported, start
@@ -186,7 +189,9 @@ def test_what_a_framework_does_not_have_is_not_written(framework, plan, words) -
         emitted(framework, LLAMA, plan, "llama3-8b")
 
 
-def test_a_model_that_torchtitan_does_not_have_is_named() -> None:
+def test_a_model_that_torchtitan_does_not_have_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its parallelism is told all the same."""
     own = (load("mixtral-8x7b"), Plan(global_batch=8, dp=8), "mixtral-8x7b")
     text, unsaid = jobs.emitted("torchtitan", *own)
@@ -195,6 +200,13 @@ def test_a_model_that_torchtitan_does_not_have_is_named() -> None:
     with pytest.raises(InputError, match=r"model\.name is missing"):
         jobs.imported("torchtitan", text, 8)
     assert jobs.imported("torchtitan", text, 8, "mixtral-8x7b").plan["dp"] == 8
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text(text)
+    words = ("import", "torchtitan", "job.toml", "--topology=dgx-h100-ndr", "--model=mixtral-8x7b")
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0
+    assert "vocabulary" not in done.output  # which the named model says
+    assert 'like = "mixtral-8x7b"' in (tmp_path / "models" / "job.toml").read_text()
 
 
 def test_frameworks_whose_scripts_make_the_model_are_proposed_for_kinds_that_one_lacks() -> None:
