@@ -22,13 +22,21 @@ Loads = tuple[tuple[int, float], ...]
 
 class Share:
     """`size` equal flows, each at `fair` B/s, which is at most `limit`. A byte of a flow puts
-    `load` bytes on each link of `loads`. Shares are settled by `order`."""
+    `load` bytes on each link of `loads`. Shares are settled by `order`. The `lowest` level of its
+    links is that of `narrowest`; no other is below `second`."""
 
-    __slots__ = ("fair", "limit", "loads", "order", "size")
+    __slots__ = ("fair", "limit", "loads", "lowest", "narrowest", "order", "second", "size")
 
     def __init__(self, loads: Loads, order: int, limit: float = inf) -> None:
         self.loads, self.order, self.limit = loads, order, limit
         self.fair, self.size = 0.0, 0
+        self.lowest = self.second = inf
+        self.narrowest = -1
+
+    def below(self, link: int) -> float:
+        """The rate (B/s) that its limit and all links but this one allow."""
+        level = self.second if link == self.narrowest else self.lowest
+        return level if level < self.limit else self.limit
 
     def demand(self, level: float) -> tuple[float, float]:
         """(a, b): just below this level (B/s) its flows together take a + b level."""
@@ -70,6 +78,7 @@ class FairShares:
             alone = alone and len(on) == 1
         if not alone:
             self._dirty.update([link for link, _ in share.loads])
+            self._look(share)
         elif share.loads:
             self._alone(share)
         self._limit(share)
@@ -81,7 +90,8 @@ class FairShares:
             self._dirty.discard(link)
             if link != narrowest:
                 self._level[link] = inf
-        self._level[narrowest] = self._full_at(narrowest)
+        share.narrowest, share.lowest, share.second = narrowest, inf, inf
+        share.lowest = self._level[narrowest] = self._full_at(narrowest)
 
     def _leave(self, share: Share) -> bool:
         self._changed.discard(share)
@@ -116,9 +126,16 @@ class FairShares:
                 continue
             level[link] = new
             for share in self.on[link]:
+                before = share.fair
+                self._moved(share, link, old, new)
                 if self._limit(share):
+                    slower = share.fair < before  # and what is not full stays so
                     for other, _ in share.loads:
-                        if other != link and other not in dirty:
+                        if (
+                            other not in dirty
+                            and other != link
+                            and not (slower and level[other] == inf)
+                        ):
                             dirty.add(other)
                             heappush(fullest, (level[other], other))
         changed = sorted(self._changed, key=attrgetter("order"))
@@ -127,15 +144,36 @@ class FairShares:
 
     def _limit(self, share: Share) -> bool:
         """Give a share the rate that its links allow now; returns whether it has changed."""
-        level, rate = self._level, share.limit
-        for link, _ in share.loads:
-            if level[link] < rate:
-                rate = level[link]
+        rate = share.lowest if share.lowest < share.limit else share.limit
         if rate == share.fair:
             return False
         share.fair = rate
         self._changed.add(share)
         return True
+
+    def _moved(self, share: Share, link: int, old: float, new: float) -> None:
+        """A link of a share has another level."""
+        if link == share.narrowest:
+            if new <= share.second:
+                share.lowest = new
+            else:
+                self._look(share)
+        elif new < share.lowest:
+            share.narrowest, share.lowest, share.second = link, new, share.lowest
+        elif new <= share.second:
+            share.second = new
+        elif old == share.second:
+            self._look(share)
+
+    def _look(self, share: Share) -> None:
+        """Find the lowest levels of a share's links."""
+        level, narrowest, lowest, second = self._level, -1, inf, inf
+        for link, _ in share.loads:
+            if (own := level[link]) < lowest:
+                narrowest, lowest, second = link, own, lowest
+            elif own < second:
+                second = own
+        share.narrowest, share.lowest, share.second = narrowest, lowest, second
 
     def _full_at(self, link: int) -> float:
         """The level at which a link is full, as other links are now; infinite where it is not.
@@ -143,9 +181,7 @@ class FairShares:
         Newton's steps: demand is concave in the level, so all steps but the first lead up.
         """
         capacity, x = self.capacity[link], self._level[link]
-        limits = [
-            (self._without(share, link), load, share) for share, load in self.on[link].items()
-        ]
+        limits = [(share.below(link), load, share) for share, load in self.on[link].items()]
         up = x == inf
         if up:
             x = 0.0
@@ -168,11 +204,3 @@ class FairShares:
                 return inf
             else:
                 x, up = 0.0, True
-
-    def _without(self, share: Share, link: int) -> float:
-        """The rate that its limit and its other links allow a share."""
-        level, limit = self._level, share.limit
-        for other, _ in share.loads:
-            if level[other] < limit and other != link:
-                limit = level[other]
-        return limit
