@@ -13,6 +13,7 @@ from sim.engine.meetings import Meetings
 from sim.engine.network import Network
 from sim.engine.record import Record, flights_of
 from sim.engine.role_process import Log, RoleProcess
+from sim.engine.timeline import Deferred
 from sim.engine.tracks import COMMUNICATION, Track, action_row
 
 
@@ -67,11 +68,14 @@ class _Recorder:
         self.of_transfer = [numbers[t.cause, t.kind] for t in program.transfers]
 
     def record(self, env: Clock, processes: Sequence[RoleProcess], because: str) -> Record:
-        tracks = tuple(
-            self._track(process, stream, log)
-            for process in processes
-            for stream, log in process.logs.items()
+        tracks = Deferred(
+            lambda: [
+                self._track(process, stream, log)
+                for process in processes
+                for stream, log in process.logs.items()
+            ]
         )
+        parts = Deferred(lambda: self.parts if len(tracks) else [])  # which tracks write down
         passes = (
             log.end[n if step.team is None else n + 1]
             for process in processes
@@ -82,7 +86,7 @@ class _Recorder:
         return Record(
             roles=tuple(role.role for role in self.program.roles),
             tracks=tracks,
-            parts=self.parts,
+            parts=parts,
             kinds=self.kinds,
             end=end_of(processes),
             passes_end=max(passes, default=0.0),

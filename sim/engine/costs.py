@@ -93,7 +93,15 @@ class Cost(NamedTuple):
 
 
 NO_COST = Cost(Duration(), {})
-KnownCosts = dict[tuple[float, int], tuple[Work, Cost]]  # by slowdown and the identity of the work
+
+
+class Silent:
+    """What is known of work that asks nothing of the links: its cost by slowdown, its kernels."""
+
+    def __init__(self) -> None:
+        # Keys are identities: what they stand for is kept, and so they stay its own.
+        self.costs: dict[tuple[float, int], tuple[Work, Cost]] = {}
+        self.kernels: dict[int, tuple[Work, Kernels]] = {}
 
 
 class Links(Protocol):
@@ -126,15 +134,13 @@ class Costs:
     """The costs of a role's work; equal work is worked out once. Work that asks nothing of the
     links costs roles of one slowdown the same: they may share what is `known` of it."""
 
-    def __init__(
-        self, links: Links, *, slowdown: float = 1.0, known: "KnownCosts | None" = None
-    ) -> None:
+    def __init__(self, links: Links, *, slowdown: float = 1.0, known: Silent | None = None) -> None:
         self.links, self.slowdown = links, slowdown
-        self.silent: KnownCosts = {} if known is None else known
+        self.silent = Silent() if known is None else known
         # Keys are identities: what they stand for is kept, and so they stay its own.
         self._known: dict[int, tuple[Work, Cost]] = {}
+        self._disturbed: dict[int, tuple[Segment, Cost]] = {}
         self._lost: dict[int, tuple[Work, Cost]] = {}
-        self._kernels: dict[int, tuple[Work, Kernels]] = {}
 
     def of(self, item: Work | Segment | Collective) -> Cost:
         """The cost of work, of one of its segments, or of a collective by itself."""
@@ -158,6 +164,12 @@ class Costs:
 
     def disturbed(self, segment: Segment) -> Cost:
         """A segment's kernels, slowed by what runs beside them."""
+        known = self._disturbed.get(id(segment))
+        if known is None:
+            known = self._disturbed[id(segment)] = segment, self._disturbed_of(segment)
+        return known[1]
+
+    def _disturbed_of(self, segment: Segment) -> Cost:
         cost = self.of_kernels(segment)
         for call in segment.beside:
             loss = self._loss(call, dict(segment.kernels), segment.device)
@@ -179,7 +191,7 @@ class Costs:
 
     def _lost_of(self, work: Work) -> Cost:
         lost = NO_COST
-        duration = self._at_once.of(replace(work, beside=())).duration
+        duration = self._at_once.inside(work).duration
         for call, stretch in work.beside:
             now = duration.then(lost.duration)
             loss = self._loss(call, self.kernels(work), duration.device / self.slowdown)
@@ -196,15 +208,15 @@ class Costs:
     @cached_property
     def _at_once(self) -> "Costs":
         """Costs where every group of a scope calls at once."""
-        return Costs(_AtOnce(self.links), slowdown=self.slowdown)
+        return Costs(_AtOnce(self.links), slowdown=self.slowdown, known=self.silent)
 
     def kernels(self, work: Work) -> Kernels:
         """Device seconds of work by class of kernel."""
-        known = self._kernels.get(id(work))
+        known = self.silent.kernels.get(id(work))
         if known is None:
             parts = ((self._kernels_of(item), times) for item, times in runs(work.items))
             causes = added(*({k: times * t for k, t in part.items()} for part, times in parts))
-            known = self._kernels[id(work)] = work, causes
+            known = self.silent.kernels[id(work)] = work, causes
         return known[1]
 
     def _kernels_of(self, item: Work | Segment | Collective) -> Kernels:
@@ -222,14 +234,18 @@ class Costs:
             / device
         )
 
-    def _of_work(self, work: Work) -> Cost:
+    def inside(self, work: Work) -> Cost:
+        """The cost of work without what it loses to the collectives beside it."""
         key = id(work)
-        known = self._known.get(key) or self.silent.get((self.slowdown, key))
+        known = self._known.get(key) or self.silent.costs.get((self.slowdown, key))
         if known is None:
             whole = NO_COST
             for item, times in runs(work.items):
                 whole = whole.then(self.of(item).repeated(times))
-            known = self._known[key] = work, whole.then(self.lost(work))
-            if not work.beside and next(work.collectives(), None) is None:
-                self.silent[self.slowdown, key] = known
+            known = self._known[key] = work, whole
+            if next(replace(work, beside=()).every_call(), None) is None:
+                self.silent.costs[self.slowdown, key] = known
         return known[1]
+
+    def _of_work(self, work: Work) -> Cost:
+        return self.inside(work).then(self.lost(work)) if work.beside else self.inside(work)

@@ -142,18 +142,20 @@ class Folding:
         """The folded program; kernels of a role take `slower(role)` times as long. Roles that meet
         within a computation are played step by step, or with `together` as teams."""
         from sim.engine.lockstep_groups import teams
-        from sim.engine.lowering import Lowering
+        from sim.engine.lowering import Known, Lowering
         from sim.engine.outline import outlines
 
+        outline, known = outlines(self.program), Known()
         desk = self.desk.anew() if together else self.desk  # teams have transfers of their own
         lowered: dict[int, Lowering] = {}
         for role, index in self.roles:
             slowdown = role.slowdown * slower(role)
             lowered[role.index] = Lowering(
-                desk.at(index), role.stage, slowdown, together=together, peers=lowered
-            )
+                desk.at(index), role.stage, slowdown, together=together, peers=lowered,
+                known=known,
+            )  # fmt: skip
         for lowering in lowered.values():
-            lowering.lower(outlines(self.program).of(lowering.stage, lowering.cut))
+            lowering.lower(outline.of(lowering.stage, lowering.cut))
         return FoldedProgram(
             roles=tuple(RoleProgram(role, lowered[role.index].streams) for role, _ in self.roles),
             transfers=tuple(desk.transfers),

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.communicators import scope_of
+from sim.engine.costs import Costs
 from sim.engine.folded import Team
 from sim.engine.lowering import Lowering
 from sim.program.durations import Duration
@@ -25,50 +26,57 @@ Floats = NDArray[np.float64]
 def teams(roles: Mapping[int, Lowering]) -> dict[int, Team]:
     """The teams of all roles, by number."""
     tables: dict[tuple[int, ...], Tables] = {}
+    links: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
     found: dict[int, Team] = {}
     for role in roles.values():
-        for number, (members, work) in role.teams.items():
+        for number, (numbers, work) in role.teams.items():
             if number not in found:
-                if members not in tables:
-                    tables[members] = Tables([roles[member] for member in members])
-                found[number] = Team(members, *tables[members].of(work))
+                members = [roles[member] for member in numbers]
+                alike = tuple(
+                    id(member.costs(work)) for member in members
+                )  # as long as roles are kept
+                if alike not in tables:
+                    tables[alike] = Tables(members, [member.costs(work) for member in members])
+                place = numbers, id(work)
+                if place not in links:
+                    links[place] = _links(members, work)
+                found[number] = Team(numbers, tables[alike].of(work), links[place])
     return found
 
 
-class Tables:
-    """The tables of computations of one team; equal parts are worked out once."""
+def _links(members: Sequence[Lowering], work: Work) -> tuple[int, ...]:
+    """The links on which others could disturb a computation of a team."""
+    loads = (
+        load
+        for member in members
+        for call, _ in member.known.content(work)[1]
+        if member.desk.has_rivals(scope_of(call, member.stage))
+        for load in member.desk.traffic(call, member.stage).loads
+    )
+    return tuple(sorted({link for link, _ in loads}))
 
-    def __init__(self, members: Sequence[Lowering]) -> None:
-        self.members, self.size = members, len(members)
-        self._whole: dict[int, tuple[Work, Floats, tuple[int, ...]]] = {}
+
+class Tables:
+    """The tables of computations of teams that are alike; equal parts are worked out once."""
+
+    def __init__(self, members: Sequence[Lowering], costs: Sequence[Costs]) -> None:
+        self.members, self.costs, self.size = members, costs, len(members)
         # Keys are identities: what they stand for is kept, and so they stay its own.
         self._known: dict[int, tuple[Work | Segment | Collective, Floats]] = {}
+        self._whole: dict[int, tuple[Work, Floats]] = {}
 
-    def of(self, work: Work) -> tuple[Floats, tuple[int, ...]]:
-        """The table of a computation, with what it loses to the collectives beside it, and the
-        links on which others could disturb it."""
+    def of(self, work: Work) -> Floats:
+        """The table of a computation, with what it loses to the collectives beside it."""
         known = self._whole.get(id(work))
         if known is None:
-            known = self._whole[id(work)] = work, self._with_lost(work), self._links(work)
-        return known[1:]
+            known = self._whole[id(work)] = work, self._with_lost(work)
+        return known[1]
 
     def _with_lost(self, work: Work) -> Floats:
         table = self._of(work)
         if not work.beside:
             return table
-        return _then(
-            table, self._computed([member.costs.lost(work).duration for member in self.members])
-        )
-
-    def _links(self, work: Work) -> tuple[int, ...]:
-        loads = (
-            load
-            for member in self.members
-            for call in work.collectives()
-            if member.desk.has_rivals(scope_of(call, member.stage))
-            for load in member.desk.traffic(call, member.stage).loads
-        )
-        return tuple(sorted({link for link, _ in loads}))
+        return _then(table, self._computed([own.lost(work).duration for own in self.costs]))
 
     def _of(self, item: Work | Segment | Collective) -> Floats:
         known = self._known.get(id(item))
@@ -84,7 +92,7 @@ class Tables:
             return table
         if isinstance(item, Collective):
             return self._met([item], self._nothing)
-        table = self._computed([member.costs.disturbed(item).duration for member in self.members])
+        table = self._computed([own.disturbed(item).duration for own in self.costs])
         if not item.beside:
             return table
         launched = self._computed(

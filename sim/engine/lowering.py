@@ -9,25 +9,69 @@ step, and another one in which the role waits for the others.
 
 from collections.abc import Iterable, Mapping
 
-from sim.engine.communicators import scope_of
-from sim.engine.costs import Cost, Costs
+from sim.engine.communicators import Scope, scope_of
+from sim.engine.costs import Cost, Costs, Silent
 from sim.engine.folded import CommunicateStep, ComputeStep, Item, Loads, Step, Traffic
 from sim.engine.outline import Computation, Cut, Entry, Meeting, Named
 from sim.engine.transfers import RankTransfers
 from sim.program.causes import Cause
 from sim.program.durations import Duration
-from sim.program.memory import added, runs
+from sim.program.memory import runs
 from sim.program.operations import Collective, Segment, Work
 
-Content = tuple[float, Loads]  # FLOPs, and bytes on each link
+Content = tuple[float, tuple[tuple[Collective, float], ...]]  # FLOPs, calls and how many of each
 Flows = tuple[tuple[Traffic, Cause], ...]  # what an item puts on the network, and why
+
+
+class Known:
+    """What roles have in common: the content of work, and its costs where all of it takes equally
+    long."""
+
+    def __init__(self) -> None:
+        # Keys are identities: what they stand for is kept, and so they stay its own.
+        self._contents: dict[int, tuple[Work, Content]] = {}
+        self._scopes: dict[tuple[int, int], tuple[Work, tuple[Scope, ...]]] = {}
+        self._costs: dict[object, Costs] = {}
+        self._silent = Silent()
+
+    def costs(self, desk: RankTransfers, stage: int, slowdown: float, work: Work) -> Costs:
+        """The costs of work: those of all ranks on which its collectives take equally long."""
+        place = stage, id(work)
+        if place not in self._scopes:
+            scopes = dict.fromkeys(scope_of(call, stage) for call in work.every_call())
+            self._scopes[place] = work, tuple(scopes)
+        key = stage, slowdown, tuple([(s, desk.like(s)) for s in self._scopes[place][1]])
+        if key not in self._costs:
+            links = desk.links_of(stage)
+            self._costs[key] = Costs(links, slowdown=slowdown, known=self._silent)
+        return self._costs[key]
+
+    def content(self, work: Work) -> Content:
+        """FLOPs of work, and its calls."""
+        known = self._contents.get(id(work))
+        if known is None:
+            flops, calls = 0.0, dict[int, tuple[Collective, float]]()
+            for item, times in runs(work.items):
+                content, inner = self._content_of(item)
+                flops += times * content
+                for call, count in inner:
+                    before = calls.get(id(call), (call, 0.0))[1]
+                    calls[id(call)] = call, before + times * count
+            known = self._contents[id(work)] = work, (flops, tuple(calls.values()))
+        return known[1]
+
+    def _content_of(self, item: Work | Segment | Collective) -> Content:
+        if isinstance(item, Work):
+            return self.content(item)
+        if isinstance(item, Collective):
+            return 0.0, ((item, 1.0),)
+        return item.flops, tuple((call, 1.0) for call in item.beside)
 
 
 class Lowering:
     """An outline as the steps of a role in `streams`; with `together` roles that meet within a
-    computation are played as teams; `peers` are the lowerings of all roles. `costs` are those of
-    the role's work, `teams` the roles and the computations of those that it is in, by their
-    numbers."""
+    computation are played as teams; `peers` are the lowerings of all roles. `teams` are the roles
+    and the computations of those that it is in, by their numbers."""
 
     def __init__(
         self,
@@ -37,19 +81,27 @@ class Lowering:
         *,
         together: bool = False,
         peers: "Mapping[int, Lowering] | None" = None,
+        known: Known | None = None,
     ) -> None:
-        self.desk, self.stage, self.together = desk, stage, together
+        self.desk, self.stage, self.slowdown, self.together = desk, stage, slowdown, together
         self.peers = {} if peers is None else peers
         self.streams: dict[str, list[Step]] = {}
         self.teams: dict[int, tuple[tuple[int, ...], Work]] = {}
-        links = desk.links_of(stage)
-        self.costs = Costs(links, slowdown=slowdown)
+        self.known = Known() if known is None else known
         # Keys are identities: what they stand for is kept, and so they stay its own.
+        self._costs: dict[int, tuple[Work, Costs]] = {}
         self._inner: dict[int, tuple[Work, _Inner]] = {}
         self._joined: dict[str, int] = {}  # teams, by the names of what they compute
         self._wholes: dict[int, _Whole] = {}
-        self._contents: dict[int, tuple[Work, Content]] = {}
         self._items_known: dict[int, tuple[Segment | Collective, Cost, Cost | None, Flows]] = {}
+
+    def costs(self, work: Work) -> Costs:
+        """The costs of some of the role's work, its own or those of others that are equal."""
+        known = self._costs.get(id(work))
+        if known is None:
+            found = self.known.costs(self.desk, self.stage, self.slowdown, work)
+            known = self._costs[id(work)] = work, found
+        return known[1]
 
     def cut(self, work: Work) -> Cut:
         """How the role plays a computation."""
@@ -57,7 +109,12 @@ class Lowering:
 
     def carried(self, work: Work) -> Loads:
         """The bytes that collectives inside a computation put on links."""
-        return self._content(work)[1]
+        carried: dict[int, float] = {}
+        for call, times in self.known.content(work)[1]:
+            traffic = self._traffic(call)
+            for link, load in traffic.loads:
+                carried[link] = carried.get(link, 0.0) + times * traffic.size * load
+        return tuple(carried.items())
 
     def lower(self, outline: Iterable[Entry]) -> None:
         """Write all steps of an outline whose computations are cut like that."""
@@ -84,10 +141,11 @@ class Lowering:
     def _computed(self, computation: Computation) -> ComputeStep:
         if not computation.apart:
             return self._whole(computation)
-        if computation.segment is None:
-            cost, flops = self.costs.lost(computation.work), 0.0
+        costs, segment = self.costs(computation.work), computation.segment
+        if segment is None:
+            cost, flops = costs.lost(computation.work), 0.0
         else:
-            cost, flops = self.costs.disturbed(computation.segment), computation.segment.flops
+            cost, flops = costs.disturbed(segment), segment.flops
         joins = self._transfers(computation.joins)
         return ComputeStep(
             computation.index,
@@ -130,32 +188,12 @@ class Lowering:
     def _known_whole(self, work: Work) -> "_Whole":
         """Facts that all steps of a computation share; the bytes of a team are those of its first
         role."""
-        inner, (flops, carried) = self._look(work), self._content(work)
-        if inner.roles and self.desk.role != inner.roles[0]:
-            carried = ()
-        whole = work, inner, self.costs.of(work), flops, carried
+        inner = self._look(work)
+        own = not inner.roles or self.desk.role == inner.roles[0]
+        carried = self.carried(work) if own else ()
+        whole = work, inner, self.costs(work).of(work), self.known.content(work)[0], carried
         self._wholes[id(work)] = whole
         return whole
-
-    def _content(self, work: Work) -> Content:
-        """FLOPs of work, and the bytes that its collectives put on links."""
-        known = self._contents.get(id(work))
-        if known is None:
-            flops, carried = 0.0, dict[int, float]()
-            for item, times in runs(work.items):
-                content, sizes = self._content_of(item)
-                flops += times * content
-                carried = added(carried, {link: times * size for link, size in sizes})
-            known = self._contents[id(work)] = work, (flops, tuple(carried.items()))
-        return known[1]
-
-    def _content_of(self, item: Work | Segment | Collective) -> Content:
-        if isinstance(item, Work):
-            return self._content(item)
-        calls = (item,) if isinstance(item, Collective) else item.beside
-        each = (self._traffic(call) for call in calls)
-        carried = added(*({link: t.size * load for link, load in t.loads} for t in each))
-        return 0.0 if isinstance(item, Collective) else item.flops, tuple(carried.items())
 
     def _look(self, work: Work) -> "_Inner":
         known = self._inner.get(id(work))
@@ -189,24 +227,24 @@ class Lowering:
         items: list[Item] = []
         rest = Duration()
         if work.beside:
-            lost = self.costs.lost(work)
+            lost = self.costs(work).lost(work)
             items, rest = [Item(lost, lost.duration, lost)], lost.duration
         for item in reversed(list(work.flat())):
             known = self._items_known.get(id(item))
             if known is None:
-                known = self._items_known[id(item)] = item, *self._item(item)
+                known = self._items_known[id(item)] = item, *self._item(item, self.costs(work))
             _, cost, kernels, traffic = known
             rest = cost.duration.then(rest)
             items.append(Item(cost, rest, kernels, traffic))
         return tuple(reversed(items))
 
-    def _item(self, item: Segment | Collective) -> tuple[Cost, Cost | None, Flows]:
+    def _item(self, item: Segment | Collective, costs: Costs) -> tuple[Cost, Cost | None, Flows]:
         """Seconds of an item alone, its kernels' seconds when disturbed, and its traffic."""
-        cost = self.costs.of(item)
+        cost = costs.of(item)
         if isinstance(item, Collective):
             return cost, None, ((self._traffic(item), item.cause),)
         traffic = tuple((self._traffic(call), call.cause) for call in item.beside)
-        return cost, self.costs.disturbed(item), traffic
+        return cost, costs.disturbed(item), traffic
 
     def _traffic(self, call: Collective) -> Traffic:
         return self.desk.traffic(call, self.stage)

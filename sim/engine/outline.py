@@ -66,12 +66,14 @@ Written = tuple[Operation, Action | None]
 
 
 class Outlines:
-    """The outlines of a program's stages, by how roles play computations."""
+    """The outlines of a program's stages, by how roles play computations; whether its teams were
+    `disturbed` where it was played."""
 
     def __init__(self, program: Program) -> None:
         stages = range(len(program.stages))
         self._written = [list(operations(program, stage)) for stage in stages]
         self._known: dict[tuple[int, tuple[Cut, ...]], tuple[Entry, ...]] = {}
+        self.disturbed = False
 
     @cached_property
     def _works(self) -> list[dict[int, Work]]:

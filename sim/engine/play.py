@@ -11,9 +11,22 @@ from sim.engine.replay import play as replay
 from sim.engine.replay.contention import contends
 from sim.engine.replay.writing import Writer
 from sim.program.program import Program
+from sim.program.unrolled import operations
+
+_OF_OPERATION = 6e-5  # s of one core, of each role
 
 Engine = Literal["auto", "clock", "replay"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+
+def effort(program: Program, machine: Machine) -> float:
+    """How long a play takes (s of one core), to an order of magnitude. Where a network hashes
+    connections, ranks are unlike; elsewhere the ranks of a stage are taken to be one role."""
+    network, stages = machine.topology.network, range(len(program.stages))
+    hashed = network is not None and network.hashed
+    alike = machine.topology.gpus // len(stages) if hashed else 1
+    written = sum(sum(1 for _ in operations(program, stage)) for stage in stages)
+    return alike * written * _OF_OPERATION
 
 
 def play(
@@ -50,14 +63,18 @@ def _played(program: Program, folding: Folding, engine: Engine) -> Record:
 
 def _clocked(folding: Folding, because: str, *, together: bool = False) -> Record:
     """The record of a play on the clock. With `together`, groups that meet within a computation are
-    first tried as one."""
+    first tried as one, unless the program was disturbed elsewhere."""
     from sim.engine import clock
     from sim.engine.meetings import DisturbedError
+    from sim.engine.outline import outlines
 
-    try:
-        return clock.play(folding.folded(together=together), because=because)
-    except DisturbedError:
-        return clock.play(folding.folded(), because=because)
+    known = outlines(folding.program)
+    if together and not known.disturbed:
+        try:
+            return clock.play(folding.folded(together=True), because=because)
+        except DisturbedError:
+            known.disturbed = True
+    return clock.play(folding.folded(), because=because)
 
 
 def _obstacle(program: Program, folding: Folding) -> str:

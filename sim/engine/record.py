@@ -118,7 +118,7 @@ class Record:
     """
 
     roles: tuple[Role, ...]
-    tracks: tuple[Track, ...]
+    tracks: Sequence[Track]
     parts: Sequence[Parts]
     kinds: Sequence[tuple[Cause, str]]
     end: float

@@ -68,6 +68,8 @@ class TransferDesk:
         self._group_loads: dict[tuple[int, int], _GroupLoads] = {}
         self._roles: dict[int, tuple[int, ...]] = {}
         self._rivals: dict[int, bool] = {}
+        self._like: dict[int, int] = {}
+        self._kinds: dict[object, int] = {}
         self._class_of: list[int] = classes.groups.tolist()
         self._beside = {
             number
@@ -95,6 +97,7 @@ class TransferDesk:
         other = self.anew()
         other.machine = machine
         other._traffic, other._chosen, other._costs = {}, {}, {}
+        other._like, other._kinds = {}, {}
         other.links = [
             replace(link, capacity=machine.topology.capacity(named))
             for link, named in zip(self.links, self._named_links(), strict=True)
@@ -177,6 +180,23 @@ class TransferDesk:
         if known.kind != _kind(call) or known.bytes != call.bytes:
             raise ValueError(f"two transfers of one group are both called {name!r}")
         return number
+
+    def like(self, g: int) -> int:
+        """Equal for communicators all of whose calls take equally long."""
+        if g not in self._like:
+            rates = [link.capacity for link in self.links]
+            ways = range(self.groups.loads.nic.shape[1])
+            loads = tuple(
+                (
+                    frozenset(own.busiest),
+                    frozenset((rates[link], port, nic) for link, port, nic in own.through),
+                    frozenset((port, nic, rates[link]) for port, nic, link in own.at_once),
+                )
+                for own in (self._loads(g, way) for way in ways)
+            )
+            key = self.groups.shape[g], self.arity(g) > 1, loads
+            self._like[g] = self._kinds.setdefault(key, len(self._kinds))
+        return self._like[g]
 
     def team(self, g: int, call: Collective, name: str) -> int:
         """The number of an empty transfer. It begins when all roles of a communicator have begun a
@@ -348,6 +368,11 @@ class RankTransfers:
     def among_equals(self, call: Call, stage: int) -> bool:
         """Whether all ranks that take part in a call have this rank's role."""
         return len(self.taking_part(call, stage)) <= 1
+
+    def like(self, scope: Scope) -> object:
+        """Equal for ranks whose calls of a scope take equally long; None if it is alone."""
+        g = self._group_of(scope)
+        return None if g == NOBODY else self.desk.like(g)
 
     def team(self, call: Collective, stage: int, name: str) -> int:
         """The number of the transfer at which roles of a call begin a computation together."""

@@ -211,6 +211,15 @@ class Work:
             elif id(item) not in seen:
                 yield from item.collectives(seen)
 
+    def every_call(self) -> Iterator[Collective]:
+        """Its collectives, those of other streams beside it, and those that hold these up."""
+        seen: dict[int, Work] = {}
+        yield from self.collectives(seen)
+        for work in seen.values():
+            for call, stretch in work.beside:
+                yield call
+                yield from stretch.calls if stretch else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Recent:

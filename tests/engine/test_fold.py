@@ -3,7 +3,12 @@
 import pytest
 
 from sim.engine.clock import play
-from sim.engine.fold import fold
+from sim.engine.fold import Folding, fold
+from sim.engine.folded import ComputeStep
+from sim.engine.lowering import Lowering
+from sim.engine.outline import outlines
+from sim.kind import load
+from sim.scenario.setup import from_scenario
 from tests.engine.programs import machine, training
 
 ORDERS = [("tp", "dp", "pp"), ("tp", "pp", "dp")]
@@ -140,3 +145,21 @@ def test_network_traffic_of_pcie_nodes_passes_their_ports():
     assert play(folded).end == pytest.approx(play(unfolded).end, rel=1e-9)
     ports = [link for link in unfolded.links if link.name.startswith("port")]
     assert len(ports) == 16
+
+
+def test_what_unlike_roles_share_costs_each_what_it_costs_by_itself():
+    """Gradients beside kernels cost more seconds on a node with a slow NIC."""
+    small = {"gpus": 64, "plan.dp": 8, "plan.dp_replicate": 8, "model.layers": 2}
+    slow = {"straggler": [{"link": "node1.nic0", "factor": 8.0}], "plan.global_batch": 64}
+    setup = from_scenario(load("llama2-70b-fsdp", small | slow))
+    program = setup.program
+    folding, distinct = Folding(program, setup.machine), set()
+    for lowered, (role, index) in zip(folding.folded().roles, folding.roles, strict=True):
+        own = Lowering(folding.desk.anew().at(index), role.stage, role.slowdown)
+        own.lower(outlines(program).of(role.stage, own.cut))
+        for stream, steps in own.streams.items():
+            for step, alike in zip(steps, lowered.streams[stream], strict=True):
+                if isinstance(step, ComputeStep):
+                    assert step.cost == alike.cost
+                    distinct.add((step.name, step.cost.duration))
+    assert len(distinct) > len({name for name, _ in distinct})

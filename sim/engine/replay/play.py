@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from sim.config.dataclass import dataclass
-from sim.engine.costs import Costs, KnownCosts
+from sim.engine.costs import Costs, Silent
 from sim.engine.fold import Folding
 from sim.engine.folded import LinkClass, Traffic
 from sim.engine.machine import Machine
@@ -99,9 +99,9 @@ class FoldedMachine:
     Each stage is taken to be its lowest role: exact where it has no other.
     """
 
-    def __init__(self, folding: Folding, known: KnownCosts | None = None) -> None:
+    def __init__(self, folding: Folding, known: Silent | None = None) -> None:
         self.folding = folding
-        self._silent: KnownCosts = {} if known is None else known
+        self._silent = Silent() if known is None else known
         self._stage_of = tuple(role.stage for role, _ in folding.roles)
         lowest = {role.stage: (role, index) for role, index in reversed(folding.roles)}
         roles = [lowest[stage] for stage in sorted(lowest)]
