@@ -25,7 +25,8 @@ folder's module `kind` has
 - optionally `adopt` of the folder itself (settings that use what a Python file adds);
 - optionally `traffic` (bytes on each link, of a setup whose `program` raises `InputError`);
 - optionally `by_line` (a script's lines), `seeded` (the scenario with another seed, None where
-  nothing is drawn), `effort` (seconds of one core for a play) and `document` (of a claimed file).
+  nothing is drawn), `effort` (seconds of one core for a play, if not those of its program) and
+  `document` (of a claimed file).
   `LACKS` is the error message for a missing function: its fault and its remedy.
 """
 
@@ -51,6 +52,7 @@ from sim.config.schema import annotations_of, nearest, tagged_in
 from sim.config.schema import meant as close
 from sim.engine.machine import Machine
 from sim.engine.play import Engine
+from sim.engine.play import effort as effort_of
 from sim.hardware.cluster.host import Host
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.pods import PodNetwork
@@ -210,9 +212,9 @@ def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
 
 
 def effort(setup: Setup) -> float:
-    """How long it takes to play a setup (s of one core), to an order of magnitude. Raises
-    `InputError` for a kind that draws no random numbers."""
-    return float(_ability(setup, "effort")(setup))
+    """How long it takes to play a setup (s of one core), to an order of magnitude."""
+    ask = getattr(_module(setup), "effort", None)
+    return float(ask(setup) if ask else effort_of(setup.program, setup.machine))
 
 
 def adopted(path: os.PathLike[str] | str) -> dict[str, Any]:

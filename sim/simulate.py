@@ -24,12 +24,11 @@ from sim.engine.ordering import fixed_orders
 from sim.engine.play import Engine, play
 from sim.engine.record import Record
 from sim.model.kernels import Attention, Gemm, Kernel
-from sim.parallel.job import Job, stage_kernels
-from sim.parallel.step import training_step
+from sim.parallel.job import stage_kernels
 from sim.program.program import Program
 from sim.results.answer import Figures
-from sim.results.assemble import of_runs, report
-from sim.results.likely import Pace, checkpoint_bytes, likely
+from sim.results.assemble import facts_of, inputs_of, of_runs, report
+from sim.results.likely import Pace, checkpoint_bytes, of_bounds
 from sim.results.result import Result, misfit_of
 from sim.scenario.machine import load_topology
 from sim.scenario.scenario import Scenario
@@ -44,7 +43,6 @@ LACKS = (
     "has no script: a plan lays it out",
     "leave out --advise: `sim explain` tries changes of the plan",
 )
-_OF_RANK = 2.5e-3  # s of one core
 _OF_PASS, _HELD = 1e-4, 2.5e3  # s and bytes of each pass of each rank that is played by itself
 
 
@@ -67,7 +65,7 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
         _refuse_many_ranks(setup)
     began = time.perf_counter()
     with garbage_left():
-        program = training_step(setup.job)
+        program = setup.program
         record = play(program, setup.machine, engine=engine, unfold=unfold)
         spent = accounts(record)
         healthy = None
@@ -106,15 +104,12 @@ def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
 
 
 def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Machine]]]:
-    """Program and machine of each setup by number. Equal jobs share a program. Setups with slow
-    parts or a searched order are left out, and so are refused jobs: their own answers say why."""
-    made: tuple[Job, Program] | None = None
+    """Program and machine of each setup by number. Setups with slow parts or a searched order are
+    left out, and so are refused jobs: their own answers say why."""
     for number, setup in enumerate(setups):
         if setup.machine.is_healthy and setup.job.order is None:
             with suppress(InputError):
-                if made is None or made[0] != setup.job:
-                    made = setup.job, setup.program
-                yield number, (made[1], setup.machine)
+                yield number, (setup.program, setup.machine)
 
 
 def _refuse_many_ranks(setup: PlanSetup) -> None:
@@ -125,24 +120,25 @@ def _refuse_many_ranks(setup: PlanSetup) -> None:
     limit.refuse_large("--unfold", f"{ranks:,} ranks", passes * _HELD)
 
 
+@waited("the step")
 def pace(setup: PlanSetup) -> Pace:
-    """The pace of a setup's step, which is played."""
-    return pace_of(setup, answer(setup))
-
-
-def pace_of(setup: PlanSetup, result: Result) -> Pace:
-    """The pace of a step that was played already."""
+    """The pace of a setup's step, which is played without accounts of its seconds."""
     plan, model = setup.job.plan, setup.job.model
+    with garbage_left():
+        program = setup.program
+        record, facts = play(program, setup.machine), facts_of(setup, program)
+    seconds = record.step_time
+    sure = facts.interval(program, seconds, lambda: record)
     return Pace(
         topology=setup.machine.topology,
-        seconds=result.step_time,
+        seconds=seconds,
         tokens=plan.global_batch * model.tokens,
         size=checkpoint_bytes(setup.job),
         replicas=plan.data_parallel,
-        inputs=result.inputs,
-        fits=result.fits,
-        sure=likely(result),
-        watts=_watts(setup, result.step_time),
+        inputs=inputs_of(setup),
+        fits=facts.fits,
+        sure=of_bounds(seconds, (sure.low, sure.expected, sure.high), sure.parts),
+        watts=_watts(setup, seconds),
     )
 
 
@@ -163,11 +159,6 @@ def seeded(scenario: Scenario, number: int) -> Scenario | None:
         return None
     seed = scenario.first_seed + number
     return replace(scenario, change={**dict(flat(scenario.change)), "network.seed": seed})
-
-
-def effort(setup: PlanSetup) -> float:
-    """Seconds of one core, by their order of magnitude, where each rank is played by itself."""
-    return _OF_RANK * setup.machine.topology.gpus
 
 
 def speeds(setup: PlanSetup, *, many: bool = True) -> "Split":

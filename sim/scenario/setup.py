@@ -44,8 +44,8 @@ class PlanSetup:
 
     @property
     def program(self) -> Program:
-        """The work of every rank in a step."""
-        return training_step(self.job)
+        """The work of every rank in a step; equal jobs share it."""
+        return _program(self.job)
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -107,6 +107,11 @@ def assemble(
     job = job if job.known is known else replace(job, known=known)
     on = machine(topology, job.plan, tuple(stragglers), name)
     return PlanSetup(name=name, job=ordered(job, on), machine=on)
+
+
+@reads.kept(4, key=lambda job: job)
+def _program(job: Job) -> Program:
+    return training_step(job)
 
 
 def _asked(name: str, *parts: Any) -> object:

@@ -19,6 +19,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim import kind
+from sim.config import limit
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
@@ -186,8 +187,10 @@ def networks(
     pairs = [(name, job) for name in dict.fromkeys(topologies) for job in shares]
     asked = [_asked(name, job, own, failed, seeds) for name, job in pairs]
     runs = {repr(run): run for states in asked for state in states for run in state}
+    planned = _planned(len(dict(pairs)), len(shares), failed, asked, len(runs))
+    limit.refuse_long("network", planned, _effort(asked))
     if told is not None and len(runs) > 1:
-        told(_planned(len(dict(pairs)), len(shares), failed, asked, len(runs)))
+        told(planned)
     played = (kind.pace(kind.set_up(run, brief=True)) for run in runs.values())
     paces = dict(zip(runs, counted(played, total=len(runs), unit="step"), strict=True))
     given: dict[str, list[tuple[JobStep, Pace]]] = {}
@@ -221,6 +224,12 @@ def _asked(
     scenarios = [kind.load(job, state) for state in states]
     kind.refuse_without_pace(scenarios[0])
     return [list(islice(kind.seeds(each) or (each,), seeds)) for each in scenarios]
+
+
+def _effort(asked: Iterable[Iterable[Sequence[BaseScenario]]]) -> float:
+    """Seconds of one core for all steps; those with other hashes take as long as the first."""
+    hashes = {repr(state): state for states in asked for state in states}.values()
+    return sum(len(each) * kind.effort(kind.set_up(each[0], brief=True)) for each in hashes)
 
 
 def _planned(

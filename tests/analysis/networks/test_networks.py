@@ -168,6 +168,7 @@ def test_the_table_is_written_in_every_form(tmp_path: Path, suffix: str) -> None
         ([": network.nics=4", "--job", "megatron-1.7b"], "names no topology"),
         ([TREE, "--job", "two-jobs-one-network"], "several jobs"),
         (["dgx-a100-hdr: network.nix=4", "--job", "megatron-1.7b"], "unknown key 'nix'"),
+        ([HASHED, "--job", "megatron-39b", "--limit", "1 s"], "1 job, up to 5 hashes would take"),
     ],
 )
 def test_what_cannot_be_held_against_each_other_is_refused(words: list[str], fault: str) -> None:
