@@ -135,11 +135,13 @@ def _names(company: Together) -> list[str]:
 
 def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
     """Seconds of a step that each other job of its company costs it: without that job, its step
-    would be so much shorter, or longer (< 0) where others then meet it more often."""
+    would be so much shorter, or longer (< 0) where others then meet it more often. Where jobs come
+    by and by, the last company of a job that has ended says nothing of its steps."""
     assert visit.company is not None, "it runs"
     assert visit.pace is not None, "it runs"
     jobs, how = [act.job for act in visit.company.acts], visit.company.how
-    if not 1 < len(jobs) <= _EXPLAINED:
+    gone = visit.ended is not None and paces.by_and_by
+    if gone or not 1 < len(jobs) <= _EXPLAINED:
         return {}
     cost, own = {}, _names(visit.company).index(visit.name)
     for other, job in enumerate(jobs):

@@ -16,6 +16,7 @@ from sim.engine.play import play
 from sim.hardware.cluster.topology import Link, Topology
 from sim.jobs.multi_job.folding import Guest
 from sim.jobs.multi_job.placed import Place
+from sim.jobs.multi_job.placement import Occupancy
 from sim.jobs.multi_job.scenario import JobTable, MultiJobScenario
 from sim.kind import WithoutProgram
 from sim.parallel.checkpoint import Checkpoints, Copies
@@ -25,6 +26,7 @@ from sim.program.program import Program
 from sim.scenario.machine import load_topology, machine
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import dotted
+from sim.variability.laws import generator
 
 _OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core: of each job, and for each other that may wait
 _OF_FAULT = 2e-3  # s of one core
@@ -53,11 +55,7 @@ class Template:
             except InputError:
                 program = None  # it is no step that repeats
             saves = _saves(setup, program, self.scenario.checkpoints)
-            answer = kind.answer(setup)
-            seconds = answer.get("step_time") or answer.get("time") / max(answer.get("updates"), 1)
-            self._known[pattern] = Alone(
-                program, float(seconds), saves, answer.fits, answer.straggler_seconds
-            )
+            self._known[pattern] = Alone(program, *_played(setup), saves)
         return self._known[pattern]
 
     def work(self, on: Machine) -> tuple[float, Mapping[Link, float]]:
@@ -78,9 +76,9 @@ class Alone:
 
     program: Program | None
     seconds: float
-    saves: "Saves | None"
     fits: bool | None
     straggler_seconds: float
+    saves: "Saves | None"
     known: defaultdict[str, dict[Hashable, Any]] = field(default_factory=lambda: defaultdict(dict))
 
 
@@ -108,6 +106,16 @@ class Saves:
     def seconds(self) -> float:
         """From a checkpoint's beginning until it is in storage, where nobody else is (s)."""
         return self.pause + sum(work.seconds for work in (self.stop, self.beside) if work)
+
+
+def _played(setup: Any) -> tuple[float, bool | None, float]:
+    """Seconds of a step or a mean update, whether it fits, and what slow GPUs add to it."""
+    if setup.job is not None and setup.machine.is_healthy:
+        pace = kind.pace(setup)
+        return pace.seconds, pace.fits, 0.0
+    answer = kind.answer(setup)
+    seconds = answer.get("step_time") or answer.get("time") / max(answer.get("updates"), 1)
+    return float(seconds), answer.fits, answer.straggler_seconds
 
 
 def _saves(setup: Any, program: Program | None, checkpoints: Checkpoints | None) -> Saves | None:
@@ -173,14 +181,14 @@ def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:
     templates = _told_apart(
         [_template(number, table, scenario, topology) for number, table in enumerate(scenario.job)]
     )
-    written = sum(_written(template, scenario.horizon, topology) for template in templates)
+    written = sum(_written(template, scenario.horizon, on) for template in templates)
     limit.refuse_long(
         scenario.name, f"{written:,.0f} checkpoints on common links", written * _OF_CHECKPOINT
     )
     return MultiJobSetup(scenario=scenario, machine=on, templates=templates)
 
 
-def _written(template: Template, horizon: float | None, cluster: Topology) -> float:
+def _written(template: Template, horizon: float | None, cluster: Machine) -> float:
     """About how many checkpoints its copies write to where others write, too: those of its steps,
     or until the horizon."""
     checkpoints, table = template.scenario.checkpoints, template.table
@@ -188,7 +196,9 @@ def _written(template: Template, horizon: float | None, cluster: Topology) -> fl
         return 0.0
     steps = float(table.steps or 0)
     if not steps and horizon is not None:
-        steps = horizon / kind.pace(template.set_up(cluster.with_gpus(template.gpus))).seconds
+        empty = Occupancy(cluster.topology)
+        place = empty.find(template.gpus, "packed", generator(0, "estimate"))
+        steps = horizon / placed(template, template.name, place, cluster).seconds if place else 0.0
     return table.copies * steps / checkpoints.steps
 
 
