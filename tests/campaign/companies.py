@@ -2,11 +2,14 @@
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from unittest import mock
 
 from sim import run
-from sim.jobs.multi_job import folding
+from sim.engine.fold import Folding
+from sim.engine.play import play
+from sim.jobs.multi_job import folding, mean_traffic
 from sim.jobs.multi_job.answer import JobRow, MultiJobAnswer
 from sim.jobs.multi_job.paces import SharedLink
 from tests.campaign.features import Document
@@ -109,11 +112,23 @@ def in_any_order(job: Job, chance: random.Random) -> str:
 
 
 def unfolded(job: Job, chance: random.Random) -> str:
-    """Folded jobs are as fast as jobs played rank by rank."""
-    known = folding.Folding
-    with mock.patch.object(folding, "Folding", lambda *given: known(*given, unfold=True)):
-        every = {row.name: row for row in run(job.write()).jobs}
-    return _alike(_rows(job), every)
+    """Folded jobs are as fast as jobs played rank by rank, on one clock and in the mean."""
+    whole = partial(Folding, unfold=True)
+    with (
+        mock.patch.object(folding, "Folding", whole),
+        mock.patch.object(mean_traffic, "Folding", whole),
+        mock.patch.object(mean_traffic, "play", partial(play, unfold=True)),
+    ):
+        every = [
+            {row.name: row for row in run(each.write()).jobs} for each in (job, _in_the_mean(job))
+        ]
+    return _alike(_rows(job), every[0]) or _alike(_rows(_in_the_mean(job)), every[1])
+
+
+def _in_the_mean(job: Job) -> Job:
+    """Its jobs without end, which come by and by: in the mean over all phases."""
+    jobs = [_endless(own) for own in job.document["job"]]
+    return _with(job, jobs, policy="fifo", horizon="60 s")
 
 
 def loads(job: Job, chance: random.Random) -> str:
@@ -121,8 +136,7 @@ def loads(job: Job, chance: random.Random) -> str:
     those that its folded program says without company."""
     at_once = [own | {"start": "0 s"} for own in job.document["job"]]  # one company to the end
     exact: MultiJobAnswer = _with(job, at_once).result()
-    means: MultiJobAnswer = _with(job, [_endless(own) for own in job.document["job"]],
-                                  policy="fifo", horizon="60 s").result()  # fmt: skip
+    means: MultiJobAnswer = _in_the_mean(job).result()
     counted = int(job.document["steady"])
     for link in exact.links:
         if link.busy > 1.0 + 1e-6 + _at_the_ends(link, exact, counted):
