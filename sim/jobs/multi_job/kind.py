@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
+from sim.config.progress import waited
 from sim.engine.play import Engine
 from sim.engine.timeline import Role, Span, Timeline
 from sim.jobs.multi_job.answer import JobRow, MultiJobAnswer, jain
@@ -37,6 +38,7 @@ def set_up(scenario: MultiJobScenario, *, task: Any = None, brief: bool = False)
     return from_scenario(scenario)
 
 
+@waited("the jobs")
 def answer(
     setup: MultiJobSetup, *, engine: Engine = "auto", unfold: bool = False
 ) -> MultiJobAnswer:
