@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
+from sim import kind
 from sim.analysis.reliability import failures
 from sim.analysis.reliability.goodput import (
     conduct_of,
@@ -27,7 +28,6 @@ from sim.interface.cli.main import main
 from sim.kind import load
 from sim.results.formatting import large
 from sim.scenario.setup import from_scenario
-from sim.simulate import pace_of
 
 CONDUCT = Conduct(interval=600.0, stop=10.0, detection=60.0, restart=300.0)
 MONTH = 30 * DAY
@@ -292,12 +292,12 @@ def test_the_command_prints_the_share_and_one_json_object() -> None:
 
 
 def test_slower_steps_train_on_fewer_tokens_in_the_same_days() -> None:
-    setup, table = from_scenario(load("gpt3-175b-megatron")), failures.load("llama3")
-    result = sim.run(load("gpt3-175b-megatron"))
-    answer = of_pace(pace_of(setup, result), table, days=2)
-    for bound, step in (("low", result.step_time_high), ("high", result.step_time_low)):
-        slower = replace(result, step_time=step)
-        found = of_pace(pace_of(setup, slower), table, days=2)
+    table = failures.load("llama3")
+    pace = kind.pace(from_scenario(load("gpt3-175b-megatron")))
+    assert pace.sure is not None
+    answer, bounds = of_pace(pace, table, days=2), pace.sure.of(pace.seconds)
+    for bound, step in (("low", "high"), ("high", "low")):
+        found = of_pace(replace(pace, seconds=bounds[step]), table, days=2)
         assert found.tokens == pytest.approx(answer.tokens_likely[bound])
 
 
