@@ -26,6 +26,7 @@ class Occupancy:
         self.free = [set(range(each)) for _ in range(cluster.nodes - 1)] + [set(range(last))]
 
         self._idle, self._out = cluster.gpus, set[int]()
+        self._pods = [cluster.pod_of(node) for node in range(cluster.nodes)]
 
     @property
     def idle(self) -> int:
@@ -63,9 +64,9 @@ class Occupancy:
 
     def scattered(self, place: Place) -> bool:
         """Whether a place is on more pods than its nodes would fill."""
-        pod_of = self.cluster.pod_of
-        largest = max(Counter(map(pod_of, range(self.cluster.nodes))).values())
-        return len(set(map(pod_of, place.nodes))) > -(-len(place.nodes) // largest)
+        largest = max(Counter(self._pods).values())
+        used = {self._pods[node] for node in place.nodes}
+        return len(used) > -(-len(place.nodes) // largest)
 
     def named(self, job: JobTable, gpus: int, where: str) -> Place:
         """The place of a job that names its nodes or GPUs. Raises `InputError` where it has too few
@@ -98,11 +99,18 @@ class Occupancy:
 
     def find(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:
         """A place for so many GPUs; None where there is no room."""
+        if gpus > self._idle:
+            return None
         each = self.cluster.taken(gpus)
         if gpus < each:
             return self._within_a_node(gpus, how, rng)
         wanted, slots = gpus // each, tuple(range(each))
-        empty = [node for node, free in enumerate(self.free) if free.issuperset(slots)]
+        whole = each == self.cluster.gpus_per_node
+        empty = [
+            node
+            for node, free in enumerate(self.free)
+            if (len(free) == each if whole else free.issuperset(slots))
+        ]
         if len(empty) < wanted:
             return None
         if how == "random":
@@ -152,5 +160,5 @@ class Occupancy:
     def _by_pod(self, nodes: Sequence[int]) -> list[list[int]]:
         pods: dict[int, list[int]] = {}
         for node in nodes:
-            pods.setdefault(self.cluster.pod_of(node), []).append(node)
+            pods.setdefault(self._pods[node], []).append(node)
         return list(pods.values())
