@@ -6,13 +6,14 @@ of its bytes at the speed that it has there over its pace. K of the others are t
 independently, and the link is shared evenly. Of the speed m that it has there alone, the capacity C
 or what its NICs carry, it finds the mean r = E[min(1, C / (m (1 + K)))].
 
-A job is as slow as its most wanting link lets it be. A step is a maximum of sums of durations, of
+A job is as slow as its most wanting link lets it be: all its links of the kinds on which it meets
+others are taken to be as narrow. A step is a maximum of sums of durations, of
 which some grow with 1 / r; so it is convex in 1 / r. It is played at r = 0.8^k, and taken as linear
 in 1 / r between, which is never faster. The paces that agree with one another are found by
 iteration. Bursts that coincide, or that miss one another, are not seen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from math import floor, log
 
@@ -51,9 +52,9 @@ def mean_paces(
     size, most = (np.array([row[column] for row in rows]) for column in (2, 3))
     capacity = np.array([guests[0].place.cluster.capacity(name) for name in names])[link]
     speed = np.minimum(most, capacity)
-    meets: list[list[Link]] = [[] for _ in guests]
+    meets: list[set[str]] = [set() for _ in guests]
     for n, number in zip(guest.tolist(), link.tolist(), strict=True):
-        meets[n].append(guests[n].place.own(names[number]))
+        meets[n].add(names[number][0])
     paces, share = np.array(alone), np.ones(len(guests))
     for _ in range(_ROUNDS):
         active = np.minimum(size / (share[guest] * speed) / paces[guest], 1.0)
@@ -108,35 +109,32 @@ def _sizes(guest: Guest) -> dict[Link, float]:
     return found
 
 
-def _seconds(guest: Guest, links: Sequence[Link], alone: float, share: float) -> float:
-    """Seconds of a step that finds such a share of what it can use of links of its own names."""
+def _seconds(guest: Guest, kinds: Set[str], alone: float, share: float) -> float:
+    """Seconds of a step that finds such a share of what it can use of its links of some kinds."""
     if share >= 1.0:
         return alone
     level = floor(log(share) / log(_LEVEL))
     wider, narrower = _LEVEL**level, _LEVEL ** (level + 1)
     part = (1.0 / share - 1.0 / wider) / (1.0 / narrower - 1.0 / wider)
-    fast = _at(guest, links, level) if level else alone
-    return fast + part * (_at(guest, links, level + 1) - fast)
+    fast = _at(guest, kinds, level) if level else alone
+    return fast + part * (_at(guest, kinds, level + 1) - fast)
 
 
-def _at(guest: Guest, links: Sequence[Link], level: int) -> float:
+def _at(guest: Guest, kinds: Set[str], level: int) -> float:
     """Seconds of a step at a level of shares, known of all that are placed alike."""
-    place = guest.place
-    key = level, frozenset(place.alike(place.link(own)) for own in links)
+    key = level, frozenset(kinds)
     if key not in guest.known:
-        guest.known[key] = _played(guest, links, _LEVEL**level)
+        guest.known[key] = _played(guest, kinds, _LEVEL**level)
     found: float = guest.known[key]
     return found
 
 
-def _played(guest: Guest, links: Sequence[Link], share: float) -> float:
-    topology, place = guest.machine.topology, guest.place
-    sick = []
-    for own in links:
-        link = place.link(own)
-        capacity = place.cluster.capacity(link)
-        usable = share * min(guest.loaded[link] / capacity, 1.0)
-        sick.append(Degraded(link=link_name(own), factor=1.0 / usable))
+def _played(guest: Guest, kinds: Set[str], share: float) -> float:
+    topology, sizes, sick = guest.machine.topology, _sizes(guest), []
+    for link, most in guest.loaded.items():
+        if link[0] in kinds and sizes.get(guest.place.alike(link)):
+            usable = share * min(most / guest.place.cluster.capacity(link), 1.0)
+            sick.append(Degraded(link=link_name(guest.place.own(link)), factor=1.0 / usable))
     topology = replace(topology, degraded=(*topology.degraded, *sick))
     machine = replace(guest.machine, topology=topology)
     return (
