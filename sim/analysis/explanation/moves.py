@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _SEEDS = 5  # with which moves are played that are near the best
 _NEAR, _MOST = 1.15, 3  # so much slower at most, and so many
 _ESTIMATED = 0.9  # of what moves know, which is right to some percent
+_FAR = 1.05  # times the best's step: moves that take longer at least are not played
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +206,12 @@ def moves(
         if not suggestions:
             fault = f"no move of {batch:,.0f} samples a step trains {global_batch:,}"
             raise InputError("--global-batch", fault, "leave it out to see what there is")
-    with part(0.55):
-        tried = _tried(setup, suggestions)
+    with part(0.15):
+        bounds = [
+            _least(one, setup) for one in counted(suggestions, total=len(suggestions), unit="bound")
+        ]
+    with part(0.4):
+        tried = _tried(setup, suggestions, bounds)
     with part(0.4):
         found = sorted(_again(setup, sorted(tried.played, key=_rank)), key=_rank)
     return Moves(
@@ -224,14 +229,13 @@ class _Tried:
     slower: list[tuple[str, str]]
 
 
-def _tried(setup: Setup, suggestions: list[Suggestion]) -> _Tried:
+def _tried(setup: Setup, suggestions: list[Suggestion], bounds: list[float]) -> _Tried:
     found, best = _Tried([], [], []), inf
-    bounds = [_least(one, setup) for one in suggestions]
     order = sorted(range(len(bounds)), key=bounds.__getitem__)
     for place in counted(so_far(iter(order)), total=len(order), unit="move"):
         one = suggestions[place]
-        if _ESTIMATED * bounds[place] > _NEAR * best:
-            why = f"at least {_ESTIMATED * bounds[place] / best:.1f} times as slow as the best"
+        if _ESTIMATED * bounds[place] > _FAR * best:
+            why = f"at least {_ESTIMATED * bounds[place] / best:.2f} times as slow as the best"
             found.slower.append((one.change, why))
             continue
         try:
