@@ -178,7 +178,9 @@ class Rollouts:
         elif self._changes % self._thinning == 0 or self._count in (0, more):
             self.levels.append((self.cluster.now, self._count))
             if len(self.levels) > _LEVELS:
-                self.levels = self.levels[::2]
+                self.levels = [
+                    level for n, level in enumerate(self.levels) if n % 2 == 0 or not level[1]
+                ]
                 self._thinning *= 2
 
     def _interrupt(self, sample: Sample) -> None:

@@ -175,6 +175,13 @@ def test_streaming_hides_training_behind_generation() -> None:
     assert step_of(parts) < step_of(whole)
 
 
+def test_levels_that_are_kept_show_servers_without_answers_between_turns() -> None:
+    answer = answered(prompts=256, servers={"shared": True}, steps=3, answer=SPREAD)
+    begins = [step.begin for step in answer.steps[1:]]
+    before = [max((at, level) for at, level in answer.running if at < begin) for begin in begins]
+    assert [level for _, level in before] == [0, 0, 0]
+
+
 def test_a_seed_repeats_a_run_and_another_does_not() -> None:
     first, again = answered(answer=SPREAD), answered(answer=SPREAD)
     other = answered(answer=SPREAD, seed=1)
