@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SEEDS = 5  # with which moves are played that are near the best
-_NEAR, _MOST = 1.15, 3  # so much slower at most, and so many
+_NEAR, _MOST = 1.15, 3  # so much slower at most; so many, and all that would be ahead of them
 _ESTIMATED = 0.9  # of what moves know, which is right to some percent
 _FAR = 1.05  # times the best's step: moves that take longer at least are not played
 
@@ -288,9 +288,13 @@ def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
     scenario = getattr(setup, "scenario", None)
     drawn = None if scenario is None else kind.seeds(scenario)
     seeds = [] if drawn is None else [kind.set_up(own) for own in islice(drawn, 1, _SEEDS)]
-    near = [move for move in found[:_MOST] if move.result.fits and move.made]
+    near = [move for move in found if move.result.fits and move.made]
     near = [move for move in near if move.rate * _NEAR >= near[0].rate] if seeds else []
+    again: list[Move] = []
     for move in counted(so_far(iter(near)), total=len(near), unit="move with other seeds"):
+        if len(again) >= _MOST and max(own.rate for own in again) >= move.rate:
+            break
         others = (_played(move.made, own)[1] for own in seeds)  # type: ignore[arg-type]
-        yield replace(move, times=(*move.times, *others))
-    yield from (move for move in found if move not in near)
+        again.append(replace(move, times=(*move.times, *others)))
+    yield from again
+    yield from (move for move in found if move not in near[: len(again)])
