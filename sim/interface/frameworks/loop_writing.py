@@ -5,6 +5,7 @@ What a config cannot say (how long answers are, what rewards wait for) is named 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
+from pathlib import PurePath
 from typing import Any
 
 from sim.config.errors import InputError
@@ -61,7 +62,8 @@ def _word(value: Any) -> str:
 
 def _checkpoint(tables: Table) -> str:
     """The folder of a config, or the name that the model has here."""
-    return str(tables["model"]).removesuffix("/config.json")
+    path = PurePath(str(tables["model"]))
+    return str(path.parent if path.name == "config.json" else path)
 
 
 def _unsaid(form: str, tables: Table) -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 from sim import kind
 from sim.config.errors import InputError
 from sim.interface.frameworks.jobs import Imported, emitted, imported
-from sim.interface.frameworks.loop_writing import written
+from sim.interface.frameworks.loop_writing import _checkpoint, written
 from sim.jobs.reinforcement.measured import verl_processes
 from sim.model.reading import load
 from sim.parallel.plan import Plan
@@ -157,6 +157,14 @@ def test_what_a_form_does_not_say_is_named_and_what_it_says_is_read(form: str) -
     assert job.further["reinforcement"]["servers"]["tuning"]["sequences"] == 512
     row = job.further["reinforcement"]["row"]  # of so many tokens in all: two rows of 512
     assert row * job.plan["microbatch"] == 2 * 512
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [("config.json", "."), ("a/b/config.json", "a/b"), ("my-config.json", "my-config.json")],
+)
+def test_a_checkpoint_is_the_folder_of_its_config(model: str, told: str) -> None:
+    assert _checkpoint({"model": model}) == told
 
 
 def test_a_job_without_a_loop_is_not_written_as_one() -> None:
