@@ -165,7 +165,8 @@ def _reads(torch: Any, patches: Patches) -> None:
     def numpy(tensor: Any, *, force: bool = False) -> Any:
         local = tensor.detach().cpu() if force else tensor
         unknown = isinstance(local, FakeTensor) and local.device.type == "cpu"
-        return usual(made_up(local) if unknown else local, force=force)
+        with unset_fake_temporarily():  # else a real tensor would give memory that nobody wrote
+            return usual(made_up(local) if unknown else local, force=force)
 
     def formatted(tensor: Any, how: str) -> str:
         single = isinstance(tensor, FakeTensor) and not tensor.dim()

@@ -265,7 +265,7 @@ dist.gather_object(obj=7, object_gather_list=said, dst=0)
 assert {*said} == {7}
 seed = torch.tensor([7]).to("cuda")
 dist.broadcast(seed, 0)
-assert seed.cpu().tolist() == [7]
+assert seed.cpu().tolist() == [7] == seed.cpu().numpy().tolist()
 data = TensorDataset(torch.randint(VOCABULARY, (64, LENGTH)))
 loader = DataLoader(data, batch_size=BATCH, pin_memory=True, shuffle=True)
 model = torch.compile(Model().to("cuda"), mode="max-autotune")
