@@ -155,6 +155,8 @@ def _at_the_ends(link: SharedLink, answer: MultiJobAnswer, counted: int) -> floa
     number of them, and of the steps of each other job any number, of which a part of one is cut."""
     steps = {row.name: row.step_time or 0.0 for row in answer.jobs}
     sent = {name: rate * steps[name] for name, rate in link.rates.items() if name in steps}
+    if not sent:  # of jobs that have ended
+        return 0.0
     longest = max(sent, key=lambda name: steps[name])
     others = sum(size for name, size in sent.items() if name != longest)
     return others / (link.capacity * counted * steps[longest])
