@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from sim.hardware.device import Device
 from sim.jobs.recorded.recording import EventKind, Operator, Tensor
+from sim.model.blocks.head import LONG_ROW, SOFTMAX, SOFTMAX_GRAD
 from sim.model.convolution_kernels import (
     POOLING,
     Layout,
@@ -43,6 +44,11 @@ _NORMS = {
     "native_layer_norm_backward": TORCH_NORM[1],
     "_fused_rms_norm": TORCH_NORM[0],
     "_fused_rms_norm_backward": TORCH_NORM[1],
+}
+# How often (log-)softmax reads its first tensor once more, where rows are long.
+_READS_AGAIN = {
+    **dict.fromkeys(("_softmax", "_log_softmax"), SOFTMAX - 2),
+    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), SOFTMAX_GRAD - 3),
 }
 _WRITES_ONLY = ("fill_", "zero_", "zeros_like", "ones_like", "new_zeros", "zeros", "ones", "full")
 # aten/src/ATen/native/cuda/Loss.cu: one element a row, found by its label.
@@ -157,6 +163,8 @@ def _moved(operator: Operator, name: str) -> float:
     )
     if name == "max_pool2d_with_indices_backward":
         return POOLING[1] * (operator.inputs[0].bytes + operator.written)
+    if name in _READS_AGAIN and operator.inputs[0].shape[-1:] > (LONG_ROW,):
+        read += _READS_AGAIN[name] * operator.inputs[0].bytes
     if name in _ROWS_ONLY:
         read = min(read, 1.5 * operator.written)
     return read + operator.written
