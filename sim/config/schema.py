@@ -85,9 +85,10 @@ class Tagged:
 
     def chosen_anew(self, table: Mapping[str, Any], value: Any) -> dict[str, Any]:
         """A table without the keys that its dataclass has and that of another value lacks."""
-        before, now = self.choices.get(table.get(self.tag, self.default)), self.choices.get(value)
-        if before is None or now is None:
+        values = table.get(self.tag, self.default), value
+        if not all(isinstance(own, str) and own in self.choices for own in values):
             return dict(table)
+        before, now = (self.choices[own] for own in values)
         gone = annotations_of(before).keys() - annotations_of(now).keys()
         return {key: own for key, own in table.items() if key not in gone}
 

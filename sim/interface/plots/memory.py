@@ -89,7 +89,7 @@ def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of
     title = f"{of}, the fullest: peak" if of else "peak"
     title = f"{title} {curve.peak / _GIB:.1f} GiB"
     moving = max(order, key=lambda number: float(bands[number][moment] - bands[number].min()))
-    if (more := float(bands[moving][moment] - bands[moving].min())) > 0.0:
+    if (more := float(bands[moving][moment] - bands[moving].min())) >= _SEEN:
         title += f"; {more:.1f} GiB of {names[moving]} come and go"
     axes.set_title(title, loc="left", fontsize=10)
     _legend(axes)

@@ -133,22 +133,24 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
 
     def distributed(module: ModuleType) -> None:
         """`torch.distributed.checkpoint`, whose shards all are of the device."""
+        saver = module.state_dict_saver
 
         def nothing(*_: Any, **__: Any) -> Any:
             told()
-            return module.Metadata({})
+            return saver.Metadata({})
 
         def later(*_: Any, **__: Any) -> Any:
             done: Future[Any] = Future()
             done.set_result(nothing())
             return done
 
-        patches.set(module, "save", nothing)
-        patches.set(module, "async_save", later)
+        for owner in (module, saver):
+            patches.set(owner, "save", nothing)
+            patches.set(owner, "async_save", later)
 
     patches.set(torch, "save", save)
     patches.set(FakeTensor, "__reduce_ex__", without)
-    patches.when_imported("torch.distributed.checkpoint.state_dict_saver", distributed)
+    patches.when_imported("torch.distributed.checkpoint", distributed)
 
 
 def _reads(torch: Any, patches: Patches) -> None:

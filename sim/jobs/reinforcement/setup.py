@@ -105,7 +105,8 @@ class ReinforcementSetup(WithoutProgram):
     def sampled(self) -> "ReinforcementSetup":
         """The loop with as few servers played as have enough answers."""
         plan, parts = self.plan, self._divided.values()
-        whole, most = gcd(*parts), max(self.plan.prompts * plan.answers // _ANSWERS, 1)
+        whole = gcd(*parts) if self._even else 1
+        most = max(plan.prompts * plan.answers // _ANSWERS, 1)
         each = max(part for part in range(1, whole + 1) if whole % part == 0 and part <= most)
         return replace(self, plan=replace(plan, sample=each))
 
@@ -114,6 +115,11 @@ class ReinforcementSetup(WithoutProgram):
         """A step of the loop, for what its answer says beside seconds."""
         own = self.sampled
         return replace(own, plan=replace(own.plan, steps=1, warmup=0), keep_spans=0)
+
+    @property
+    def _even(self) -> bool:
+        """Whether all servers are equally fast."""
+        return len({self.slowdown(server) for server in range(self.servers)}) <= 1
 
     @property
     def _divided(self) -> dict[str, int]:
@@ -328,6 +334,18 @@ def _check(plan: Reinforcement, where: str) -> None:
         raise InputError(where, fault, f"set row >= {longest}")
 
 
+def _check_sample(setup: ReinforcementSetup, where: str) -> None:
+    """Refuse a sample of servers that does not stand for the others. Raises `InputError`."""
+    sample = setup.plan.sample
+    for name, number in setup._divided.items():
+        if number % sample:
+            fault = f"sample = {sample} does not divide {name} = {number}"
+            raise InputError(where, fault, "set sample = 1, or a divisor of all of them")
+    if sample > 1 and not setup._even:
+        fault = f"sample = {sample}, but slow GPUs make some servers slower than others"
+        raise InputError(where, fault, "set sample = 1, which plays each of them")
+
+
 def _check_places(setup: ReinforcementSetup, where: str) -> None:
     """Refuse servers that do not fill their GPUs. Raises `InputError`."""
     each, plan = setup.speed.layout.gpus, setup.plan
@@ -337,10 +355,7 @@ def _check_places(setup: ReinforcementSetup, where: str) -> None:
         if gpus % each:
             fault = f"{gpus} {name} are no multiple of a server's {each}"
             raise InputError(f"{where}.servers", fault, "change its layout, or the GPUs")
-    for name, number in setup._divided.items():
-        if number % plan.sample:
-            fault = f"sample = {plan.sample} does not divide {name} = {number}"
-            raise InputError(where, fault, "set sample = 1, or a divisor of all of them")
+    _check_sample(setup, where)
     if plan.reward.gpus % plan.reward.layout.gpus:
         fault = f"{plan.reward.gpus} GPUs are no multiple of its layout's {plan.reward.layout.gpus}"
         raise InputError(f"{where}.reward", fault, "change gpus")

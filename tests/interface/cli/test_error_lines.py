@@ -48,6 +48,7 @@ CURVE = ("--critical-batch", "64", "--least-samples", "1e4")
 LINES = [
     (("run", RECORDING, *ON, "--set", "plan.tp=2"), "setting plan.tp: a recorded script keeps"),
     (("run", "missing.json", *ON), "missing.json: is not there"),
+    (("run", "ps-ssp", "--set", "sharing.method=[1]"), "sharing: method = [1] is unknown"),
     (("run", "empty.json", *ON), "empty.json: is no recording"),
     (("run", "binary"), "the file of that name does not end in .toml"),
     (("run", "bin.toml"), "bin.toml: is not UTF-8 text"),

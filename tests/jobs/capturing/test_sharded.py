@@ -1,5 +1,6 @@
 """FSDP, HSDP, accumulation and recomputation, recorded from the model of `conftest`."""
 
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -103,6 +104,10 @@ def test_a_checkpoint_of_shards_is_said_not_to_be_written(
     assert sum("a checkpoint is not written" in note for note in own.notes) == 2
     assert not (tmp_path / "shards").exists()
     assert len(sent(own, "all_gather")) == 1 + 2 * LAYERS  # of a step; a save gathers nothing
+    checkpoint = import_module("torch.distributed.checkpoint")
+    for name in ("save", "async_save"):  # those of torch again, once the script has been recorded
+        assert getattr(checkpoint, name) is getattr(checkpoint.state_dict_saver, name)
+        assert getattr(checkpoint, name).__name__ == name
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])

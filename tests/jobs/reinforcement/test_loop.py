@@ -378,6 +378,18 @@ def test_of_equal_answers_a_sample_of_servers_says_all(staleness: float, chunk: 
     assert part.events < 0.6 * whole.events
 
 
+def test_of_servers_that_are_not_equally_fast_no_sample_is_played() -> None:
+    document = deepcopy(SCENARIO) | {"straggler": [{"rank": 1, "factor": 2.0}]}
+    document["reinforcement"] |= {"prompts": 1024, "servers": {"shared": True, "layout": {"tp": 1}}}
+    for sick, played in (({}, 4), ({"straggler": document.pop("straggler")}, 1)):
+        setup = kind.set_up(kind.described(document | sick))
+        assert isinstance(setup, ReinforcementSetup)
+        assert setup.sampled.plan.sample == played
+    document["reinforcement"] |= {"sample": 2}
+    with pytest.raises(InputError, match="make some servers slower"):
+        kind.set_up(kind.described(document | sick))
+
+
 def test_a_sample_of_unequal_answers_tells_tokens_a_second_to_some_percent() -> None:
     same = {"staleness": 2.0, "prompts": 64, "answer": SPREAD, "swap": "continue", "steps": 8}
     whole, part = (answered(sample=each, **same) for each in (1, 4))
