@@ -52,6 +52,8 @@ def _toml(tables: Table, plan: Table) -> str:
     places = {"gpus": servers["gpus"]} if servers["gpus"] else {"shared": True}
     own = {key: loop[key] for key in ("staleness", "swap", "chunk", "oversample")}
     own["servers"] = {**places, "layout": {"tp": servers["layout"]["tp"]}}
+    if servers["tuning"]:  # a division may have left the trainer more memory
+        own["servers"]["tuning"] = servers["tuning"]
     document = {"gpus": tables["gpus"], "plan": plan, "reinforcement": own}
     return str(tomli_w.dumps(document)).rstrip()
 

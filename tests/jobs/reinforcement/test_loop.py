@@ -1,5 +1,6 @@
 """The loop of generation and training keeps the laws of its modes, whatever the seconds."""
 
+import tomllib
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -13,6 +14,7 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.engine.events import then
 from sim.engine.live_cluster import Event, LiveCluster
+from sim.interface.frameworks.loop_writing import written
 from sim.jobs.reinforcement.answer import ReinforcementAnswer
 from sim.jobs.reinforcement.assemble import outcome
 from sim.jobs.reinforcement.loop import GENERATION, Loop
@@ -394,6 +396,12 @@ def test_a_sample_of_unequal_answers_tells_tokens_a_second_to_some_percent() -> 
     same = {"staleness": 2.0, "prompts": 64, "answer": SPREAD, "swap": "continue", "steps": 8}
     whole, part = (answered(sample=each, **same) for each in (1, 4))
     assert part.tokens_per_second == pytest.approx(whole.tokens_per_second, rel=0.05)
+
+
+def test_tables_of_a_division_say_how_much_memory_its_servers_take() -> None:
+    servers = {"shared": True, "tuning": {"memory": 0.55}}
+    text, _ = written("toml", set_up(servers=servers), 8)
+    assert tomllib.loads(text)["reinforcement"]["servers"]["tuning"] == {"memory": 0.55}
 
 
 def test_moves_are_the_fastest_first_and_the_simplest_of_those_alike_is_recommended() -> None:
