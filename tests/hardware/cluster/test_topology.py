@@ -622,6 +622,14 @@ class TestGraphs:
         assert max(len(cluster.route(0, b)) for b in range(n)) == n // 2
 
 
+def test_no_cluster_of_the_catalog_has_nics_that_its_pcie_links_do_not_fill() -> None:
+    clusters = [cluster for cluster in map(load, NAMES) if cluster.network is not None]
+    assert clusters
+    for cluster in clusters:
+        assert cluster.network is not None
+        assert cluster.nic_bandwidth == cluster.network.bandwidth, cluster.name
+
+
 def test_overrides_reach_network_and_node() -> None:
     base = load("dgx-a100-hdr")
     half = load(
