@@ -163,11 +163,16 @@ def _moved(operator: Operator, name: str) -> float:
     )
     if name == "max_pool2d_with_indices_backward":
         return POOLING[1] * (operator.inputs[0].bytes + operator.written)
-    if name in _READS_AGAIN and operator.inputs[0].shape[-1:] > (LONG_ROW,):
+    if name in _READS_AGAIN and _row(operator.inputs[0]) >= LONG_ROW:
         read += _READS_AGAIN[name] * operator.inputs[0].bytes
     if name in _ROWS_ONLY:
         read = min(read, 1.5 * operator.written)
     return read + operator.written
+
+
+def _row(tensor: Tensor) -> float:
+    """Bytes along its last axis."""
+    return tensor.width * tensor.shape[-1] if tensor.shape else tensor.width
 
 
 def _precision(tensor: Tensor) -> Precision:

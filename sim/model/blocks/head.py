@@ -17,12 +17,13 @@ from sim.model.tensor_parallel import input_collectives
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective
 
-# Passes over a row of logits longer than this: torch's block-wise (log-)softmax reads it three
-# times, for its maximum, for the sum of exponentials and for the result, and writes that
-# (aten/src/ATen/native/cuda/SoftMax.cu, cunn_SoftMaxForward). Rows of 12,000 do not stay in a
-# cache: half the rate of a kernel that reads once (triton-lang's tutorial 02-fused-softmax, 351 of
-# 676 GB/s in intel-xpu-backend-for-triton, issue 544).
-LONG_ROW = 1024
+# Passes over a row of logits that does not fit into shared memory (48 KiB a block, less 128 B for
+# its sums): torch's block-wise (log-)softmax reads it three times, for its maximum, for the sum of
+# exponentials and for the result, and writes that (aten/src/ATen/native/cuda/SoftMax.cu,
+# cunn_SoftMaxForward). Rows of 12,000 do not stay in a cache: half the rate of a kernel that reads
+# once (triton-lang's tutorial 02-fused-softmax, 351 of 676 GB/s in intel-xpu-backend-for-triton,
+# issue 544).
+LONG_ROW = (48 << 10) - 128
 SOFTMAX = 4
 # Backward it reads dy for the sum, dy and y for the result (cunn_SoftMaxBackward).
 SOFTMAX_GRAD = 4

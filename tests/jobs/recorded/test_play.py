@@ -454,3 +454,17 @@ def test_stages_of_recordings_take_time_in_proportion(monkeypatch: pytest.Monkey
         object.__setattr__(stage, "groups", Watched())
     assert [axes.stage(own.rank) for own, axes in staged(stages)] == list(range(count))
     assert len(looked) <= 3 * count
+
+
+@pytest.mark.parametrize(("row", "passes"), [(8192, (2, 3)), (128256, (4, 4))])
+def test_rows_that_shared_memory_cannot_hold_are_read_again(
+    row: int, passes: tuple[int, int]
+) -> None:
+    """One reading and one writing, or three readings (SoftMax.cu); backward the gradient twice."""
+    logits = Tensor(dtype="float32", width=4, shape=(16, row))
+    ways = {"_log_softmax": (logits,), "_log_softmax_backward_data": (logits, logits)}
+    for (name, inputs), often in zip(ways.items(), passes, strict=True):
+        operator = Operator(
+            name=f"aten.{name}", inputs=inputs, outputs=(logits,), written=logits.bytes
+        )
+        assert kernel_of(operator).bytes == often * 4 * 16 * row  # type: ignore[union-attr]
