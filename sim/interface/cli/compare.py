@@ -46,8 +46,9 @@ def compare(
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save
 
-    some = any(own in job for own in method for job in jobs)  # which name the file's method
-    answer = compared(*jobs, settings=(*(() if some else method), *settings), **question)
+    own = {part.strip() for job in jobs for part in job.partition(":")[2].split(";")}
+    shared = method if own.isdisjoint(method) else ()  # else jobs that name it take it alone
+    answer = compared(*jobs, settings=(*shared, *settings), **question)
     if curves is not None:
         save(answer.plot("curves"), curves, form.width)
         wrote(curves)

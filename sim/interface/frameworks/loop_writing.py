@@ -64,8 +64,9 @@ def _word(value: Any) -> str:
 
 def _checkpoint(tables: Table) -> str:
     """The folder of a config, or the name that the model has here."""
-    path = PurePath(str(tables["model"]))
-    return str(path.parent if path.name == "config.json" else path)
+    model = str(tables["model"])
+    own = PurePath(model).name == "config.json"
+    return model.removesuffix("config.json").rstrip("/") or "." if own else model
 
 
 def _unsaid(form: str, tables: Table) -> Iterator[str]:

@@ -161,7 +161,12 @@ def test_what_a_form_does_not_say_is_named_and_what_it_says_is_read(form: str) -
 
 @pytest.mark.parametrize(
     ("model", "told"),
-    [("config.json", "."), ("a/b/config.json", "a/b"), ("my-config.json", "my-config.json")],
+    [
+        ("config.json", "."),
+        ("a/b/config.json", "a/b"),
+        ("my-config.json", "my-config.json"),
+        ("https://a/config.json", "https://a"),
+    ],
 )
 def test_a_checkpoint_is_the_folder_of_its_config(model: str, told: str) -> None:
     assert _checkpoint({"model": model}) == told
