@@ -35,9 +35,10 @@ test: $(DEV) ## Install what the tests need and run them.
 	$(BIN)/python -m pytest $(PYTEST)
 
 test-long: $(DEV) ## The long ones.
-	$(BIN)/python -m pytest $(PYTEST) -m long
+	$(BIN)/python -m pytest $(PYTEST) -m "long and not further"
 
-test-all: test test-long ## Both.
+test-all: test test-long ## Both, and further cases of what the campaign draws at random.
+	$(BIN)/python -m pytest $(PYTEST) -m "further and not long"
 
 campaign: $(DEV) ## SECONDS (an hour) of mistakes in files and options, laws, flips, kills; violations go to out/campaign.
 	$(BIN)/python -m tests.campaign --seconds $(SECONDS_OF_IT)

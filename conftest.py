@@ -1,6 +1,6 @@
 """Examples of a property may take as long as a busy machine needs; a module of the simulator is
-collected only for its doctests; the laws of traffic hold in every test; of a test's `few` cases the
-others are long."""
+collected only for its doctests; the laws of traffic hold in every test; of a test's cases `few` are
+run, and the others where all are."""
 
 from itertools import groupby
 from pathlib import Path
@@ -29,11 +29,11 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`few(n)` of the cases of a test, evenly spread, are quick; the others are long."""
+    """`few(n)` of the cases of a test, evenly spread, are run; the others are `further`."""
     for _, group in groupby(items, key=lambda item: (item.path, getattr(item, "originalname", ""))):
         cases = list(group)
         if (few := cases[0].get_closest_marker("few")) is None:
             continue
-        quick = {number * len(cases) // few.args[0] for number in range(few.args[0])}
-        for number in {*range(len(cases))} - quick:
-            cases[number].add_marker(pytest.mark.long)
+        kept = {number * len(cases) // few.args[0] for number in range(few.args[0])}
+        for number in {*range(len(cases))} - kept:
+            cases[number].add_marker(pytest.mark.further)
