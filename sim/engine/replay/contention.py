@@ -7,6 +7,7 @@ was played is exact. Otherwise max-min fairness slows some, and only the clock k
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -38,6 +39,29 @@ class _Use:
         """The use in one column alone."""
         here = slice(number, number + 1)
         return _Use(self.share[here], self.begin[:, here], self.end[:, here])
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Spans of time in their order, none of which overlap."""
+
+    begin: Floats
+    end: Floats
+
+    @classmethod
+    def covered(cls, uses: Sequence[_Use]) -> "_Spans":
+        """When any of the uses goes on, in the only column."""
+        begin = np.concatenate([use.begin[:, 0] for use in uses])
+        end = np.concatenate([use.end[:, 0] for use in uses])
+        order = np.argsort(begin)
+        begin, end = begin[order], np.maximum.accumulate(end[order])
+        first = np.append(True, begin[1:] >= end[:-1])
+        return cls(begin[first], end[np.append(first[1:], True)])
+
+    def overlap(self, start: Floats, end: Floats) -> Flags:
+        """Which of some intervals overlap any of the spans."""
+        next_span = np.searchsorted(self.end, start, side="right")
+        return np.append(self.begin, np.inf)[next_span] < end
 
 
 def contends(writer: Writer) -> Flags:
@@ -90,8 +114,9 @@ def _overfull_inside(writer: Writer, shared: Mapping[int, tuple[list[_Use], list
         alone = len(stages) == 1
         if alone and not beside:
             continue
+        busy = _Spans.covered(beside) if alone else None
         inside = (use for computation in computations if link in computation.links
-                  for use in computation.uses(link, beside if alone else None))  # fmt: skip
+                  for use in computation.uses(link, busy))  # fmt: skip
         if _overfull([*beside, *inside]).any():
             return True
     return False
@@ -174,19 +199,21 @@ class _Computation:
     def _shares(self, call: Collective) -> Iterator[tuple[int, float]]:
         return shares(self.desk.traffic(call, self.stage), self.desk.desk.links)
 
-    def uses(self, link: int, beside: Sequence[_Use] | None) -> list[_Use]:
-        """When collectives inside use a link; where something is `beside`, of those passes only
-        that it overlaps."""
-        start, host, end = (
-            self.writer.at(self.writer.lags(self.kind, self.number, moment), self.nodes)
-            for moment in _MOMENTS
-        )
-        if beside is not None:
-            chosen = np.zeros(len(start), dtype=bool)
-            for use in beside:
-                chosen |= _overlap(start[:, 0], end[:, 0], use.begin[:, 0], use.end[:, 0])
+    def uses(self, link: int, busy: "_Spans | None") -> list[_Use]:
+        """When collectives inside use a link; where spans are given, in passes that overlap any."""
+        start, host, end = self._moments
+        if busy is not None:
+            chosen = busy.overlap(start[:, 0], end[:, 0])
             start, host = start[chosen], host[chosen]
         return list(self._played(link, start, host)) if len(start) else []
+
+    @cached_property
+    def _moments(self) -> list[Floats]:
+        """When the device starts, when the host comes and when both are done, in each pass."""
+        return [
+            self.writer.at(self.writer.lags(self.kind, self.number, moment), self.nodes)
+            for moment in _MOMENTS
+        ]
 
     def _played(self, link: int, ready: Floats, host: Floats) -> Iterator[_Use]:
         for item in self.work.flat():
@@ -202,14 +229,3 @@ class _Computation:
                 np.maximum(ready + device, host + lead),
                 np.maximum(ready + wait, host + launches),
             )
-
-
-def _overlap(start: Floats, end: Floats, begin: Floats, stop: Floats) -> Flags:
-    """Which of some intervals overlap any of others, of which none overlap each other."""
-    order = np.argsort(begin)
-    begin, stop = begin[order], stop[order]
-    first = np.searchsorted(stop, start, side="right")
-    inside = first < len(begin)
-    overlaps = np.zeros(len(start), dtype=bool)
-    overlaps[inside] = begin[first[inside]] < end[inside]
-    return overlaps
