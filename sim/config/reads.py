@@ -75,22 +75,33 @@ def content(path: Path, *, where: str = "", most: int = MOST) -> bytes:
 
 
 def unpacked(
-    data: bytes, where: str, remedy: str = "take the whole file", most: int = MOST
+    data: bytes,
+    where: str,
+    remedy: str = "take the whole file",
+    most: int = MOST,
+    *,
+    cut_short: bool = False,
 ) -> bytes:
-    """What a gzip file holds; other data as they are. Raises `InputError` for a file that is cut
-    short or holds more than `most` bytes."""
-    if data[:2] != b"\x1f\x8b":
-        return data
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        whole = unpacker.decompress(data, most)
-    except zlib.error:
-        raise InputError(where, "is not a whole gzip file", remedy) from None
-    if unpacker.unconsumed_tail:
-        raise InputError(where, f"unpacks to more than {most >> 20} MiB", remedy)
-    if not unpacker.eof:
-        raise InputError(where, "is not a whole gzip file", remedy)
-    return whole
+    """What a gzip file holds; other data as they are. Raises `InputError` for an archive of
+    several files, for more than `most` bytes and, unless `cut_short` is allowed, for a file that
+    is not whole."""
+    if data[:2] == b"\x1f\x8b":
+        whole, rest, eof = bytearray(), data, False
+        try:
+            while rest and len(whole) <= most:  # a file may hold several parts
+                part = zlib.decompressobj(wbits=31)
+                whole += part.decompress(rest, most + 1 - len(whole))
+                rest, eof = part.unused_data, part.eof
+        except zlib.error:
+            eof = False
+        if len(whole) > most:
+            raise InputError(where, f"unpacks to more than {most >> 20} MiB", remedy)
+        if not (eof or cut_short):
+            raise InputError(where, "is not a whole gzip file", remedy)
+        data = bytes(whole)
+    if data[257:262] == b"ustar":
+        raise InputError(where, "is a tar archive", f"unpack it (tar xf {where}), give its files")
+    return data
 
 
 def text(path: Path, *, where: str = "", errors: str = "strict", most: int = MOST) -> str:

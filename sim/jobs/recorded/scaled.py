@@ -29,7 +29,11 @@ def scaled(recordings: Sequence[Recording], world: int) -> tuple[Recording, ...]
 def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
     axis = REPLICAS_AXIS if REPLICAS_AXIS in axes.mesh else DATA_AXIS
     inside = recording.world // axes.mesh.get(axis, 1)
-    if axis not in axes.mesh or world % inside:
+    if axis not in axes.mesh:
+        fault = f"was recorded on {recording.world} GPUs, none of which divide the batch"
+        remedy = f"play it on as many (--gpus {recording.world}), or record it data-parallel"
+        raise InputError(recording.script, fault, remedy)
+    if world % inside:
         ranks = f"was recorded on {recording.world} ranks, of which {inside} share a batch"
         raise InputError(
             recording.script, f"{ranks}; {world} do not", f"take a multiple of {inside}"

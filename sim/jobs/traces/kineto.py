@@ -8,13 +8,10 @@ least of many times is the nearest to its own. Format: Trace Event Format (Googl
 and 1.9 call categories otherwise, and may write the events without an object around them.
 """
 
-import gzip
 import json
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -200,31 +197,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _text(path: Path) -> str:
-    data = reads.content(path)
-    if path.suffix == ".gz":
-        data = _unpacked(data, path)
+    """The text of a trace up to where it is whole; parsing tells where it is cut short."""
+    data = reads.unpacked(reads.content(path), str(path), reads.LESS, cut_short=True)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         if error.end == len(data):  # cut short within a letter
             return data[: error.start].decode()
         raise InputError(str(path), "is not UTF-8 text", _REMEDY) from None
-
-
-def _unpacked(data: bytes, path: Path) -> bytes:
-    """The content of a gzip file up to where it is whole; parsing tells where a trace is cut short.
-    Raises `InputError` for a file that holds more than is read of any file."""
-    whole = bytearray()
-    try:
-        with gzip.open(BytesIO(data)) as file:
-            while part := file.read(1 << 20):
-                whole += part
-                if len(whole) > reads.MOST:
-                    what = f"unpacks to more than {reads.MOST >> 20} MiB"
-                    raise InputError(str(path), what, reads.LESS)
-    except (EOFError, OSError, zlib.error):
-        pass  # cut short
-    return bytes(whole)
 
 
 def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:

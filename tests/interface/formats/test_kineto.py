@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,18 @@ def test_a_collective_has_its_size_group_and_nodes(tmp_path: Path) -> None:
     (found,) = read(path)
     assert (found.operation, found.name, found.ranks, found.nodes) == ("all_gather", "1", 16, 2)
     assert (found.bytes, found.dtype) == (2 * 16384, "bf16")
+
+
+def test_a_packed_trace_is_read_whole_and_an_archive_of_several_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, kernel("a", 1.0))
+    whole = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(whole[:60]) + gzip.compress(whole[60:]))  # as pigz and cat do
+    assert len(read(path)) == 1
+    archive = tmp_path / "traces.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(path)
+    with pytest.raises(InputError, match=r"traces.tar.gz: is a tar archive; unpack it \(tar xf"):
+        read(archive)
 
 
 @pytest.mark.parametrize("size", [2, 400, 3000])

@@ -185,6 +185,13 @@ def test_a_kernel_of_triton_moves_what_it_is_given(tmp_path: Path) -> None:
     assert kernel_of(own.operators[0]).bytes == 2 * 4 * 16  # type: ignore[union-attr]
 
 
+def test_what_trained_on_one_gpu_is_not_played_on_more(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(small()))
+    with pytest.raises(InputError, match=r"on 1 GPUs, none of which divide .*\(--gpus 1\)"):
+        sim.run(sim.load(path, {"topology": "dgx-h100-ndr", "gpus": 8}))
+
+
 def test_an_operator_that_is_not_torchs_is_told(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     schema = [{"name": "op_schema", "value": "mine::twist(Tensor x, Tensor y) -> Tensor"}]
