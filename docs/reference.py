@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from sim.analysis.reliability.failures import Failures
-from sim.config.schema import Tagged
+from sim.config.schema import Tagged, annotations_of
 from sim.config.units import EXAMPLES, Unit
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
@@ -75,7 +75,7 @@ def _sections(shape: type, table: str, seen: set[type], when: str = "") -> Itera
         return
     known = {field.name for base in shape.__mro__[1:] if base in seen for field in fields(base)}
     seen.add(shape)
-    hints = get_type_hints(shape, include_extras=True)
+    hints = annotations_of(shape)
     own = [one for one in fields(shape) if one.init and one.name not in known]
     if table:
         yield f"\n### `[{table}]`{' with ' if when else ''}{when}\n"

@@ -48,21 +48,14 @@ from sim.config import catalog, gate
 from sim.config.checked import altered
 from sim.config.errors import InputError
 from sim.config.plugins import modules
-from sim.config.schema import annotations_of, nearest, tagged_in
+from sim.config.schema import Section, annotations_of, nearest, tagged_in
 from sim.config.schema import meant as close
 from sim.engine.machine import Machine
 from sim.engine.play import Engine
 from sim.engine.play import effort as effort_of
-from sim.hardware.cluster.host import Host
-from sim.hardware.cluster.node_fabric import NodeFabric
-from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
-from sim.hardware.device import Device
-from sim.hardware.stack import Stack
 from sim.model.kernels import Kernel
-from sim.model.transformer import Transformer
 from sim.parallel.job import Job
-from sim.parallel.plan import Plan
 from sim.program.program import Program
 from sim.results.answer import Figures, JobAnswer
 from sim.results.likely import Pace
@@ -263,9 +256,12 @@ def claims(name: str) -> bool:
 
 def _claiming(name: str) -> ModuleType | None:
     """The folder of the kind that claims a file's name, or None. Other packages are loaded only for
-    a name that no folder claims and no scenario has."""
+    a name that no folder claims and no scenario has; a file of TOML is a scenario's."""
+    known = catalog.found("scenarios", name)
+    if known is not None and known.suffix == ".toml":
+        return None
     ours = next((folder for folder in _ours() if folder.claims(name)), None)
-    if ours is not None or catalog.found("scenarios", name):
+    if ours is not None or known is not None:
         return ours
     return next((folder for folder in _foreign() if folder.claims(name)), None)
 
@@ -326,10 +322,15 @@ def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
 
 _OF_CLUSTER = ("straggler", "topology", "network", "node", "device", "host")
 
-_TABLES: dict[str, Any] = {  # tables whose keys people may write without their table's name
-    "plan": Plan, "model": Transformer, "network": PodNetwork, "device": Device, "stack": Stack,
-    "node": NodeFabric, "host": Host,
-}  # fmt: skip
+_TABLES = {  # tables whose keys people may write without their table's name
+    "plan": Section("sim.parallel.plan:Plan"),
+    "model": Section("sim.model.transformer:Transformer"),
+    "network": Section("sim.hardware.cluster.pods:PodNetwork"),
+    "device": Section("sim.hardware.device:Device"),
+    "stack": Section("sim.hardware.stack:Stack"),
+    "node": Section("sim.hardware.cluster.node_fabric:NodeFabric"),
+    "host": Section("sim.hardware.cluster.host:Host"),
+}
 
 
 def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) -> BaseScenario:
@@ -381,7 +382,7 @@ def _put_all(document: dict[str, Any], settings: Settings) -> type[BaseScenario]
     """Put settings into a document; the class of the scenario that it then describes."""
     changes = settings_of(settings)
     kind = _scenario_class({*document, *map(head_of, changes)})
-    for name, field in annotations_of(kind).items():  # sharing.method=gossip needs no mode of ps
+    for name, field in annotations_of(kind).written.items():
         tagged, table = tagged_in(field), document.get(name)
         if tagged and isinstance(table, dict) and (value := changes.get(f"{name}.{tagged.tag}")):
             document[name] = tagged.chosen_anew(table, value)
@@ -460,7 +461,7 @@ def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
 def _meant(key: str, keys: Sequence[str]) -> str:
     """Keys that the author of an unknown key may have meant."""
     head = head_of(key)
-    tables = [name for name, table in _TABLES.items() if head in (f.name for f in fields(table))]
+    tables = [name for name, own in _TABLES.items() if head in annotations_of(own.table)]
     if tables:
         near = " or ".join(f"'{name}.{key}'" for name in tables)
         return f"did you mean {near}?"

@@ -64,7 +64,8 @@ def _fields(
         f.name: f.default if f.default_factory is MISSING else f.default_factory()
         for f in fields(kind)
     }
-    quantities = frozenset(name for name, hint in annotations_of(kind).items() if _has_unit(hint))
+    hints = annotations_of(kind).written
+    quantities = frozenset(name for name, hint in hints.items() if _has_unit(hint))
     return attrgetter(*defaults), defaults, quantities
 
 
@@ -99,7 +100,7 @@ def is_rate(thing: Any, key: str) -> bool:
 @cache
 def _rates(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fields of a dataclass without those that are rates or times, and these."""
-    given = annotations_of(kind)
+    given = annotations_of(kind).written
     names = [field.name for field in fields(kind)]
     rates = tuple(n for n in names if n in given and _has_unit(given[n], ("B/s", "s")))
     return tuple(name for name in names if name not in rates), rates

@@ -7,9 +7,11 @@ errors.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
-from functools import cache
+from functools import cache, reduce
+from importlib import import_module
+from operator import or_
 from types import UnionType
 from typing import (
     Annotated,
@@ -110,6 +112,24 @@ class Short:
         self.spelled_out = spelled_out
 
 
+class Section:
+    """Marks a table that few files have: its dataclass "module:Class" is loaded where one has."""
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+
+    @property
+    def table(self) -> Any:
+        """The dataclass."""
+        module, _, name = self.home.partition(":")
+        return getattr(import_module(module), name)
+
+
+def section(home: str) -> Any:
+    """The annotation of a table that few files have, for the dataclass "module:Class"."""
+    return Annotated[Any, Section(home)]
+
+
 def validate(data: Any, kind: type[T], where: str) -> T:
     """Turn plain data into the frozen dataclass `kind`.
 
@@ -136,9 +156,10 @@ def _made(values: Mapping[str, Any], shape: Any, where: str) -> Any:
     """The dataclass of a table whose values are prepared; its first fault is that of the first
     field. Raises `InputError`."""
     given = {}
-    for key, kind in annotations_of(shape).items():
+    known = annotations_of(shape)
+    for key in known:
         if key in values:
-            given[key] = _admitted(values[key], kind, where, key)
+            given[key] = _admitted(values[key], known[key], where, key)
         elif key in _needed(shape):
             raise InputError(where, f"{key} is missing", f"add {key} = ...")
     try:
@@ -302,22 +323,22 @@ def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str,
         return {key: _prepared(value, known[key], where, key) for key, value in table.items()}
     name, tagged = inline
     choice = tagged.chosen(table, where)
-    known = {key: kind for key, kind in known.items() if key != name}
-    _refuse_unknown(table, known | annotations_of(choice), where, tagged)
+    own = [key for key in known if key != name]
+    _refuse_unknown(table, [*own, *annotations_of(choice)], where, tagged)
     _refuse_signs(table, shape, where)
-    prepared = {key: _prepared(table[key], known[key], where, key) for key in table if key in known}
-    gathered = {key: value for key, value in table.items() if key not in known}
+    prepared = {key: _prepared(table[key], known[key], where, key) for key in table if key in own}
+    gathered = {key: value for key, value in table.items() if key not in own}
     return prepared | {name: validate(gathered, choice, where)}
 
 
 @cache
 def _inline_field(shape: Any) -> tuple[str, Tagged] | None:
-    marked = ((name, tagged_in(kind)) for name, kind in annotations_of(shape).items())
+    marked = ((name, tagged_in(kind)) for name, kind in annotations_of(shape).written.items())
     return next(((name, tagged) for name, tagged in marked if tagged and tagged.inline), None)
 
 
 def _refuse_unknown(
-    table: Mapping[str, Any], known: Mapping[str, Any], where: str, tagged: Tagged | None = None
+    table: Mapping[str, Any], known: Iterable[str], where: str, tagged: Tagged | None = None
 ) -> None:
     for key in table:
         if key not in known:
@@ -345,7 +366,7 @@ def _floors(shape: Any) -> dict[str, bool]:
     """Of the numbers without bounds of their own, whether they must be above zero."""
     floors = {}
     for field in fields(shape):
-        kind = annotations_of(shape).get(field.name)
+        kind = annotations_of(shape).written.get(field.name)
         if _plain_types(kind) & {int, float} and not _is_bounded(kind):
             default = field.default
             given = isinstance(default, int | float) and not isinstance(default, bool)
@@ -361,11 +382,38 @@ def _is_bounded(kind: Any) -> bool:
     return any(map(_is_bounded, get_args(kind)))
 
 
+class Annotations(Mapping[str, Any]):
+    """Annotations by field; those `written` name sections whose modules are not loaded."""
+
+    def __init__(self, written: Mapping[str, Any]) -> None:
+        self.written = written
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._loaded:
+            self._loaded[key] = _loaded(self.written[key])
+        return self._loaded[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.written)
+
+    def __len__(self) -> int:
+        return len(self.written)
+
+
+def _loaded(kind: Any) -> Any:
+    """An annotation with the dataclass of its section."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated and isinstance(inner[1], Section):
+        return inner[1].table
+    return reduce(or_, map(_loaded, inner)) if origin in (Union, UnionType) else kind
+
+
 @cache
-def annotations_of(shape: Any) -> dict[str, Any]:
+def annotations_of(shape: Any) -> Annotations:
     """The fields of a dataclass that can be given, with their annotations."""
     hints = get_type_hints(shape, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(shape) if field.init}
+    return Annotations({field.name: hints[field.name] for field in fields(shape) if field.init})
 
 
 def _within(where: str, key: str) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sim.config.errors import InputError
-from sim.model.attention_core import cores, inputs_saved
+from sim.model.attention_core import inputs_saved, standard_core, with_sinks
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
 from sim.model.operators import Operator, normalise
@@ -24,6 +24,27 @@ def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
     after = [operator for operator in (rotate(run), *_core_of_heads(run)) if operator.name]
     after[0] = replace(after[0], reads=tuple(norm.name for norm in norms))
     return (*before, *norms, *after, *_gated(run), project_out(run))
+
+
+def core(run: Execution) -> Operator:
+    """softmax(Q K' / sqrt(d)) V; keeps Q, K, V and the results that its kernels need."""
+    if run.shape.attention == "standard":
+        kernels = standard_core(run)
+    else:
+        from sim.model.flash_attention import flash_core
+
+        kernels = flash_core(run)
+    return with_sinks(run, kernels) if run.shape.sinks else kernels
+
+
+def cores(run: Execution) -> tuple[Operator, ...]:
+    """The core; first the keys and values of other ranks, if both passes share one gathering."""
+    if run.sharding.ring == 1:
+        return (core(run),)
+    from sim.model.context_parallel import gathered
+
+    ahead = gathered(run)
+    return (ahead, replace(core(run), beside=ahead.name)) if ahead.name else (core(run),)
 
 
 def _gated(run: Execution) -> tuple[Operator, ...]:

@@ -16,7 +16,6 @@ from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
 from sim.model.execution import Execution, ParameterGroup
 from sim.model.kernels import GRAPH, GRAPH_END, Item
 from sim.model.kinds import is_layer, specialised
-from sim.model.lora import Lora, module_of
 from sim.model.operators import Items, Matrix, Operator
 from sim.model.recompute import recomputed
 
@@ -169,9 +168,9 @@ def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
         fault = f"lora.rank = {run.lora.rank} is larger than hidden = {run.model.hidden}"
         raise InputError(where, fault, f"set lora.rank at most {run.model.hidden}")
     operators = [each for kind in dict.fromkeys(kinds) for each in operators_of(kind, run)]
-    known = dict.fromkeys(filter(None, (module_of(each.name) for each in operators)))
+    known = dict.fromkeys(filter(None, (run.lora.module_of(each.name) for each in operators)))
     missing = [module for module in run.lora.modules if module not in known]
-    if missing and (run.lora.modules != Lora().modules or not known):
+    if missing and (not run.lora.usual or not known):
         fault = f"lora: no layer of this model has a linear layer {missing[0]!r}"
         raise InputError(where, fault, f"known: {', '.join(known)}" if known else "leave lora out")
 

@@ -9,12 +9,11 @@ are a batch of matrices as they lie, if their rows begin at multiples of 16 byte
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from sim.config.dataclass import dataclass
+from sim.model.fusion import Layout
 from sim.model.kernels import BYTES, Gemm, MemoryBound, Precision
-
-Layout = Literal["nchw", "nhwc"]
 
 # Rates of fp32 kernels relative to cuBLAS, by a trace of ResNet-50 on V100 (docs/kernels.md).
 # Winograd's F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1).

@@ -7,8 +7,7 @@ the memory to keys and values; queries come from the decoder's tokens.
 from dataclasses import replace
 
 from sim.config.errors import InputError
-from sim.model import attention_core
-from sim.model.attention import without_key_bias
+from sim.model import attention
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
 from sim.model.operators import Operator
@@ -35,7 +34,7 @@ def cross_attention(run: Execution) -> tuple[Operator, ...]:
     queries = column_linear(
         decoder, "cross q", (decoder.query_width,), bias=decoder.shape.biased("qkv"), normed=True
     )
-    core = attention_core.core(across)
+    core = attention.core(across)
     reads = (queries.name, "cross kv")
     output = row_linear(
         decoder, "cross output", decoder.output_width, bias=decoder.shape.biased("attention output")
@@ -49,7 +48,7 @@ def _keys(run: Execution) -> Operator:
     widths = (run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
     made = column_linear(run, "cross kv", packed, bias=run.shape.biased("qkv"))
-    keys = without_key_bias(run, made)
+    keys = attention.without_key_bias(run, made)
     added = MemoryBound(
         name="memory grad sum", bytes=float(3 * run.local * run.model.hidden * run.width)
     )

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.model.convolution_kernels import Layout
-from sim.model.fusion import Context, Fusion
+from sim.model.fusion import Context, Fusion, Layout
 from sim.model.kernels import BYTES, JOINED, Precision
-from sim.model.lora import Lora
 from sim.model.model import Model
 from sim.model.precision import Product, Recipe
-from sim.model.stash import Stash
 from sim.program.routed import Dispatcher
+
+if TYPE_CHECKING:
+    from sim.model.lora import Lora
+    from sim.model.stash import Stash
 
 Words = Literal["alone", "first", "again"]
 
@@ -136,8 +137,8 @@ class Execution:
     bucketed: float = 0.0
     words: Words = "again"
     recipe: Recipe | None = None
-    lora: Lora | None = None
-    stash: Stash | None = None
+    lora: "Lora | None" = None
+    stash: "Stash | None" = None
     block: Any = None
     layer: int | None = None
     graphs: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from sim.config.dataclass import dataclass
 from sim.model.kernels import Precision
 
 Context = Literal["ring", "gathered-ring", "all-gather", "ulysses"]
+Layout = Literal["nchw", "nhwc"]  # of images
 Metric = Literal["cross-entropy", "accuracy", "loss"]
 Norms = Literal["transformer-engine", "cudnn", "apex-fast", "torch", "other"]
 Gradients = Literal[

@@ -30,9 +30,14 @@ class Lora:
 
     def adapts(self, operator: str) -> bool:
         """Whether the linear layer of this name has an adapter."""
-        return module_of(operator) in self.modules
+        return self.module_of(operator) in self.modules
 
+    @property
+    def usual(self) -> bool:
+        """Whether the modules are those of every model."""
+        return self.modules == get_args(Module)
 
-def module_of(operator: str) -> Module | None:
-    """Megatron-LM's name of the linear layer that an operator is, if it can have an adapter."""
-    return _OPERATORS.get(operator)
+    @staticmethod
+    def module_of(operator: str) -> Module | None:
+        """Megatron-LM's name of the linear layer that an operator is, if it can have an adapter."""
+        return _OPERATORS.get(operator)

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sim.config import reads
 from sim.config.dataclass import dataclass
@@ -21,7 +21,6 @@ from sim.model.operators import Matrix, kernels_of
 from sim.model.precision import Recipe
 from sim.model.transformer import DECODER_INPUT
 from sim.parallel.effective_plan import EffectivePlan
-from sim.parallel.loader import Loading
 from sim.parallel.mesh import dividing
 from sim.parallel.segments import Items, blocked, segments
 from sim.program.actions import Kind
@@ -30,6 +29,9 @@ from sim.program.checks import Checks
 from sim.program.memory import added
 from sim.program.operations import Collective, Segment, Work
 from sim.program.schedule import Places, Schedule
+
+if TYPE_CHECKING:
+    from sim.parallel.loader import Loading
 
 Key = tuple[object, ...]
 Made = TypeVar("Made")
@@ -108,7 +110,7 @@ class Job(EffectivePlan):
     order: Schedule | None = None
     checks: Checks | None = None
     node: int = 1
-    loading: Loading | None = None
+    loading: "Loading | None" = None
     known: Known = field(default_factory=Known, compare=False, repr=False)
 
     def blocks(self, chunk: Chunk) -> Iterator[Block]:

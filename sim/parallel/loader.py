@@ -60,6 +60,35 @@ class Loader(Checked):
         if (self.decoding == "device") != (self.device_rate is not None):
             raise ValueError('decoding = "device" and device_rate belong together')
 
+    def on(self, topology: Topology, where: str) -> "Loading":
+        """The loader on a cluster. Raises `InputError` where the storage is unknown."""
+        storage, host = topology.storage, topology.host
+        if storage is None:
+            fault = f"has a loader, but {topology.name} does not say what its storage is"
+            raise InputError(where, fault, "add a [storage] table to the topology")
+        copied = self.read if self.copied is None else self.copied
+        each = 1.0 / self.rate if self.rate else 0.0
+        waits = self.operations * storage.latency
+        waits += self.read / storage.stream if storage.stream else 0.0
+        amounts: dict[HostLink, float] = dict(path(topology, "down", self.read, where))
+        if storage.operations:
+            amounts["operations"] = self.operations
+        if host:
+            amounts["memory"] = amounts.get("memory", 0.0) + copied
+            if topology.device.generation != "cpu":
+                amounts["pcie-down"] = amounts.get("pcie-down", 0.0) + copied
+            if host.cores:
+                amounts["cores"] = each
+                if host.cores <= topology.gpus_per_node:
+                    fault = f"has a loader, but all {host.cores} cores of the host are its devices'"
+                    raise InputError(where, fault, "set host.cores")
+        return Loading(
+            loader=self,
+            amounts=tuple(amounts.items()),
+            seconds=each + waits,
+            notes=tuple(_unknown(topology)),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
@@ -92,36 +121,6 @@ class Loading:
             segment = Segment(name="decode", cause=DECODING, device=share / loader.device_rate)
             done.append(Compute(name="decode", work=Work(name="decode", items=(segment,))))
         return tuple(done)
-
-
-def loading(loader: Loader, topology: Topology, where: str) -> Loading:
-    """A loader on a cluster. Raises `InputError` for one whose storage is unknown."""
-    storage, host = topology.storage, topology.host
-    if storage is None:
-        fault = f"has a loader, but {topology.name} does not say what its storage is"
-        raise InputError(where, fault, "add a [storage] table to the topology")
-    copied = loader.read if loader.copied is None else loader.copied
-    each = 1.0 / loader.rate if loader.rate else 0.0
-    waits = loader.operations * storage.latency
-    waits += loader.read / storage.stream if storage.stream else 0.0
-    amounts: dict[HostLink, float] = dict(path(topology, "down", loader.read, where))
-    if storage.operations:
-        amounts["operations"] = loader.operations
-    if host:
-        amounts["memory"] = amounts.get("memory", 0.0) + copied
-        if topology.device.generation != "cpu":
-            amounts["pcie-down"] = amounts.get("pcie-down", 0.0) + copied
-        if host.cores:
-            amounts["cores"] = each
-            if host.cores <= topology.gpus_per_node:
-                fault = f"has a loader, but the host's {host.cores} cores are all its devices' own"
-                raise InputError(where, fault, "set host.cores")
-    return Loading(
-        loader=loader,
-        amounts=tuple(amounts.items()),
-        seconds=each + waits,
-        notes=tuple(_unknown(topology)),
-    )
 
 
 def path(topology: Topology, way: Literal["up", "down"], size: float, where: str) -> Amounts:

@@ -5,24 +5,31 @@ from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sim.collectives.compression import Compression
 from sim.config.bounds import Ge, Gt, Le
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.schema import section
 from sim.config.units import Portion
 from sim.model.checkpointing import FULL, NONE, Checkpointing, Names
 from sim.model.fusion import Context
 from sim.model.kernels import Precision
-from sim.model.lora import Lora
 from sim.model.optimizers import Moments
-from sim.model.stash import Stash
 from sim.parallel import schedule as schedules
 from sim.parallel.mesh import Layouts, axes, axis_of, dividing, every_axis, layouts
 from sim.program.routed import Dispatcher
 from sim.program.schedule import Order, Places, Schedule
+
+if TYPE_CHECKING:
+    from sim.collectives.compression import Compression
+    from sim.model.lora import Lora
+    from sim.model.stash import Stash
+else:
+    Compression = section("sim.collectives.compression:Compression")
+    Lora = section("sim.model.lora:Lora")
+    Stash = section("sim.model.stash:Stash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ from functools import partial
 from sim.parallel import data
 from sim.parallel.deferred import finished
 from sim.parallel.job import Job, host_time
-from sim.parallel.loader import Loading
 from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.mesh import axes
 from sim.parallel.pass_ops import Ends, ends_of, held_up, pass_ops
@@ -44,14 +43,10 @@ def training_step(job: Job, schedule: Schedule | None = None) -> Program:
         return program
     from sim.program.beside import beside
 
-    return beside(program, {0: _loading(job, job.loading)})
-
-
-def _loading(job: Job, loading: Loading) -> tuple[Operation, ...]:
-    """The ranks of the first stage read the samples of the next step."""
-    plan = job.plan
+    plan = job.plan  # the ranks of the first stage read the samples of the next step
     ranks = plan.degree(axes()) // (plan.pp * plan.data_parallel)
-    return loading.work(plan.global_batch / plan.data_parallel, ranks)
+    samples = plan.global_batch / plan.data_parallel
+    return beside(program, {0: job.loading.work(samples, ranks)})
 
 
 def _alone(job: Job, schedule: Schedule) -> bool:

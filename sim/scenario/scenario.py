@@ -1,21 +1,28 @@
 """A scenario: a model, a cluster, a plan; `sim.kind` reads it from a file."""
 
 from dataclasses import asdict, field, fields, is_dataclass
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from sim.config.bounds import Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
+from sim.config.schema import section
 from sim.config.units import BytesPerSecond, Spoken
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.model import Model
 from sim.model.transformer import Transformer
-from sim.parallel.checkpoint import Checkpoints
-from sim.parallel.loader import Loader
 from sim.parallel.plan import Plan
 from sim.scenario.settings import changes_of
-from sim.variability.laws import Jitter
+
+if TYPE_CHECKING:
+    from sim.parallel.checkpoint import Checkpoints
+    from sim.parallel.loader import Loader
+    from sim.variability.laws import Jitter
+else:
+    Checkpoints = section("sim.parallel.checkpoint:Checkpoints")
+    Loader = section("sim.parallel.loader:Loader")
+    Jitter = section("sim.variability.laws:Jitter")
 
 Factor = Annotated[float, Gt(0)]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.config import limit, reads
 from sim.config.dataclass import dataclass
@@ -15,7 +15,6 @@ from sim.model.kinds import check_layers
 from sim.model.model import Model
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job, known_of
-from sim.parallel.loader import Loader, loading
 from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan, with_checkpoints
 from sim.parallel.resolved import resolved
@@ -25,6 +24,9 @@ from sim.scenario.fitting import check_job, check_sizes
 from sim.scenario.machine import load_model, load_stack, load_topology, machine
 from sim.scenario.scenario import Scenario, Straggler, name_of, plan_columns
 from sim.scenario.settings import flat
+
+if TYPE_CHECKING:
+    from sim.parallel.loader import Loader
 
 _OF_PASS = 3e-4  # s on one core, on the clock
 
@@ -99,7 +101,7 @@ def assemble(
     topology: Topology,
     plan: Plan,
     stragglers: Iterable[Straggler] = (),
-    loader: Loader | None = None,
+    loader: "Loader | None" = None,
 ) -> PlanSetup:
     """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
     job = _job(name, model, stack, topology, plan, loader)
@@ -128,7 +130,7 @@ def _job(
     stack: stacks.Stack,
     topology: Topology,
     plan: Plan,
-    loader: Loader | None,
+    loader: "Loader | None",
 ) -> Job:
     """A job that a plan lays out on a cluster, whatever the rates of the links between devices."""
     where = f"{name}, plan"
@@ -153,7 +155,7 @@ def _job(
         chunks=chunks_of(model, stack, plan, topology.device),
         checks=topology.checks,
         node=topology.gpus_per_node,
-        loading=loading(loader, topology, name) if loader else None,
+        loading=loader.on(topology, name) if loader else None,
         known=known_of(model, stack, topology.device, topology.device.measured),
     )
     check_job(job, topology, where)

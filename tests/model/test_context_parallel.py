@@ -9,7 +9,7 @@ import sim
 from sim.config.errors import InputError
 from sim.kind import load
 from sim.model import attention
-from sim.model.attention_core import core, cores
+from sim.model.attention import core, cores
 from sim.model.checkpointing import Rule
 from sim.model.execution import Execution, Sharding
 from sim.model.fusion import Fusion

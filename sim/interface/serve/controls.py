@@ -6,18 +6,18 @@ the dataclasses that validate files, so that a new field has a control without a
 """
 
 import json
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache, partial
+from functools import partial
 from math import log2
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from sim.config import catalog
 from sim.config.bounds import Ge, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import Tagged
+from sim.config.schema import Tagged, annotations_of
 from sim.config.units import Unit
 from sim.model import optimizers
 from sim.parallel import schedule as schedules
@@ -143,7 +143,7 @@ def _found(thing: Any, names: Sequence[str]) -> tuple[Any, Any] | None:
     that is not given has its fields too, without values."""
     kind, hint = type(thing), None
     for name in names:
-        hint = _hints(kind).get(name) if is_dataclass(kind) else None
+        hint = annotations_of(kind).get(name) if is_dataclass(kind) else None
         if hint is None:
             return None
         thing = getattr(thing, name, None)
@@ -172,7 +172,7 @@ def _of_kind(scenario: BaseScenario) -> Iterator[Group]:
     for one in fields(scenario):
         if one.name in ours or one.name in _UNOFFERED:
             continue
-        value, hint = getattr(scenario, one.name), _hints(type(scenario))[one.name]
+        value, hint = getattr(scenario, one.name), annotations_of(type(scenario))[one.name]
         if is_dataclass(value):
             yield Group(title=one.name.capitalize(), controls=(*_fields(one.name, value, hint),))
         elif control := _control(one.name, hint, value):
@@ -184,9 +184,9 @@ def _fields(table: str, thing: Any, hint: Any = None) -> Iterator[Control]:
     tagged = next(iter(_marks(hint, Tagged)), None)
     for one in fields(thing):
         key, value = f"{table}.{one.name}", getattr(thing, one.name)
-        own = _hints(thing.__class__)[one.name]
         if not one.init or key in _UNOFFERED:
             continue
+        own = annotations_of(thing.__class__)[one.name]
         if tagged is not None and one.name == tagged.tag:
             yield Control(key=key, label=_label(key), form="choice", value=str(value),
                           choices=tuple(tagged.choices))  # fmt: skip
@@ -232,11 +232,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)
-
-
-@cache
-def _hints(kind: Hashable) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
 
 
 def _table(hint: Any) -> Any:

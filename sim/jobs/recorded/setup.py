@@ -23,7 +23,6 @@ from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.scaled import scaled
 from sim.jobs.recorded.work import work_of
 from sim.model.kernels import Kernel
-from sim.parallel.loader import loading
 from sim.program.beside import beside
 from sim.program.causes import HOST
 from sim.program.operations import Operation
@@ -105,7 +104,7 @@ class Recorded:
             raise InputError(self.name, fault, "capture a script that reads its samples in batches")
         replicas = axes.data_ranks // axes.sequence_ranks
         ranks = topology.gpus // (len(self.stages) * replicas)
-        return loading(self.scenario.loader, topology, self.name).work(samples, ranks)
+        return self.scenario.loader.on(topology, self.name).work(samples, ranks)
 
     def _host(self) -> HostTimes:
         return host_of(self.stack, self.machine.topology.device)
