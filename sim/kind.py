@@ -58,7 +58,6 @@ from sim.model.kernels import Kernel
 from sim.parallel.job import Job
 from sim.program.program import Program
 from sim.results.answer import Figures, JobAnswer
-from sim.results.likely import Pace
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
 from sim.scenario.settings import FILES, Settings, flat, head_of, put, settings_of, split_key
 from sim.scenario.setup import PlanSetup
@@ -66,6 +65,7 @@ from sim.scenario.setup import PlanSetup
 if TYPE_CHECKING:
     from sim.hardware.cluster.network import Link
     from sim.results.by_line import ByLine, Suggestion
+    from sim.results.likely import Pace
 
 Floats = NDArray[np.float64]
 
@@ -140,9 +140,9 @@ def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
             yield Figures(played.columns, played.misfit, played.wall_seconds)
 
 
-def pace(setup: Setup) -> Pace:
+def pace(setup: Setup) -> "Pace":
     """How fast a setup trains, and on which machine. Raises `InputError` if this is unknown."""
-    return cast(Pace, _ability(setup, "pace")(setup))
+    return cast("Pace", _ability(setup, "pace")(setup))
 
 
 def refuse_without_pace(scenario: BaseScenario) -> None:

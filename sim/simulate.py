@@ -10,7 +10,7 @@ This module is the kind of job that a plan lays out (`sim.kind` has the contract
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,13 @@ from sim.config.errors import InputError
 from sim.config.progress import waited
 from sim.engine.accounts import Account, accounts, blame_stragglers
 from sim.engine.machine import Machine
-from sim.engine.ordering import fixed_orders
 from sim.engine.play import Engine, play
 from sim.engine.record import Record
 from sim.model.kernels import Attention, Gemm, Kernel
-from sim.parallel.job import stage_kernels
+from sim.parallel.job import Job, stage_kernels
 from sim.program.program import Program
 from sim.results.answer import Figures
 from sim.results.assemble import facts_of, inputs_of, of_runs, report
-from sim.results.likely import Pace, checkpoint_bytes, of_bounds
 from sim.results.result import Result, misfit_of
 from sim.scenario.machine import load_topology
 from sim.scenario.scenario import Scenario
@@ -36,6 +34,7 @@ from sim.scenario.settings import flat
 from sim.scenario.setup import PlanSetup, from_scenario
 
 if TYPE_CHECKING:
+    from sim.results.likely import Pace
     from sim.uncertainty.draws import Split
 
 SCENARIO, ANSWER = Scenario, Result
@@ -74,12 +73,21 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
             blame_stragglers(spent, _of_same_stage(record, healthy))
         others = {
             name: play(other, setup.machine, engine=engine).step_time
-            for name, other in fixed_orders(setup.job)
+            for name, other in _fixed_orders(setup.job)
         }
         wall = time.perf_counter() - began
         return report(
             setup, program, record, spent, wall_seconds=wall, healthy=healthy, others=others
         )
+
+
+def _fixed_orders(job: Job) -> Iterable[tuple[str, Program]]:
+    """Programs of a job by other schedules, where its own order was looked for."""
+    if job.order is None:
+        return ()
+    from sim.engine.ordering import fixed_orders
+
+    return fixed_orders(job)
 
 
 def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
@@ -121,8 +129,10 @@ def _refuse_many_ranks(setup: PlanSetup) -> None:
 
 
 @waited("the step")
-def pace(setup: PlanSetup) -> Pace:
+def pace(setup: PlanSetup) -> "Pace":
     """The pace of a setup's step, which is played without accounts of its seconds."""
+    from sim.results.likely import Pace, checkpoint_bytes, of_bounds
+
     plan, model = setup.job.plan, setup.job.model
     with garbage_left():
         program = setup.program

@@ -5,10 +5,8 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
-from sim.collectives.readings import condense
 from sim.collectives.schedule import CollectiveKind, algorithms, offered
 from sim.config.errors import InputError
-from sim.hardware.cluster.cabled import NodeCables
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
@@ -74,10 +72,12 @@ def orders(network: ClusterNetwork) -> "tuple[Cycle, ...]":
 
     Two nodes are a ring in any order.
     """
-    if not (isinstance(network, NodeCables) and network.spread):
+    if not network.spread:
         return ()
     from sim.collectives.cable_rings import cycles
+    from sim.hardware.cluster.cabled import NodeCables
 
+    assert isinstance(network, NodeCables)
     found = cycles(network.mesh())
     return (*found, *(tuple(reversed(cycle)) for cycle in found))
 
@@ -145,6 +145,8 @@ def _between(
 @cache
 def _shares(way: Way, nodes: int) -> tuple[tuple[int, int, float], ...]:
     """Bytes that its rounds among so many nodes send from one to another, as shares."""
+    from sim.collectives.readings import condense
+
     rounds = getattr(algorithms()[way[0]], _offered(way)[0])
     edges = condense(rounds(nodes)).edges
     sent = [0.0] * nodes

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from sim.config.dataclass import dataclass
 from sim.engine.folded import LinkClass
-from sim.engine.record import Record, amounts
+from sim.engine.record import Record
+from sim.engine.spans import amounts
 from sim.program.causes import Cause
 
 
@@ -60,8 +61,6 @@ class Narrowest:
 def narrowest(record: Record, cause: Cause, *, waits: bool) -> Narrowest | None:
     """Of the links that traffic of a cause loads, that on which it takes longest, or if something
     `waits` for it the busiest, counting whatever is on it; None where there is no such traffic."""
-    if cause not in {kind for kind, _ in record.kinds}:
-        return None
     program = record.program()
     own: dict[int, float] = {}
     for transfer in program.transfers:

@@ -17,6 +17,7 @@ from sim.parallel.job import Job
 from sim.parallel.step import training_step
 from sim.program.actions import Kind, PassVariant
 from sim.program.program import Program
+from sim.program.schedule import Schedule
 
 if TYPE_CHECKING:
     from sim.parallel.bubble_filling import Costs, Rows
@@ -24,12 +25,9 @@ if TYPE_CHECKING:
 _ACTIVATIONS = "activations"
 
 
-def ordered(job: Job, machine: Machine) -> Job:
-    """The job with the order that its schedule looks for, if it looks for one."""
+def searched(job: Job, machine: Machine, search: "Callable[[Costs, int], Schedule]") -> Job:
+    """The job with the order that the `search` of its schedule finds."""
     plan = job.plan
-    search = None if plan.pp == 1 else schedules.searched(plan.pipeline)
-    if search is None:
-        return job
     costs = costs_of(training_step(job), machine.healthy, plan.schedule_memory)
     return replace(job, order=search(costs, plan.microbatches))
 
@@ -37,8 +35,7 @@ def ordered(job: Job, machine: Machine) -> Job:
 def fixed_orders(job: Job) -> Iterator[tuple[str, Program]]:
     """Programs of the job by schedules that look for no order, where its own does: those of one
     chunk a stage whose backward passes may be split or not."""
-    if job.order is None:
-        return
+    assert job.order is not None
     stages, count = job.order.stages, job.plan.microbatches
     for name, entry in schedules.table().items():
         fixed = entry.usual and entry.searched is None and entry.chunks == 1

@@ -11,7 +11,6 @@ from sim.engine.replay import play as replay
 from sim.engine.replay.contention import contends
 from sim.engine.replay.writing import Writer
 from sim.program.program import Program
-from sim.program.unrolled import operations
 
 _OF_OPERATION = 6e-5  # s of one core, of each role
 
@@ -22,6 +21,8 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 def effort(program: Program, machine: Machine) -> float:
     """How long a play takes (s of one core), to an order of magnitude. Where a network hashes
     connections, ranks are unlike; elsewhere the ranks of a stage are taken to be one role."""
+    from sim.program.unrolled import operations
+
     network, stages = machine.topology.network, range(len(program.stages))
     hashed = network is not None and network.hashed
     alike = machine.topology.gpus // len(stages) if hashed else 1

@@ -1,105 +1,26 @@
 """The record of a run: when every step of every stream ran, in arrays.
 
-Accounts are read off the arrays; the timeline's spans are written down only if somebody looks.
-
-`rates` says how busy devices and links are: FLOP/s of each role, bytes a second on links. An
-operation spreads its FLOPs, and the bytes of the collectives inside it, evenly over its time; a
-transfer spreads its bytes from its beginning to its end. So every rate adds up to what was done.
+Accounts are read off the arrays; spans and rates are written down only if somebody looks
+(`sim.engine.spans`).
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sim.config.dataclass import dataclass
 from sim.engine.costs import Parts
-from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram, LinkClass, Step, Transfer
-from sim.engine.timeline import Columns, Deferred, Played, Rate, Role, Span, Timeline
+from sim.engine.folded import CommunicateStep, FoldedProgram, LinkClass, Step
+from sim.engine.timeline import Deferred, Played, Role, Timeline
 from sim.engine.tracks import COMMUNICATION, Floats, Indices, Runs, Track, of_columns
-from sim.hardware.cluster.storage import UNITS
-from sim.program.causes import COMPUTE, WAITING, Cause
+from sim.program.causes import Cause
 from sim.program.operations import COMPUTE_STREAM
 
-_DIGITS = 9  # of seconds; operations that touch do not overlap
-
-Amounts = list[tuple[float, float, float]]  # begin, end (s), how much in between
-
-MOST_LINKS = 8  # of a kind; those that carry most
-
-
-def rates(tracks: Iterable[Track], program: FoldedProgram) -> Iterator[Rate]:
-    """FLOP/s of the products of each role, then the load of the links that carry most, B/s."""
-    work, traffic = amounts(tracks, program)
-    for role, spans in work.items():
-        yield _rate(role, "products", "FLOP/s", spans)
-    links = program.links
-    shown: Counter[str] = Counter()
-    for link in sorted(traffic, key=lambda link: (-sum(size for *_, size in traffic[link]), link)):
-        kind = links[link].name.split()[0]
-        shown[kind] += 1
-        if shown[kind] <= MOST_LINKS:
-            yield _rate(None, _name(links[link]), UNITS.get(kind, "B/s"), traffic[link])
-
-
-def amounts(
-    tracks: Iterable[Track], program: FoldedProgram
-) -> tuple[dict[int, Amounts], dict[int, Amounts]]:
-    """FLOPs by role, bytes by class of links: how much from when to when."""
-    work: defaultdict[int, Amounts] = defaultdict(list)
-    traffic: defaultdict[int, Amounts] = defaultdict(list)
-    steps = {
-        (role.role.index, name): row for role in program.roles for name, row in role.streams.items()
-    }
-    sent: set[int] = set()
-    for track in tracks:
-        begun, arrived = track.begun.tolist(), track.arrived.tolist()
-        there = (track.transfers >= 0).tolist()
-        rows = zip(
-            steps[track.role, track.stream], track.start.tolist(), track.end.tolist(), strict=True
-        )
-        for n, (step, start, end) in enumerate(rows):
-            if isinstance(step, ComputeStep):
-                if step.flops:
-                    work[track.role].append((start, end, step.flops))
-                for link, size in step.carried:
-                    traffic[link].append((start, end, size))
-                continue
-            columns = (column for column, met in enumerate(there[n]) if met)
-            for number, column in zip(step.transfers, columns, strict=True):
-                if number not in sent:
-                    sent.add(number)
-                    own = program.transfers[number].traffic
-                    for link, load in own.loads:
-                        when = begun[n][column], arrived[n][column]
-                        traffic[link].append((*when, own.size * load))
-    return work, traffic
-
-
-def _rate(role: int | None, of: str, unit: str, amounts: Amounts) -> Rate:
-    """The sum of what is spread over intervals: a step at the beginning and the end of each.
-
-    >>> rate = _rate(0, "products", "FLOP/s", [(0.0, 2.0, 4.0), (1.0, 2.0, 1.0)])
-    >>> rate.times.tolist(), rate.values.tolist()
-    ([0.0, 1.0, 2.0], [2.0, 3.0, 0.0])
-    """
-    begin, end, much = np.array(amounts).T
-    begin, end = begin.round(_DIGITS), end.round(_DIGITS)
-    lasting = end > begin
-    begin, end = begin[lasting], end[lasting]
-    pace = much[lasting] / (end - begin)
-    times, place = np.unique(np.concatenate((begin, end)), return_inverse=True)
-    changes = np.zeros(len(times))
-    np.add.at(changes, place, np.concatenate((pace, -pace)))
-    values = np.cumsum(changes)
-    values[np.abs(values) < 1e-9 * values.max(initial=0.0)] = 0.0  # what rounding leaves
-    return Rate(role, of, unit, times, values)
-
-
-def _name(link: LinkClass) -> str:
-    return f"{link.name} ({link.count} alike)" if link.count > 1 else link.name
+if TYPE_CHECKING:
+    from sim.engine.spans import Spans
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -197,111 +118,23 @@ class Record:
         """The spans of all steps."""
         return Timeline(
             roles=self.roles,
-            spans=Played(lambda: list(self._spans()), self._columns),
+            spans=Played(lambda: list(self._written().spans()), lambda: self._written().columns()),
             end=self.end,
             step=self.period,
             events=self.events,
-            rates=Deferred(lambda: list(rates(self.tracks, self.program()))),
+            rates=Deferred(lambda: list(self._written().rates())),
         )
 
-    def _columns(self) -> Columns:
-        """Every computation, then every transfer, of each track."""
-        causes: dict[Cause, int] = {}
-        of_parts, of_kinds = (
-            np.array([causes.setdefault(cause, len(causes)) for cause in own], dtype=np.intp)
-            for own in (
-                [next(iter(parts), COMPUTE) for parts in self.parts],
-                [cause for cause, _ in self.kinds],
-            )
-        )
-        tables, actions = list[np.ndarray](), list[Indices]()
-        for track in self.tracks:
-            run = track.parts != COMMUNICATION
-            step, column = np.nonzero((track.transfers >= 0) & ~run[:, None])
-            for begin, end, cause, computes in (
-                (track.start[run], track.end[run], of_parts[track.parts[run]], 1.0),
-                (track.begun[step, column], track.arrived[step, column],
-                 of_kinds[track.transfers[step, column]], 0.0),
-            ):  # fmt: skip
-                role = np.full(len(begin), track.role)
-                tables.append(np.stack((role, begin, end, cause, np.full(len(begin), computes))))
-            actions += [track.actions[run], np.full((len(step), 3), -1, dtype=np.intp)]
-        table = np.concatenate(tables, axis=1)
-        return Columns(
-            role=table[0].astype(np.intp),
-            begin=table[1],
-            end=table[2],
-            computes=table[4] > 0,
-            cause=table[3].astype(np.intp),
-            actions=np.concatenate(actions),
-            causes=tuple(causes),
-        )
+    def _written(self) -> "Spans":
+        from sim.engine.spans import Spans
 
-    def _spans(self) -> Iterator[Span]:
-        program = self.program()
-        steps = {
-            (role.role.index, stream): steps
-            for role in program.roles
-            for stream, steps in role.streams.items()
-        }
-        facts = [_facts(transfer) for transfer in program.transfers]
-        ways = [transfer.way for transfer in program.transfers]
-        for track in self.tracks:
-            yield from self._written(track, steps[track.role, track.stream], facts, ways)
-
-    def _written(
-        self,
-        track: Track,
-        steps: Sequence[Step],
-        facts: Sequence[dict[str, object]],
-        ways: Sequence[tuple[int, int] | None],
-    ) -> Iterator[Span]:
-        starts, ends, parts = track.start.tolist(), track.end.tolist(), track.parts.tolist()
-        begun, arrived = track.begun.tolist(), track.arrived.tolist()
-        kinds = track.transfers.tolist()
-        for n, step in enumerate(steps):
-            where = track.role, track.stream, step.name
-            if isinstance(step, ComputeStep):
-                split = tuple(self.parts[parts[n]].items())
-                cause = split[0][0] if split else COMPUTE
-                yield Span(*where, cause, starts[n], ends[n], _of_pass(step, split))
-                continue
-            flights = tuple(
-                (*self.kinds[kind], begin, end)
-                for kind, begin, end in zip(kinds[n], begun[n], arrived[n], strict=True)
-                if kind >= 0
-            )
-            cause = flights[-1][0] if flights else WAITING
-            fact = facts[step.transfers[-1]] if step.transfers else {}
-            met = tuple((number, ways[number]) for number in step.transfers)
-            args = {"transfers": flights, "meetings": met, **fact}
-            yield Span(*where, cause, starts[n], ends[n], args)
+        return Spans(self.tracks, self.parts, self.kinds, self.program)
 
 
 def _in_a_column(track: Track) -> Track:
     times = (track.start, track.end, track.begun, track.arrived)
     start, end, begun, arrived = (time[..., None] for time in times)
     return replace(track, start=start, end=end, begun=begun, arrived=arrived)
-
-
-def _of_pass(step: ComputeStep, parts: tuple[tuple[Cause, float], ...]) -> dict[str, object]:
-    action = step.action
-    return {
-        "phase": action.kind if action else step.label,
-        "microbatch": action.microbatch if action else -1,
-        "chunk": action.chunk if action else 0,
-        "parts": parts,
-    }
-
-
-def _facts(transfer: Transfer) -> dict[str, object]:
-    return {
-        "kind": transfer.kind,
-        "bytes": transfer.bytes,
-        "ranks": transfer.ranks,
-        "algorithm": transfer.algorithm,
-        "protocol": transfer.protocol,
-    }
 
 
 def flights_of(steps: Sequence[Step]) -> int:

@@ -8,34 +8,21 @@ replicas behind them. (`wgrad_deferral_limit` bounds how many microbatches wait;
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from sim.config.errors import InputError
 from sim.model.block import Block
 from sim.parallel import data
-from sim.parallel.job import Job
-from sim.program.actions import PassVariant
+from sim.parallel.job import HEAD, Job
 from sim.program.memory import MemoryUse
 from sim.program.operations import Compute, Operation, Work
 
-HEAD = "head"
 _NAME = "deferred weights"
-
-
-def defers(job: Job, kind: str, variant: PassVariant) -> bool:
-    """Whether a block's weight gradients are left out of this pass."""
-    return job.plan.defer_embedding_wgrad_compute and kind == HEAD and variant.kind == "B"
-
-
-def without_gradients(block: Block) -> Block:
-    """A block as its backward pass leaves it: nothing of it can be summed yet."""
-    return replace(block, parameters={})
 
 
 def finished(job: Job, blocks: Iterable[Block]) -> list[Operation]:
     """Work behind the passes of a stage that holds the head."""
     head = next((block for block in blocks if block.kind == HEAD), None)
-    if head is None or not job.plan.defer_embedding_wgrad_compute:
+    if head is None:
         return []
     times = job.plan.microbatches
     work = Work(name=_NAME, items=(job.work(HEAD, "W"),) * times)
@@ -50,8 +37,6 @@ def finished(job: Job, blocks: Iterable[Block]) -> list[Operation]:
 def check_deferred(job: Job, where: str) -> None:
     """Raise `InputError` where Megatron-Core does, or where passes are split already."""
     plan, option = job.plan, "defer_embedding_wgrad_compute"
-    if not plan.defer_embedding_wgrad_compute:
-        return
     schedule = plan.passes()
     faults = (
         (plan.pp == 1, "without pipeline stages", "set pp > 1"),

@@ -23,7 +23,7 @@ from sim.model.transformer import DECODER_INPUT
 from sim.parallel.effective_plan import EffectivePlan
 from sim.parallel.mesh import dividing
 from sim.parallel.segments import Items, blocked, segments
-from sim.program.actions import Kind
+from sim.program.actions import Kind, PassVariant
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
 from sim.program.checks import Checks
 from sim.program.memory import added
@@ -37,6 +37,7 @@ Key = tuple[object, ...]
 Made = TypeVar("Made")
 Slot = tuple[str, Again, Words]
 _AGAIN: Words = "again"
+HEAD = "head"
 
 
 class Known:
@@ -112,6 +113,10 @@ class Job(EffectivePlan):
     node: int = 1
     loading: "Loading | None" = None
     known: Known = field(default_factory=Known, compare=False, repr=False)
+
+    def defers(self, kind: str, variant: PassVariant) -> bool:
+        """Whether weight gradients of a block are left out of a pass (`sim.parallel.deferred`)."""
+        return self.plan.defer_embedding_wgrad_compute and kind == HEAD and variant.kind == "B"
 
     def blocks(self, chunk: Chunk) -> Iterator[Block]:
         """The blocks of a chunk in order: the description that all other code reads."""

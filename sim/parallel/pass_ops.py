@@ -12,7 +12,6 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from sim.parallel import data
-from sim.parallel.deferred import defers, without_gradients
 from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
 from sim.parallel.pipeline_p2p import handed, packed, unpacked
@@ -257,8 +256,8 @@ class _ChunkPasses:
         """A block of a pass; at the ends of a chunk, with the exchange with neighbouring stages."""
         (kind, again, words), last = self.slots[number], len(self.slots) - 1
         block = self.job.block(kind, again, words)
-        if defers(self.job, kind, variant):
-            block, variant = without_gradients(block), variant._replace(kind="I")
+        if self.job.defers(kind, variant):  # so nothing of it can be summed yet
+            block, variant = replace(block, parameters={}), variant._replace(kind="I")
         work = self.job.work(kind, variant.kind, again, words)
         begin, end = (0, last) if variant.kind == "F" else (last, 0)
         if number == begin:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import partial
 
 from sim.parallel import data
-from sim.parallel.deferred import finished
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.mesh import axes
@@ -141,7 +140,10 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
     parameters = job.parameters(job.chunks[stage])
     done: list[Operation] = []
     blocks = [block for chunk in job.chunks[stage] for block in job.blocks(chunk)]
-    done += finished(job, blocks)
+    if plan.defer_embedding_wgrad_compute:
+        from sim.parallel.deferred import finished
+
+        done += finished(job, blocks)
     encoded_shares = plan.gradients is not None and plan.zero >= 2
     if encoded_shares or (plan.zero < 2 and not job.overlaps_gradients):
         if plan.gradients is not None:

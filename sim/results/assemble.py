@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sim.collectives.libraries import profile as fabrics
 from sim.config.dataclass import dataclass
@@ -18,8 +18,6 @@ from sim.engine.accounts import (
     of_run,
 )
 from sim.engine.fold import fold
-from sim.engine.link_loads import link_loads, narrowest
-from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.engine.tracks import Runs
@@ -41,6 +39,10 @@ from sim.uncertainty.campaign import Campaign
 from sim.uncertainty.evidence import evidence
 from sim.uncertainty.intervals import ErrorLaw, Interval, Kernels, Sigmas, interval
 from sim.uncertainty.work_shares import DeviceTime, device_time, profiled, work_shares
+
+if TYPE_CHECKING:
+    from sim.engine.link_loads import LinkLoad
+    from sim.engine.memory_curve import MemoryCurve
 
 
 def report(
@@ -223,12 +225,22 @@ def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
         "events": record.events,
         "engine": record.engine,
         "timeline": record.timeline,
-        "links": Deferred(partial(link_loads, record)),
+        "links": Deferred(partial(_links, record)),
     }
+
+
+def _links(record: Record) -> "list[LinkLoad]":
+    from sim.engine.link_loads import link_loads
+
+    return link_loads(record)
 
 
 def loading_of(record: Record, account: Account) -> dict[str, Any] | None:
     """How long a step waits for samples, and for which links; None without a loader."""
+    if LOADING not in {cause for cause, _ in record.kinds}:
+        return None
+    from sim.engine.link_loads import narrowest
+
     waits = account.get(LOADING, 0.0)
     limit = narrowest(record, LOADING, waits=waits > 0.0)
     if limit is None:
@@ -348,7 +360,9 @@ def _remedies(setup: PlanSetup) -> Sequence[str]:
     return remedies(setup)
 
 
-def _curves(program: Program, record: Record, taken: Sequence[Memory]) -> list[MemoryCurve]:
+def _curves(program: Program, record: Record, taken: Sequence[Memory]) -> "list[MemoryCurve]":
+    from sim.engine.memory_curve import memory_curve
+
     return [
         memory_curve(program, record, stage, memory.fragmented)
         for stage, memory in enumerate(taken)

@@ -5,14 +5,15 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.config.dataclass import dataclass
-from sim.engine.link_loads import LinkLoad
-from sim.engine.memory_curve import MemoryCurve
 from sim.parallel.plan import Plan
 from sim.program.schedule import Schedule
 from sim.results.answer import JobAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from sim.engine.link_loads import LinkLoad
+    from sim.engine.memory_curve import MemoryCurve
 
 _COLUMNS = (
     "step_time", "step_time_low", "step_time_expected", "step_time_high", "samples_per_second",
@@ -105,8 +106,8 @@ class Result(JobAnswer):
     staleness: tuple[int, ...] = ()
     plan: Plan | None = None
     schedule: Schedule | None = field(default=None, compare=False)
-    memory_curves: Sequence[MemoryCurve] = field(default=(), compare=False)
-    links: Sequence[LinkLoad] = field(default=(), compare=False)
+    memory_curves: "Sequence[MemoryCurve]" = field(default=(), compare=False)
+    links: "Sequence[LinkLoad]" = field(default=(), compare=False)
     setup: Any = field(default=None, compare=False)
 
     @property

@@ -11,7 +11,6 @@ from sim.model.block import check_adapters, check_graphs, check_rule
 from sim.model.kinds import experts_of
 from sim.model.model import Model
 from sim.parallel.chunks import check_method, check_versions
-from sim.parallel.deferred import check_deferred
 from sim.parallel.job import Job
 from sim.parallel.mesh import dividing
 from sim.parallel.plan import WHOLE, Plan
@@ -45,7 +44,10 @@ def check_job(job: Job, topology: Topology, where: str) -> None:
     check_rule(job.rule, kinds, job.execution, where=where)
     check_adapters(kinds, job.execution, where=where)
     _check_graphs(job, where)
-    check_deferred(job, where)
+    if plan.defer_embedding_wgrad_compute:
+        from sim.parallel.deferred import check_deferred
+
+        check_deferred(job, where)
     _check_host_memory(job, topology, where)
 
 

@@ -8,11 +8,11 @@ from sim.config import limit, reads
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
-from sim.engine.ordering import ordered
 from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
 from sim.model.kinds import check_layers
 from sim.model.model import Model
+from sim.parallel import schedule as schedules
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job, known_of
 from sim.parallel.mesh import axes
@@ -109,6 +109,16 @@ def assemble(
     job = job if job.known is known else replace(job, known=known)
     on = machine(topology, job.plan, tuple(stragglers), name)
     return PlanSetup(name=name, job=ordered(job, on), machine=on)
+
+
+def ordered(job: Job, machine: Machine) -> Job:
+    """The job with the order that its schedule looks for, if it looks for one."""
+    search = None if job.plan.pp == 1 else schedules.searched(job.plan.pipeline)
+    if search is None:
+        return job
+    from sim.engine.ordering import searched
+
+    return searched(job, machine, search)
 
 
 @reads.kept(4, key=lambda job: job)

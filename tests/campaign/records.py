@@ -8,7 +8,8 @@ import numpy as np
 
 from sim.config.errors import InputError
 from sim.engine.play import play
-from sim.engine.record import Record, amounts
+from sim.engine.record import Record
+from sim.engine.spans import amounts
 from sim.kind import load
 from sim.scenario.setup import from_scenario
 from tests.campaign.job import SAME, Job, same

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sim.hardware import stack as stacks
 from sim.model.reading import load
 from sim.parallel.chunks import balanced
-from sim.parallel.layer_split import by_cost, partition
+from sim.parallel.layer_split import by_cost
+from sim.parallel.partition import partition
 
 costs = st.lists(st.integers(1, 9), min_size=2, max_size=8)
 

@@ -12,7 +12,6 @@ from sim.collectives.libraries import backend as backends
 from sim.config.checked import replaced
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
-from sim.engine.ordering import ordered
 from sim.engine.replay.play import FoldedMachine
 from sim.parallel.chunks import check_versions, chunks_of
 from sim.parallel.job import Job, Known
@@ -24,6 +23,7 @@ from sim.parallel.step import training_step
 from sim.program.memory_levels import Floats, peaks
 from sim.program.operations import Work
 from sim.program.program import Program
+from sim.scenario.setup import ordered
 
 
 class MeshLayouts:

@@ -5,14 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from sim.engine.costs import Parts
 from sim.engine.fold import Folding
 from sim.engine.folded import LinkClass, Loads, Traffic
-from sim.engine.lowering import Lowering
 from sim.engine.record import Record
 from sim.engine.replay.grid import (
     ARRIVAL,
@@ -31,6 +30,9 @@ from sim.program.actions import KINDS
 from sim.program.causes import PIPELINE, Cause
 from sim.program.operations import COMPUTE_STREAM, Collective, Compute
 from sim.program.program import message_stream
+
+if TYPE_CHECKING:
+    from sim.engine.lowering import Lowering
 
 NONE = -1
 _FIRST = 2  # number of the first operation of a pass, behind exchanges
@@ -129,8 +131,10 @@ class Writer:
                         yield traffic.loads, traffic.size
 
     @cached_property
-    def _lowest(self) -> list[Lowering]:
+    def _lowest(self) -> "list[Lowering]":
         """What knows the contents of work on each stage."""
+        from sim.engine.lowering import Lowering
+
         desks = self.estimate.machine.desks
         return [Lowering(desk, stage, 1.0) for stage, desk in enumerate(desks)]
 
