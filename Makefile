@@ -20,6 +20,8 @@ HOSTS ?= 4 8
 SECONDS_OF_IT := $(or $(SECONDS),3600)
 DEVICE ?= cuda
 PROFILE ?= out/measured.toml
+# Tests are compiled once, not by every process of every run.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: captures help demo test test-all test-long campaign testbed calibrate lint types format bench docs site notebook clean
 
@@ -39,6 +41,7 @@ test-long: $(DEV) ## The long ones.
 
 test-all: test test-long ## Both, and further cases of what the campaign draws at random.
 	$(BIN)/python -m pytest $(PYTEST) -m further
+	$(BIN)/python -m pytest $(PYTEST) -m "hypothesis and not long" --hypothesis-profile=many
 
 campaign: $(DEV) ## SECONDS (an hour) of mistakes in files and options, laws, flips, kills; violations go to out/campaign.
 	$(BIN)/python -m tests.campaign --seconds $(SECONDS_OF_IT)

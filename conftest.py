@@ -1,6 +1,6 @@
-"""Examples of a property may take as long as a busy machine needs; a module of the simulator is
-collected only for its doctests; the laws of traffic hold in every test; of a test's cases `few` are
-run, and the others where all are."""
+"""Of a property 30 examples are drawn, which may take as long as a busy machine needs (and 100 with
+`--hypothesis-profile=many`); a module of the simulator is collected only for its doctests; the laws
+of traffic hold in every test; of a test's cases `few` are run, and the others where all are."""
 
 from itertools import groupby
 from pathlib import Path
@@ -10,8 +10,9 @@ from hypothesis import settings
 
 from tests import invariants
 
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+settings.register_profile("many", deadline=None, max_examples=100)
+settings.register_profile("few", deadline=None, max_examples=30)
+settings.load_profile("few")
 invariants.watch()
 
 SOURCES = Path(__file__).parent / "sim"

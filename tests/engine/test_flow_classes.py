@@ -54,7 +54,7 @@ def test_classes_of_flows_end_when_the_reference_network_ends(capacities, flows)
     assert ends(FlowClassNetwork, capacities, flows) == pytest.approx(reference, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200)
 @given(
     flows=st.lists(WHOLE, min_size=1, max_size=10),
     changes=st.lists(
