@@ -22,7 +22,7 @@ Amount = Callable[[float], Any]
 _TICK = 1.0  # s between two looks at the clock while nothing is told
 _FIRST, _NEXT = 15.0, 30.0  # s until the first line that a file gets, and until each further one
 _WHOLE = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-_LINE = "{unit} {n_fmt} of {total_fmt}, {elapsed} so far, {remaining} left"
+_LINE = "{unit} {n:,.0f} of {total:,.0f}, {elapsed} so far, {remaining} left"
 _WHOLE_LINE = "{desc} {percentage:.0f} %, {elapsed} so far, {remaining} left"
 _silent = False
 

@@ -132,7 +132,7 @@ def test_a_file_gets_lines_that_end_and_no_more_than_a_minute_has_of_them(
         more(1.0)
         (counter,) = progress._under_way
         counter.look()
-    assert re.match(r"kernel 1.0 of 4.0, 00:\d\d so far, \S+ left\n", file.getvalue())
+    assert re.match(r"kernel 1 of 4, 00:\d\d so far, \S+ left\n", file.getvalue())
     file.truncate(0)
     monkeypatch.setattr(progress, "_NEXT", HANGS)
     with progress.told(lambda: "step 2"):
