@@ -32,7 +32,7 @@ from sim.analysis.calibration.fitting.nccl import (
     fitted,
     predictor,
 )
-from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.collectives.libraries.nccl import NcclConstants
 from sim.config import catalog
 
 ALL, REST = ("all_to_all",), ("all_reduce", "all_gather", "reduce_scatter")

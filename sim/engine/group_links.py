@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
 from sim.engine.cable_routes import EVERY, PAIRS, Hop, hops, number_of, ways
-from sim.hardware.cluster.host import HOST_LINKS
-from sim.hardware.cluster.storage import STORAGE_LINKS
+from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import HostLink
 

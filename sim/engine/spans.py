@@ -15,7 +15,7 @@ from sim.engine.costs import Parts
 from sim.engine.folded import ComputeStep, FoldedProgram, LinkClass, Step, Transfer
 from sim.engine.timeline import Columns, Rate, Span
 from sim.engine.tracks import COMMUNICATION, Indices, Track
-from sim.hardware.cluster.storage import UNITS
+from sim.hardware.cluster.host import UNITS
 from sim.program.causes import COMPUTE, WAITING, Cause
 
 _DIGITS = 9  # of seconds; operations that touch do not overlap

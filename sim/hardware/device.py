@@ -13,9 +13,7 @@ from sim.config.calls import Named
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
-from sim.hardware.kernels.attention import AttentionRates
-from sim.hardware.kernels.gemm import GemmRates
-from sim.hardware.kernels.memory_bound import INTEGER_LANES, MemoryBoundRates
+from sim.hardware.kernels.rates import INTEGER_LANES, AttentionRates, GemmRates, MemoryBoundRates
 
 if TYPE_CHECKING:
     from sim.hardware.kernels.profile import Profile

@@ -24,7 +24,7 @@ class ParameterGroup:
 
     `split_by` names the axes along which ranks hold different parameters of this group; over all
     other axes of a stage they are replicated, their gradients summed, and their states sharded by
-    ZeRO (`sim.parallel.replicas`). `low` ones are weights that a recipe (`sim.model.precision`) has
+    ZeRO (`sim.parallel.state`). `low` ones are weights that a recipe (`sim.model.precision`) has
     in its own format. Those not `trained` have no gradients and no states: frozen ones, and tables
     whose rows the backward pass itself updates.
     """

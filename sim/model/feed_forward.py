@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from sim.model.casts import cached
 from sim.model.execution import Execution
 from sim.model.kernels import READ, MemoryBound
+from sim.model.linear import cached
 from sim.model.operators import Operator
 from sim.model.tensor_parallel import column_linear, row_linear
 

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from sim.model.casts import transposed
 from sim.model.execution import DENSE, Execution
 from sim.model.kernels import Item, Kernel, MemoryBound, Overlap
-from sim.model.linear import Linear
+from sim.model.linear import Linear, transposed
 from sim.model.operators import Items, Operator, tensor_collective
 from sim.program.operations import Collective
 

@@ -20,8 +20,8 @@ from sim.model.execution import ParameterGroup
 from sim.model.kernels import MemoryBound
 from sim.parallel.job import Job
 from sim.parallel.plan import Plan
-from sim.parallel.replicas import gradient_axes, replica_axes, state_axes
 from sim.parallel.segments import Items, segments
+from sim.parallel.state import gradient_axes, replica_axes, state_axes
 from sim.program.causes import COMPRESSION, DATA
 from sim.program.operations import (
     After,

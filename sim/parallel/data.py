@@ -15,8 +15,8 @@ from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.model.kernels import MemoryBound
 from sim.parallel.job import Job, host_time
-from sim.parallel.replicas import gradient_axes, near_axes, replica_axes, state_axes
 from sim.parallel.segments import Items, Piece, joined, segments
+from sim.parallel.state import gradient_axes, near_axes, replica_axes, state_axes
 from sim.program.actions import PassVariant
 from sim.program.causes import DATA
 from sim.program.memory import NOTHING, MemoryUse, added

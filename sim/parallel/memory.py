@@ -15,8 +15,7 @@ from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.model.kernels import Item, Lag, Mark, Overlap
 from sim.parallel.job import Chunk, Job
-from sim.parallel.replicas import gradient_axes, shards
-from sim.parallel.state import State, frozen, state
+from sim.parallel.state import State, frozen, gradient_axes, shards, state
 from sim.program.actions import KINDS, Kind, PassVariant
 from sim.program.memory import NOTHING, MemoryUse, Parts, added, in_a_row
 from sim.program.memory_levels import Floats, highest_of_passes, levels_of

@@ -16,13 +16,13 @@ import numpy as np
 from sim.hardware.cluster.topology import Topology
 from sim.model.execution import ParameterGroup
 from sim.model.kinds import is_layer
-from sim.model.optimizer import gradient_width, optimizer_work
+from sim.model.optimizers import gradient_width, optimizer_work
 from sim.parallel.data import gradients_leave_early
 from sim.parallel.job import Job
 from sim.parallel.memory import state_of
 from sim.parallel.mesh import Mesh
-from sim.parallel.replicas import shards
 from sim.parallel.segments import Piece
+from sim.parallel.state import shards
 from sim.program.actions import PassVariant
 from sim.program.causes import OFFLOAD, OPTIMIZER, Cause
 from sim.program.memory import NOTHING, MemoryUse

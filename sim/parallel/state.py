@@ -1,14 +1,68 @@
-"""Model state: the bytes a parameter takes for as long as the training runs, and while it steps."""
+"""Model state: which ranks hold the same parameters, and the bytes that a parameter takes.
+
+A group of parameters is split along some axes; the other ranks of a stage hold the same shard of
+it, each for tokens of its own. Over their axes its gradients are summed and ZeRO shards its states.
+"""
 
 from functools import lru_cache
 
 from sim.config.dataclass import dataclass
 from sim.hardware.stack import Allocator
+from sim.model.execution import ParameterGroup
 from sim.model.fusion import Gradients
 from sim.model.kernels import Precision, weight_width
-from sim.model.optimizer import gradient_width
+from sim.model.optimizers import gradient_width
 from sim.model.precision import Recipe
-from sim.parallel.plan import ON_DEVICE, Offload
+from sim.parallel.mesh import Layouts, axes, axis_of
+from sim.parallel.plan import ON_DEVICE, Offload, Plan
+
+
+def gradient_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
+    """The axes over which the gradients of a group are summed, without axes of a single rank.
+
+    >>> plan = Plan(global_batch=64, tp=2, dp=8, ep=4)
+    >>> from sim.model.execution import DENSE, EXPERTS
+    >>> gradient_axes(plan, DENSE), gradient_axes(plan, EXPERTS)
+    (('dp.1', 'dp.2'), ('dp.2',))
+    """
+    return _replicated(plan.digits, group.split_by)
+
+
+def state_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
+    """The replica axes over which ZeRO shards the states of a group."""
+    return _sharded(plan.digits, group.split_by)
+
+
+def shards(plan: Plan, group: ParameterGroup) -> int:
+    """The number of ranks that share the states of a group; 1 without ZeRO."""
+    return plan.degree(state_axes(plan, group)) if plan.zero else 1
+
+
+def near_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
+    """The sharding axes within which near ranks keep shares of all weights."""
+    return tuple(axis for axis in state_axes(plan, group) if not axes()[axis_of(axis)].far)
+
+
+def replica_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
+    """The replica axes over which sharded gradients must still be summed."""
+    return tuple(axis for axis in gradient_axes(plan, group) if _repeats(axis))
+
+
+@lru_cache(maxsize=4096)
+def _replicated(known: Layouts, split_by: tuple[str, ...]) -> tuple[str, ...]:
+    divided = {"pp", *(part for axis in split_by for part in known.parts.get(axis, ()))}
+    return tuple(axis for axis, size in known.mesh.items() if size > 1 and axis not in divided)
+
+
+@lru_cache(maxsize=4096)
+def _sharded(known: Layouts, split_by: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(axis for axis in _replicated(known, split_by) if not _repeats(axis))
+
+
+def _repeats(axis: str) -> bool:
+    """Whether whole sharded groups are repeated along an axis."""
+    found = axes()[axis_of(axis)]
+    return found.divides == "batch" and not found.shards_states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

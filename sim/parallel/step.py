@@ -9,8 +9,8 @@ from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.mesh import axes
 from sim.parallel.pass_ops import Ends, ends_of, held_up, pass_ops
 from sim.parallel.pipeline_p2p import sent_bytes
-from sim.parallel.replicas import shards, state_axes
 from sim.parallel.schedule import is_file, listed
+from sim.parallel.state import shards, state_axes
 from sim.parallel.weight_update import gathered_copies, optimizer
 from sim.program.actions import PassVariant
 from sim.program.causes import DATA, EMBEDDING
@@ -23,9 +23,8 @@ from sim.program.operations import (
     PassOps,
     Work,
 )
-from sim.program.program import Exchange, Program
+from sim.program.program import Exchange, Program, Stage
 from sim.program.schedule import Schedule
-from sim.program.stage import Stage
 
 
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:

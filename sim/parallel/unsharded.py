@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.parallel.job import Job
-from sim.parallel.replicas import shards, state_axes
+from sim.parallel.state import shards, state_axes
 from sim.program.actions import PassVariant
 from sim.program.memory import NOTHING, MemoryUse, added
 

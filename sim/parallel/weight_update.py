@@ -7,11 +7,10 @@ from math import ceil
 
 from sim.model.execution import ParameterGroup
 from sim.model.kernels import READ, Item, Kernel, MemoryBound
-from sim.model.optimizer import optimizer_work, weight_casts
-from sim.model.optimizers import shares
+from sim.model.optimizers import optimizer_work, shares, weight_casts
 from sim.parallel.job import Job
-from sim.parallel.replicas import shards
 from sim.parallel.segments import Items, segments
+from sim.parallel.state import shards
 from sim.program.causes import OPTIMIZER
 
 

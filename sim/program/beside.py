@@ -11,9 +11,8 @@ from dataclasses import replace
 from sim.config.errors import InputError
 from sim.program.actions import Action
 from sim.program.operations import COMPUTE_STREAM, Compute, Operation, PassOps, Work
-from sim.program.program import Program
+from sim.program.program import Program, Stage
 from sim.program.schedule import Schedule
-from sim.program.stage import Stage
 
 ByStage = Mapping[int, Sequence[Operation]]
 

@@ -35,8 +35,7 @@ from sim.program.program import Program
 from sim.results.answer import Inputs, said_of
 from sim.results.result import Result, columns_of
 from sim.scenario.setup import PlanSetup
-from sim.uncertainty.campaign import Campaign
-from sim.uncertainty.evidence import evidence
+from sim.uncertainty.evidence import Campaign, evidence
 from sim.uncertainty.intervals import ErrorLaw, Interval, Kernels, Sigmas, interval
 from sim.uncertainty.work_shares import DeviceTime, device_time, profiled, work_shares
 

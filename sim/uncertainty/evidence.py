@@ -1,25 +1,73 @@
-"""Errors of predictions that measured runs show.
+"""Errors of predictions that measured runs show, and the features by which runs are alike.
 
 `topologies/validated/*.toml`, written by `sim validate TABLES --spread FILE`, keeps the errors of
 each table of measured runs by campaign; packaged files and the user's own count alike.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import sqrt
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Literal
 
 from sim.config import catalog
 from sim.config.bounds import Ge, Gt
 from sim.config.dataclass import dataclass
 from sim.config.reads import remembered
 from sim.config.schema import Signed
+from sim.model.kinds import experts_of
+from sim.model.model import Model
+from sim.parallel.job import Job
 from sim.uncertainty import random_effects
-from sim.uncertainty.campaign import Campaign, Work
 from sim.uncertainty.intervals import LEVEL, ErrorLaw, Interval, Kernels, interval
 from sim.uncertainty.random_effects import RandomEffects
+
+Work = Literal["dense", "experts", "adapters", "other", "recorded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """One software stack on one cluster in one precision, at one kind of work: all weights of a
+    dense transformer, a mixture of experts, adapters only (LoRA), another model, or a recording.
+    """
+
+    stack: str
+    device: str
+    generation: str
+    topology: str
+    precision: str
+    work: Work
+
+    @classmethod
+    def of(cls, job: Job, topology: str) -> "Campaign":
+        """The campaign of a job on a cluster of this name."""
+        return cls(
+            stack=job.stack.name,
+            device=job.device.name,
+            generation=job.device.generation,
+            topology=topology,
+            precision=job.plan.precision,
+            work="adapters" if job.plan.lora is not None else work_of(job.model),
+        )
+
+    @property
+    def groups(self) -> tuple[Hashable, ...]:
+        """The groups of campaigns that it is in, from wide to narrow; it is the last."""
+        return (
+            self.work,
+            (self.work, self.stack),
+            (self.work, self.stack, self.generation),
+            self,
+        )
+
+
+def work_of(model: Model | None) -> Work:
+    """What training all weights of a model is; None is a model of which only times are known."""
+    if model is None or not model.divided:  # no transformer
+        return "other"
+    return "experts" if experts_of(model) else "dense"
+
 
 FOLDER = "topologies/validated"
 _ROWS_OF_USUAL = 2.0  # the usual scale counts as much as so many rows of a campaign: assumed

@@ -17,7 +17,7 @@ from sim.analysis.calibration.fitting.nccl import (
     predictor,
 )
 from sim.collectives.group import GroupShape
-from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.collectives.libraries.nccl import NcclConstants
 from sim.config import catalog
 
 CONSTANTS = asdict(catalog.load("topologies/backends", "nccl", NcclConstants))

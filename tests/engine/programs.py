@@ -20,8 +20,7 @@ from sim.program.operations import (
     Segment,
     Work,
 )
-from sim.program.program import Exchange, Program, Style
-from sim.program.stage import Stage
+from sim.program.program import Exchange, Program, Stage, Style
 
 AXES = ("tp", "dp", "pp")
 

@@ -15,8 +15,7 @@ from sim.kind import load
 from sim.parallel.schedule import undrained
 from sim.program.causes import BUBBLE, COMPUTE, OPTIMIZER
 from sim.program.operations import INPUT, Compute, PassOps, Work
-from sim.program.program import Exchange, Program
-from sim.program.stage import Stage
+from sim.program.program import Exchange, Program, Stage
 from tests.engine.programs import machine, segment, undisturbed
 
 ON = undisturbed(machine("example-hosts", 8))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.hardware import device
-from sim.hardware.kernels.attention import AttentionRates, attention_time
+from sim.hardware.kernels.rates import AttentionRates, attention_time
 from sim.hardware.kernels.time import kernel_time
 from sim.model import counts
 from sim.model.block import Block, block

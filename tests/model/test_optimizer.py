@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.model.optimizer import gradient_width, optimizer_work
-from sim.model.optimizers import OPTIMIZERS
+from sim.model.optimizers import OPTIMIZERS, gradient_width, optimizer_work
 
 
 def moved(**options) -> dict[str, float]:

@@ -8,8 +8,7 @@ from sim import kind
 from sim.config.errors import InputError
 from sim.model.kernels import Gemm
 from sim.model.operators import Matrix
-from sim.model.optimizer import optimizer_work
-from sim.model.optimizers import OPTIMIZERS, of, shares
+from sim.model.optimizers import OPTIMIZERS, of, optimizer_work, shares
 from sim.scenario.setup import from_scenario
 from sim.simulate import answer
 

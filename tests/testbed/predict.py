@@ -20,7 +20,7 @@ from sim.engine.machine import Machine
 from sim.engine.play import play
 from sim.engine.record import Record
 from sim.hardware.cluster import topology
-from sim.hardware.cluster.storage import Storage
+from sim.hardware.cluster.host import Storage
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.multi_job.folding import Guest, meeting, together
 from sim.jobs.multi_job.placed import Place
@@ -50,9 +50,8 @@ from sim.program.operations import (
     Segment,
     Work,
 )
-from sim.program.program import Program
+from sim.program.program import Program, Stage
 from sim.program.schedule import Schedule
-from sim.program.stage import Stage
 
 
 class Predictor:

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 import sim
-from sim.uncertainty.campaign import Campaign
-from sim.uncertainty.evidence import Evidence, Spread, evidence
+from sim.uncertainty.evidence import Campaign, Evidence, Spread, evidence
 from sim.uncertainty.intervals import Interval, Kernels, Sigmas, faster, told_apart
 from sim.uncertainty.student import quantile
 

@@ -16,8 +16,7 @@ from typing import Any
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
 from sim.config.files import atomic_write
 from sim.uncertainty import student
-from sim.uncertainty.campaign import Campaign
-from sim.uncertainty.evidence import Spread
+from sim.uncertainty.evidence import Campaign, Spread
 
 _HEAD = """\
 # How far measured step times are from predicted ones, by campaign: written by

@@ -22,7 +22,7 @@ from sim.parallel.step import training_step
 from sim.results.result import Result
 from sim.scenario.setup import PlanSetup
 from sim.simulate import answer
-from sim.uncertainty.campaign import Campaign
+from sim.uncertainty.evidence import Campaign
 
 _Task = tuple[tuple[int, Mapping[str, Any]], ...]  # rows with their numbers
 _OF_A_RUN = ("id", "software", "step_time_s")  # what rows of one job may differ in

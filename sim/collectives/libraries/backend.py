@@ -15,8 +15,7 @@ from typing import Protocol
 
 from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries import profile
-from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.collectives.libraries.nccl import Nccl, NcclConstants
 from sim.config import catalog
 from sim.config.reads import remembered
 

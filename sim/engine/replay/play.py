@@ -30,8 +30,7 @@ from sim.program.operations import (
     Send,
     Work,
 )
-from sim.program.program import Program
-from sim.program.stage import Stage
+from sim.program.program import Program, Stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from sim.hardware.cluster.host import HOST_LINKS
+from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS
 from sim.hardware.cluster.network import Link
 from sim.hardware.cluster.placement import Placement
-from sim.hardware.cluster.storage import STORAGE_LINKS
 
 
 def links(cluster: Placement) -> Iterator[Link]:

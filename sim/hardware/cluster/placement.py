@@ -2,12 +2,11 @@
 
 from sim.config.calls import Named
 from sim.config.dataclass import dataclass
-from sim.hardware.cluster.host import Host
+from sim.hardware.cluster.host import Host, Storage
 from sim.hardware.cluster.network import AnyNetwork, ClusterNetwork
 from sim.hardware.cluster.node_fabric import AnyNodeFabric
 from sim.hardware.cluster.pods import PodNetwork, SwitchedNetwork
 from sim.hardware.cluster.price import Price
-from sim.hardware.cluster.storage import Storage
 from sim.hardware.device import Device
 from sim.program.checks import Checks
 

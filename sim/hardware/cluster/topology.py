@@ -16,11 +16,10 @@ from sim.config.checked import altered, is_rate, structure
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import human_rate
-from sim.hardware.cluster.host import HOST_LINKS, Host
+from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS, Host, Storage
 from sim.hardware.cluster.network import FORMS, ClusterNetwork, Link, Route, link_name, links_named
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.placement import Placement
-from sim.hardware.cluster.storage import STORAGE_LINKS, Storage
 from sim.hardware.device import Device, interned
 
 __all__ = ["Degraded", "Link", "Topology", "link_name", "load"]

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.config.errors import InputError
 from sim.hardware.device import Device
-from sim.hardware.kernels.attention import AttentionRates, attention_time
-from sim.hardware.kernels.gemm import gemm_time
-from sim.hardware.kernels.memory_bound import integer_rate, memory_bound_time
+from sim.hardware.kernels.rates import (
+    AttentionRates,
+    attention_time,
+    gemm_time,
+    integer_rate,
+    memory_bound_time,
+)
 from sim.model.kernels import Attention, Gemm, Kernel, Timed
 
 if TYPE_CHECKING:

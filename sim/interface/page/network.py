@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from sim.config.units import human_bytes
 from sim.engine.link_loads import LinkLoad
 from sim.engine.routes import Regions
-from sim.hardware.cluster.storage import UNITS
+from sim.hardware.cluster.host import UNITS
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Section, Sentence, Table
 from sim.interface.page.page import Drawing, paged

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from sim.config.units import human_rate, human_seconds
-from sim.hardware.cluster.storage import UNITS
+from sim.hardware.cluster.host import UNITS
 from sim.interface.document.nodes import (
     Document,
     Figure,

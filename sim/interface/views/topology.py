@@ -5,9 +5,9 @@ from itertools import groupby
 from math import isfinite
 
 from sim.config.units import human_bytes, human_seconds, quantity_text
+from sim.hardware.cluster.host import Storage
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
-from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Document, document, table
 from sim.program.checks import MeasuredBandwidth

@@ -22,8 +22,7 @@ from sim.results.answer import Inputs
 from sim.results.assemble import account_of, expected, rates
 from sim.results.result import Result
 from sim.scenario.settings import flat
-from sim.uncertainty.campaign import Campaign
-from sim.uncertainty.evidence import evidence
+from sim.uncertainty.evidence import Campaign, evidence
 
 _LINES = 3  # of a script, that hold most at the peak
 

@@ -35,9 +35,8 @@ from sim.program.operations import (
     Work,
     issued,
 )
-from sim.program.program import Program
+from sim.program.program import Program, Stage
 from sim.program.schedule import Schedule
-from sim.program.stage import Stage
 
 _PASS = Schedule(((Action("F", 0),),), ((0,),))
 

@@ -26,7 +26,7 @@ from sim.scenario.machine import load_model, load_stack, load_topology, machine
 from sim.scenario.scenario import name_of
 from sim.scenario.settings import flat
 from sim.scenario.setup import assemble
-from sim.uncertainty.campaign import work_of
+from sim.uncertainty.evidence import work_of
 
 
 def from_scenario(

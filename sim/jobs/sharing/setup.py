@@ -15,7 +15,7 @@ from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.server_placement import reserved_gpus, server_shares
 from sim.jobs.sharing.workload import Workload
 from sim.kind import WithoutProgram
-from sim.uncertainty.campaign import Campaign, Work
+from sim.uncertainty.evidence import Campaign, Work
 
 KEEP_SPANS = 200_000
 
@@ -27,7 +27,7 @@ class SharingSetup(WithoutProgram):
     `servers` holds each host's share of the weights, `workloads` each worker's step; `keep_spans`
     is the number of spans kept for pictures. `model`, `stack` and `change` are what the scenario
     names and changes, `software` is the stack's own name; of the model, `tokens` are those of a
-    sample, `parameters` are counted, `work` says what training it is (`sim.uncertainty.campaign`),
+    sample, `parameters` are counted, `work` says what training it is (`sim.uncertainty.evidence`),
     and `notes` are its own.
     """
 

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 from sim.model import feed_forward
-from sim.model.casts import cached
 from sim.model.execution import EXPERTS
 from sim.model.experts.layer import Layer
 from sim.model.kernels import Kernel, Lag, MemoryBound
-from sim.model.linear import Linear
+from sim.model.linear import Linear, cached
 from sim.model.operators import Items, Operator, belonging, kernels_of
 
 

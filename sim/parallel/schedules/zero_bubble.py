@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from sim.parallel.schedule import Entry
-from sim.parallel.schedules.interleaved import as_many, grouped
+from sim.parallel.schedules.flush import as_many, grouped
 from sim.program.actions import Action, Kind, read
 from sim.program.schedule import Order, Schedule, in_a_v, in_loops
 

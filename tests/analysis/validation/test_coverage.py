@@ -10,8 +10,7 @@ from sim.analysis.validation import coverage, spread
 from sim.analysis.validation.answer import Validation
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
 from sim.results.answer import Inputs
-from sim.uncertainty.campaign import Campaign
-from sim.uncertainty.evidence import Evidence
+from sim.uncertainty.evidence import Campaign, Evidence
 from sim.uncertainty.intervals import ErrorLaw, interval
 
 NOTHING = Evidence(spreads=())

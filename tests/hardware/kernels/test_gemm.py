@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
-from sim.hardware.kernels.gemm import GemmRates, Shares, gemm_time
+from sim.hardware.kernels.rates import GemmRates, Shares, gemm_time
 from sim.model.kernels import Gemm
 
 # A device of 10 SMs whose tiles all run at the same rate and cost nothing to start.

@@ -10,10 +10,10 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.device import Device
-from sim.hardware.kernels.attention import AttentionRates, attention_time
+from sim.hardware.kernels.rates import AttentionRates, attention_time
 from sim.hardware.kernels.time import fused_attention, kernel_time
-from sim.model.casts import CASTING
 from sim.model.kernels import JOINED, TORCH_NORM, Attention, Gemm, MemoryBound
+from sim.model.linear import CASTING
 
 # Best achieved dense rate (TFLOP/s): stas00/ml-engineering, MAMF tables (gpu_peaks.csv).
 BEST = {

@@ -7,8 +7,7 @@ import pytest
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.device import Device, Peaks
-from sim.hardware.kernels.gemm import GemmRates
-from sim.hardware.kernels.memory_bound import MemoryBoundRates
+from sim.hardware.kernels.rates import GemmRates, MemoryBoundRates
 from sim.jobs.generation import attention
 from sim.jobs.generation.attention import Reading
 from sim.jobs.generation.layout import Layout

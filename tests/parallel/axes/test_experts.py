@@ -9,7 +9,7 @@ from sim.config.errors import InputError
 from sim.model.execution import DENSE, EXPERTS
 from sim.parallel.mesh import Mesh, layouts
 from sim.parallel.plan import Plan
-from sim.parallel.replicas import gradient_axes
+from sim.parallel.state import gradient_axes
 from sim.parallel.unsharded import divided
 from sim.scenario.setup import PlanSetup, from_scenario
 from sim.simulate import answer

@@ -10,7 +10,7 @@ from sim import kind
 from sim.engine.fold import Folding
 from sim.parallel.step import training_step
 from sim.program.operations import Collective, Compute
-from sim.program.stage import Stage
+from sim.program.program import Stage
 from sim.scenario.setup import PlanSetup, from_scenario
 from sim.simulate import answer
 

@@ -9,9 +9,9 @@ from sim.analysis.calibration.fitting import gemm
 from sim.config import catalog
 from sim.config.units import quantity_text
 from sim.hardware.device import Device
-from sim.hardware.kernels.attention import AttentionRates
 from sim.hardware.kernels.measurements import ANY, Measurement
 from sim.hardware.kernels.profile import Origin, Profile, rated
+from sim.hardware.kernels.rates import AttentionRates
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Attention, Gemm, Kernel
 

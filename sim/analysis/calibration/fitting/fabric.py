@@ -22,7 +22,7 @@ from sim.analysis.calibration.fitting.measured_collectives import (
 )
 from sim.collectives.interconnect import Interconnect
 from sim.collectives.libraries.gloo import Gloo
-from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.collectives.libraries.nccl import NcclConstants
 from sim.collectives.libraries.profile import CollectiveResidual
 from sim.config import catalog
 from sim.config.dataclass import dataclass

@@ -7,8 +7,8 @@ from typing import Any
 
 from sim.analysis.calibration.fitting.constants import FREE, minimised
 from sim.hardware.device import Device
-from sim.hardware.kernels.gemm import GemmRates, gemm_time
 from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.rates import GemmRates, gemm_time
 from sim.model.kernels import Gemm
 
 # What is fitted of `GemmRates` where the device has it, with the most that it can be; `floor` is

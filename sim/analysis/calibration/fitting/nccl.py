@@ -6,10 +6,10 @@ from typing import TypeVar
 
 from sim.analysis.calibration.fitting.constants import Predict, Tree, best
 from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective, alternate
-from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.libraries.nccl_constants import (
+from sim.collectives.libraries.nccl import (
     AllToAll,
     Fill,
+    Nccl,
     NcclConstants,
     NetworkConstants,
     NodeConstants,

@@ -16,8 +16,8 @@ from sim.hardware.cluster.topology import load
 from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.environment import Environment, LaunchTimes
 from sim.hardware.kernels.measurements import Measurement
-from sim.hardware.kernels.memory_bound import MemoryBoundRates
 from sim.hardware.kernels.profile import Profile
+from sim.hardware.kernels.rates import MemoryBoundRates
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Kernel, MemoryBound
 

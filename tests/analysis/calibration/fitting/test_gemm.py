@@ -9,8 +9,8 @@ from benchmarks.published_kernels import errors
 from sim.analysis.calibration.fitting.gemm import fitted
 from sim.hardware import device as devices
 from sim.hardware.device import Device
-from sim.hardware.kernels.gemm import gemm_time
 from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.rates import gemm_time
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Gemm
 

@@ -11,7 +11,7 @@ from sim.hardware.kernels.measurements import Measurement
 from sim.hardware.kernels.profile import Origin, Profile
 from sim.kind import load
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
-from sim.model.optimizer import optimizer_work
+from sim.model.optimizers import optimizer_work
 from sim.scenario.setup import from_scenario
 from sim.uncertainty.work_shares import _kernels
 

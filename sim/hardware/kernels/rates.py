@@ -1,0 +1,372 @@
+"""How long a kernel takes at the rates of a device.
+
+Matrix products take tiles in waves over the SMs, power and memory; fused attention a share of the
+peak by its generation (FlashAttention 1, 2, 3, cuDNN); memory-bound kernels a floor each, and bytes
+over the achievable bandwidth.
+
+cuBLAS cuts the result into tiles, one a CTA; CTAs fill the SMs in waves, and a last wave that is
+not full costs as much as a full one (NVIDIA, Matrix Multiplication Background User's Guide,
+"Tile Quantization" and "Wave Quantization"), unless persistent CTAs deal the tiles out evenly.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import field, fields, replace
+from functools import cache
+from itertools import pairwise
+from math import ceil
+from typing import Annotated
+
+from sim.config.bounds import Ge, Le
+from sim.config.dataclass import dataclass
+from sim.config.errors import InputError
+from sim.config.units import Seconds, Share
+from sim.model.kernels import Attention, Gemm, MemoryBound, Precision
+
+# CTA tiles that cuBLAS and CUTLASS offer (Matrix Multiplication Background User's Guide, "Tile
+# Quantization Effect": 256x128, 128x128, 256x64, 128x64, 64x64), and their transposes.
+TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
+
+# Numbers of CTAs that may share a product's k (split-k), and the shortest share worth it.
+SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128), 256
+
+# A product that multiplies and reads for about as long waits for either in turn: the two times are
+# joined by a norm of this order, the best of 2 to 12 on A100, H100 and B200 (docs/kernels.md).
+ORDER = 4
+
+
+# Strided batches of matrices whose rows do not begin at multiples of 16 bytes run without tensor
+# cores (NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core Requirements"), at a
+# quarter of their 16-bit rate (V100 white paper, table 1: 31.4 of 125 TFLOP/s; A100 white paper,
+# table 4: 78 of 312). In bloom_a100_tuning.csv heads of 150 cost 20 % of a step, of 144 nothing.
+ALIGNED, MISALIGNED = 8, 0.25  # elements, share of the rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """A fraction of the data-sheet peak, by precision of the operands."""
+
+    fp32: float | None = None
+    tf32: float | None = None
+    fp16: float | None = None
+    bf16: float | None = None
+    fp8: float | None = None
+    fp4: float | None = None
+
+    def __post_init__(self) -> None:
+        for share in (getattr(self, own.name) for own in fields(self)):
+            if share is not None and not 0 < share <= 1.2:
+                raise ValueError(f"a share of the peak of {share} is outside (0, 1.2]")
+
+    def of(self, precision: str) -> float:
+        """The share for a precision, by default that of fp16."""
+        share: float | None = getattr(self, precision) or self.fp16
+        if share is None:
+            raise InputError("gemm.full", f"no share for {precision}", f"add {precision} = ...")
+        return share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmRates:
+    """Achieved rates of matrix products on a device, the `[gemm]` table of its file.
+
+    `full` is the share of the peak at which inner loops run at the full clock. Tensor-core tiles of
+    half and a quarter of the largest's area reach `half_tile` and `quarter_tile` of that: they load
+    more operand bytes per multiplication. `persistent` is the share of the last wave's idle SMs
+    that persistent CTAs (stream-K) put to work. `prologue` is a CTA's time outside the inner loop,
+    `epilogue` the share of the result's memory traffic that no other CTA hides, `accumulation` that
+    of results which are added to what memory holds (by default the same), `floor` the time of an
+    empty kernel. `misaligned` is the share of the rate at which single products run whose rows do
+    not begin at multiples of 16 bytes, as those of a vocabulary that is not padded, `gathered` that
+    of products whose operands do not lie along k. `bandwidth` is the share of the data sheet's
+    memory bandwidth at which operands are read, by default that of `[stream]`.
+    """
+
+    full: Shares
+    half_tile: float
+    quarter_tile: float
+    persistent: Annotated[float, Ge(0), Le(1)] = 0.0
+    prologue: Seconds
+    epilogue: Annotated[float, Ge(0)]
+    floor: Seconds
+    accumulation: Annotated[float, Ge(0)] | None = None
+    misaligned: float = 1.0
+    gathered: Shares = Shares(fp16=0.85)  # cuDNN on V100 in fp32, on A100 in TF32: docs/kernels.md
+    bandwidth: Share | None = None
+
+    def tile_share(self, area: int) -> float:
+        """Inner-loop rate of a tensor-core tile against the largest's."""
+        if area >= 256 * 128:
+            return 1.0
+        if area >= 128 * 128:
+            return self.half_tile
+        return self.quarter_tile if area >= 128 * 64 else 0.8 * self.quarter_tile
+
+
+def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth: float) -> float:
+    """Seconds of a product on an otherwise idle device.
+
+    floor + exposed traffic of the result + |tiles in waves, prologue + bytes / bandwidth|, where
+    |a, b| is the norm (a^4 + b^4)^(1/4), `peak` the FLOP/s of the precision at the clock that the
+    device holds and `bandwidth` what memory achieves (B/s).
+    """
+    share = rates.full.of(gemm.precision) * _tensor_cores(gemm, rates)
+    if gemm.gathered:
+        share /= 1.0 + gemm.gathered * (1.0 / rates.gathered.of(gemm.precision) - 1.0)
+    compute = _waves(gemm, rates, peak * share / sms, sms, bandwidth)
+    memory = rates.prologue + gemm.bytes / bandwidth
+    exposed = rates.epilogue
+    if gemm.accumulate and rates.accumulation is not None:
+        exposed = rates.accumulation
+    written = exposed * gemm.result_bytes / bandwidth
+    return float(rates.floor + written + norm(compute, memory))
+
+
+def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
+    """The share of the rate that the alignment of a 16-bit product's rows leaves."""
+    wide = gemm.precision in ("fp16", "bf16") and not gemm.pads
+    if not wide or not (gemm.n % ALIGNED or gemm.k % ALIGNED):
+        return 1.0
+    return MISALIGNED if gemm.batch > 1 else rates.misaligned
+
+
+def norm(left: float, right: float) -> float:
+    """The norm of two times, which is the larger where the other is much smaller.
+
+    >>> round(norm(1.0, 1.0), 3), round(norm(3.0, 1.0), 3), norm(0.0, 0.0)
+    (1.189, 3.009, 0.0)
+    """
+    large = max(left, right)
+    if not large:
+        return 0.0  # nothing is multiplied
+    ratio = min(left, right) / large
+    return float(large * (1.0 + ratio**ORDER) ** (1.0 / ORDER))
+
+
+def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) -> float:
+    """The fastest of the tilings: waves x (inner loop + prologue) + the sum of split-k's parts,
+    with `sm` an SM's FLOP/s in the inner loop."""
+    best = math.inf
+    for rows, columns in TILES:
+        tiles = gemm.batch * math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
+        # Products of fp32 run on CUDA cores, whose operands are reused from registers.
+        share = 1.0 if gemm.precision == "fp32" else rates.tile_share(rows * columns)
+        rate = sm * share
+        for splits in _splits(gemm.k, gemm.splits):
+            loop = 2.0 * rows * columns * (gemm.k / splits) / rate
+            even = max(1.0, tiles * splits / sms) if tiles else 0.0
+            waves = math.ceil(even) + rates.persistent * (even - math.ceil(even))
+            best = min(best, waves * (loop + rates.prologue) + _sum(gemm, splits) / bandwidth)
+    return best
+
+
+@cache
+def _splits(k: int, most: int) -> tuple[int, ...]:
+    return tuple(n for n in SPLITS if n == 1 or (n <= most and k >= n * SHORTEST_SPLIT))
+
+
+def _sum(gemm: Gemm, splits: int) -> float:
+    """Bytes of split-k's fp32 partial results, which are written and read once more."""
+    return 0.0 if splits == 1 else 4.0 * (splits + 1) * gemm.batch * gemm.m * gemm.n
+
+
+# Keys per CTA of the backward pass, and queries per CTA of the forward pass unless stated otherwise
+# (flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h and flash_bwd_...).
+ROWS = 128
+_COMPILED = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowRates:
+    """Shares of the peak in eight bits, by head size."""
+
+    forward: Mapping[int, float]
+    backward: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionRates:
+    """Share of the 16-bit peak that a kernel generation sustains, by head size.
+
+    Kernels are compiled for heads of multiples of 32 and pad (flash-attention,
+    csrc/flash_attn/src: 32, 64, 96, 128, 192, 256); between two sizes the rate is interpolated, a
+    smaller head's falls in proportion, as exponentials are as many. Only multiplications that are
+    performed count (half of them when causal). `fp8` are the shares of its own peak that a
+    generation with kernels in eight bits sustains. `rows` are the queries of one CTA of the forward
+    pass. SMs finish unevenly, `tail` CTAs of the longest kind later than they would if the work
+    were spread evenly. `granule` is how many keys a causal mask skips at a time; the granules on
+    the diagonal are multiplied in full. Under a window the queries of a CTA see different keys and
+    go through all of them; it takes the time of `overrun` keys beyond the window if these are more.
+    `prologue` is a CTA's time outside its inner loop, forward. Kernels for inference alone have no
+    `backward`.
+    """
+
+    forward: Mapping[int, float]
+    backward: Mapping[int, float] = field(default_factory=dict)
+    prologue: Seconds = 0.0
+    rows: int = ROWS
+    tail: Annotated[float, Ge(0)] = 0.5
+    granule: int = 0
+    overrun: int = 0
+    fp8: LowRates | None = None
+
+    def __post_init__(self) -> None:
+        low = (self.fp8.forward, self.fp8.backward) if self.fp8 else ()
+        if not self.forward:
+            raise ValueError("forward holds no share")
+        for shares in (self.forward, self.backward, *low):
+            if not all(size > 0 and 0 < share <= 1 for size, share in shares.items()):
+                raise ValueError("shares must lie in (0, 1], by positive head size")
+
+    def __hash__(self) -> int:
+        shares = frozenset(self.forward.items()), frozenset(self.backward.items())
+        kernel = (self.prologue, self.rows, self.tail, self.granule, self.fp8 is None)
+        return hash((*shares, *kernel))
+
+    def of(self, precision: Precision) -> "AttentionRates":
+        """The rates in a precision. Raises `InputError` where there are no such kernels."""
+        if precision not in ("fp8", "fp4"):
+            return self
+        if self.fp8 is None or precision != "fp8":
+            fault = f"its fused attention has no kernels in {precision}"
+            raise InputError("plan, recipe", fault, "name a recipe without attention")
+        return replace(self, forward=self.fp8.forward, backward=self.fp8.backward, fp8=None)
+
+    def multiplied(self, kernel: Attention) -> float:
+        """FLOPs performed, of whole tiles of queries and keys: half of them when causal, and half
+        of the granules on the diagonal.
+
+        With a window, those of `rows` or `overrun` further keys.
+
+        >>> rates = AttentionRates(forward={64: 0.5}, backward={64: 0.5}, granule=512)
+        >>> short = Attention(
+        ...     name="", batch=1, heads=1, kv_heads=1, q=256, kv=256, head=64, causal=True
+        ... )
+        >>> rates.multiplied(short) / short.flops
+        2.0
+        """
+        tiles = _tiles(kernel.q, ROWS if kernel.backward else self.rows) / kernel.q
+        if kernel.span < kernel.kv:
+            keys = kernel.keys(self.reached(kernel)) / kernel.keys(kernel.span)
+            return kernel.flops * tiles * keys
+        whole = _tiles(kernel.kv, ROWS)
+        diagonal = 1.0 + min(1.0, self.granule / whole) * kernel.causal
+        return kernel.flops * tiles * diagonal * whole / kernel.kv
+
+    def reached(self, kernel: Attention) -> int:
+        """Keys that a CTA goes through at most."""
+        further = max(ROWS if kernel.backward else self.rows, self.overrun)
+        return kernel.kv if kernel.span == kernel.kv else min(kernel.kv, kernel.span + further)
+
+    def share(self, head: float, *, backward: bool) -> float:
+        """The share of the peak for a head size.
+
+        >>> rates = AttentionRates(forward={64: 0.4, 128: 0.6}, backward={64: 0.3})
+        >>> [round(rates.share(head, backward=False), 3) for head in (32, 64, 80, 96, 128, 256)]
+        [0.2, 0.4, 0.417, 0.5, 0.6, 0.6]
+        """
+        shares = sorted((self.backward if backward else self.forward).items())
+        if not shares:
+            raise InputError("stack, attention", "its kernels have no backward pass", "name others")
+        smallest, largest = shares[0], shares[-1]
+        if head >= largest[0]:
+            return largest[1]
+        if head <= smallest[0]:
+            return smallest[1] * head / smallest[0]
+        compiled = _COMPILED * ceil(head / _COMPILED)
+        for (below, low), (above, high) in pairwise(shares):
+            if compiled <= above:
+                rate = low + (high - low) * (compiled - below) / (above - below)
+                return rate * head / compiled
+        return largest[1]
+
+
+def attention_time(
+    kernel: Attention, rates: AttentionRates, *, peak: float, sms: int, bandwidth: float
+) -> float:
+    """Seconds of a fused attention kernel on an otherwise idle device.
+
+    |FLOPs spread over the SMs, at least the longest CTA, plus the tail and the CTAs' prologues;
+    bytes / bandwidth|, where |a, b| is the norm of `gemm_time`. A CTA takes some
+    queries (keys when backward) of one head.
+    """
+    head = (kernel.head + kernel.values) / 2
+    rate = peak * rates.share(head, backward=kernel.backward) / sms
+    rows, tail = (ROWS, min(0.5, rates.tail)) if kernel.backward else (rates.rows, rates.tail)
+    longest = float(rows * rates.reached(kernel) * kernel.width)
+    ctas = kernel.batch * kernel.heads * -(-kernel.q // rows)
+    work = max(rates.multiplied(kernel) / min(sms, ctas), longest)
+    if ctas > 1:
+        work += tail * longest
+    begun = 0.0 if kernel.backward else rates.prologue * max(1.0, ctas / sms)
+    return norm(work / rate + begun, kernel.bytes / bandwidth)
+
+
+def _tiles(length: int, rows: int) -> int:
+    """`length` rounded up to whole tiles."""
+    return rows * -(-length // rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBoundRates:
+    """Achieved rates of memory-bound kernels: a share of the data sheet's bandwidth, the time of a
+    kernel that moves almost nothing (start, ramp and drain), and the `gap` between the end of a
+    kernel and the start of the next, which is launched and waits for it. Products are timed from
+    end to end, so that their floor holds the gap."""
+
+    bandwidth: Share
+    floor: Seconds
+    gap: Seconds = 0.0
+
+
+# Integer operations of one number of Philox4x32-10 (Salmon et al. 2011, section 3.2), torch's
+# generator on CUDA: ten rounds of four multiplications, four exclusive-ors and two additions make
+# four numbers; conversion, comparison and scaling take about half as much again.
+OPERATIONS_PER_RANDOM = 40
+
+# Of an element whose place is computed. 39 on H800 (33.6 million take 84.5 us on 132 SMs at
+# 1.83 GHz: elementwise_kernel in deepseek_v3_train_profile.csv), 40 to 43 on H100 where places have
+# two or three dimensions, 45 to 50 in copies of four, 54 and 59 in products and sums (traces/
+# tracelens, Qwen and TimeSformer), 47 on A100 (kernels/estimate_train_time, fillmask, forward).
+OPERATIONS_PER_OFFSET = 42
+
+# Per SM and clock, on every generation from Volta to Hopper (NVIDIA H100 white paper, table 3).
+INTEGER_LANES = 64
+
+
+# Seconds of a turn, two loads of which eight pairs are in flight: LayerNorm's gains on A100
+# (pytorch, pull request 87445, forward and backward). Of 8192 and 6144 rows of 1024 and 1536 what
+# five passes twice as wide take more in fp32 than in fp16 leaves 49 to 72 us of each for the kernel
+# whose threads take rows / 32 turns, whatever the width.
+TURN = 0.26e-6
+
+
+def integer_rate(sms: int, clock: float, lanes: int = INTEGER_LANES) -> float:
+    """Integer operations a second.
+
+    >>> f"{integer_rate(108, 1.41e9) / OPERATIONS_PER_RANDOM / 1e9:.0f} billion random numbers"
+    '244 billion random numbers'
+    """
+    return sms * lanes * clock
+
+
+def memory_bound_time(
+    kernel: MemoryBound,
+    rates: MemoryBoundRates,
+    *,
+    bandwidth: float,
+    integers: float = float("inf"),
+) -> float:
+    """Seconds of `kernel.launches` kernels that move `kernel.bytes` in all.
+
+    launches x (floor + gap) + max(bytes / bandwidth, operations / `integers`, turns x TURN), with
+    operations for random numbers and for offsets: small kernels are all floor, and the achieved
+    bandwidth rises with size to `bandwidth` (B/s).
+
+    >>> rates = MemoryBoundRates(bandwidth=0.9, floor=2e-6)
+    >>> memory_bound_time(MemoryBound(name="add", bytes=1.8e9), rates, bandwidth=1.8e12)
+    0.001002
+    """
+    operations = kernel.randoms * OPERATIONS_PER_RANDOM + kernel.strided * OPERATIONS_PER_OFFSET
+    moved = max(kernel.bytes / bandwidth, operations / integers, kernel.turns * TURN)
+    return kernel.launches * (rates.floor + rates.gap) + moved
