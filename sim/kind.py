@@ -126,7 +126,7 @@ def answer(setup: Setup, *, engine: Engine = "auto", unfold: bool = False) -> Jo
 
 def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
     """The figures of several setups of one kind, or why a setup has none."""
-    ask = getattr(_module(setups[0]), "together", None) if setups else None
+    ask = getattr(_module(setups[0]), "together", None) if len(setups) > 1 else None
     found: Mapping[int, Figures] = {} if ask is None else ask(setups)
     for number, setup in enumerate(setups):
         if number in found:
