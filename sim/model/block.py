@@ -4,8 +4,9 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 `operators(run)`; recomputation, which is the same for all kinds, is added here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -73,21 +74,29 @@ class Again(NamedTuple):
 ALONE, NOT = Again(), Again("not")
 
 
-def block(kind: str, run: Execution, rule: Rule = NOTHING, again: Again = ALONE) -> Block:
+def block(
+    kind: str,
+    run: Execution,
+    rule: Rule = NOTHING,
+    again: Again = ALONE,
+    operators: Callable[[str, Execution], Sequence[Operator]] | None = None,
+) -> Block:
     """One block of a kind, or of a variant in the model's `blocks`; a layer runs again what the
-    rule says. Raises `InputError` for an unknown kind.
+    rule says. `operators` tells those of a kind where they are known (`operators_of`). Raises
+    `InputError` for an unknown kind.
     """
-    plain = _block(kind, run, rule if again.way == "alone" else NOTHING)
-    return _in_a_unit(plain, run, rule, again) if again.way == "in a unit" else plain
+    make = partial(_block, operators or operators_of, run)
+    plain = make(kind, rule if again.way == "alone" else NOTHING)
+    return _in_a_unit(plain, make, rule, again) if again.way == "in a unit" else plain
 
 
-def _in_a_unit(plain: Block, run: Execution, rule: Rule, again: Again) -> Block:
+def _in_a_unit(plain: Block, make: Callable[[str, Rule], Block], rule: Rule, again: Again) -> Block:
     """A layer of a unit that runs again as a whole, when the backward pass comes to its end."""
-    saved = _block(plain.kind, run, rule).saved if again.begins else 0.0
+    saved = make(plain.kind, rule).saved if again.begins else 0.0
     if not again.unit:
         return replace(plain, saved=saved)
-    unit = [_block(kind, run, rule) for kind in again.unit]
-    others = sum(_block(kind, run, NOTHING).saved for kind in again.unit[:-1])
+    unit = [make(kind, rule) for kind in again.unit]
+    others = sum(make(kind, NOTHING).saved for kind in again.unit[:-1])
     restored = others - (unit[0].saved if len(unit) > 1 else 0.0)
     return replace(
         plain,
@@ -98,8 +107,10 @@ def _in_a_unit(plain: Block, run: Execution, rule: Rule, again: Again) -> Block:
     )
 
 
-def _block(kind: str, run: Execution, rule: Rule) -> Block:
-    operators = operators_of(kind, run)
+def _block(
+    of: Callable[[str, Execution], Sequence[Operator]], run: Execution, kind: str, rule: Rule
+) -> Block:
+    operators = of(kind, run)
     rule = rule if is_layer(kind) else NOTHING
     again = recomputed(operators, rule, compiled=run.fusion.compiled)
     return Block(

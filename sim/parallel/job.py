@@ -12,12 +12,12 @@ from sim.config import reads
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware.kernels.time import kernel_time
-from sim.model.block import ALONE, Again, Block, block
+from sim.model.block import ALONE, Again, Block, block, operators_of
 from sim.model.checkpointing import Rule
 from sim.model.execution import Execution, ParameterGroup, Sharding, Words
 from sim.model.kernels import Item, Kernel
 from sim.model.kinds import is_layer
-from sim.model.operators import Matrix, kernels_of
+from sim.model.operators import Matrix, Operator, kernels_of
 from sim.model.precision import Recipe
 from sim.model.transformer import DECODER_INPUT
 from sim.parallel.effective_plan import EffectivePlan
@@ -126,8 +126,15 @@ class Job(EffectivePlan):
         """A block of this kind, as one rank of this job runs it."""
         return self.known.memo(
             ("block", kind, again, words, self.workload),
-            lambda: block(kind, replace(self.execution, words=words), self.rule, again),
+            lambda: block(
+                kind, replace(self.execution, words=words), self.rule, again, self._operators
+            ),
         )
+
+    def _operators(self, kind: str, run: Execution) -> list[Operator]:
+        """The operators of a block, which are the same whatever runs again."""
+        key = "operators", kind, run.words, self._microbatch
+        return self.known.memo(key, lambda: operators_of(kind, run))
 
     @cached_property
     def rule(self) -> Rule:
@@ -194,23 +201,27 @@ class Job(EffectivePlan):
     def workload(self) -> int:
         """A number that identifies the work of a job's blocks, among jobs of one model, stack and
         device."""
+        key = "workload", self._microbatch, self.plan.recompute, self.checks, self.node
+        return self.known.number(key)
+
+    @cached_property
+    def _microbatch(self) -> int:
+        """A number that identifies the operators of its blocks: its `execution`, and what that
+        rests on."""
         plan = self.plan
         key = (
-            "workload",
+            "microbatch",
             plan.microbatch,
             self.execution.sharding,
             plan.dispatcher,
             self.user_buffers,
             plan.cuda_graph,
             self.overlaps_shared,
-            plan.recompute,
             plan.precision,
             self.recipe,
             plan.lora,
             plan.stash,
             *self._micro_steps,
-            self.checks,
-            self.node,
         )
         return self.known.number(key)
 

@@ -33,7 +33,7 @@ class SearchResult(Answer):
     are faster than it.
 
     The search itself took `search_seconds`, with playing the best `wall_seconds`. One that was
-    `stopped` (Ctrl-C) has looked at some of the families of layouts, or played some of the best.
+    `stopped` (Ctrl-C) has looked at some of the meshes, or played some of the best.
     """
 
     view = "sim.interface.views.search"

@@ -10,15 +10,14 @@ the collectives of all of them. Messages, the host and what follows the passes o
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
-from sim.engine.costs import Costs
 from sim.engine.replay.play import FoldedMachine
 from sim.engine.transfers import RankTransfers
 from sim.parallel import schedule as schedules
-from sim.parallel.job import Chunk, Job
+from sim.parallel.job import Chunk, Job, Slot
 from sim.program.actions import Kind
 from sim.program.memory import added
 from sim.program.operations import Collective, Communicate, PassOps, Work
@@ -34,17 +33,18 @@ class ChunkSeconds(NamedTuple):
 
 
 class PipelineBounds:
-    """The first bounds of jobs on one mesh, whose stages have these costs.
+    """The first bounds of jobs on one mesh, whose stages ask a machine for their costs.
 
     Stages whose collectives run on the same links take the same time for the `probe`.
     """
 
-    def __init__(self, costs: Sequence[Costs], probe: Work) -> None:
-        self._costs = costs
-        first: dict[float, int] = {}
+    def __init__(self, machine: FoldedMachine, probe: Work) -> None:
+        self._machine = machine
+        first: dict[object, int] = {}
+        calls = tuple(probe.every_call())
         self._like = [
-            first.setdefault(cost.of(probe).duration.device, stage)
-            for stage, cost in enumerate(costs)
+            first.setdefault(machine.asked(stage, calls), stage)
+            for stage in range(len(machine.costs))
         ]
         self._known: dict[tuple[object, ...], ChunkSeconds] = {}
 
@@ -84,11 +84,18 @@ class PipelineBounds:
 
     def _device(self, job: Job, stage: int, chunk: Chunk, kind: Kind) -> float:
         """The device's seconds in one pass through a chunk."""
-        costs = self._costs[stage]
         return sum(
-            float(times) * costs.of(job.work(block, kind, again, words)).duration.device
-            for (block, again, words), times in Counter(chunk.slots).items()
+            float(times) * self._block(job, stage, slot, kind)
+            for slot, times in Counter(chunk.slots).items()
         )
+
+    def _block(self, job: Job, stage: int, slot: Slot, kind: Kind) -> float:
+        """Those in a block; machines of which it asks the same give it the same."""
+        block, again, words = slot
+        work, costs = job.work(block, kind, again, words), self._machine.costs[stage]
+        asked = self._machine.asked(stage, work.every_call())
+        key = "device", job.workload, slot, kind, costs.slowdown, asked
+        return job.known.memo(key, lambda: costs.of(work).duration.device)
 
 
 class StreamBounds:

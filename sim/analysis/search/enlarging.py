@@ -7,9 +7,9 @@ from itertools import combinations
 
 from sim.analysis.search.choices.named import choices, said
 from sim.analysis.search.evaluate import Candidate
-from sim.analysis.search.families import families
 from sim.analysis.search.layouts import Pruned, layouts, meshes
 from sim.analysis.search.space import Space
+from sim.analysis.search.tasks import numbered
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
 from sim.simulate import garbage_left
@@ -91,15 +91,15 @@ def _told(options: list[str], space: Space, found: Candidate) -> str:
 def _first(space: Space) -> Candidate | None:
     """A layout that fits, of the most frugal; None where none does."""
     frugal = _frugal(space)
-    for family in families(frugal, meshes(frugal, Pruned()), time.perf_counter()):
-        for mesh in family.meshes():
-            for passes in mesh.suited:
-                if mesh.least_of_passes(passes) <= mesh.capacity:
-                    for plan in layouts(frugal, passes):
-                        small = mesh.least_memory(plan) <= mesh.capacity
-                        if small and (found := mesh.candidate(plan)) is not None:
-                            return found
-        family.forget()
+    for mesh in numbered(frugal, meshes(frugal, Pruned()), time.perf_counter()):
+        own = mesh.layouts()
+        for passes in own.suited:
+            if own.least_of_passes(passes) <= own.capacity:
+                for plan in layouts(frugal, passes):
+                    small = own.least_memory(plan) <= own.capacity
+                    if small and (found := own.candidate(plan)) is not None:
+                        return found
+        mesh.forget()
     return None
 
 

@@ -37,12 +37,30 @@ class MeshLayouts:
         model, attends = space.model, space.stack.attention
         self._model = model if attends else model.unfused()
         self._jobs: dict[int, tuple[Plan, Job]] = {}
-        self.refusal: InputError | None = None  # of the first plan that does not suit
-        chosen = list(layouts.passes(space, sizes))
-        self.suited = [plan for plan in chosen if self._suits(plan)]
-        self.unsuited = len(chosen) - len(self.suited)
+        self._sizes = sizes
         self._activations: dict[tuple[object, ...], Floats | float] = {}
         self._stays: dict[tuple[object, ...], Floats] = {}
+
+    @property
+    def suited(self) -> list[Plan]:
+        """The plans whose passes are chosen, and by which the model can be divided."""
+        return self._tried[0]
+
+    @property
+    def refusals(self) -> list[InputError]:
+        """Why others cannot divide it, one each."""
+        return self._tried[1]
+
+    @cached_property
+    def _tried(self) -> tuple[list[Plan], list[InputError]]:
+        suited, refusals = list[Plan](), list[InputError]()
+        for plan in layouts.passes(self.space, self._sizes):
+            try:
+                self._check(plan)
+                suited.append(plan)
+            except InputError as error:
+                refusals.append(error)
+        return suited, refusals
 
     @cached_property
     def passes(self) -> list[tuple[float, Plan]]:
@@ -52,20 +70,15 @@ class MeshLayouts:
             return []
         job, kinds = self._job(self.suited[0]), dict.fromkeys(self._model.kinds)
         probe = Work(name="probe", items=tuple(job.work(kind, "F") for kind in kinds))
-        bounds = PipelineBounds(self._folded.costs, probe)
+        bounds = PipelineBounds(self._folded, probe)
         bounded = [(bounds.seconds(self._job(plan)), plan) for plan in self.suited]
         return sorted(bounded, key=lambda row: row[0])
 
-    def _suits(self, plan: Plan) -> bool:
-        """Whether the model can be divided so."""
-        try:
-            check_versions(self._job(plan), where="plan")
-            for kind in dict.fromkeys(self._model.kinds):
-                self._job(plan).block(kind)
-        except InputError as error:
-            self.refusal = self.refusal or error
-            return False
-        return True
+    def _check(self, plan: Plan) -> None:
+        """Raise `InputError` unless the model can be divided so."""
+        check_versions(self._job(plan), where="plan")
+        for kind in dict.fromkeys(self._model.kinds):
+            self._job(plan).block(kind)
 
     def candidate(self, plan: Plan) -> Candidate | None:
         """A layout with its program, None where it does not fit in memory."""
@@ -88,6 +101,13 @@ class MeshLayouts:
     def least_of_passes(self, plan: Plan) -> float:
         """A lower bound of the memory of all layouts that run these passes."""
         return 0.0 if "offload" in self.space.only else float(np.max(self._taken_by_passes(plan)))
+
+    def may_fit(self, plan: Plan) -> bool:
+        """Whether a layout that runs these passes may fit, as far as bounds say."""
+        return self.least_of_passes(plan) <= self.capacity and any(
+            self.least_memory(layout) <= self.capacity
+            for layout in layouts.layouts(self.space, plan)
+        )
 
     def least_memory(self, plan: Plan) -> float:
         """A lower bound of the fullest stage's memory: what stays from step to step, and what

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from sim.analysis import executors
 from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.enlarging import most_gpus, remedies
-from sim.analysis.search.families import Family, bounded, evaluated_layouts, families
 from sim.analysis.search.layouts import Pruned, meshes
 from sim.analysis.search.simplicity import score
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
+from sim.analysis.search.tasks import Bounded, Mesh, bounded, evaluated_layouts, numbered
 from sim.config.errors import FitError, InputError
 from sim.config.progress import counted, metered, part, whole
 from sim.model.kinds import check_layers
@@ -30,7 +30,7 @@ from sim.uncertainty.intervals import told_apart
 BEST = 8
 WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
 _BOUNDED, _EVALUATED = 0.2, 0.5  # of the time; the rest for playing the best
-_WAVE = 2  # families that are looked at first
+_WAVE = 2  # meshes that are looked at first
 
 
 @whole("layouts")
@@ -48,17 +48,17 @@ def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> Sea
     began = time.perf_counter()
     check_layers(space.model)
     pruned, evaluated = Pruned(), list[Layout]()
-    some = families(space, meshes(space, pruned), began)
+    some = numbered(space, meshes(space, pruned), began)
     standings = Standings(best=best, within=within)
     with part(_BOUNDED):
-        some = _most_promising_first(some, jobs)
+        promising = _most_promising_first(some, jobs, pruned)
     with (
         _stoppable() as searching,
         part(_EVALUATED),
-        metered(len(some), unit="family") as more,
+        metered(len(promising), unit="mesh") as more,
     ):
-        for wave in _waves(some):
-            tasks = [(family, standings) for family in wave]
+        for wave in _waves(promising):
+            tasks = [(*own, standings) for own in wave]
             for found, left_out in executors.answers(evaluated_layouts, tasks, jobs=jobs):
                 evaluated += found
                 pruned.add(left_out)
@@ -108,20 +108,29 @@ def _stoppable() -> Iterator[_Stoppable]:
         stoppable.stopped = True
 
 
-def _most_promising_first(families: Sequence[Family], jobs: executors.Jobs) -> list[Family]:
-    """Families in the order of the shortest bounds of their layouts."""
-    found = executors.answers(bounded, families, jobs=jobs)
-    bounds = dict(counted(found, total=len(families), unit="family"))
-    return sorted(families, key=lambda family: (bounds[family.number], family.number))
+_Bounds = tuple[Mesh, list[Bounded]]
 
 
-def _waves(families: Sequence[Family]) -> Iterator[Sequence[Family]]:
-    """More and more families at once: each wave knows the standings that those before have left,
+def _most_promising_first(
+    some: Sequence[Mesh], jobs: executors.Jobs, pruned: Pruned
+) -> list[_Bounds]:
+    """Meshes with their passes, in the order of the shortest bounds; `pruned` counts the plans that
+    do not suit the model."""
+    found, rows = executors.answers(bounded, some, jobs=jobs), dict[int, list[Bounded]]()
+    for number, own, left_out in counted(found, total=len(some), unit="mesh"):
+        rows[number] = own
+        pruned.add(left_out)
+    promising = [(mesh, rows[mesh.number]) for mesh in some if rows[mesh.number]]
+    return sorted(promising, key=lambda own: (own[1][0][0], own[0].number))
+
+
+def _waves(some: Sequence[_Bounds]) -> Iterator[Sequence[_Bounds]]:
+    """More and more meshes at once: each wave knows the standings that those before have left,
     whatever the number of processes."""
     first, size = 0, _WAVE
-    while first < len(families):
-        yield families[first : first + size]
-        first, size = first + size, 2 * size
+    while first < len(some):
+        yield some[first : first + size]
+        first, size = first + size, size + 1
 
 
 def _play(space: Space, ranked: list[Layout], best: int, jobs: executors.Jobs) -> None:
@@ -173,16 +182,16 @@ def _rank(layout: Layout) -> tuple[float, float, str]:
     return layout.step_time, layout.memory, str(layout.plan)
 
 
-def _nothing(space: Space, pruned: Pruned, tried: Sequence[Family]) -> InputError:
-    """Why no layout of the families that were tried was evaluated."""
+def _nothing(space: Space, pruned: Pruned, tried: Sequence[Mesh]) -> InputError:
+    """Why no layout of the meshes that were tried was evaluated."""
     if pruned.memory:
         fault = f"none of {pruned.memory} layouts fits in memory"
         most = f"{most_gpus(space):,} GPUs"
         more = f"neither other choices nor more GPUs, up to {most}, would do; take larger GPUs"
         return FitError("sim plan", fault, "; ".join(remedies(space)) or more)
     gpus, batch = space.gpus, space.global_batch
-    refusals = (mesh.refusal for family in tried for mesh in family.meshes())
-    if refusal := next(filter(None, refusals), None):
+    refusals = (refusal for mesh in tried for refusal in mesh.layouts().refusals)
+    if refusal := next(refusals, None):
         fault = f"no layout of {gpus} GPUs suits the model: {refusal.what}"
         return InputError("sim plan", fault, refusal.remedy)
     for name, words in space.only.items():

@@ -147,7 +147,7 @@ class FoldedMachine:
     def _maps_of(self, stage: int, stage_program: Stage, streams: tuple[str, ...]) -> StageMaps:
         """The maps of a stage, one object for stages that do the same in the same time."""
         slowdown = self.costs[stage].slowdown
-        seconds = self._asked(stage, stage_program.calls_of_passes)
+        seconds = self.asked(stage, stage_program.calls_of_passes)
         key = id(stage_program), slowdown, seconds, streams
         if key not in self._stages:
             maps = (
@@ -158,13 +158,13 @@ class FoldedMachine:
         return self._stages[key][1]
 
     def _map(self, stage: int, ops: PassOps, slowdown: float, streams: tuple[str, ...]) -> PassMap:
-        key = id(ops), slowdown, self._asked(stage, ops.calls), streams
+        key = id(ops), slowdown, self.asked(stage, ops.calls), streams
         if key not in self._maps:
             made = pass_map(ops, self.costs[stage], self.desks[stage], stage, streams)
             self._maps[key] = ops, made
         return self._maps[key][1]
 
-    def _asked(self, stage: int, calls: Iterable[Call]) -> tuple[tuple[float, ...], ...]:
+    def asked(self, stage: int, calls: Iterable[Call]) -> tuple[tuple[float, ...], ...]:
         """What passes ask of the network of each of their calls."""
         traffic = (self.desks[stage].traffic(call, stage) for call in calls)
         return tuple([(own.alone, own.at_once, own.memory, own.ctas) for own in traffic])

@@ -1,0 +1,150 @@
+"""The meshes of a search: their layouts bounded, and evaluated where they may be worth it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from sim.analysis.search.evaluate import Candidate
+from sim.analysis.search.layouts import Pruned, layouts
+from sim.analysis.search.mesh_layouts import MeshLayouts
+from sim.analysis.search.simplicity import score
+from sim.analysis.search.space import Space
+from sim.analysis.search.standings import Layout, Standings
+from sim.config.dataclass import dataclass
+from sim.parallel.job import Known
+from sim.parallel.plan import Plan
+from sim.simulate import garbage_left
+
+_ROUND = 20  # layouts of a mesh that are evaluated together
+
+Bounded = tuple[float, Plan]  # a lower bound of the step time (s), and a plan of passes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mesh:
+    """The sizes of a mesh, by number. Blocks do the same work on all meshes of a `family`; `search`
+    is another moment for every search."""
+
+    space: Space
+    sizes: Plan
+    family: tuple[int, ...]
+    search: float
+    number: int
+
+    def layouts(self) -> MeshLayouts:
+        """Its layouts, with what this process has worked out of them and of their family."""
+        families, meshes = _worked_out(self.search)
+        if self.number not in meshes:
+            known = families.setdefault(self.family, Known())
+            meshes[self.number] = MeshLayouts(self.space, self.sizes, known)
+        return meshes[self.number]
+
+    def forget(self) -> None:
+        """Its layouts are not asked for again."""
+        _worked_out(self.search)[1].pop(self.number, None)
+
+
+@lru_cache(maxsize=1)
+def _worked_out(search: float) -> tuple[dict[tuple[int, ...], Known], dict[int, MeshLayouts]]:
+    """Facts of a search's families and meshes that this process has computed."""
+    return {}, {}
+
+
+def numbered(space: Space, sizes: Iterable[Plan], search: float) -> list[Mesh]:
+    """The meshes of a search, those of a family in a row: these differ in their stages alone."""
+
+    def family(plan: Plan) -> tuple[int, ...]:
+        return plan.tp, plan.cp, plan.ep, plan.etp, *plan.axes.values()
+
+    return [
+        Mesh(space, plan, family(plan), search, number)
+        for number, plan in enumerate(sorted(sizes, key=family))
+    ]
+
+
+def bounded(mesh: Mesh) -> tuple[int, list[Bounded], Pruned]:
+    """A mesh's number, and its passes with their bounds, shortest first, from the first that may
+    fit in memory on; how many layouts are left out."""
+    with garbage_left():
+        own = mesh.layouts()
+        rows, pruned = own.passes, Pruned(divisibility=len(own.refusals))
+        first = next((n for n, (_, plan) in enumerate(rows) if own.may_fit(plan)), len(rows))
+        pruned.memory = sum(len(list(layouts(mesh.space, plan))) for _, plan in rows[:first])
+        return mesh.number, rows[first:], pruned
+
+
+def evaluated_layouts(
+    task: tuple[Mesh, Sequence[Bounded], Standings],
+) -> tuple[list[Layout], Pruned]:
+    """The layouts of a mesh's passes that may be among the best or on the Pareto front. Those with
+    the shortest bounds come first, since only what is faster can make another one superfluous."""
+    (mesh, rows, standings), found, pruned = task, list[Layout](), Pruned()
+    with garbage_left():
+        own, together = mesh.layouts(), list[_Contender]()
+        for number, (bound, plan) in enumerate(rows, 1):
+            together += _contenders(own, plan, bound, standings, pruned)
+            if len(together) >= _ROUND or number == len(rows):
+                timed = _timed(own, _written(own, together, standings, pruned))
+                standings, found, together = standings.joined(timed), found + timed, []
+        mesh.forget()
+    return found, pruned
+
+
+class _Contender(NamedTuple):
+    """A layout, and a lower bound of its step time (s)."""
+
+    plan: Plan
+    bound: float
+
+
+def _contenders(
+    mesh: MeshLayouts, passes: Plan, bound: float, standings: Standings, pruned: Pruned
+) -> Iterator[_Contender]:
+    """The layouts of some passes that may fit and be worth an evaluation; `pruned` counts the
+    others, together where that shows by their passes."""
+
+    def worth(least: float, count: int, plan: Plan) -> bool:
+        """Whether layouts that need at least so much memory, none simpler than a plan, are; if not,
+        so many are counted."""
+        fit = least <= mesh.capacity
+        if fit and standings.admit(bound, least, score(plan)):
+            return True
+        pruned.memory += 0 if fit else count
+        pruned.slower += count if fit else 0
+        return False
+
+    together = list(layouts(mesh.space, passes))
+    if standings.too_slow(bound):
+        pruned.slower += len(together)
+        return
+    simplest = min(together, key=score, default=passes)
+    if worth(mesh.least_of_passes(passes), len(together), simplest):
+        for layout in together:
+            if worth(mesh.least_memory(layout), 1, layout):
+                yield _Contender(layout, bound)
+
+
+def _written(
+    mesh: MeshLayouts, contenders: Iterable[_Contender], standings: Standings, pruned: Pruned
+) -> Iterator[Candidate]:
+    """Layouts that fit and whose programs justify an evaluation."""
+    for plan, bound in contenders:
+        candidate = mesh.candidate(plan)
+        if candidate is None:
+            pruned.memory += 1
+        elif standings.admit(
+            max(bound, mesh.stream_bound(candidate)), candidate.memory, score(plan)
+        ):
+            yield candidate
+        else:
+            pruned.slower += 1
+
+
+def _timed(mesh: MeshLayouts, contenders: Iterable[Candidate]) -> list[Layout]:
+    """Candidates as layouts, evaluated together."""
+    candidates = list(contenders)
+    times = mesh.evaluator.times(candidates).tolist()
+    return [
+        Layout(plan=own.job.plan, uncontended=time, memory=own.memory)
+        for own, time in zip(candidates, times, strict=True)
+    ]
