@@ -121,9 +121,10 @@ def started(words: Sequence[str]) -> Started:
     first, *rest = words
     name = Path(first).name
     if name.startswith("python"):
-        if rest[:2] == ["-m", "torch.distributed.run"] or rest[:2] == ["-m", "accelerate"]:
-            return started([{"t": "torchrun", "a": "accelerate"}[rest[1][0]], *rest[2:]])
-        return _plain([word for word in rest if word != "-u"], first)
+        rest = [word for word in rest if word != "-u"]
+        if rest[:1] == ["-m"] and " ".join(rest[1:2]) in _MODULES:
+            return started([*_MODULES[rest[1]], *rest[2:]])
+        return _plain(rest, first)
     if name in _LAUNCHERS:
         return _LAUNCHERS[name](rest, name)
     return Started(_file(first), tuple(rest))
@@ -172,6 +173,14 @@ def _torchrun(words: Sequence[str], where: str) -> Started:
     return Started(plain.entry, plain.arguments, world)
 
 
+def _launch(words: Sequence[str], where: str) -> Started:
+    """torch.distributed.launch tells the script its rank by an argument, too."""
+    plain = _torchrun(words, where)
+    told = {"--use_env", "--use-env"} & {*words[: len(words) - len(plain.arguments)]}
+    first = () if told else ("--local-rank=0",)
+    return Started(plain.entry, (*first, *plain.arguments), plain.world)
+
+
 def _deepspeed(words: Sequence[str], where: str) -> Started:
     """DeepSpeed's launcher tells the script its rank by an argument."""
     options, rest = _split(words, where)
@@ -185,29 +194,35 @@ def _accelerate(words: Sequence[str], where: str) -> Started:
     """accelerate's launcher sets variables of the environment, which it works out itself."""
     if words[:1] != ["launch"]:
         raise InputError(where, "starts nothing", "write accelerate launch ... train.py")
-    options, rest = _split(words[1:], where)
+    _, rest = _split(words[1:], where)
     plain = _plain(rest, where)
-    world = _number(options, "num_processes") if "num_processes" in options else 0
-    return Started(plain.entry, plain.arguments, world, _of_accelerate(words[1:]))
-
-
-def _of_accelerate(words: Sequence[str]) -> dict[str, str]:
     try:
         commands = import_module("accelerate.commands.launch")
         launching = import_module("accelerate.utils.launch")
     except ImportError:
         raise InputError("accelerate", "is not installed", "pip install accelerate") from None
-    asked = commands.launch_command_parser().parse_args(list(words))
+    asked = commands.launch_command_parser().parse_args(list(words[1:]))
+    asked, *_ = commands._validate_launch_command(asked)  # also by its file of defaults
     found: dict[str, str] = launching.prepare_multi_gpu_env(asked)
     ours = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     changed = {key: value for key, value in found.items() if os.environ.get(key) != value}
-    return {key: value for key, value in changed.items() if not key.endswith(ours)}
+    told = {key: value for key, value in changed.items() if not key.endswith(ours)}
+    return Started(plain.entry, plain.arguments, asked.num_processes, told)
 
 
 _LAUNCHERS: dict[str, Callable[[Sequence[str], str], Started]] = {
     "torchrun": _torchrun,
     "deepspeed": _deepspeed,
     "accelerate": _accelerate,
+    "torch.distributed.launch": _launch,
+}
+# Launchers that are started as modules.
+_MODULES = {
+    "torch.distributed.run": ["torchrun"],
+    "torch.distributed.launch": ["torch.distributed.launch"],
+    "accelerate": ["accelerate"],
+    "accelerate.commands.launch": ["accelerate", "launch"],
+    "deepspeed.launcher.runner": ["deepspeed"],
 }
 
 

@@ -93,11 +93,12 @@ def install_loaders(torch: Any, patches: Patches, log: Log, gradients: Gradients
 
     def initialised(batches: Any, loader: Any) -> None:
         init(batches, loader)
-        batches.samples_each = loader.batch_size
+        batches.samples_each = loader.batch_size or getattr(loader.batch_sampler, "batch_size", 0)
 
     def handed(batches: Any) -> Any:
         found = following(batches)
         if not gradients.line:
+            log.batches += 1
             log.samples += getattr(batches, "samples_each", None) or _first(torch, found)
         return found
 

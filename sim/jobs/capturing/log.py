@@ -37,11 +37,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place in a log: how many events, rows of memory and samples of a loader precede it."""
+    """A place in a log: how many events, rows of memory, samples and batches of a loader, and
+    backward passes precede it."""
 
     events: int
     rows: int
     samples: int
+    batches: int
+    backwards: int
+
+    def learns(self, begin: "Cut") -> int:
+        """The samples of a step since `begin`. A loader that fetches ahead hands out fewer batches
+        at its end than there are passes, each of which has had a batch of its own so far."""
+        passes = self.backwards - begin.backwards
+        if self.batches - begin.batches < passes and self.backwards <= self.batches:
+            return passes * self.samples // self.batches
+        return self.samples - begin.samples
 
 
 @dataclass
@@ -60,6 +71,8 @@ class Log:
     views: int = 0  # since the last kernel
     over: bool = False  # whatever a script does as it is left, is not of the step
     samples: int = 0  # that a loader has handed out
+    batches: int = 0  # of them
+    backwards: int = 0  # backward passes
     products: Counter[str] = field(default_factory=Counter)  # by phase; "aside" without a gradient
     waits: set[int] = field(default_factory=set)  # lines at which the host waits for the device
     places: dict[str, str] = field(default_factory=dict)  # as `Recording.places`
@@ -86,7 +99,7 @@ class Log:
 
     def cut(self) -> Cut:
         """The place that the script has come to."""
-        return Cut(len(self.events), len(self.memory), self.samples)
+        return Cut(len(self.events), len(self.memory), self.samples, self.batches, self.backwards)
 
     def between(self, begin: Cut, end: Cut) -> None:
         """Keep a step alone, and the memory from before it."""
@@ -97,7 +110,7 @@ class Log:
             row.event = -1 if number < begin.rows else row.event - begin.events
         within = range(begin.events, end.events)
         self.asides = {n - begin.events: line for n, line in self.asides.items() if n in within}
-        self.samples = end.samples - begin.samples
+        self.samples = end.learns(begin)
 
     def optimizer_begins(self) -> None:
         """Operators behind the last backward pass (clipping) count as the optimizer's."""

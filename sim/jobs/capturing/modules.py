@@ -1,4 +1,4 @@
-"""How are tensors of modules moved, copied, saved and read where they are fake?
+"""How are tensors of modules moved, copied, saved, loaded and read where they are fake?
 
 On a real GPU `module.to("cuda")` puts new content into the same parameter. Optimizers, hooks and
 modules that share the parameter keep it. The content of a fake tensor cannot be put into a real
@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from copy import deepcopy
 from importlib import import_module
 from io import BytesIO
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from weakref import ref
+from zipfile import is_zipfile
 
 from sim.jobs.capturing.patches import Patches
 
@@ -27,6 +29,7 @@ def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
     _moves(torch, patches)
     _copies(torch, patches)
     _saves(torch, patches, told)
+    _loads(torch, patches)
     _reads(torch, patches)
     _addresses(torch, patches)
 
@@ -151,6 +154,41 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
     patches.set(torch, "save", save)
     patches.set(FakeTensor, "__reduce_ex__", without)
     patches.when_imported("torch.distributed.checkpoint", distributed)
+
+
+def _loads(torch: Any, patches: Patches) -> None:
+    """Files are read on the host, where content is real; then tensors move to where they belong."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    usual = torch.load
+
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        def restored(storage: Any, location: str) -> Any:
+            place = map_location
+            if isinstance(place, dict):
+                place = place.get(location)
+            elif callable(place):
+                place = place(storage, location)
+            storage._fake_device = str(getattr(place, "device", place) or location)
+            return storage
+
+        if isinstance(f, str | Path) and is_zipfile(f):
+            kwargs.setdefault("mmap", True)  # large tensors take no memory
+        with _disable_current_modes():
+            found = usual(f, restored, *args, **kwargs)
+        return torch.utils._pytree.tree_map_only(torch.Tensor, moved, found)
+
+    def moved(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        place, storage._fake_device = torch.device(storage._fake_device or "cpu"), None
+        if place.type != "cuda":
+            return tensor
+        new, learns = tensor.detach().to(place), tensor.requires_grad
+        weight = isinstance(tensor, torch.nn.Parameter)
+        return torch.nn.Parameter(new, learns) if weight else new.requires_grad_(learns)
+
+    for owner in (torch, torch.serialization):
+        patches.set(owner, "load", load)
 
 
 def _reads(torch: Any, patches: Patches) -> None:

@@ -22,6 +22,7 @@ _HINTS = {
     "No module named 'triton": "pip install triton: scripts import it, none of its kernels is run",
     "triton": "leave Triton kernels that multiply out: use torch's own operators",
     "'_scatter'": "use DistributedDataParallel in place of DataParallel",
+    "No module named 'torch": "change that import: it is of another version of torch",
     "No module named": "install what the script imports",
     "numpy": "do not read values of GPU tensors: their content is not computed",
     "data pointer": "do not read or save values of GPU tensors: their content is not computed",

@@ -130,6 +130,7 @@ class StepCounter:
     def _passed_back(self) -> None:
         """A backward pass has ended. Raises `InputError` where no optimizer will ever step."""
         self._passes += 1
+        self.log.backwards += 1
         if self._passes == _MOST_PASSES and not self._made and not self._marked:
             fault = f"made no optimizer in {_MOST_PASSES} backward passes: its steps have no end"
             raise InputError("the script", fault, _UNENDED)

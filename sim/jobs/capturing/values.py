@@ -1,6 +1,7 @@
 """What is the host told where it asks for a value that nobody computes?
 
-A healthy run's answer where there is one (`healthy`: nothing is infinite). Any other value is made
+A healthy run's answer where there is one (`healthy`: nothing is infinite; what a script asserts
+holds). Any other value is made
 up, and what the script decides by it is noted with its line. `--value train.py:119=true` says what
 the value is there.
 """
@@ -12,6 +13,7 @@ from math import isinf
 from typing import Any
 
 from sim.config.errors import InputError
+from sim.jobs.capturing.lines import text_of
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 
@@ -87,11 +89,13 @@ def values_of(texts: Sequence[str]) -> dict[str, float]:
 
 
 class UnknownValues:
-    """Makes values up; `given` says what they are, by lines of the script. `place` is the line at
-    work."""
+    """Makes values up; `given` says what they are, by lines of the script in a `folder`. `place` is
+    the line at work."""
 
-    def __init__(self, log: Log, place: Callable[[], str], given: Mapping[str, float]) -> None:
-        self.log, self.place, self.given = log, place, given
+    def __init__(
+        self, log: Log, place: Callable[[], str], given: Mapping[str, float], folder: str
+    ) -> None:
+        self.log, self.place, self.given, self.folder = log, place, given, folder
         self.used: set[str] = set()
         self.made_up = False  # the value that was asked for last
         self._asked, self._within = Counter[str](), -1
@@ -144,6 +148,9 @@ class UnknownValues:
     def _decided(self, place: str, answer: bool, given: bool) -> bool:
         self._patience(place)
         if not given:
+            asserted = text_of(self.folder, place).partition("assert ")
+            if asserted[1] and not asserted[0]:
+                return not asserted[2].startswith("not ")
             said, other = str(answer).lower(), str(not answer).lower()
             self.log.notes.number(
                 f"{place}: decided by a value that nobody computes, taken to be {said} "

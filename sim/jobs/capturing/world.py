@@ -113,7 +113,7 @@ def _recorder(
 
     log.where = lambda: where() if lines() >= 0 else ""
     modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
-    values = UnknownValues(log, where, place.values)
+    values = UnknownValues(log, where, place.values, place.folder)
     values.install(torch, patches)
     gradients = Gradients(torch, where)
     gradients.install(patches)

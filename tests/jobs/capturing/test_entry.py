@@ -63,6 +63,7 @@ def captured(*words: str) -> Result:
         ("-- torchrun --nnodes 2 --nproc-per-node=4 train.py 3", "train.py", 8),
         ("-- torchrun --standalone --nproc_per_node gpu -m own.train 3", "own.train", 8),
         ("-- python -m torch.distributed.run --nproc-per-node=4 train.py 3", "train.py", 4),
+        ("-- python -u -m torch.distributed.launch --nproc_per_node 4 train.py 3", "train.py", 4),
         ("-- deepspeed --num_gpus 4 train.py 3", "train.py", 4),
         ("--world 6 -- python train.py 3", "train.py", 6),
     ],

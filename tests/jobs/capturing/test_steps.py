@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 import sim
 from sim.config.errors import InputError
@@ -307,6 +307,27 @@ def test_samples_are_those_of_the_loader_or_as_they_are_said() -> None:
 
     assert work_of(capture(train, world=1)[0]).samples == 8
     assert work_of(capture(train, world=1, samples=24)[0]).samples == 24
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_each_pass_learns_from_a_batch_when_or_however_a_loader_hands_it_over(
+    *, ahead: bool
+) -> None:
+    """Two passes an update; batches are of a sampler's, and do not begin with a tensor of them."""
+    batches = BatchSampler(range(16), batch_size=4, drop_last=True)
+    images: Any = [torch.ones(16)] * 16
+    loader = DataLoader(images, batch_sampler=batches, collate_fn=lambda found: ([found[0]], found))
+
+    def train() -> None:
+        model = nn.Linear(16, 16).to("cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        whole = list(loader) if ahead else loader  # all before the first step
+        for number, (_, found) in enumerate(whole):
+            model(torch.stack(found).to("cuda")).mean().backward()
+            if number % 2:
+                optimizer.step()
+
+    assert work_of(capture(train, world=1)[0]).samples == 8
 
 
 def of_many_bytes(images: list[torch.Tensor]) -> torch.Tensor:

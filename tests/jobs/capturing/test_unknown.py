@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -97,6 +98,15 @@ def test_what_a_script_decides_by_unknown_values_is_noted_and_can_be_set(tmp_pat
     assert names(skipped(tmp_path, _11=0.0)).count("aten.mul_") < names(own).count("aten.mul_")
 
 
+def test_what_a_script_asserts_holds() -> None:
+    def body(model: nn.Module, loss: torch.Tensor) -> None:
+        assert (model.weight >= 0.5).all()  # type: ignore[operator]
+        assert not (model.weight < loss).any()  # type: ignore[operator]
+        assert loss.item() > 3.0
+
+    assert trained(body).notes == ()
+
+
 def test_a_value_that_nobody_asks_for_is_noted(tmp_path: Path) -> None:
     assert "train.py:3 asks for no unknown value" in " ".join(skipped(tmp_path, _3=1.0).notes)
 
@@ -172,3 +182,21 @@ def test_a_recording_that_cannot_be_played_is_not_written(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="mark"):
         write((own,), tmp_path / "record.json")
     assert not (tmp_path / "record.json").exists()
+
+
+@pytest.mark.parametrize("place", [None, "cpu", "cuda", {"cpu": "cuda:0"}, lambda kept, _: kept])
+def test_weights_that_are_loaded_have_content_on_the_host_and_lie_where_they_are_asked_to(
+    tmp_path: Path, place: Any
+) -> None:
+    torch.save({"weight": nn.Linear(16, 16).weight, "of": [torch.arange(3)]}, tmp_path / "w.pt")
+    found: list[Any] = []
+
+    def body(model: nn.Module, _: torch.Tensor) -> None:
+        found.append(torch.load(tmp_path / "w.pt", map_location=place))
+        model.load_state_dict({"weight": found[-1]["weight"]}, strict=False)
+
+    trained(body)
+    assert isinstance(found[0]["weight"], nn.Parameter)
+    there = "cuda" if place in ("cuda", {"cpu": "cuda:0"}) else "cpu"
+    assert {own["weight"].device.type for own in found} == {there}
+    assert there == "cuda" or found[0]["of"][0].tolist() == [0, 1, 2]
