@@ -48,7 +48,7 @@ from sim.config import catalog, gate
 from sim.config.checked import altered
 from sim.config.errors import InputError
 from sim.config.plugins import modules
-from sim.config.schema import Section, annotations_of, nearest, tagged_in
+from sim.config.schema import annotations_of, nearest, tagged_in
 from sim.config.schema import meant as close
 from sim.engine.machine import Machine
 from sim.engine.play import Engine
@@ -59,7 +59,16 @@ from sim.parallel.job import Job
 from sim.program.program import Program
 from sim.results.answer import Figures, JobAnswer
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
-from sim.scenario.settings import FILES, Settings, flat, head_of, put, settings_of, split_key
+from sim.scenario.settings import (
+    FILES,
+    Settings,
+    flat,
+    head_of,
+    in_table,
+    put,
+    settings_of,
+    split_key,
+)
 from sim.scenario.setup import PlanSetup
 
 if TYPE_CHECKING:
@@ -322,16 +331,6 @@ def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
 
 _OF_CLUSTER = ("straggler", "topology", "network", "node", "device", "host")
 
-_TABLES = {  # tables whose keys people may write without their table's name
-    "plan": Section("sim.parallel.plan:Plan"),
-    "model": Section("sim.model.transformer:Transformer"),
-    "network": Section("sim.hardware.cluster.pods:PodNetwork"),
-    "device": Section("sim.hardware.device:Device"),
-    "stack": Section("sim.hardware.stack:Stack"),
-    "node": Section("sim.hardware.cluster.node_fabric:NodeFabric"),
-    "host": Section("sim.hardware.cluster.host:Host"),
-}
-
 
 def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) -> BaseScenario:
     """The scenario of a name or path, or a given scenario, with settings applied. Settings are
@@ -460,10 +459,5 @@ def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
 
 def _meant(key: str, keys: Sequence[str]) -> str:
     """Keys that the author of an unknown key may have meant."""
-    head = head_of(key)
-    tables = [name for name, own in _TABLES.items() if head in annotations_of(own.table)]
-    if tables:
-        near = " or ".join(f"'{name}.{key}'" for name in tables)
-        return f"did you mean {near}?"
     kinds = (key for folder in _folders() for key in folder.KEYS)
-    return nearest(head, list(dict.fromkeys([*keys, *FILES, *kinds])))
+    return in_table(key) or nearest(head_of(key), list(dict.fromkeys([*keys, *FILES, *kinds])))

@@ -391,7 +391,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("network.algorithm=[{use=[]}]", "use is empty; name an algorithm"),
         ("node.algorithm=nvls", "error: node.algorithm 'nvls': needs NVLink SHARP"),
         ("network.latency=5 parsecs", "'5 parsecs' is in 'parsecs', not in s or min"),
-        ("backend=nccl", "unknown key 'backend'; known: "),
+        ("backend=nccl", "unknown key 'backend'; did you mean 'topology.backend'?"),
         ("backnd=nccl", "unknown key 'backnd'; known: "),
         ("host.bandwith=4", "unknown key 'bandwith'; did you mean"),
         ("host.bandwidth=400 GB/s", "a host has one kind of link; give generation"),

@@ -8,6 +8,7 @@ from sim.config.errors import InputError
 from sim.config.files import atomic_write
 from sim.interface.showing import title
 from sim.results.formatting import several
+from sim.results.result import Result
 
 _PAGE = """\
 # {title}. Written by `sim init`; `sim run {name}` simulates a step of it.
@@ -31,8 +32,8 @@ recompute = "{recompute}"  # none, selective, full
 sequence_parallel = {sequence_parallel}  # beside tensor parallelism
 # precision = "bf16"  # of matrix products: bf16, fp16, fp8, ...
 
-# [change]  # values of the files named above, for this scenario alone
-# model.seq = 4096
+{change}  # values of the files named above, for this scenario alone
+{seq}
 # network.bandwidth = "200 Gb/s"
 # device.memory = "80 GiB"
 
@@ -48,10 +49,12 @@ sequence_parallel = {sequence_parallel}  # beside tensor parallelism
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The `path` of a scenario that was written, and whether its plan `fits` into memory."""
+    """The `path` of a scenario that was written, whether its plan `fits` into memory, and what was
+    taken or left out unasked (`notes`)."""
 
     path: Path
     fits: bool
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"sim run {self.path.stem}"
@@ -65,18 +68,20 @@ def init(
     gpus: int,
     global_batch: int,
     stack: str = "megatron-core",
+    seq: int | None = None,
     force: bool = False,
 ) -> Started:
     """Write scenarios/NAME.toml, with a comment on each key, and a first plan that fits if a change
-    or two of the plainest make one. Raises `InputError`, also for a file that is there unless
+    or two of the plainest make one. `seq` are the tokens of a sequence, the model's by default.
+    Raises `InputError`, also for a file that is there unless
     `force` says so."""
     path = scenario_file("scenarios", name, force=force)
     job = {"model": model, "topology": topology, "gpus": gpus, "global_batch": global_batch}
-    written, fits = _page(name, {**job, "stack": stack})
+    written, fits, notes = _page(name, {**job, "stack": stack}, seq)
     path.parent.mkdir(exist_ok=True)
     with atomic_write(path) as part:
         part.write_text(written, encoding="utf-8")
-    return Started(path=path, fits=fits)
+    return Started(path=path, fits=fits, notes=notes)
 
 
 def scenario_file(folder: str, name: str, *, force: bool) -> Path:
@@ -90,12 +95,14 @@ def scenario_file(folder: str, name: str, *, force: bool) -> Path:
     return path
 
 
-def _page(name: str, job: dict[str, Any]) -> tuple[str, bool]:
-    """The file, of a plan that fits if the remedies of one that does not know any; and whether."""
+def _page(name: str, job: dict[str, Any], seq: int | None) -> tuple[str, bool, tuple[str, ...]]:
+    """The file, of a plan that fits if the remedies of one that does not know any; whether it fits;
+    and what was taken unasked."""
     from sim import run
     from sim.kind import described
 
     document = {"name": name, **{k: job[k] for k in ("model", "topology", "gpus", "stack")}}
+    document |= {"change": {"model.seq": seq}} if seq else {}
     scenario = described({**document, "plan": {"global_batch": job["global_batch"]}})
     result = run(scenario)
     if not result.fits and result.remedies:
@@ -110,7 +117,14 @@ def _page(name: str, job: dict[str, Any]) -> tuple[str, bool]:
         **job,
         title=named,
         name=name,
+        change="[change]" if seq else "# [change]",
+        seq=f"model.seq = {seq}" if seq else f"# model.seq = {_tokens(result)}",
         sequence_parallel=str(plan.sequence_parallel).lower(),
         **{key: getattr(plan, key) for key in keys},
     )
-    return page, fits
+    return page, fits, result.inputs.notes
+
+
+def _tokens(result: Result) -> int:
+    """Tokens of a sequence; those of many models where samples are no sequences."""
+    return result.inputs.tokens if result.inputs.tokens > 1 else 4096

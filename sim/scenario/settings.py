@@ -2,12 +2,12 @@
 
 import copy
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sim.config import catalog, gate
 from sim.config.errors import InputError
-from sim.config.schema import nearest
+from sim.config.schema import Section, annotations_of, nearest
 
 Settings = str | Iterable[str] | Mapping[str, Any]
 
@@ -21,6 +21,17 @@ FILES = {
     "node": ("topology", "node."),
     "host": ("topology", "host."),
     "storage": ("topology", "storage."),
+}
+_TABLES = {  # tables whose keys people may write without their table's name
+    "plan": Section("sim.parallel.plan:Plan"),
+    "model": Section("sim.model.transformer:Transformer"),
+    "network": Section("sim.hardware.cluster.pods:PodNetwork"),
+    "device": Section("sim.hardware.device:Device"),
+    "stack": Section("sim.hardware.stack:Stack"),
+    "node": Section("sim.hardware.cluster.node_fabric:NodeFabric"),
+    "host": Section("sim.hardware.cluster.host:Host"),
+    "storage": Section("sim.hardware.cluster.host:Storage"),
+    "topology": Section("sim.hardware.cluster.topology:Topology"),
 }
 
 
@@ -106,12 +117,25 @@ def split_key(key: str) -> tuple[str, str, str]:
     """The file that a change is of, and its key there in two parts. Raises `InputError`."""
     head, _, rest = key.partition(".")
     if head not in FILES or not rest:
-        raise InputError("change", f"unknown key {key!r}", nearest(head, list(FILES)))
+        remedy = in_table(key, FILES) or nearest(head, list(FILES))
+        raise InputError("change", f"unknown key {key!r}", remedy)
     if rest == "name" and head in ("device", "stack", "topology"):
         fault = f"{key}: measured runs and profiles are found by it"
         raise InputError("change", fault, f"take another one with {head} = NAME")
     owner, prefix = FILES[head]
     return owner, prefix, rest
+
+
+def in_table(key: str, among: Collection[str] = _TABLES) -> str:
+    """The question whether a key of one of some tables was meant, empty where none has it.
+
+    >>> in_table("price.hour"), in_table("tp"), in_table("tp", FILES)
+    ("did you mean 'topology.price.hour'?", "did you mean 'plan.tp'?", '')
+    """
+    head = head_of(key)
+    has = [name for name, own in _TABLES.items() if head in annotations_of(own.table)]
+    near = " or ".join(f"'{name}.{key}'" for name in has if name in among)
+    return f"did you mean {near}?" if near else ""
 
 
 def head_of(key: str) -> str:

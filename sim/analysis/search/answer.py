@@ -123,8 +123,8 @@ class SearchResult(Answer):
 
     @property
     def why(self) -> str:
-        """The reasons why the first layout is faster than the second."""
-        return in_words.why(self.results)
+        """How the fastest other layout stands to the recommended one, by cause."""
+        return in_words.why(self.recommended.result, self.results)
 
     @property
     def results(self) -> list[Result]:

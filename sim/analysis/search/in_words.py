@@ -1,4 +1,4 @@
-"""A layout in words: its plan in a line, its cells in a table, why the runner-up lost to it."""
+"""A layout in words: its plan in a line, its cells in a table, why it is the faster or not."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,19 @@ from sim.results.differences import differences, told
 from sim.results.result import Result
 
 
-def why(results: Sequence[Result]) -> str:
-    """Why the second of some results, fastest first, lost: the causes on which it spends more, and
-    less, than the first."""
-    if len(results) < 2:
+def why(chosen: Result | None, results: Sequence[Result]) -> str:
+    """How the fastest of the other results stands to the chosen one: the simulated seconds that it
+    takes longer or less, and the causes on which it spends more and less."""
+    other = next((own for own in results if own is not chosen), None)
+    if chosen is None or other is None or other.plan is None:
         return "there is no other layout to compare with"
-    best, second = results[:2]
-    more = differences(best.breakdown, second.breakdown)
-    words = list(told(more, 1e-4 * best.step_time))
-    lost = second.step_time - best.step_time
-    return f"the runner-up takes {lost:.3f} s ({lost / best.step_time:.2%}) longer: " + ", ".join(
-        words or ["the same in every cause"]
+    more = differences(chosen.breakdown, other.breakdown)
+    words = list(told(more, 1e-4 * chosen.step_time)) or ["the same in every cause"]
+    lost = other.step_time - chosen.step_time
+    share, way = abs(lost) / chosen.step_time, "longer" if lost >= 0.0 else "less"
+    return (
+        f"{plan_text(other.plan)} takes {abs(lost):.3f} s ({share:.2%}) {way}, simulated: "
+        f"{', '.join(words)}"
     )
 
 

@@ -29,9 +29,10 @@ _QUESTIONS = {
 @click.option("--topology", help="The cluster: a name or a TOML file.")
 @click.option("--gpus", type=options.COUNT, help="How many of it.")
 @click.option("--global-batch", type=options.COUNT, help="Sequences a step.")
+@click.option("--seq", type=options.COUNT, help="Tokens per sequence; the model's by default.")
 @click.option("--stack", default="megatron-core", show_default=True, help="What runs the job.")
 @click.option("--force", is_flag=True, help="Write over a scenario that is there.")
-def init(name: str, stack: str, force: bool, **given: Any) -> None:
+def init(name: str, seq: int | None, stack: str, force: bool, **given: Any) -> None:
     """Write a scenario of your own, with a comment on each key.
 
     It is scenarios/NAME.toml, with a first plan that fits if a change or two of the plainest make
@@ -42,7 +43,9 @@ def init(name: str, stack: str, force: bool, **given: Any) -> None:
 
     scenario_file("scenarios", name, force=force)  # before anything is asked
     job = _asked(given)
-    found = started(name, stack=stack, force=force, **job)
+    found = started(name, seq=seq, stack=stack, force=force, **job)
+    for note in found.notes:
+        click.echo(f"note: {note}", err=True)
     if not found.fits:
         ask = f"sim plan {job['model']} {job['topology']} --gpus {job['gpus']}"
         click.echo(f"warning: no simple plan fits into memory; try `{ask}`", err=True)

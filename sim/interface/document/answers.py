@@ -1,5 +1,6 @@
 """The document of an answer, made by the `view` that its class names."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sim.interface.document import terminal
@@ -11,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def document(answer: "Answer") -> Document:
-    """The view of an answer, and below it what its inputs note."""
+    """The view of an answer, below its title what its inputs note."""
     seen: Document = function_of(answer.view, "view")(answer)
-    return seen.with_nodes(*(Sentence(note, "note") for note in answer.noted))
+    notes = tuple(Sentence(note, "note") for note in answer.noted)
+    return replace(seen, nodes=(*notes, *seen.nodes))
 
 
 def text(answer: "Answer") -> str:

@@ -1,7 +1,6 @@
 """The nodes of a document: sentences, key figures, tables, pictures, and sections of them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Literal, Union
 
 from sim.config.dataclass import dataclass
@@ -106,10 +105,6 @@ class Section:
     nodes: tuple[Node, ...] = ()
     name: str = ""
 
-    def with_nodes(self, *nodes: Node) -> "Section":
-        """The section with more nodes at its end."""
-        return replace(self, nodes=(*self.nodes, *nodes))
-
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -118,10 +113,6 @@ class Document:
     title: str
     nodes: tuple[Node, ...]
     line: str = ""
-
-    def with_nodes(self, *nodes: Node) -> "Document":
-        """The document with more nodes at its end."""
-        return replace(self, nodes=(*self.nodes, *nodes))
 
 
 def document(title: str, *nodes: Node | None, line: str = "") -> Document:

@@ -1,4 +1,4 @@
-"""A search: the best layouts, why the runner-up lost, time against memory."""
+"""A search: the best layouts, what the next best spends more on, time against memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -32,11 +32,11 @@ def view(search: SearchResult) -> Document:
     return document(
         "",
         table(*_table(search)),
-        section("", *_sure(search), Sentence(f"Why the fastest: {search.why}.")),
+        section("", *_sure(search), Sentence(f"Against the recommended, {search.why}.")),
         *(Sentence(_beside(search, own), "warning") for own in search.beside),
         section(
             "Pareto front, time against memory (without contention where not among the best):",
-            table(front, ("step", "memory", "layout")),
+            table(front, ("simulated", "memory", "layout")),
         ),
         *(Sentence(words, "aside") for words in _left_out(search)),
         Sentence(_found(search), "aside"),

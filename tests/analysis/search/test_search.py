@@ -217,8 +217,12 @@ def test_two_processes_find_what_one_finds() -> None:
     assert json.dumps(answers[0]["best"]) == json.dumps(answers[1]["best"])
 
 
-def test_the_runner_up_loses_by_the_difference_of_its_causes() -> None:
-    assert outcome().why.startswith("the runner-up takes")
+def test_the_recommended_layout_is_held_against_the_fastest_other_by_cause() -> None:
+    first, *others = outcome().best
+    for chosen, other in ((first, others[0]), (others[0], first)):
+        way = "longer" if chosen is first else "less"
+        says = replace(outcome(), recommended=chosen).why
+        assert re.match(rf"{re.escape(plan_text(other.plan))} takes .* {way}, simulated: ", says)
     rows = outcome().to_dict()["best"]
     lost = sum(rows[1]["breakdown"].values()) - sum(rows[0]["breakdown"].values())
     assert lost == pytest.approx(rows[1]["step_time"] - rows[0]["step_time"], abs=1e-9)
@@ -347,7 +351,7 @@ def test_the_command_prints_the_table_and_draws(tmp_path: Path) -> None:
     assert head.split()[:4] == ["tp", "pp", "dp", "microbatch"]
     assert first.split()[0] == "1"
     assert "recommended" in first
-    assert "Why the fastest: " in text
+    assert "Against the recommended, " in text
     assert "layouts evaluated and" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -217,8 +217,12 @@ def test_a_config_of_hugging_face_runs_and_is_shown(folder: Path) -> None:
     plan = ("plan", str(path), "dgx-h100-ndr", *few)
     taken = "4,096 are taken unless model.seq or --seq says otherwise"
     job = (*job, "--set", "plan.global_batch=32")
-    for asked in (("show", str(path)), ("run", *job), plan):
-        assert taken in sim(*asked).stdout.splitlines()[-1]
+    init = ("init", "mine", *job[:6], "--global-batch", "32")
+    for asked, line in ((("show", str(path)), -1), (("run", *job), 1), (plan, 0)):
+        assert taken in sim(*asked).stdout.splitlines()[line]
+    assert taken in sim(*init).stderr
+    assert sim(*init, "--seq", "8192", "--force").stderr == "wrote scenarios/mine.toml\n"
+    assert answer("mine")["inputs"]["tokens"] == 8192
     assert taken in sim(*plan, "--emit", "megatron").stderr
     assert taken not in sim(*plan, "--seq", "8192").stdout
 
