@@ -10,9 +10,8 @@ from statistics import median
 
 from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective
 from sim.collectives.cable_rings import DGX1
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import Interconnect
-from sim.collectives.schedule import kind_named
+from sim.collectives.schedule import GroupShape, kind_named
 from sim.config import reads
 from sim.interface.formats import collective_tables
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sim
 from sim.interface.plots import picture
-from sim.scenario.machine import load_topology
+from sim.scenario.setup import load_topology
 
 
 def main() -> None:

@@ -28,10 +28,9 @@ from sim.program.program import Program
 from sim.results.answer import Figures
 from sim.results.assemble import facts_of, inputs_of, of_runs, report
 from sim.results.result import Result, misfit_of
-from sim.scenario.machine import load_topology
 from sim.scenario.scenario import Scenario
 from sim.scenario.settings import flat
-from sim.scenario.setup import PlanSetup, from_scenario
+from sim.scenario.setup import PlanSetup, from_scenario, load_topology
 
 if TYPE_CHECKING:
     from sim.results.likely import Pace

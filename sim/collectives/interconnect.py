@@ -7,13 +7,15 @@ healthy one: every time is the library's divided by a `share`.
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
+from typing import TYPE_CHECKING
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.group import GroupShape
-from sim.collectives.schedule import CollectiveKind, offered
+from sim.collectives.schedule import CollectiveKind, GroupShape, offered
 from sim.config.dataclass import dataclass
-from sim.program.checks import MeasuredBandwidth
-from sim.program.routed import Routed
+from sim.program.calls import MeasuredBandwidth
+
+if TYPE_CHECKING:
+    from sim.program.routed import Routed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ class CollectiveCall:
     size: float
     shape: GroupShape
     interconnect: Interconnect
-    routed: Routed | None = None
+    routed: "Routed | None" = None
     algorithms: tuple[str, ...] = ()
     among: int = 2
 

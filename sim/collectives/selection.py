@@ -3,13 +3,19 @@
 from collections.abc import Iterable
 from types import ModuleType
 
-from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.interconnect import CollectiveCall
-from sim.collectives.schedule import CollectiveKind, kind_named, offered
+from sim.collectives.schedule import (
+    CollectiveKind,
+    GroupShape,
+    LevelLoads,
+    LevelSteps,
+    kind_named,
+    offered,
+)
 from sim.config.errors import InputError
 from sim.config.plugins import modules
 from sim.config.schema import nearest
-from sim.program.selection import AUTO, AlgorithmRule
+from sim.program.calls import AUTO, AlgorithmRule
 
 _FOLDER = "sim.collectives.algorithms"
 

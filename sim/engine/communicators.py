@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.group import GroupShape
+from sim.collectives.schedule import GroupShape
 from sim.config.dataclass import dataclass
 from sim.engine.cable_routes import EVERY, hops
 from sim.engine.group_links import GroupLinks, Loads, Spread

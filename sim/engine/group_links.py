@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.group import GroupShape
+from sim.collectives.schedule import GroupShape
 from sim.engine.cable_routes import EVERY, PAIRS, Hop, hops, number_of, ways
 from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS
 from sim.hardware.cluster.topology import Link, Topology

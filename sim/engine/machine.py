@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import (
     HEALTHY,
     CallCost,
@@ -14,13 +14,15 @@ from sim.collectives.interconnect import (
     state_of,
 )
 from sim.collectives.libraries.backend import Backend
-from sim.collectives.schedule import kind_named
+from sim.collectives.schedule import GroupShape, kind_named
 from sim.collectives.selection import check, chosen
 from sim.config.dataclass import dataclass
 from sim.engine.cable_routes import check_orders, orders
 from sim.hardware.cluster.topology import Link, Topology
-from sim.program.checks import MeasuredBandwidth
-from sim.program.routed import Routed
+from sim.program.calls import MeasuredBandwidth
+
+if TYPE_CHECKING:
+    from sim.program.routed import Routed
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Machine:
         kind: str,
         bytes: float,
         shape: GroupShape,
-        routed: Routed | None = None,
+        routed: "Routed | None" = None,
         among: int = 2,
         beside: float = 0.0,
     ) -> CallCost:
@@ -94,7 +96,7 @@ class Machine:
         kind: str,
         bytes: float,
         shape: GroupShape,
-        routed: Routed | None = None,
+        routed: "Routed | None" = None,
         among: int = 2,
     ) -> CollectiveCall:
         """A call as the library is asked it, with what the topology says of its algorithm."""

@@ -14,7 +14,8 @@ from sim.config.errors import InputError
 from sim.config.units import BytesPerSecond, Seconds
 from sim.engine.group_links import group_loads, shape_of
 from sim.engine.machine import Machine
-from sim.hardware.cluster.network import Link, link_name
+from sim.hardware.cluster.link_names import link_name
+from sim.hardware.cluster.network import Link
 
 LinkLoads = tuple[tuple[Link, float], ...]
 Route = tuple[LinkLoads, float]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost
+from sim.collectives.schedule import GroupShape
 from sim.config.dataclass import dataclass
 from sim.engine.cable_routes import number_of
 from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Scope, scope_of
@@ -21,10 +21,10 @@ from sim.hardware.cluster.topology import Link
 from sim.hardware.device import Device
 from sim.program.causes import STRAGGLERS
 from sim.program.operations import Call, Collective, Send
-from sim.program.routed import Routed
 
 if TYPE_CHECKING:
     from sim.engine.outline import Named
+    from sim.program.routed import Routed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Volume(NamedTuple):
 
     kind: str
     bytes: float
-    routed: Routed | None = None
+    routed: "Routed | None" = None
     times: int = 1
     among: int = 2
     beside: float = 0.0

@@ -12,11 +12,10 @@ from sim.config.errors import InputError
 from sim.config.units import Bytes, Seconds
 from sim.model import precision as recipes
 from sim.model.checkpointing import Checkpointing
-from sim.model.fusion import Context, Fusion, Gradients
+from sim.model.fusion import Context, Dispatcher, Fusion, Gradients
 from sim.model.kernels import OperatorClass, Precision, weight_width
 from sim.model.precision import Recipe
 from sim.program.program import Style
-from sim.program.routed import Dispatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

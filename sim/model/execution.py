@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.model.fusion import Context, Fusion, Layout
+from sim.model.fusion import Context, Dispatcher, Fusion, Layout
 from sim.model.kernels import BYTES, JOINED, Precision
 from sim.model.model import Model
 from sim.model.precision import Product, Recipe
-from sim.program.routed import Dispatcher
 
 if TYPE_CHECKING:
     from sim.model.lora import Lora

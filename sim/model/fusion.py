@@ -6,6 +6,9 @@ from sim.config.dataclass import dataclass
 from sim.model.kernels import Precision
 
 Context = Literal["ring", "gathered-ring", "all-gather", "ulysses"]
+# How tokens reach experts: a copy for each straight to its rank, or one for each node, passed on
+# there, as by DeepEP's kernels.
+Dispatcher = Literal["flat", "hierarchical", "deepep"]
 Layout = Literal["nchw", "nhwc"]  # of images
 Metric = Literal["cross-entropy", "accuracy", "loss"]
 Norms = Literal["transformer-engine", "cudnn", "apex-fast", "torch", "other"]

@@ -20,12 +20,12 @@ from sim.model.kinds import is_layer
 from sim.model.operators import Matrix, Operator, kernels_of
 from sim.model.precision import Recipe
 from sim.model.transformer import DECODER_INPUT
-from sim.parallel.effective_plan import EffectivePlan
 from sim.parallel.mesh import dividing
+from sim.parallel.plan import EffectivePlan
 from sim.parallel.segments import Items, blocked, segments
 from sim.program.actions import Kind, PassVariant
+from sim.program.calls import Checks
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
-from sim.program.checks import Checks
 from sim.program.memory import added
 from sim.program.operations import Collective, Segment, Work
 from sim.program.schedule import Places, Schedule

@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import inf
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.config.dataclass import dataclass
 from sim.program.actions import Action
 from sim.program.causes import PIPELINE, Cause
 from sim.program.durations import Duration
 from sim.program.memory import NOTHING, MemoryUse, in_a_row
-from sim.program.routed import Routed
+
+if TYPE_CHECKING:
+    from sim.program.routed import Routed
 
 Kind = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "copy",
@@ -54,7 +56,7 @@ class Collective:
     cause: Cause
     stages: tuple[int, ...] | None = None
     quiet: bool = False
-    routed: Routed | None = None
+    routed: "Routed | None" = None
     times: int = 1
     beside: float = 0.0
 

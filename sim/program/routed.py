@@ -1,14 +1,11 @@
 """Routed items: how many ranks and nodes a token reaches that is sent to several experts."""
 
 from math import comb, gcd
-from typing import Literal
 
 from sim.config.dataclass import dataclass
 
-# A copy of an item for each target straight to its rank, or one for each node, passed on there; so
-# does DeepEP, whose kernels have so many SMs (deepseek-ai/DeepEP, deep_ep/buffer.py, `num_sms`;
-# Megatron-LM, `moe_deepep_num_sms`).
-Dispatcher = Literal["flat", "hierarchical", "deepep"]
+# SMs of DeepEP's kernels (deepseek-ai/DeepEP, deep_ep/buffer.py, `num_sms`; Megatron-LM,
+# `moe_deepep_num_sms`).
 DEEPEP_SMS = 20
 
 

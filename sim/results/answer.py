@@ -7,6 +7,7 @@ JSON schemas.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, field, fields, is_dataclass
 from importlib import import_module
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sim.config.dataclass import dataclass
@@ -14,7 +15,6 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.config.version import VERSION
 from sim.engine.timeline import Timeline
-from sim.results.formatting import count, finite
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +48,8 @@ class Inputs:
     @property
     def step(self) -> str:
         """The description of a step beside its precision, in a few words."""
+        from sim.results.formatting import count
+
         of = f" of {self.tokens:,} tokens" if self.tokens > 1 else ""
         batch = f"{count(self.batch)} {'sequences' if of else 'samples'}{of} an update"
         return ", ".join(filter(None, (self.stack, self.optimizer, batch * bool(self.batch))))
@@ -190,6 +192,19 @@ def function_of(place: str, usual: str) -> Callable[..., Any]:
     module, _, name = place.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name or usual)
     return function
+
+
+def finite(value: Any) -> Any:
+    """Plain data with None for every number that is none, as JSON has it.
+
+    >>> finite({"loss": float("nan"), "curve": [(1.0, float("inf"))]})
+    {'loss': None, 'curve': [[1.0, None]]}
+    """
+    if isinstance(value, Mapping):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def plain(value: Any) -> Any:

@@ -29,7 +29,7 @@ from sim.model.kinds import experts_of
 from sim.parallel.job import Job, stage_kernels
 from sim.parallel.memory import Memory, fullest, memories
 from sim.parallel.mesh import dividing
-from sim.parallel.plan_checks import lacking
+from sim.parallel.resolved import lacking
 from sim.program.causes import BUBBLE, COMPUTE, LOADING, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.answer import Inputs, said_of

@@ -1,8 +1,7 @@
 """Figures as people read them: rounded so that they add up, with separators, as bars."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite
-from typing import Any
 
 from sim.config.units import DAY, HOUR, MINUTE
 
@@ -82,19 +81,6 @@ def loss(value: float, digits: int = 4) -> str:
     ('0.5123', 'diverged')
     """
     return f"{value:.{digits}g}" if isfinite(value) else "diverged"
-
-
-def finite(value: Any) -> Any:
-    """Plain data with None for every number that is none, as JSON has it.
-
-    >>> finite({"loss": float("nan"), "curve": [(1.0, float("inf"))]})
-    {'loss': None, 'curve': [[1.0, None]]}
-    """
-    if isinstance(value, Mapping):
-        return {key: finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def percent(share: float) -> str:

@@ -14,7 +14,7 @@ from sim.parallel.chunks import check_method, check_versions
 from sim.parallel.job import Job
 from sim.parallel.mesh import dividing
 from sim.parallel.plan import WHOLE, Plan
-from sim.parallel.plan_checks import check_used
+from sim.parallel.resolved import check_used
 
 
 def check_sizes(

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.collectives.group import GroupShape
 from sim.collectives.readings import condense
-from sim.collectives.schedule import algorithms
+from sim.collectives.schedule import GroupShape, algorithms
 from tests.adding.conftest import Add
 from tests.adding.walk import invoke, planned, played
 from tests.collectives.test_levels import levels
@@ -16,8 +15,7 @@ SOURCE = '''
 
 from math import ceil, floor, log2
 
-from sim.collectives.group import LevelLoads, LevelSteps
-from sim.collectives.schedule import ChunkSend, ClosedForm, schedule
+from sim.collectives.schedule import ChunkSend, ClosedForm, LevelLoads, LevelSteps, schedule
 
 
 def all_gather(ranks):

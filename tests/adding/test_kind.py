@@ -31,8 +31,8 @@ from sim.config.units import PositiveSeconds
 from sim.engine.timeline import Timeline
 from sim.results.answer import Inputs, JobAnswer
 from sim.results.likely import Pace
-from sim.scenario.machine import load_topology
-from sim.scenario.machine import machine
+from sim.scenario.setup import load_topology
+from sim.scenario.setup import machine
 from sim.scenario.scenario import BaseScenario
 
 LACKS = ("rests: it has no step", "ask how long")

@@ -16,8 +16,8 @@ from sim.analysis.calibration.fitting.nccl import (
     predicted,
     predictor,
 )
-from sim.collectives.group import GroupShape
 from sim.collectives.libraries.nccl import NcclConstants
+from sim.collectives.schedule import GroupShape
 from sim.config import catalog
 
 CONSTANTS = asdict(catalog.load("topologies/backends", "nccl", NcclConstants))

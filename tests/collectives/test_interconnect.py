@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.collectives.cable_rings import DGX1, rings
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
+from sim.collectives.schedule import GroupShape
 
 DGX = Interconnect(
     generation="ampere",

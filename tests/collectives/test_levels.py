@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.collectives.algorithms import direct, halving_doubling, hierarchical, nvls, ring, tree
-from sim.collectives.group import GroupShape, LevelLoads
 from sim.collectives.readings import Edge, condense
-from sim.collectives.schedule import CollectiveKind, CollectiveSchedule
+from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, GroupShape, LevelLoads
 
 CLUSTERS = [(1, 2), (1, 8), (2, 2), (2, 4), (3, 3), (4, 2), (5, 1), (6, 4)]
 clusters = pytest.mark.parametrize(("nodes", "per_node"), CLUSTERS)

@@ -6,13 +6,13 @@ from math import prod
 import pytest
 
 from sim.analysis.validation.table import cluster_of
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import HEALTHY, seconds_of
 from sim.collectives.libraries import backend
+from sim.collectives.schedule import GroupShape
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
-from sim.program.checks import MeasuredBandwidth
+from sim.program.calls import MeasuredBandwidth
 
 SIZES = (2.0**24, 2.0**28, 2.0**32)
 GPUS = (16, 64, 512)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sim import run
 from sim.analysis.collectives.times import collective
 from sim.collectives.algorithms import ring
-from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend as backends
+from sim.collectives.schedule import GroupShape
 from sim.config.errors import InputError
 from sim.engine.cable_routes import orders
 from sim.engine.group_links import group_loads

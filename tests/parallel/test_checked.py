@@ -8,7 +8,7 @@ from sim.config.errors import InputError
 from sim.hardware.cluster import topology as topologies
 from sim.parallel.job import Known
 from sim.parallel.plan import Plan
-from sim.program.checks import Checks
+from sim.program.calls import Checks
 from sim.program.operations import Collective, Segment
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario

@@ -9,9 +9,8 @@ from click.testing import CliRunner
 
 import sim
 from sim.analysis.collectives.times import CollectiveTimes
-from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
-from sim.collectives.schedule import KINDS, CollectiveKind
+from sim.collectives.schedule import KINDS, CollectiveKind, GroupShape
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology

@@ -19,14 +19,14 @@ from sim.engine.group_links import group_loads, shape_of
 from sim.engine.machine import Machine
 from sim.engine.messages import play_collective, trace_collective
 from sim.engine.timeline import Timeline
-from sim.hardware.cluster.network import link_name, links_named
+from sim.hardware.cluster.link_names import link_name, links_named
 from sim.hardware.cluster.topology import Link, Topology
 from sim.kind import cluster_scenario
-from sim.program.selection import AlgorithmRule
+from sim.program.calls import AlgorithmRule
 from sim.results.answer import Answer, Inputs
 from sim.results.formatting import several
-from sim.scenario.machine import load_topology, machine
 from sim.scenario.settings import Settings, settings_of
+from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
 
 if TYPE_CHECKING:

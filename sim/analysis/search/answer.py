@@ -14,7 +14,7 @@ from sim.config.dataclass import dataclass
 from sim.hardware.cluster.price import per_million
 from sim.interface.frameworks.jobs import emitted
 from sim.model.counts import model_flops
-from sim.parallel.effective_plan import EffectivePlan
+from sim.parallel.plan import EffectivePlan
 from sim.results.answer import Answer, Inputs, plain
 from sim.results.result import Result
 from sim.scenario.scenario import Scenario

@@ -14,9 +14,9 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.results.answer import Answer, Inputs, function_of, said_of
-from sim.scenario.machine import load_model
 from sim.scenario.scenario import BaseScenario, name_of
 from sim.scenario.settings import Settings, flat, settings_of
+from sim.scenario.setup import load_model
 
 if TYPE_CHECKING:
     import pandas as pd

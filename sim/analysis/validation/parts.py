@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.calibration.fitting.kernel_tables import TimedRow, timed_rows
 from sim.analysis.collectives.times import placed
-from sim.collectives.group import GroupShape
+from sim.collectives.schedule import GroupShape
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.machine import Machine

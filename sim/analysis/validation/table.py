@@ -31,11 +31,11 @@ from math import log
 
 from sim.analysis.validation.settings import changed_topology
 from sim.collectives.algorithms import ring
-from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
+from sim.collectives.schedule import GroupShape
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Topology
-from sim.program.checks import MeasuredBandwidth
+from sim.program.calls import MeasuredBandwidth
 
 
 def cluster_of(

@@ -4,12 +4,14 @@ the network joins all pairs at full rate (Thakur, Rabenseifner and Gropp 2005, s
 
 from collections.abc import Iterator
 
-from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.schedule import (
     ChunkSend,
     ClosedForm,
     CollectiveKind,
     CollectiveSchedule,
+    GroupShape,
+    LevelLoads,
+    LevelSteps,
     schedule,
 )
 

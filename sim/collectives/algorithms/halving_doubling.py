@@ -8,12 +8,14 @@ allreduce algorithms"). Both need ceil(log2 n) rounds and (n-1)/n S bytes.
 
 from collections.abc import Iterator
 
-from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.schedule import (
     ChunkSend,
     ClosedForm,
     CollectiveKind,
     CollectiveSchedule,
+    GroupShape,
+    LevelLoads,
+    LevelSteps,
     schedule,
 )
 

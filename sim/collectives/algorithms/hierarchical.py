@@ -6,12 +6,14 @@ at once. Rank r is slot r mod g of node r // g; there are N nodes.
 """
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.schedule import (
     ChunkSend,
     ClosedForm,
     CollectiveKind,
     CollectiveSchedule,
+    GroupShape,
+    LevelLoads,
+    LevelSteps,
     placed,
     schedule,
     together,

@@ -6,8 +6,7 @@ double binary tree between nodes, and multicasts the result.
 """
 
 from sim.collectives.algorithms import tree
-from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
-from sim.collectives.schedule import CollectiveKind
+from sim.collectives.schedule import CollectiveKind, GroupShape, LevelLoads, LevelSteps
 
 SWITCHED: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 

@@ -6,11 +6,15 @@ both at the same time; DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2. Combin
 way back.
 """
 
-from sim.collectives.group import GroupShape, LevelLoads
-from sim.program.routed import Routed
+from typing import TYPE_CHECKING
+
+from sim.collectives.schedule import GroupShape, LevelLoads
+
+if TYPE_CHECKING:
+    from sim.program.routed import Routed
 
 
-def loads(routed: Routed, shape: GroupShape) -> LevelLoads:
+def loads(routed: "Routed", shape: GroupShape) -> LevelLoads:
     """Bytes for each byte of a rank's items.
 
     Of the r(n) ranks that an item reaches all but 1/g are not the relay: r(n) (g-1)/g pass its

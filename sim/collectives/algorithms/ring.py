@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.schedule import (
     ChunkSend,
     ClosedForm,
     CollectiveKind,
     CollectiveSchedule,
+    GroupShape,
+    LevelLoads,
+    LevelSteps,
     Round,
     schedule,
 )

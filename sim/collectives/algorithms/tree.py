@@ -7,12 +7,14 @@ scan"; in NCCL since 2.4 (Jeaugey 2019), there between nodes, with a chain insid
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.schedule import (
     ChunkSend,
     ClosedForm,
     CollectiveKind,
     CollectiveSchedule,
+    GroupShape,
+    LevelLoads,
+    LevelSteps,
     schedule,
 )
 

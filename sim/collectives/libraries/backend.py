@@ -1,6 +1,6 @@
 """A backend: the library that turns a call into bytes on wires, such as NCCL.
 
->>> from sim.collectives.group import GroupShape
+>>> from sim.collectives.schedule import GroupShape
 >>> from sim.collectives.interconnect import Interconnect
 >>> dgx = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nics_per_node=8,
 ...                    nic_bandwidth=50e9, network="infiniband", nvls=True)

@@ -10,14 +10,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.group import GroupShape, LevelLoads
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
-from sim.collectives.schedule import ChunkSend, CollectiveKind, CollectiveSchedule, schedule
+from sim.collectives.schedule import (
+    ChunkSend,
+    CollectiveKind,
+    CollectiveSchedule,
+    GroupShape,
+    LevelLoads,
+    schedule,
+)
 from sim.collectives.selection import on_levels, refused
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Portion, Seconds
-from sim.program.selection import AUTO
+from sim.program.calls import AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,18 +9,20 @@ generation or to a kind of network, never to a cluster, a group or a size.
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-from sim.collectives.algorithms import nvls, relayed, tree
-from sim.collectives.group import LevelLoads, LevelSteps
+from sim.collectives.algorithms import tree
 from sim.collectives.interconnect import CallCost, CollectiveCall
+from sim.collectives.schedule import LevelLoads, LevelSteps
 from sim.collectives.selection import on_levels, refused
 from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
-from sim.program.routed import Routed
-from sim.program.selection import AUTO
+from sim.program.calls import AUTO
+
+if TYPE_CHECKING:
+    from sim.program.routed import Routed
 
 NcclProtocol = Literal["ll", "ll128", "simple"]
 PROTOCOLS: tuple[NcclProtocol, ...] = ("ll", "ll128", "simple")
@@ -83,7 +85,7 @@ class Relay:
     sm: BytesPerSecond
     share: Share = 1.0
 
-    def seconds(self, items: float, routed: Routed, parts: int) -> float:
+    def seconds(self, items: float, routed: "Routed", parts: int) -> float:
         """What `routed.sms` SMs take for so many items: items / sms x (item + copies / sm), a copy
         for each of the parts (ranks of a node, or nodes) that an item reaches.
 
@@ -109,7 +111,7 @@ class Relays:
     few: int = 0
     nic: Share = 1.0
 
-    def of(self, routed: Routed, nodes: int) -> Relay | None:
+    def of(self, routed: "Routed", nodes: int) -> Relay | None:
         """The kernels of such items; None where they are not known."""
         if nodes > 1:
             return self.far_combine if routed.summed else self.far_dispatch
@@ -387,6 +389,8 @@ def _tree(nccl_call: NcclCall, protocol: NcclProtocol) -> CallCost:
 
 
 def _nvls(nccl_call: NcclCall) -> CallCost:
+    from sim.collectives.algorithms import nvls
+
     steps = nvls.steps(nccl_call.call.kind, nccl_call.call.shape)
     latency = nccl_call.latency(LevelSteps(intra=0, inter=steps.inter), "simple")
     members = nccl_call.call.shape.per_node
@@ -416,6 +420,8 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
     protocol: NcclProtocol = "ll" if message <= LL_OF_PEERS and call.routed is None else "simple"
     latency, share = nccl_call.latency(steps, protocol), node.peer
     if call.routed is not None:
+        from sim.collectives.algorithms import relayed
+
         name, loads = "relayed", relayed.loads(call.routed, call.shape)
         share = node.relay or share
         relay = node.relays.of(call.routed, call.shape.nodes) if node.relays else None
@@ -430,7 +436,7 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
     return nccl_call.cost(name, "simple", loads, min(share, _of_channels(nccl_call)), latency)
 
 
-def _relayed(nccl_call: NcclCall, routed: Routed, loads: LevelLoads, relay: Relay) -> CallCost:
+def _relayed(nccl_call: NcclCall, routed: "Routed", loads: LevelLoads, relay: Relay) -> CallCost:
     """Routed items that the SMs of a node pass on. SMs and ports overlap as products and memory do
     (the norm of order 4 of `sim.hardware.kernels.rates`), in bytes at line rate."""
     call = nccl_call.call

@@ -9,14 +9,13 @@ hosts exchange what each of their chips is left with.
 
 from math import prod
 
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
-from sim.collectives.schedule import CollectiveKind
+from sim.collectives.schedule import CollectiveKind, GroupShape
 from sim.collectives.selection import refused
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds
-from sim.program.selection import AUTO
+from sim.program.calls import AUTO
 
 _SINGLE = ("point_to_point", "sendrecv")  # a rank sends one message
 Torus = tuple[tuple[int, int], ...]

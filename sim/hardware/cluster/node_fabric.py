@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
-from sim.program.selection import AlgorithmChoice
+from sim.program.calls import AlgorithmChoice
 
 NvLinks = tuple[tuple[int, int, int], ...]
 """(slot, slot, number of NVLinks) of each cable."""

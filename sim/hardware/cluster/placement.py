@@ -8,7 +8,7 @@ from sim.hardware.cluster.node_fabric import AnyNodeFabric
 from sim.hardware.cluster.pods import PodNetwork, SwitchedNetwork
 from sim.hardware.cluster.price import Price
 from sim.hardware.device import Device
-from sim.program.checks import Checks
+from sim.program.calls import Checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

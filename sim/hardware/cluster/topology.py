@@ -17,12 +17,12 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import human_rate
 from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS, Host, Storage
-from sim.hardware.cluster.network import FORMS, ClusterNetwork, Link, Route, link_name, links_named
+from sim.hardware.cluster.network import ClusterNetwork, Link, Route
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.placement import Placement
 from sim.hardware.device import Device, interned
 
-__all__ = ["Degraded", "Link", "Topology", "link_name", "load"]
+__all__ = ["Degraded", "Link", "Topology", "load"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +96,8 @@ class Topology(Placement):
         >>> sick.capacity(("nic-up", 3, 0)) / sick.capacity(("nic-up", 3, 1))
         0.5
         """
+        from sim.hardware.cluster.link_names import link_name
+
         text = link if isinstance(link, str) else link_name(link)
         self.parse_link(text)
         try:
@@ -144,6 +146,7 @@ class Topology(Placement):
         Raises `InputError` for a text that names no link of this cluster.
         """
         from sim.hardware.cluster import inventory
+        from sim.hardware.cluster.link_names import FORMS, links_named
 
         links, where = links_named(text), f"link {text!r}"
         if not links:
@@ -226,6 +229,8 @@ class Topology(Placement):
 @cache
 def _factors(degraded: tuple[Degraded, ...]) -> dict[Link, float]:
     factors: dict[Link, float] = {}
+    if degraded:
+        from sim.hardware.cluster.link_names import links_named
     for sick in degraded:
         for link in links_named(sick.link):
             factors[link] = factors.get(link, 1.0) * sick.factor

@@ -6,7 +6,7 @@ import numpy as np
 from bokeh.models import HoverTool, Range1d
 
 from sim.engine.routes import Regions
-from sim.hardware.cluster.network import links_named
+from sim.hardware.cluster.link_names import links_named
 from sim.interface.document import terminal
 from sim.interface.document.nodes import (
     Figures,
@@ -25,7 +25,8 @@ from sim.interface.views import sharing as words
 from sim.interface.views import topology
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.update_record import CurvePoint
-from sim.results.formatting import finite, loss, time_unit
+from sim.results.answer import finite
+from sim.results.formatting import loss, time_unit
 
 _POINTS = 1000  # of a curve
 

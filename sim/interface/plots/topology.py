@@ -18,7 +18,7 @@ from matplotlib.ticker import PercentFormatter
 
 from sim.config.units import human_seconds
 from sim.engine.routes import Regions
-from sim.hardware.cluster.network import link_name, links_named
+from sim.hardware.cluster.link_names import link_name, links_named
 from sim.hardware.cluster.topology import Topology
 from sim.interface.plots.network import draw_network
 from sim.interface.plots.node import DEVICE, NIC_LINE, SWITCH, box, dots, draw_node, few, line

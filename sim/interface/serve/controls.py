@@ -21,8 +21,8 @@ from sim.config.schema import Tagged, annotations_of
 from sim.config.units import Unit
 from sim.model import optimizers
 from sim.parallel import schedule as schedules
-from sim.scenario.machine import load_model, load_topology
 from sim.scenario.scenario import BaseScenario
+from sim.scenario.setup import load_model, load_topology
 
 Form = Literal["choice", "number", "switch", "text", "slow"]
 SLIDERS: tuple[Form, ...] = ("number", "text")

@@ -31,9 +31,9 @@ from sim.interface.serve.states import State, toml
 from sim.interface.views.explanation import limited
 from sim.parallel.plan import Plan
 from sim.results.answer import JobAnswer
-from sim.scenario.machine import load_model, load_stack, load_topology
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings
+from sim.scenario.setup import load_model, load_stack, load_topology
 
 PATIENCE = 60.0  # s, above which a page does not ask; `sim run` does
 LONGEST = 10 * PATIENCE  # s that a question in the background may take

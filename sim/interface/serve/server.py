@@ -25,7 +25,7 @@ from sim.config.errors import InputError
 from sim.interface.serve.background import Background
 from sim.interface.serve.questions import FORMS, SLOW, Data, Questions, without_garbage
 from sim.interface.serve.states import Base, Bases, model_of
-from sim.results.formatting import finite
+from sim.results.answer import finite
 
 HOST = "127.0.0.1"
 _LARGEST = 2 << 20  # bytes of a request

@@ -10,8 +10,7 @@ from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Document, document, table
-from sim.program.checks import MeasuredBandwidth
-from sim.program.selection import AlgorithmRule
+from sim.program.calls import AlgorithmRule, MeasuredBandwidth
 from sim.results.formatting import several
 
 KINDS = {

@@ -16,8 +16,8 @@ from sim.jobs.generation.speed import Speed
 from sim.kind import WithoutProgram
 from sim.model.transformer import Transformer
 from sim.results.formatting import several
-from sim.scenario.machine import load_model, load_topology, machine
 from sim.scenario.scenario import name_of
+from sim.scenario.setup import load_model, load_topology, machine
 
 _OF_ANSWER = 4e-5  # s of one core
 

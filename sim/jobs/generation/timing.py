@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from math import ceil
 from typing import NamedTuple
 
-from sim.collectives.group import GroupShape
+from sim.collectives.schedule import GroupShape
 from sim.config.dataclass import dataclass
 from sim.engine.machine import Machine
 from sim.hardware.device import Device

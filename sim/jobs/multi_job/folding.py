@@ -27,7 +27,8 @@ from sim.engine.folded import (
 )
 from sim.engine.machine import Machine
 from sim.engine.replicas import representatives
-from sim.hardware.cluster.network import Link, link_name
+from sim.hardware.cluster.link_names import link_name
+from sim.hardware.cluster.network import Link
 from sim.jobs.multi_job.placed import STORES, Place
 from sim.program.program import Program
 

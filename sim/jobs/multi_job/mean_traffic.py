@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from sim.engine.fold import Folding
 from sim.engine.play import play
+from sim.hardware.cluster.link_names import link_name
 from sim.hardware.cluster.network import Link
-from sim.hardware.cluster.topology import Degraded, link_name
+from sim.hardware.cluster.topology import Degraded
 from sim.jobs.multi_job.folding import Guest, users_of
 from sim.jobs.multi_job.repeated import carried
 

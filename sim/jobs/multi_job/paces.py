@@ -7,7 +7,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from sim.config.dataclass import dataclass
-from sim.hardware.cluster.network import link_name, links_named
+from sim.hardware.cluster.link_names import link_name, links_named
 from sim.jobs.multi_job.folding import Together, meeting, together
 from sim.jobs.multi_job.mean_traffic import mean_paces
 from sim.jobs.multi_job.placed import STORES

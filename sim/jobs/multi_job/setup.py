@@ -23,9 +23,9 @@ from sim.parallel.checkpoint import Checkpoints, Copies
 from sim.program.beside import alone
 from sim.program.operations import Copy
 from sim.program.program import Program
-from sim.scenario.machine import load_topology, machine
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import dotted
+from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
 
 _OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core: of each job, and for each other that may wait

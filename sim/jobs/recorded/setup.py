@@ -27,8 +27,8 @@ from sim.program.beside import beside
 from sim.program.causes import HOST
 from sim.program.operations import Operation
 from sim.program.program import Program
-from sim.scenario.machine import load_stack, load_topology, machine
 from sim.scenario.scenario import BaseScenario
+from sim.scenario.setup import load_stack, load_topology, machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from sim.jobs.generation.lengths import LAWS, Constant, Law, Lengths
 from sim.jobs.reinforcement.training import Deal
 from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan
-from sim.scenario.machine import load_topology
 from sim.scenario.scenario import BaseScenario, named_columns
+from sim.scenario.setup import load_topology
 
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]

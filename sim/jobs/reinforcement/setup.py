@@ -30,10 +30,9 @@ from sim.model.kernels import BYTES
 from sim.model.model import Model
 from sim.model.reading import load as load_named
 from sim.parallel.mesh import axes
-from sim.scenario.machine import load_model, load_stack, load_topology, machine
 from sim.scenario.scenario import name_of
 from sim.scenario.settings import flat
-from sim.scenario.setup import PlanSetup
+from sim.scenario.setup import PlanSetup, load_model, load_stack, load_topology, machine
 from sim.variability.laws import generator
 
 KEEP_SPANS = 50_000

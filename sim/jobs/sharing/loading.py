@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
-from sim.collectives.group import GroupShape
+from sim.collectives.schedule import GroupShape
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware import device as devices
@@ -22,10 +22,9 @@ from sim.model.model import Model
 from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan
 from sim.program.operations import Collective
-from sim.scenario.machine import load_model, load_stack, load_topology, machine
 from sim.scenario.scenario import name_of
 from sim.scenario.settings import flat
-from sim.scenario.setup import assemble
+from sim.scenario.setup import assemble, load_model, load_stack, load_topology, machine
 from sim.uncertainty.evidence import work_of
 
 

@@ -5,12 +5,12 @@ from dataclasses import field, replace
 from itertools import accumulate
 from typing import Any, Literal
 
-from sim.collectives.group import GroupShape
+from sim.collectives.schedule import GroupShape
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.group_links import group_loads, shape_of
 from sim.engine.machine import Machine
-from sim.hardware.cluster.network import link_name
+from sim.hardware.cluster.link_names import link_name
 from sim.jobs.recorded.axes import lattice
 from sim.jobs.recorded.recording import Group
 from sim.jobs.traces.devices import Devices

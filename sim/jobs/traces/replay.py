@@ -29,7 +29,7 @@ from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.traces.changes import Overlap
-from sim.scenario.machine import machine
+from sim.scenario.setup import machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

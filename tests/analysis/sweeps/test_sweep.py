@@ -32,7 +32,7 @@ from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.kind import load
 from sim.results.answer import Figures
-from sim.scenario.machine import load_topology
+from sim.scenario.setup import load_topology
 
 JOB = """
 model = "gpt2-124m"

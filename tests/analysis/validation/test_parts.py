@@ -8,14 +8,14 @@ import pytest
 from click.testing import CliRunner
 
 from sim.analysis.validation.parts import validate_collectives, validate_kernels
-from sim.collectives.group import GroupShape
+from sim.collectives.schedule import GroupShape
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.kernels.time import kernel_time
 from sim.interface.cli.main import main
 from sim.kind import cluster_scenario
 from sim.model.kernels import Gemm, MemoryBound
-from sim.scenario.machine import load_topology, machine
+from sim.scenario.setup import load_topology, machine
 
 A100 = devices.load("a100-80gb-sxm").in_bursts()
 

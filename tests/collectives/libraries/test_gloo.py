@@ -6,17 +6,17 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CollectiveCall, Interconnect
 from sim.collectives.libraries import backend, gloo
 from sim.collectives.readings import condense, messages
-from sim.collectives.schedule import CollectiveKind
+from sim.collectives.schedule import CollectiveKind, GroupShape
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Endpoint, LiveCluster
 from sim.engine.machine import Machine
 from sim.engine.messages import play_messages
 from sim.hardware.cluster import topology
-from sim.program.routed import Dispatcher, Routed
+from sim.model.fusion import Dispatcher
+from sim.program.routed import Routed
 from tests.collectives.execute import execute
 
 HOSTS = [2, 3, 4, 5, 8]

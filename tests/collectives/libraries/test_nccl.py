@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from sim.collectives.algorithms import nvls, ring
 from sim.collectives.cable_rings import DGX1
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.schedule import KINDS, CollectiveKind, kind_named
+from sim.collectives.schedule import KINDS, CollectiveKind, GroupShape, kind_named
 from sim.config.errors import InputError
 from sim.program.routed import Routed
 

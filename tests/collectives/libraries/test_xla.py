@@ -2,11 +2,10 @@
 
 import pytest
 
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.xla import Xla
-from sim.collectives.schedule import CollectiveKind
+from sim.collectives.schedule import CollectiveKind, GroupShape
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import load
 

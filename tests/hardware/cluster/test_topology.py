@@ -13,7 +13,8 @@ from sim.config.errors import InputError
 from sim.hardware.cluster.cabled import CabledNetwork
 from sim.hardware.cluster.fabrics.cables import NvLinkRing
 from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS
-from sim.hardware.cluster.network import ClusterNetwork, Link, link_name
+from sim.hardware.cluster.link_names import link_name
+from sim.hardware.cluster.network import ClusterNetwork, Link
 from sim.hardware.cluster.networks.graph import CableGraph
 from sim.hardware.cluster.networks.grids import FullMesh, Ring, Torus
 from sim.hardware.cluster.topology import Topology, load

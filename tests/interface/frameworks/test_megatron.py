@@ -21,10 +21,10 @@ from sim.interface.frameworks.jobs import (
 )
 from sim.interface.frameworks.names import NAMES
 from sim.model.counts import parameters
+from sim.model.fusion import Dispatcher
 from sim.model.reading import load, model_of
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
-from sim.program.routed import Dispatcher
 
 
 def given_to(model: Transformer, plan: Plan) -> str:

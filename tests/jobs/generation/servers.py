@@ -14,7 +14,7 @@ from sim.jobs.generation.batch import Batch
 from sim.jobs.generation.layout import Layout
 from sim.jobs.generation.server import Answer, Request, Server, Speed
 from sim.model.reading import load
-from sim.scenario.machine import machine
+from sim.scenario.setup import machine
 
 
 @cache

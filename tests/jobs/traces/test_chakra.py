@@ -13,7 +13,7 @@ from sim.jobs.traces.chakra_format import COLLECTIVES, Node
 from sim.jobs.traces.changes import Changes, Network
 from sim.jobs.traces.rank_trace import Collective
 from sim.jobs.traces.replay import replayed as replay
-from sim.scenario.machine import machine
+from sim.scenario.setup import machine
 
 pytest.importorskip("google.protobuf")
 

@@ -10,7 +10,7 @@ from sim.interface.formats import any_format
 from sim.jobs.traces.changes import Changes
 from sim.jobs.traces.reading import read
 from sim.jobs.traces.replay import replayed as replay
-from sim.scenario.machine import machine
+from sim.scenario.setup import machine
 from tests.jobs.traces.synthetic import LAUNCH, Machine
 
 US = 1e-6

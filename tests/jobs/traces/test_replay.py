@@ -18,7 +18,7 @@ from sim.jobs.traces.program import program
 from sim.jobs.traces.reading import read
 from sim.jobs.traces.replay import replayed as replay
 from sim.kind import load
-from sim.scenario.machine import machine
+from sim.scenario.setup import machine
 from tests.jobs.traces.synthetic import LAUNCH, Machine
 
 US = 1e-6

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from math import sqrt
 
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CollectiveCall, Interconnect
-from sim.collectives.schedule import KINDS, kind_named
+from sim.collectives.schedule import KINDS, GroupShape, kind_named
 from sim.config.dataclass import dataclass
 from sim.jobs.traces.operation_times import OperationTime
 

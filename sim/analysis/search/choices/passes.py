@@ -10,12 +10,11 @@ from sim.config.errors import InputError
 from sim.model import counts
 from sim.model.block import check_rule
 from sim.model.checkpointing import MODES, SELECTIVE
-from sim.model.fusion import Context
+from sim.model.fusion import Context, Dispatcher
 from sim.parallel import schedule as schedules
 from sim.parallel.chunks import balanced
 from sim.parallel.plan import MOST_MICROBATCHES, Plan
-from sim.parallel.plan_checks import check_used
-from sim.program.routed import Dispatcher
+from sim.parallel.resolved import check_used
 
 EVEN, BALANCED = "even", "balanced"
 _MICROBATCH, _CHUNKS = 16, 12  # the largest that are usual

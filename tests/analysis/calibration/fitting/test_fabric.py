@@ -8,11 +8,11 @@ import pytest
 
 from sim.analysis.calibration.fitting.fabric import fitted
 from sim.analysis.calibration.fitting.measured_collectives import NO_WIRES, from_readings
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CollectiveCall, Interconnect
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.gloo import Gloo, HostRates
 from sim.collectives.libraries.nccl import Nccl
+from sim.collectives.schedule import GroupShape
 from sim.config.errors import InputError
 from sim.jobs.traces.operation_times import OperationTime
 

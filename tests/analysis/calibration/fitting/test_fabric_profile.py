@@ -11,11 +11,11 @@ from sim.analysis.calibration.fitting.fabric_profile import (
     profiled,
     shared_devices,
 )
-from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CollectiveCall, Interconnect
 from sim.collectives.libraries import backend, profile
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
+from sim.collectives.schedule import GroupShape
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.interface.document import terminal

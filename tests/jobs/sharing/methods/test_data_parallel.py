@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
+from sim.collectives.schedule import GroupShape
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.jobs.sharing.learning.quadratic import Quadratic
