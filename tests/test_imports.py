@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import sim
+from benchmarks import startup
 
 ROOT = Path(sim.__file__).parent
 
@@ -144,6 +145,17 @@ def test_importing_the_package_and_its_command_loads_nothing_heavy() -> None:
     ).stdout.split()
     heavy = {"numpy", "pandas", "matplotlib", "pydantic", "torch", "simpy", "tqdm"}
     assert heavy.isdisjoint(loaded)
+
+
+FILES, LINES = 145, 24_800  # of `sim`, that a step of a dense job needs
+
+
+def test_a_plain_step_loads_the_files_that_it_needs() -> None:
+    found = startup.loaded()
+    files, lines = map(sum, zip(*found.values(), strict=True))
+    why = f"load what few jobs need where one asks for it:\n{startup.by_folder(found)}"
+    assert files <= FILES, why
+    assert lines <= LINES, why
 
 
 def test_a_run_loads_no_library_that_only_other_questions_need() -> None:

@@ -9,10 +9,11 @@ minute.
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
-from threading import Event, Thread
+from math import inf
+from threading import Event, Lock, Thread
 from typing import Any, ParamSpec, TypeVar
 
 Args = ParamSpec("Args")
@@ -33,7 +34,7 @@ class _Open:
     by a `bar` of its own or moves that `above`, by a `share` of its total."""
 
     total: float | None
-    bar: Any = None
+    bar: "_Bar | None" = None
     above: "_Open | None" = None
     share: float = 0.0
     done: float = 0.0
@@ -56,9 +57,7 @@ class _Open:
             if time.monotonic() < self.next:
                 return
             self.next = time.monotonic() + _NEXT
-        if self.words is not None:
-            self.bar.set_description_str(self.words(), refresh=False)
-        self.bar.refresh()
+        self.bar.refresh(None if self.words is None else self.words())
 
 
 _under_way: list[_Open] = []  # the last of them is seen, or moves what is
@@ -169,19 +168,58 @@ def _opened(
     if _silent or (last is not None and total is None):
         yield None
         return
-    from tqdm import tqdm
-
-    if last is not None:
+    if last is not None and last.bar is not None:
         last.bar.clear()
     begins = 0.0
     if not sys.stderr.isatty():
         begins, own = time.monotonic() + _FIRST, style.get("bar_format")
         lines = {None: _LINE, _WHOLE: _WHOLE_LINE}
-        style |= {"file": _Lines(), "bar_format": lines.get(own, own), "delay": float("inf")}
-    with tqdm(total=total, position=0, leave=False, **{"delay": _TICK, **style}) as bar:
+        style |= {"file": _Lines(), "bar_format": lines.get(own, own), "delay": inf}
+    with closing(_Bar(total=total, position=0, leave=False, **style)) as bar:
         counter = _Open(total, bar, done=bar.n, words=words, next=begins)
         with _listed(counter, read, by_itself=by_itself):
             yield counter
+
+
+class _Bar:
+    """A bar of tqdm, which is loaded when there is something to see: a short answer shows none."""
+
+    def __init__(self, **style: Any) -> None:
+        self.n, self._style = style.get("initial", 0), style
+        self._began, self._lock = time.monotonic(), Lock()
+        self._shown: Any = None
+
+    def update(self, amount: float) -> None:
+        self.n += amount
+        if self._shown is not None:
+            self._shown.update(self.n - self._shown.n)
+        elif time.monotonic() >= self._began + self._style.get("delay", _TICK):
+            self._drawn()
+
+    def refresh(self, words: str | None) -> None:
+        """Draw it now, with what is being done."""
+        bar = self._drawn()
+        if words is not None:
+            bar.set_description_str(words, refresh=False)
+        bar.refresh()
+
+    def clear(self) -> None:
+        if self._shown is not None:
+            self._shown.clear()
+
+    def close(self) -> None:
+        if self._shown is not None:
+            self._shown.close()
+
+    def _drawn(self) -> Any:
+        with self._lock:
+            if self._shown is None:
+                from tqdm import tqdm
+
+                self._shown = tqdm(**{"delay": 0.0, **self._style})
+                self._shown.start_t -= time.monotonic() - self._began
+                self._shown.n = self.n
+        return self._shown
 
 
 class _Lines:
