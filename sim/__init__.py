@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sim.analysis.reliability.budget import budget
     from sim.analysis.reliability.cost import cost
     from sim.analysis.reliability.goodput import goodput
-    from sim.analysis.samples.run import run
+    from sim.analysis.run import run
     from sim.analysis.search.plan import plan
     from sim.analysis.sweeps.answer import sweep
     from sim.analysis.validation.answer import validate
@@ -129,7 +129,7 @@ _HOMES = {
     "names": "sim.config.catalog",
     "plan": "sim.analysis.search.plan",
     "replay": "sim.jobs.traces.replay",
-    "run": "sim.analysis.samples.run",
+    "run": "sim.analysis.run",
     "show": "sim.interface.showing",
     "sliders": "sim.interface.plots.sliders",
     "step": "sim.jobs.capturing.marks",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field, fields, replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sim.config import catalog
 from sim.config.bounds import Ge, Le
@@ -10,12 +10,13 @@ from sim.config.calls import Named
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Bytes, Seconds
-from sim.model import precision as recipes
 from sim.model.checkpointing import Checkpointing
 from sim.model.fusion import Context, Dispatcher, Fusion, Gradients
 from sim.model.kernels import OperatorClass, Precision, weight_width
-from sim.model.precision import Recipe
 from sim.program.program import Style
+
+if TYPE_CHECKING:
+    from sim.model.precision import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +245,7 @@ class Stack(metaclass=Named):
 
     def recipe(
         self, precision: Precision, named: str | Mapping[str, Any], *, where: str
-    ) -> Recipe | None:
+    ) -> "Recipe | None":
         """The recipe of a plan; none where products run in the precision of activations.
 
         Raises `InputError` for an unknown one, or one of another precision.
@@ -257,6 +258,8 @@ class Stack(metaclass=Named):
         if not name and precision not in known:
             return None
         name = known.get(name or precision, name)
+        from sim.model import precision as recipes
+
         found = recipes.load(name, changes, where=where)
         if found.precision != precision:
             fault = f"recipe {name!r} is {found.precision}, precision = {precision!r}"

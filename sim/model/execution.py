@@ -8,10 +8,10 @@ from sim.config.errors import InputError
 from sim.model.fusion import Context, Dispatcher, Fusion, Layout
 from sim.model.kernels import BYTES, JOINED, Precision
 from sim.model.model import Model
-from sim.model.precision import Product, Recipe
 
 if TYPE_CHECKING:
     from sim.model.lora import Lora
+    from sim.model.precision import Product, Recipe
     from sim.model.stash import Stash
 
 Words = Literal["alone", "first", "again"]
@@ -135,7 +135,7 @@ class Execution:
     later: float = 1.0
     bucketed: float = 0.0
     words: Words = "again"
-    recipe: Recipe | None = None
+    recipe: "Recipe | None" = None
     lora: "Lora | None" = None
     stash: "Stash | None" = None
     block: Any = None
@@ -227,11 +227,11 @@ class Execution:
             "" if self.recipe is None or adapted else self.recipe.norms.get(self.fusion.norms, "")
         )
 
-    def of(self, product: Product) -> Precision:
+    def of(self, product: "Product") -> Precision:
         """The precision of a linear layer's product."""
         return self.recipe.of(product, self.precision) if self.recipe else self.precision
 
-    def rate(self, product: Product) -> float:
+    def rate(self, product: "Product") -> float:
         """The share of the usual rate of its precision at which a linear layer's product runs."""
         return self.recipe.rate(product) if self.recipe else 1.0
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from math import ceil
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -10,7 +10,9 @@ from sim.config.schema import nearest
 from sim.model.fusion import Gradients
 from sim.model.kernels import Gemm, Kernel, MemoryBound, Precision, weight_width
 from sim.model.operators import Matrix
-from sim.model.precision import Recipe
+
+if TYPE_CHECKING:
+    from sim.model.precision import Recipe
 
 Moments = Literal["fp32", "bf16", "fp8"]
 
@@ -210,7 +212,7 @@ def optimizer_work(
 
 
 def weight_casts(
-    recipe: Recipe, *, parameters: float, updated: float, tensors: int
+    recipe: "Recipe", *, parameters: float, updated: float, tensors: int
 ) -> Iterator[MemoryBound]:
     """Kernels that cast weights of linear layers into a recipe's format, once a step.
 

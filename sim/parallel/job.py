@@ -18,7 +18,6 @@ from sim.model.execution import Execution, ParameterGroup, Sharding, Words
 from sim.model.kernels import Item, Kernel
 from sim.model.kinds import is_layer
 from sim.model.operators import Matrix, Operator, kernels_of
-from sim.model.precision import Recipe
 from sim.model.transformer import DECODER_INPUT
 from sim.parallel.mesh import dividing
 from sim.parallel.plan import EffectivePlan
@@ -31,6 +30,7 @@ from sim.program.operations import Collective, Segment, Work
 from sim.program.schedule import Places, Schedule
 
 if TYPE_CHECKING:
+    from sim.model.precision import Recipe
     from sim.parallel.loader import Loading
 
 Key = tuple[object, ...]
@@ -178,7 +178,7 @@ class Job(EffectivePlan):
         )
 
     @cached_property
-    def recipe(self) -> Recipe | None:
+    def recipe(self) -> "Recipe | None":
         """The recipe of linear layers, None at 16 bits and more. Raises `InputError`."""
         plan = self.plan
         found = self.known.memo(

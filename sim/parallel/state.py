@@ -5,6 +5,7 @@ it, each for tokens of its own. Over their axes its gradients are summed and ZeR
 """
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from sim.config.dataclass import dataclass
 from sim.hardware.stack import Allocator
@@ -12,9 +13,11 @@ from sim.model.execution import ParameterGroup
 from sim.model.fusion import Gradients
 from sim.model.kernels import Precision, weight_width
 from sim.model.optimizers import gradient_width
-from sim.model.precision import Recipe
 from sim.parallel.mesh import Layouts, axes, axis_of
 from sim.parallel.plan import ON_DEVICE, Offload, Plan
+
+if TYPE_CHECKING:
+    from sim.model.precision import Recipe
 
 
 def gradient_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
@@ -132,7 +135,7 @@ def state(
     fused: bool = True,
     master: bool = True,
     allocator: Allocator | None = None,
-    recipe: Recipe | None = None,
+    recipe: "Recipe | None" = None,
     offload: Offload = ON_DEVICE,
 ) -> State:
     """The bytes a parameter of mixed-precision training.
@@ -173,7 +176,7 @@ def state(
     )
 
 
-def frozen(recipe: Recipe | None, precision: Precision, zero: int, shards: int) -> State:
+def frozen(recipe: "Recipe | None", precision: Precision, zero: int, shards: int) -> State:
     """The bytes a parameter of weights that are not trained."""
     weights = recipe.held_weight if recipe else float(weight_width(precision))
     return State(weights=weights, gradients=0.0, master=0.0, moments=0.0, zero=zero, shards=shards)

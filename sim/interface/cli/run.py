@@ -85,7 +85,7 @@ def run(
     give --model and --topology. The exit code is 3 if the job does not fit into memory, 5 if
     nobody knows.
     """
-    from sim.analysis.samples.run import run as asked
+    from sim.analysis.run import run as asked
 
     settings = settings if price is None else (*settings, f"topology.price.hour={price}")
     job = options.scenario_of(scenario, (*method, *settings), profiles, named)
