@@ -5,7 +5,7 @@ from typing import Any
 from sim.jobs.recorded.kernels import RECURRENT
 from sim.jobs.recorded.recording import Operator, Tensor, covered
 
-_FLAGS = ("is_causal", "output_mask", "dropout_p", "bidirectional")
+_FLAGS = ("is_causal", "output_mask", "dropout_p", "bidirectional", "transposed")
 # What cuBLAS and cuDNN may compute in TF32, each by a flag of its own.
 _CONVOLUTIONS = ("convolution", "convolution_backward")
 _CUDNN = (*_CONVOLUTIONS, *RECURRENT)

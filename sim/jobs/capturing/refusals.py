@@ -22,6 +22,9 @@ _HINTS = {
     "No module named 'triton": "pip install triton: scripts import it, none of its kernels is run",
     "triton": "leave Triton kernels that multiply out: use torch's own operators",
     "'_scatter'": "use DistributedDataParallel in place of DataParallel",
+    "CUDAGraph": "leave the script's own CUDA graphs out, or torch.compile(mode='reduce-overhead')",
+    "No module named 'transformer_engine": "choose layers of torch: Transformer Engine's are not "
+    "recorded",
     "No module named 'torch": "change that import: it is of another version of torch",
     "No module named": "install what the script imports",
     "numpy": "do not read values of GPU tensors: their content is not computed",

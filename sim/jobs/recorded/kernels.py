@@ -207,13 +207,15 @@ def _convolution(operator: Operator, name: str) -> Gemm | MemoryBound:
         result, image, weight = operator.inputs[:3]
     else:
         (image, weight), result = operator.inputs[:2], operator.outputs[0]
-    if prod(result.shape[2:]) > prod(image.shape[2:]):  # transposed: the reverse of a convolution
+    larger = prod(result.shape[2:]) > prod(image.shape[2:])  # where nobody says it
+    if operator.flags.get("transposed", larger):  # the reverse of a convolution
         result, image = image, result
     mask = operator.flags.get("output_mask", (False, True))[:2] if backward else ()
     groups = max(1, image.shape[1] // weight.shape[1])
     if groups == image.shape[1] > 1:
         moved = image.bytes + result.bytes + weight.bytes
-        return MemoryBound(name=name, bytes=max(sum(mask), 1) * moved, launches=max(sum(mask), 1))
+        summed, often = 2.0 * prod(result.shape) * prod(weight.shape[1:]), max(sum(mask), 1)
+        return MemoryBound(name=name, bytes=often * moved, launches=often, flops=often * summed)
     shape = Shape(
         images=image.shape[0],
         inputs=image.shape[1],

@@ -239,6 +239,9 @@ def test_how_far_a_capture_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         ("torch.randn(3, device='cuda').nonzero()", "independent of the data"),
         ("import not_there", "install what the script imports"),
         ("import triton_that_is_not_there", "pip install triton"),
+        ("from torch._six import inf", "another version of torch"),
+        ("torch.cuda.CUDAGraph()", "leave the script's own CUDA graphs out"),
+        ("import transformer_engine.pytorch", "choose layers of torch"),
         (
             "table = torch.nn.Embedding(9, 2, sparse=True, device='cuda'); "
             "table(torch.ones(3, dtype=torch.int64, device='cuda')).sum().backward()",

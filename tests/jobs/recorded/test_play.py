@@ -28,6 +28,7 @@ from sim.jobs.recorded.recording import (
     Tensor,
 )
 from sim.jobs.recorded.setup import RecordedScenario
+from sim.jobs.recorded.work import work_of
 from sim.model.kernels import Gemm
 
 WORLD = 16
@@ -376,7 +377,7 @@ def tensor(*shape: int) -> Tensor:
     return Tensor(dtype="float32", width=4, shape=shape)
 
 
-def test_a_depthwise_convolution_moves_its_images() -> None:
+def test_a_depthwise_convolution_moves_its_images_and_counts_its_flops() -> None:
     image, result = tensor(8, 64, 28, 28), tensor(8, 64, 14, 14)
     operator = Operator(
         name="aten.convolution", inputs=(image, tensor(64, 1, 3, 3)), outputs=(result,)
@@ -384,6 +385,19 @@ def test_a_depthwise_convolution_moves_its_images() -> None:
     kernel = kernel_of(operator)
     assert kernel.family == "stream"
     assert kernel.bytes == image.bytes + result.bytes + 4 * 64 * 9
+    done = work_of(recorded(LAUNCH, operators=(operator,)))
+    assert done.executed_flops == done.model_flops == 2 * 8 * 64 * 14 * 14 * 9
+
+
+def test_a_convolution_is_no_reverse_of_another_because_it_is_padded_much() -> None:
+    """In a causal one, padded by 3 on both sides, 128 outputs are the sums of 64 x 4 products."""
+    operator = Operator(
+        name="aten.convolution",
+        inputs=(tensor(8, 64, 100), tensor(128, 64, 4)),
+        outputs=(tensor(8, 128, 103),),
+        flags={"transposed": False},
+    )
+    assert kernel_of(operator).flops == 2 * 8 * 103 * 128 * 64 * 4  # type: ignore[union-attr]
 
 
 def test_a_batch_norm_reads_its_image_twice_a_channel_a_cta() -> None:
