@@ -76,10 +76,9 @@ def is_added(module: str) -> bool:
 def roots() -> tuple[Path, ...]:
     """The folders that `SIM_PLUGINS` names, then those of installed packages. Raises `InputError`
     for a missing one."""
-    return _roots(os.environ.get("SIM_PLUGINS", "")) + _installed(tuple(sys.path))
+    return _roots(os.environ.get("SIM_PLUGINS", ""), tuple(sys.path))
 
 
-@cache
 def _installed(places: tuple[str, ...]) -> tuple[Path, ...]:
     """The folders of packages with an entry point of the group `sim.plugins`, which names them.
     `importlib.metadata` is slow to load, and asked only where some package says so."""
@@ -123,12 +122,12 @@ _ADDED: dict[str, Path] = {}  # modules of single files, by their names
 
 
 @cache
-def _roots(named: str) -> tuple[Path, ...]:
+def _roots(named: str, places: tuple[str, ...]) -> tuple[Path, ...]:
     found = tuple(Path(root).resolve() for root in filter(None, named.split(os.pathsep)))
     if missing := [root for root in found if not root.is_dir()]:
         fault = f"{missing[0].name!r} is no folder"
         raise InputError("SIM_PLUGINS", fault, "name one that mirrors sim, or unset it")
-    return found
+    return found + _installed(places)
 
 
 def _folders(package: str) -> tuple[str, ...]:

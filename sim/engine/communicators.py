@@ -244,11 +244,12 @@ class _Grouping:
         np.minimum.at(first, members.group, self.ranks.rank[members.rank])
         scope = np.zeros(count, dtype=np.int64)
         scope[members.group] = members.scope
+        reach = {number: self._reach(number) for number in dict.fromkeys(scope.tolist())}
         for rank, span, each, start, of in zip(
             ranks.tolist(), spans.tolist(), most.tolist(), first.tolist(), scope.tolist(),
             strict=True,
         ):  # fmt: skip
-            last = start % self.topology.gpus_per_node + self._reach(of)
+            last = start % self.topology.gpus_per_node + reach[of]
             extent = last // self.topology.gpus_per_node
             self.shapes.append(_shape(int(rank), int(span), each, self._beyond(span, extent)))
 

@@ -27,8 +27,7 @@ Seconds = dict[tuple[int, str], float]  # by stage and cause
 class _Lane:
     """One stream of a role: its steps as planned and as played.
 
-    `host` is when the host came to each step of the compute stream, 0 on other streams; `flights`
-    are cause, beginning and end of the transfers of each step.
+    `host` is when the host came to each step of the compute stream, 0 on other streams.
     """
 
     role: int
@@ -37,8 +36,7 @@ class _Lane:
     start: Sequence[float]
     end: Sequence[float]
     host: Sequence[float]
-    parts: Sequence[int]
-    flights: Sequence[Sequence[tuple[str, float, float]]]
+    track: Track
 
 
 _At = tuple[_Lane, int]  # the step at this place of a lane
@@ -94,7 +92,7 @@ class _Path:
             return self._before_computation(lane, place, step)
         if step.team is not None:
             return self._before_team(lane, step.team)
-        flights = lane.flights[place]
+        flights = self._flights(lane.track, place)
         arrived = [stop for *_, stop in flights]
         if not arrived or max(arrived) < lane.end[place]:
             return self._before_start(lane, place)
@@ -103,9 +101,15 @@ class _Path:
         self._put(lane, cause, end - begin)
         return self._before_start(*max(self._joined[step.transfers[last]], key=_began))
 
+    def _flights(self, track: Track, place: int) -> list[tuple[str, float, float]]:
+        """Cause, beginning and end of each transfer of a step."""
+        columns = track.transfers[place], track.begun[place], track.arrived[place]
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [(self.record.kinds[kind][0], *times) for kind, *times in rows if kind >= 0]
+
     def _before_computation(self, lane: _Lane, place: int, step: ComputeStep) -> _At | None:
         """On the device's own work, or behind the last launch."""
-        parts = self.record.parts[lane.parts[place]]
+        parts = self.record.parts[lane.track.parts[place]]
         device = sum(parts.values())
         duration = step.cost.duration
         if _began((lane, place)) + device >= lane.host[place] + duration.lead:
@@ -130,7 +134,7 @@ class _Path:
         ]
         seconds = team.table[team.roles.index(lane.role)]
         last = int((seconds + np.array(before)).argmax())
-        parts = max((self.record.parts[track.parts[at]] for track, at in members), key=_sum)
+        parts = max((self.record.parts[lane.track.parts[at]] for lane, at in members), key=_sum)
         passed = float(seconds[last])
         share = min(passed / _sum(parts), 1.0)
         for cause, part in parts.items():
@@ -178,7 +182,7 @@ class _Path:
 
     def _before_read(self, lane: _Lane, place: int, seconds: float) -> _At | None:
         """Account for what the host waited for of a step, in the proportions of its whole work."""
-        parts = self.record.parts[lane.parts[place]]
+        parts = self.record.parts[lane.track.parts[place]]
         device = sum(parts.values())
         for cause, share in (parts if device else {HOST: 1.0}).items():
             self._put(lane, cause, share * seconds / (device or 1.0))
@@ -193,18 +197,8 @@ def _lane(record: Record, track: Track, steps: Sequence[Step]) -> _Lane:
     end = track.end.tolist()
     start = track.start.tolist()
     hosts = _hosts(steps, start, end) if track.stream == COMPUTE_STREAM else [0.0] * len(steps)
-    flights = [
-        [(record.kinds[kind][0], begin, arrived) for kind, begin, arrived in row if kind >= 0]
-        for row in (
-            list(zip(*columns, strict=True))
-            for columns in zip(
-                track.transfers.tolist(), track.begun.tolist(), track.arrived.tolist(), strict=True
-            )
-        )
-    ]
     stage = record.roles[track.role].stage
-    parts = track.parts.tolist()
-    return _Lane(track.role, stage, steps, start, end, hosts, parts, flights)
+    return _Lane(track.role, stage, steps, start, end, hosts, track)
 
 
 def _hosts(steps: Sequence[Step], starts: Sequence[float], ends: Sequence[float]) -> list[float]:

@@ -51,10 +51,11 @@ class Network:
 
     def idle(self, links: Iterable[int]) -> bool:
         """Whether nothing is on any of these links, nor anybody watching who has traffic there."""
-        return not any(
-            self.shares.on[link] or self._watching[link] or self._is_on_its_way(self._ahead[link])
-            for link in links
-        )
+        on, watching, ahead = self.shares.on, self._watching, self._ahead
+        for link in links:
+            if on[link] or watching[link] or self._is_on_its_way(ahead[link]):
+                return False
+        return True
 
     def watch(self, links: Iterable[int], act: Callable[[Any], Any]) -> None:
         """Call `act` as soon as a flow comes upon any of these links."""

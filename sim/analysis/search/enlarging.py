@@ -3,13 +3,13 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 
 from sim.analysis.search.choices.named import choices, said
 from sim.analysis.search.evaluate import Candidate
 from sim.analysis.search.layouts import Pruned, layouts, meshes
 from sim.analysis.search.space import Space
-from sim.analysis.search.tasks import numbered
+from sim.analysis.search.tasks import families
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
 from sim.simulate import garbage_left
@@ -91,7 +91,8 @@ def _told(options: list[str], space: Space, found: Candidate) -> str:
 def _first(space: Space) -> Candidate | None:
     """A layout that fits, of the most frugal; None where none does."""
     frugal = _frugal(space)
-    for mesh in numbered(frugal, meshes(frugal, Pruned()), time.perf_counter()):
+    some = families(frugal, meshes(frugal, Pruned()), time.perf_counter())
+    for mesh in chain.from_iterable(some):
         own = mesh.layouts()
         for passes in own.suited:
             if own.least_of_passes(passes) <= own.capacity:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from sim.analysis import executors
 from sim.analysis.search.answer import SearchResult
@@ -17,7 +18,7 @@ from sim.analysis.search.layouts import Pruned, meshes
 from sim.analysis.search.simplicity import score
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
-from sim.analysis.search.tasks import Bounded, Mesh, bounded, evaluated_layouts, numbered
+from sim.analysis.search.tasks import Bounded, Mesh, bounded, evaluated_layouts, families
 from sim.config.errors import FitError, InputError
 from sim.config.progress import counted, metered, part, whole
 from sim.model.kinds import check_layers
@@ -48,7 +49,7 @@ def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> Sea
     began = time.perf_counter()
     check_layers(space.model)
     pruned, evaluated = Pruned(), list[Layout]()
-    some = numbered(space, meshes(space, pruned), began)
+    some = families(space, meshes(space, pruned), began)
     standings = Standings(best=best, within=within)
     with part(_BOUNDED):
         promising = _most_promising_first(some, jobs, pruned)
@@ -112,15 +113,15 @@ _Bounds = tuple[Mesh, list[Bounded]]
 
 
 def _most_promising_first(
-    some: Sequence[Mesh], jobs: executors.Jobs, pruned: Pruned
+    some: Sequence[Sequence[Mesh]], jobs: executors.Jobs, pruned: Pruned
 ) -> list[_Bounds]:
-    """Meshes with their passes, in the order of the shortest bounds; `pruned` counts the plans that
-    do not suit the model."""
-    found, rows = executors.answers(bounded, some, jobs=jobs), dict[int, list[Bounded]]()
-    for number, own, left_out in counted(found, total=len(some), unit="mesh"):
-        rows[number] = own
+    """Meshes with their passes, in the order of the shortest bounds; `pruned` counts the layouts
+    that are left out."""
+    promising = list[_Bounds]()
+    found = executors.answers(bounded, some, jobs=jobs)
+    for mesh, rows, left_out in chain.from_iterable(counted(found, total=len(some), unit="family")):
+        promising += [(mesh, rows)] if rows else []
         pruned.add(left_out)
-    promising = [(mesh, rows[mesh.number]) for mesh in some if rows[mesh.number]]
     return sorted(promising, key=lambda own: (own[1][0][0], own[0].number))
 
 
@@ -164,10 +165,12 @@ def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs) -> L
 
 
 def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:
-    """A layout's result, without the spans, which need not travel between processes."""
+    """A layout's result, without what ran when, which need not travel between processes."""
     space, number, layout = task
     result = answer(replace(assembled(space, layout.plan), model=space.named))
-    return number, replace(result, timeline=replace(result.timeline, spans=[]), memory_curves=())
+    return number, replace(
+        result, timeline=replace(result.timeline, spans=[], rates=()), memory_curves=()
+    )
 
 
 def assembled(space: Space, plan: Plan) -> PlanSetup:
@@ -182,7 +185,7 @@ def _rank(layout: Layout) -> tuple[float, float, str]:
     return layout.step_time, layout.memory, str(layout.plan)
 
 
-def _nothing(space: Space, pruned: Pruned, tried: Sequence[Mesh]) -> InputError:
+def _nothing(space: Space, pruned: Pruned, tried: Sequence[Sequence[Mesh]]) -> InputError:
     """Why no layout of the meshes that were tried was evaluated."""
     if pruned.memory:
         fault = f"none of {pruned.memory} layouts fits in memory"
@@ -190,8 +193,8 @@ def _nothing(space: Space, pruned: Pruned, tried: Sequence[Mesh]) -> InputError:
         more = f"neither other choices nor more GPUs, up to {most}, would do; take larger GPUs"
         return FitError("sim plan", fault, "; ".join(remedies(space)) or more)
     gpus, batch = space.gpus, space.global_batch
-    refusals = (refusal for mesh in tried for refusal in mesh.layouts().refusals)
-    if refusal := next(refusals, None):
+    every = chain.from_iterable(tried)
+    if refusal := next((own for mesh in every for own in mesh.layouts().refusals), None):
         fault = f"no layout of {gpus} GPUs suits the model: {refusal.what}"
         return InputError("sim plan", fault, refusal.remedy)
     for name, words in space.only.items():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import dropwhile, groupby
 from typing import NamedTuple
 
 from sim.analysis.search.evaluate import Candidate
@@ -50,27 +51,34 @@ def _worked_out(search: float) -> tuple[dict[tuple[int, ...], Known], dict[int, 
     return {}, {}
 
 
-def numbered(space: Space, sizes: Iterable[Plan], search: float) -> list[Mesh]:
-    """The meshes of a search, those of a family in a row: these differ in their stages alone."""
+def families(space: Space, sizes: Iterable[Plan], search: float) -> list[list[Mesh]]:
+    """Meshes that differ in their stages alone, largest families first."""
 
     def family(plan: Plan) -> tuple[int, ...]:
         return plan.tp, plan.cp, plan.ep, plan.etp, *plan.axes.values()
 
-    return [
+    meshes = [
         Mesh(space, plan, family(plan), search, number)
         for number, plan in enumerate(sorted(sizes, key=family))
     ]
+    found = [list(own) for _, own in groupby(meshes, key=lambda mesh: mesh.family)]
+    return sorted(found, key=len, reverse=True)
 
 
-def bounded(mesh: Mesh) -> tuple[int, list[Bounded], Pruned]:
-    """A mesh's number, and its passes with their bounds, shortest first, from the first that may
-    fit in memory on; how many layouts are left out."""
+def bounded(family: Sequence[Mesh]) -> list[tuple[Mesh, list[Bounded], Pruned]]:
+    """Each mesh with its passes and their bounds, shortest first, from the first that may fit in
+    memory on; and how many layouts are left out."""
     with garbage_left():
-        own = mesh.layouts()
-        rows, pruned = own.passes, Pruned(divisibility=len(own.refusals))
-        first = next((n for n, (_, plan) in enumerate(rows) if own.may_fit(plan)), len(rows))
-        pruned.memory = sum(len(list(layouts(mesh.space, plan))) for _, plan in rows[:first])
-        return mesh.number, rows[first:], pruned
+        return [_bounded(mesh, mesh.layouts()) for mesh in family]
+
+
+def _bounded(mesh: Mesh, own: MeshLayouts) -> tuple[Mesh, list[Bounded], Pruned]:
+    rows = own.passes if any(map(own.may_fit, own.suited)) else []
+    rows = list(dropwhile(lambda row: not own.may_fit(row[1]), rows))
+    kept = {id(plan) for _, plan in rows}
+    without = (layouts(mesh.space, plan) for plan in own.suited if id(plan) not in kept)
+    too_large = sum(len(list(each)) for each in without)
+    return mesh, rows, Pruned(divisibility=len(own.refusals), memory=too_large)
 
 
 def evaluated_layouts(
