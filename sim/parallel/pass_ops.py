@@ -1,12 +1,6 @@
-"""The operations of passes, written once for each variant of a pass through a chunk.
+"""The operations of passes, written once for each variant of a pass through a chunk."""
 
-In an overlapped pair, expert all-to-alls of a forward pass run beside kernels of another
-microbatch's backward pass, and vice versa (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1
-(DualPipe, figure 4); Megatron-Core's `overlap_moe_expert_parallel_comm`). Both passes are cut at
-their all-to-alls and take turns: while tokens of a pass are under way, the other pass computes.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
@@ -15,7 +9,7 @@ from sim.parallel import data
 from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
 from sim.parallel.pipeline_p2p import handed, packed, unpacked
-from sim.parallel.segments import Items, Piece, joined
+from sim.parallel.segments import Piece, joined
 from sim.program.actions import Kind, PassVariant
 from sim.program.memory import MemoryUse, added, in_a_row
 from sim.program.operations import (
@@ -25,83 +19,9 @@ from sim.program.operations import (
     Compute,
     Operation,
     PassOps,
-    Segment,
     Work,
-    beside_kernels,
 )
 from sim.program.schedule import Schedule
-
-Item = Segment | Collective
-Part = tuple[list[Item], Collective | None]  # items that compute, then the all-to-all behind them
-
-
-def merged(forward: Iterable[Item], backward: Iterable[Item]) -> tuple[Items, Items]:
-    """Two passes taking turns: items until the forward pass ends, the rest of the backward pass."""
-    lanes = [list(_parts(forward)), list(_parts(backward))]
-    done: list[Item] = []
-    sent: list[Collective | None] = [None, None]
-    end = 0
-    for turn in range(max(map(len, lanes))):
-        for lane, parts in enumerate(lanes):
-            if turn >= len(parts):
-                continue
-            own, call = parts[turn]
-            if (alone := sent[lane]) is not None:
-                done.append(alone)
-            other, sent[1 - lane], sent[lane] = sent[1 - lane], None, call
-            done += own if other is None else _beside(own, other)
-            if lane == 0:
-                end = len(done)
-    return tuple(done[:end]), tuple(done[end:])
-
-
-def _parts(items: Iterable[Item]) -> Iterator[Part]:
-    """A pass cut behind each of its all-to-alls."""
-    kernels: list[Item] = []
-    for item in items:
-        if isinstance(item, Collective) and item.kind == "all_to_all":
-            yield kernels, item
-            kernels = []
-        else:
-            _append(kernels, item)
-    yield kernels, None
-
-
-def _append(row: list[Item], item: Item) -> None:
-    """Append an item to a row, or join it to a last segment of the same cause."""
-    last = row[-1] if row else None
-    if (
-        isinstance(item, Segment)
-        and isinstance(last, Segment)
-        and item.cause == last.cause
-        and not (item.beside or last.beside or item.duration.waits or last.duration.waits)
-    ):
-        row[-1] = _joined(last, item)
-    else:
-        row.append(item)
-
-
-def _joined(first: Segment, second: Segment) -> Segment:
-    kernels = dict(first.kernels)
-    for family, seconds in second.kernels:
-        kernels[family] = kernels.get(family, 0.0) + seconds
-    return first.lasting(first.duration.then(second.duration), kernels)
-
-
-def _beside(row: Sequence[Item], call: Collective) -> Items:
-    """The row with a call beside its longest segment, or in front if it has no segment."""
-    places = [
-        (item.device, -place)
-        for place, item in enumerate(row)
-        if isinstance(item, Segment) and item.device > 0.0
-    ]
-    if not places:
-        return (call, *row)
-    place = -max(places)[1]
-    segment = row[place]
-    assert isinstance(segment, Segment)
-    calls = (*segment.beside, beside_kernels(call, segment.device))
-    return (*row[:place], replace(segment, beside=calls), *row[place + 1 :])
 
 
 def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -166,24 +86,6 @@ def _passes(job: Job, stage: int, ends: tuple[Ends, ...], number: int) -> "_Chun
     return job.known.memo(("passes", job.key, chunk, end), lambda: _ChunkPasses(job, chunk, end))
 
 
-def _sends_tokens(*passes: PassOps) -> bool:
-    calls = (call for ops in passes for call in ops.calls_inside)
-    return any(isinstance(call, Collective) and call.kind == "all_to_all" for call in calls)
-
-
-def _turns(kind: Kind, alone: PassOps, beside: PassOps, memory: MemoryUse) -> PassOps:
-    """The pass of an action whose pair takes turns. A forward action runs all items until its pass
-    ends; an action of the backward pass runs the rest."""
-    passes = (alone, beside) if kind == "F" else (beside, alone)
-    flat = [
-        [item for operation in ops if isinstance(operation, Compute)
-         for item in operation.work.flat()]
-        for ops in passes
-    ]  # fmt: skip
-    work = Work(name=_NAMES[kind], items=merged(*flat)[kind != "F"])
-    return PassOps((Compute(name="", work=work, after=(INPUT,), memory=memory),))
-
-
 class _ChunkPasses:
     """The passes through one chunk."""
 
@@ -205,13 +107,15 @@ class _ChunkPasses:
 
     def beside(self, variant: PassVariant, other: "_ChunkPasses", partner: Kind) -> PassOps:
         """The operations of a pass that takes turns with a pass through another chunk."""
+        from sim.parallel.pass_turns import sends_tokens, turns
+
         kind = variant.kind
         alone, beside = self.on(PassVariant(kind, 0)), other.on(PassVariant(partner, 0))
-        if len(alone) > 1 or len(beside) > 1 or not _sends_tokens(alone, beside):
+        if len(alone) > 1 or len(beside) > 1 or not sends_tokens(alone, beside):
             return self.on(PassVariant(kind, 0, variant.first))
         key = "turns", self.key, kind, variant.first, other.key, partner
         taken = self._taken_beside(other, partner) if kind == "F" else self._grown(variant)
-        return self.job.known.memo(key, lambda: _turns(kind, alone, beside, taken))
+        return self.job.known.memo(key, lambda: turns(kind, alone, beside, taken, _NAMES[kind]))
 
     def _taken_beside(self, other: "_ChunkPasses", partner: Kind) -> MemoryUse:
         """Memory of a forward pass and its partner, layer by layer. Tensors that a layer keeps take
