@@ -49,7 +49,7 @@ from sim.interface.frameworks.names import LOOPS, NAMES
 @click.option(
     "--emit",
     type=click.Choice([*NAMES, *LOOPS, "toml"]),
-    help="Print the arguments of the best layout that a framework supports; toml: a [plan] table.",
+    help="Print what starts the best layout that a framework supports; toml: a [plan] table.",
 )
 @options.LIMIT
 def plan(
@@ -93,9 +93,8 @@ def plan(
             click.echo(f"note: {note}", err=True)
         if other := foreign(emit, outcome.space.stack):
             click.echo(f"warning: {other}", err=True)
-        cluster = outcome.space.topology
-        if begun := start(emit, cluster.gpus, cluster.gpus_per_node):
-            click.echo(f"note: start it on each node: {begun}", err=True)
+        if begun := start(emit, outcome.recommended.plan, outcome.space.topology):
+            click.echo(f"note: {begun}", err=True)
         _print_emitted(outcome, emit)
     if outcome.stopped:
         raise click.exceptions.Exit(STOPPED)

@@ -140,7 +140,6 @@ def _parse(text: str) -> Words:
 def _render(words: Mapping[str, tuple[str, ...]]) -> str:
     script = {name: words[name] for name in _SCRIPT if name in words}
     comments = "".join(f"# {name}: {value}\n" for name, (value,) in script.items())
-    comments += "# on each machine: accelerate launch --config_file FILE --num_machines N ...\n"
     return comments + documents.written(
         nested({name: value for name, value in words.items() if name not in script})
     )
@@ -148,6 +147,8 @@ def _render(words: Mapping[str, tuple[str, ...]]) -> str:
 
 FRAMEWORK = Framework(
     ending=".yaml",
+    starts="accelerate launch --config_file FILE --num_machines NODES --machine_rank RANK "
+    "--main_process_ip NODE0 --main_process_port 29500 SCRIPT.py",
     parse=_parse,
     render=_render,
     table=_TABLE,

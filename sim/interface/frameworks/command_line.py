@@ -85,11 +85,11 @@ def _refuse_arguments(word: str, has_value: bool) -> None:
 
 
 def written(arguments: Mapping[str, tuple[str, ...]]) -> str:
-    """One argument a line, as a script has them.
+    """One argument a line, as an array of a script has them.
 
     >>> print(written({"bf16": (), "seq-length": ("4096",)}))
-    --bf16 \\
+    --bf16
     --seq-length 4096
     """
     lines = (" ".join([f"--{name}", *map(shlex.quote, words)]) for name, words in arguments.items())
-    return " \\\n".join(lines)
+    return "\n".join(lines)

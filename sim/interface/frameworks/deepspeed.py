@@ -164,7 +164,7 @@ def _render(words: Mapping[str, tuple[str, ...]]) -> str:
 
 FRAMEWORK = Framework(
     ending=".json",
-    starts="SCRIPT.py --deepspeed --deepspeed_config FILE",
+    starts="TORCHRUN SCRIPT.py --deepspeed --deepspeed_config FILE",
     parse=_parse,
     render=_render,
     table=_TABLE,

@@ -6,6 +6,7 @@ from typing import Any
 from sim.config.dataclass import dataclass
 from sim.config.silent import Silent
 from sim.interface.frameworks.arguments import Entry, Given
+from sim.parallel.plan import Plan
 
 
 def _nothing(given: Given) -> "Base":
@@ -22,6 +23,10 @@ class Base:
     notes: tuple[str, ...] = ()
 
 
+def _no_environment(plan: Plan, generation: str) -> Mapping[str, str]:
+    return {}
+
+
 def _as_they_are(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     return keys
 
@@ -33,10 +38,14 @@ class Framework:
     Arguments that `silent` lists say nothing of a step, those `assumed` nothing that its `stack`
     does not. `needs` is an argument without which nothing can be read, unless the text changes what
     has a name (`base`). `completed` derives keys from others, given the number of GPUs that the job
-    runs on (0 if unknown); it may say by `gpus` how many these are. Its files have this
-    `ending`; `starts` says how its program takes them on each node, FILE in their place. A search
-    for it looks at these values of choices only, as `sim plan --only` takes
-    them.
+    runs on (0 if unknown); it may say by `gpus` how many these are. A search for it looks at these
+    values of choices only, as `sim plan --only` takes them.
+
+    Its files have this `ending`. `starts` says how its program takes a FILE on each node, with what
+    its user alone knows; `lacks` names what belongs into the file and is the user's. Where there is
+    a `script`, these words of torchrun, the file is a script that runs it with what `render` writes
+    as arguments, one a line; `starts` are the arguments that it is given. `environment` are the
+    variables that a plan needs on devices of a generation.
     """
 
     parse: Callable[[str], Given]
@@ -46,6 +55,9 @@ class Framework:
     stack: str
     ending: str = ".txt"
     starts: str = ""
+    lacks: str = ""
+    script: str = ""
+    environment: Callable[[Plan, str], Mapping[str, str]] = _no_environment
     search: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     needs: str = ""

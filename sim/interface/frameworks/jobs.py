@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, fields, is_dataclass, replace
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 from sim.config.dataclass import dataclass
@@ -10,8 +10,16 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.config.silent import is_silent
 from sim.hardware import stack as stacks
+from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
-from sim.interface.frameworks import accelerate, deepspeed, loops, nanotron, torchtitan
+from sim.interface.frameworks import (
+    accelerate,
+    deepspeed,
+    loops,
+    nanotron,
+    starting,
+    torchtitan,
+)
 from sim.interface.frameworks.arguments import Entry, Flag, Given, read, told, write
 from sim.interface.frameworks.documents import tables
 from sim.interface.frameworks.framework import Base, Framework
@@ -149,9 +157,12 @@ class _Read(dict[str, Any]):
         return super().get(key, default)
 
 
-def emitted(name: str, model: Model, plan: Plan, like: str = "") -> tuple[str, list[str]]:
+def emitted(
+    name: str, model: Model, plan: Plan, like: str = "", cluster: Topology | None = None
+) -> tuple[str, list[str]]:
     """What a framework is told of a model, whose file is `like`, and of a plan whose `dp` is known;
-    and what no argument says of either. "toml" is the table of a scenario.
+    and what no argument says of either. "toml" is the table of a scenario. A script starts it on
+    the `cluster`.
 
     Raises `InputError` for what the framework does not have.
     """
@@ -188,7 +199,13 @@ def emitted(name: str, model: Model, plan: Plan, like: str = "") -> tuple[str, l
             unsaid.append("rope_theta, which the model's file does not give")
     elif framework.needs and framework.needs not in words:
         unsaid.insert(0, f"the model, {like or model.name}: write its part by hand")
-    return framework.render(words), unsaid
+    text = framework.render(words)
+    if framework.script:
+        generation = cluster.device.generation if cluster else ""
+        sizes = (cluster.gpus, cluster.gpus_per_node) if cluster else (0, 0)
+        own = framework.environment(plan, generation)
+        text = starting.script(text, framework.script, own, *sizes)
+    return text, unsaid
 
 
 _NUMERICS = "model.numerics"
@@ -241,25 +258,14 @@ def foreign(name: str, stack: Stack) -> str:
     return f"predicted with {stack.name}; {name} runs it as {theirs.name} (stack {own!r})"
 
 
-def machines(gpus: int, node: int) -> tuple[int, int]:
-    """How many nodes are started, and with how many GPUs: all with equally many.
-
-    >>> machines(16, 8), machines(6, 8), machines(12, 8)
-    ((2, 8), (1, 6), (3, 4))
-    """
-    each = gpus if gpus < node else gcd(gpus, node)
-    return gpus // each, each
-
-
-def start(name: str, gpus: int, node: int) -> str:
-    """How the framework's program takes what was written, on each node of so many GPUs; empty
-    where its own launcher does that.
-
-    >>> start("nanotron", 16, 8)
-    'torchrun --nnodes 2 --nproc-per-node 8 run_train.py --config-file FILE'
-    """
-    own, (nodes, each) = FRAMEWORKS[name].starts if name in FRAMEWORKS else "", machines(gpus, node)
-    return own and f"torchrun --nnodes {nodes} --nproc-per-node {each} {own}"
+def start(name: str, plan: Plan, cluster: Topology) -> str:
+    """How the framework's program takes what was written of a plan, on each node of a cluster;
+    empty of the table of a scenario."""
+    if name not in FRAMEWORKS:
+        return ""
+    framework = FRAMEWORKS[name]
+    environment = framework.environment(plan, cluster.device.generation)
+    return starting.told(framework, environment, cluster.gpus, cluster.gpus_per_node)
 
 
 def plan_table(plan: Plan) -> str:

@@ -3,14 +3,16 @@
 What a config cannot say (how long answers are, what rewards wait for) is named beside it.
 """
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import PurePath
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.interface.frameworks.jobs import machines, plan_of
+from sim.interface.frameworks.jobs import plan_of
 from sim.interface.frameworks.loops import BUCKETS, ENGINES, MEGATRON_RECOMPUTES, PARALLEL
+from sim.interface.frameworks.starting import machines
 from sim.jobs.generation.layout import Layout
 from sim.jobs.reinforcement.measured import verl_processes
 from sim.jobs.reinforcement.scenario import Reinforcement, WeightTransfer
@@ -38,7 +40,8 @@ def written(form: str, setup: Any, node: int) -> tuple[str, list[str]]:
     starts, keys = _FORMS[form]
     start = starts(tables)
     arguments = dict(keys(tables, node))
-    lines = [start, *(f"    {key}={_word(value)}" for key, value in arguments.items())]
+    words = (shlex.quote(f"{key}={_word(value)}") for key, value in arguments.items())
+    lines = [start, *(f"    {word}" for word in words)]
     return " \\\n".join(lines), list(_unsaid(form, tables))
 
 

@@ -147,6 +147,11 @@ def _gradients(given: Given) -> dict[str, Any]:
     return {} if whole else {"plan.grad_reduce_in_fp32": False}
 
 
+def _write_gradients(keys: Keys) -> Words:
+    whole = keys["plan.grad_reduce_in_fp32"] is not False
+    return {"optimizer.accumulate_grad_in_fp32": (str(whole).lower(),)}
+
+
 _TABLE: tuple[Entry, ...] = (
     Together(_KINDS, _shape, _write_shape),
     *(Value(f"{_MODEL}.{name}", f"model.{key}") for name, key in _SIZES.items()),
@@ -199,7 +204,7 @@ _TABLE: tuple[Entry, ...] = (
         {"true": None, "false": False},
         "true",
     ),
-    Together(("optimizer.accumulate_grad_in_fp32",), _gradients),
+    Together(("optimizer.accumulate_grad_in_fp32",), _gradients, _write_gradients),
     Choice("model.dtype", "plan.precision", _PRECISIONS, "bfloat16", needed=True),
 )
 
@@ -230,7 +235,10 @@ _BESIDE_THE_JOB = """
 
 FRAMEWORK = Framework(
     ending=".yaml",
-    starts="run_train.py --config-file FILE",
+    starts="TORCHRUN run_train.py --config-file FILE",
+    environment=lambda plan, generation: {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},  # its README
+    lacks="general, tokenizer, checkpoints, data_stages, model.init_method, tokens.train_steps and "
+    "the rest of optimizer: weight_decay, clip_grad, optimizer_factory, learning_rate_scheduler",
     parse=_parse,
     render=_render,
     table=_TABLE,

@@ -47,14 +47,14 @@ def _values(text: str) -> tuple[str, ...]:
 
 
 def written(arguments: Mapping[str, tuple[str, ...]]) -> str:
-    """One change a line, as a script has them.
+    """One change a line, as an array of a script has them.
 
     >>> print(written({"model.num_layers": ("32",), "model.recompute_modules": ("mlp", "moe")}))
-    model.num_layers=32 \\
+    model.num_layers=32
     'model.recompute_modules=[mlp,moe]'
     """
     lines = (
         shlex.quote(f"{key}={words[0] if len(words) == 1 else '[' + ','.join(words) + ']'}")
         for key, words in arguments.items()
     )
-    return " \\\n".join(lines)
+    return "\n".join(lines)

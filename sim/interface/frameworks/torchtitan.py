@@ -277,7 +277,8 @@ def _render(words: Mapping[str, tuple[str, ...]]) -> str:
 
 FRAMEWORK = Framework(
     ending=".toml",
-    starts="-m torchtitan.train --job.config_file FILE",
+    starts="TORCHRUN -m torchtitan.train --job.config_file FILE --model.hf_assets_path PATH "
+    "--training.dataset DATA --training.steps N --optimizer.lr RATE",
     parse=_parse,
     render=_render,
     table=_TABLE,

@@ -164,10 +164,10 @@ class Questions:
             return {"name": "report.html", "text": report.html(answer)}
         setup = kind.planned(kind.set_up(state.scenario()))
         job = setup.job
-        text, unsaid = emitted(form, job.model, job.plan, setup.model)
-        notes, world = [f"{form} is not told {one}" for one in unsaid], setup.machine.topology
-        if begun := start(form, world.gpus, world.gpus_per_node):
-            notes.append(f"start it on each node: {begun}")
+        cluster = setup.machine.topology
+        text, unsaid = emitted(form, job.model, job.plan, setup.model, cluster)
+        notes = [f"{form} is not told {one}" for one in unsaid]
+        notes.append(start(form, job.plan, cluster))
         if (own := stack_of(form)) and (other := foreign(form, job.stack)):
             theirs = self.played(state.with_settings({"stack": own}))
             times = [human_seconds(each.get("step_time")) for each in (answer, theirs)]

@@ -13,7 +13,7 @@ from sim.config.schema import validate
 from sim.interface.cli.main import main
 from sim.interface.frameworks import jobs
 from sim.interface.frameworks.documents import flattened, nested
-from sim.interface.frameworks.jobs import FRAMEWORKS, imported, start
+from sim.interface.frameworks.jobs import imported
 from sim.model.reading import load
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Offload, Plan
@@ -165,13 +165,6 @@ NEAR = {"stage": 3, "zero_hpz_partition_size": 5}
 def test_a_deepspeed_config_that_contradicts_itself_is_refused(changes, words) -> None:
     with pytest.raises(InputError, match=words):
         imported("deepspeed", json.dumps(ZERO | changes), 16)
-
-
-@pytest.mark.parametrize("name", [name for name, own in FRAMEWORKS.items() if own.starts])
-def test_a_line_starts_what_was_written_on_every_node(name: str) -> None:
-    assert start(name, 16, 8).startswith("torchrun --nnodes 2 --nproc-per-node 8 ")
-    assert "--nnodes 1 --nproc-per-node 4 " in start(name, 4, 8)
-    assert " FILE" in start(name, 16, 8)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_layers_with_experts_are_counted_or_listed(said: str, pattern: str) -> N
         ("--fp8-format hybrid --fp8-recipe wild", "fp8-recipe: 'wild' is not known"),
         ("--use-megatron-fsdp --data-parallel-sharding-strategy all", "'all' is not known"),
         ("--num-experts 8 --moe-layer-freq [2]*3", "is not known; write a number, or a list"),
-        ("--lr 'open", "no closing quotation"),
+        ("--lr 'open", "is no shell script that can be read"),
     ],
 )
 def test_what_cannot_be_read_is_refused(changes: str, words: str) -> None:
@@ -178,6 +178,8 @@ def test_no_argument_is_known_twice_or_both_known_and_silent() -> None:
 
 def test_words_behind_an_argument_end_with_its_command() -> None:
     assert parsed("x --a 1 2 && y 3; z")["a"] == ("1", "2")
+    with pytest.raises(InputError, match="no closing quotation"):
+        parsed("--lr 'open")
     assert parsed("B=5; A=$B; x --a $A ${C:-7} '$D'")["a"] == ("5", "7", "$D")
 
 

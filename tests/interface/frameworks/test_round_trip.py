@@ -76,9 +76,9 @@ def test_constants_of_a_model_are_told_too(tmp_path: Path) -> None:
     )
     model = load(str(config))
     for framework, said in {
-        "megatron": ("--rotary-base 500000 ", "--norm-epsilon 1e-06", "--use-rope-scaling",
-                     "--rope-scaling-factor 32 "),
-        "megatron-bridge": ("model.rotary_base=500000 ", "model.layernorm_epsilon=1e-06"),
+        "megatron": ("--rotary-base 500000\n", "--norm-epsilon 1e-06", "--use-rope-scaling",
+                     "--rope-scaling-factor 32\n"),
+        "megatron-bridge": ("model.rotary_base=500000\n", "model.layernorm_epsilon=1e-06"),
         "nanotron": ("rope_theta: 500000\n", "rms_norm_eps: 1"),
     }.items():  # fmt: skip
         text, unsaid = emitted(framework, model, Plan(global_batch=8, dp=1))

@@ -133,6 +133,7 @@ _BRIDGE = Sections(
         "seq-length": "dataset",
         "optimizer": "optimizer",
         "tp-comm-overlap": "comm_overlap",
+        "ckpt-format": "checkpoint",
         **dict.fromkeys(_DDP, "ddp"),
     },
 )  # fmt: skip
@@ -188,7 +189,9 @@ def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     return keys
 
 
-def _framework(sections: Sections, stack: str) -> Framework:
+def _framework(
+    sections: Sections, stack: str, script: str, starts: str, further: tuple[Entry, ...] = ()
+) -> Framework:
     def parse(text: str) -> Words:
         return arguments(_words(text), sections, _KNOWN, _SWITCHES)
 
@@ -196,9 +199,13 @@ def _framework(sections: Sections, stack: str) -> Framework:
         return overrides.written(fields(dict(words), sections, _RESTING))
 
     return Framework(
+        ending=".sh",
+        script=script,
+        starts=starts,
+        environment=table.connections,
         parse=parse,
         render=render,
-        table=_TABLE,
+        table=(*_TABLE, *further),
         silent=RECIPES,
         assumed=(*table.FRAMEWORK.assumed, "nnodes", "nproc-per-node", *overrides.RECIPE),
         stack=stack,
@@ -209,5 +216,17 @@ def _framework(sections: Sections, stack: str) -> Framework:
     )
 
 
-BRIDGE = _framework(_BRIDGE, "megatron-bridge")
-NEMO = _framework(_NEMO, "nemo")
+BRIDGE = _framework(
+    _BRIDGE,
+    "megatron-bridge",
+    "scripts/training/run_recipe.py",
+    "--recipe RECIPE --dataset DATA train.train_iters=N optimizer.lr=RATE",
+    (table.FORMAT,),
+)
+NEMO = _framework(
+    _NEMO,
+    "nemo",
+    "--no-python nemo llm pretrain --yes",
+    "--factory RECIPE trainer.num_nodes=NODES trainer.devices=EACH trainer.max_steps=N "
+    "optim.config.lr=RATE",
+)

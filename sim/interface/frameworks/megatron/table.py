@@ -2,11 +2,13 @@
 of a step, or hold anyway."""
 
 from sim.config.silent import Silent
+from sim.interface.frameworks.arguments import Keys, Together
 from sim.interface.frameworks.command_line import parsed, written
 from sim.interface.frameworks.framework import Framework
 from sim.interface.frameworks.megatron.experts import EXPERTS
 from sim.interface.frameworks.megatron.layout import LAYOUT, SEARCH
 from sim.interface.frameworks.megatron.model import MODEL
+from sim.parallel.plan import Plan
 
 _LEARNING = """
     lr lr-* min-lr min-lr-* decoupled-lr decoupled-lr-* optimizer-*-lr *-warmup* weight-decay*
@@ -23,7 +25,7 @@ _FILES = """
     auto-detect-ckpt-format override-* use-mcore-models
 """
 _RUNNING = """
-    seed log-* *-interval eval-* exit-* wandb-* tensorboard-* timing-* manual-gc*
+    seed log-* *-interval eval-* exit-* wandb-* tensorboard-* timing-* manual-gc* standalone
     distributed-backend distributed-timeout* nproc[-_]per[-_]node nnodes node[-_]rank rdzv*
     ddp-average*
 """
@@ -69,7 +71,8 @@ _STRATEGY = """
     use_te_rng*
 """
 RECIPES: Silent = {
-    "": f"model {_BESIDE_THE_JOB} optim.config optim.lr_scheduler* trainer.strategy "
+    "": f"standalone rdzv* no-python yes model {_BESIDE_THE_JOB} "
+    "optim.config optim.lr_scheduler* trainer.strategy "
     "trainer.strategy.ddp trainer.plugins data trainer train dataset optim",
     _BESIDE_THE_JOB: "*",
     "train dataset data": "* !rampup* !packed*",
@@ -102,11 +105,30 @@ _ASSUMED = (
 )
 
 
+def connections(plan: Plan, generation: str) -> dict[str, str]:
+    """What tensor and context parallelism want before Blackwell, and what FSDP and experts whose
+    exchanges overlap do not want (megatron/training/arguments.py, validate_args)."""
+    divided = plan.tp * plan.cp > 1 and generation != "blackwell"
+    beside = plan.zero > 1 or plan.overlap_experts
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if divided and not beside else {}
+
+
+def _write_format(keys: Keys) -> dict[str, tuple[str, ...]]:
+    """The only format of checkpoints that its FSDP has (validate_args)."""
+    return {"ckpt-format": ("fsdp_dtensor",)} if keys.get("plan.zero", 0) > 1 else {}
+
+
+FORMAT = Together((), lambda given: {}, _write_format)
+
 FRAMEWORK = Framework(
-    starts="pretrain_gpt.py FILE --data-path DATA --tokenizer-type TYPE --tokenizer-model MODEL",
+    ending=".sh",
+    script="pretrain_gpt.py",
+    starts="--train-iters N --lr RATE --data-path DATA --tokenizer-type TYPE "
+    "--tokenizer-model MODEL",
+    environment=connections,
     parse=parsed,
     render=written,
-    table=(*MODEL, *EXPERTS, *LAYOUT),
+    table=(*MODEL, *EXPERTS, *LAYOUT, FORMAT),
     silent=ARGUMENTS,
     assumed=_ASSUMED,
     stack="megatron-core",
