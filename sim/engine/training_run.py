@@ -3,12 +3,13 @@
 Faults strike components at random (exponential, or Weibull with a shape), are detected, and cost
 the work since the last checkpoint and a restart. A broken node is replaced by a spare while there
 is one; without any the job shrinks by the replicas it touches, or waits for a repair. Some nodes do
-not break but turn slow and are detected late; all wait for the slowest meanwhile.
+not break but turn slow and are detected late; all wait for the slowest meanwhile. Checkpoints are
+no events: between two faults they come and go by a formula.
 """
 
 from collections.abc import Generator, Sequence
 from dataclasses import field
-from math import gamma, inf
+from math import ceil, gamma, inf
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,19 @@ class Conduct:
     elastic: bool = False
     at_risk: float = inf
 
+    @property
+    def cycle(self) -> float:
+        return self.interval + self.stop
+
+    def worked(self, seconds: float) -> float:
+        """Of so many seconds since a start those in which training does not stand still."""
+        whole, rest = divmod(seconds, self.cycle)
+        return seconds - whole * self.stop - max(rest - self.interval, 0.0)
+
+    def until(self, worked: float) -> float:
+        """The seconds from a start until so many are worked."""
+        return worked + max(ceil(worked / self.interval) - 1, 0) * self.stop
+
 
 @dataclass(slots=True)
 class Ledger:
@@ -103,30 +117,31 @@ def simulate(
     return run.ledger
 
 
-def duration(
+def durations(
     faults: Sequence[Fault],
     conduct: Conduct,
     *,
-    productive: float,
+    productive: Sequence[float],
     longest: float,
     rng: np.random.Generator,
-) -> float:
-    """After how many seconds so many are `productive`; infinite where it is not by the `longest`.
+) -> list[float]:
+    """The seconds after which so many are first `productive`, for each of some numbers of them,
+    the least first, in the same history; infinite where it is not by the `longest`.
 
     >>> quiet = Conduct(interval=1000.0, stop=10.0)
     >>> rng = np.random.default_rng(0)
-    >>> duration([], quiet, productive=5500.0, longest=1e6, rng=rng)
-    5550.0
+    >>> durations([], quiet, productive=[900.0, 5500.0, 1e6], longest=1e6, rng=rng)
+    [900.0, 5550.0, inf]
     """
-    run = TrainingRun(simpy.Environment(), conduct, rng)
+    run = TrainingRun(simpy.Environment(), conduct, rng, goals=productive)
     for fault in faults:
         run.env.process(run.strikes(fault))
-    done = run.ledger.seconds
-    while done["productive"] < productive:
-        if run.env.peek() > longest:
-            return inf
+    while run.goals and run.env.peek() < longest:
         run.env.step()
-    return run.env.now - (done["productive"] - productive)  # it ends within its last interval
+    if run.goals:
+        run.env.run(until=longest)
+        run.close()
+    return run.reached + [inf] * len(run.goals)
 
 
 def _fault_of(interrupt: simpy.Interrupt) -> Fault:
@@ -136,17 +151,26 @@ def _fault_of(interrupt: simpy.Interrupt) -> Fault:
 
 
 class TrainingRun:
-    """A job and its faults. `trained` is the productive time behind the weights, `safe` that of the
-    newest checkpoint that is written."""
+    """A job and its faults.
 
-    def __init__(self, env: simpy.Environment, conduct: Conduct, rng: np.random.Generator) -> None:
+    Between a start and the next fault, `worked` seconds lie behind the training at each change of
+    its speed, and `trained` is what they were worth. `reached` are the times at which as many
+    seconds were productive as each of the `goals` says, which are taken off meanwhile."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        conduct: Conduct,
+        rng: np.random.Generator,
+        goals: Sequence[float] = (),
+    ) -> None:
         self.env, self.conduct, self.rng = env, conduct, rng
         self.ledger = Ledger()
+        self.goals, self.reached = list(goals), list[float]()
         self.spares, self.missing = conduct.spares, 0
         self.slow: list[float] = []
-        self.trained = self.safe = 0.0
-        self.failures = 0
-        self._activity, self._since = "productive", 0.0
+        self._activity, self._since = "restart", 0.0
+        self._start, self._worked, self._trained = 0.0, [0.0], [0.0]
         self._repaired = env.event()
         self._training = env.process(self._train())
 
@@ -154,26 +178,12 @@ class TrainingRun:
 
     def _train(self) -> Process:
         while True:
+            self._do("productive")
+            self._start, self._worked, self._trained = self.env.now, [0.0], [0.0]
             try:
-                yield from self._until_checkpoint()
+                yield self.env.event()  # nothing but a fault ends it
             except simpy.Interrupt as struck:
                 yield from self._recover(_fault_of(struck))
-
-    def _until_checkpoint(self) -> Process:
-        """Train for an interval, stop for a checkpoint, and call it safe once it is written."""
-        self._do("productive")
-        yield self.env.timeout(self.conduct.interval)
-        self._do("checkpoints")
-        covered = self.trained
-        yield self.env.timeout(self.conduct.stop)
-        self.ledger.checkpoints += 1
-        self.env.process(self._write(covered))
-
-    def _write(self, covered: float) -> Process:
-        before = self.failures
-        yield self.env.timeout(self.conduct.persist)
-        if self.failures == before:  # a failure meanwhile loses it
-            self.safe = covered
 
     def _recover(self, fault: Fault) -> Process:
         """From a fault to training again; a further fault meanwhile begins the recovery anew."""
@@ -197,14 +207,20 @@ class TrainingRun:
         """Work since the last checkpoint is gone, and so may be a node."""
         self._do("detection")
         if not (fault.planned or fault.slows > 1.0):
-            lost = min(self.trained - self.safe, self.conduct.at_risk)
+            lost = min(self._trained[-1] - self._safe(), self.conduct.at_risk)
             self.ledger.move("productive", "lost work", lost)
-        self.trained = self.safe
-        self.failures += 1
+        self._worked, self._trained = [0.0], [0.0]
         if fault.breaks:
             self.env.process(self._repair())
             self.missing += not self.spares
             self.spares -= bool(self.spares)
+
+    def _safe(self) -> float:
+        """What was trained before the newest checkpoint that is written."""
+        behind = self.env.now - self._start - self.conduct.persist
+        written = max(behind, 0.0) // self.conduct.cycle
+        worked = written * self.conduct.interval if written else 0.0
+        return float(np.interp(worked, self._worked, self._trained))
 
     def _notice(self, fault: Fault) -> Process:
         """Time passes until a fault is seen; before a planned stop a checkpoint is taken."""
@@ -299,14 +315,28 @@ class TrainingRun:
         self._activity = activity
 
     def _account(self) -> None:
-        spent, self._since = self.env.now - self._since, self.env.now
-        if self._activity == "productive":
-            progress = spent * self.speed
-            self.ledger.seconds["productive"] += progress
-            self.ledger.seconds["slowdown"] += spent - progress
-            self.trained += progress
-        else:
+        begun, self._since = self._since, self.env.now
+        spent = self._since - begun
+        if self._activity != "productive":
             self.ledger.seconds[self._activity] += spent
+            return
+        first, last = begun - self._start, self._since - self._start
+        worked = self.conduct.worked(last)
+        new = worked - self._worked[-1]
+        self._reach(new * self.speed)
+        self.ledger.seconds["productive"] += new * self.speed
+        self.ledger.seconds["slowdown"] += new * (1.0 - self.speed)
+        self.ledger.seconds["checkpoints"] += spent - new
+        self.ledger.checkpoints += int(last // self.conduct.cycle - first // self.conduct.cycle)
+        self._trained.append(self._trained[-1] + new * self.speed)
+        self._worked.append(worked)
+
+    def _reach(self, progress: float) -> None:
+        """Take off the goals that are reached within the progress that is about to be added."""
+        done = self.ledger.seconds["productive"]
+        while self.goals and self.goals[0] <= done + progress:
+            worked = self._worked[-1] + (self.goals.pop(0) - done) / self.speed
+            self.reached.append(self._start + self.conduct.until(worked))
 
     def close(self) -> None:
         """Account for what is under way at the end."""

@@ -26,7 +26,7 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import DAY
-from sim.engine.training_run import duration
+from sim.engine.training_run import durations
 from sim.kind import Setup
 from sim.parallel.mesh import axes
 from sim.results.answer import Answer, Inputs
@@ -247,8 +247,8 @@ class _Outlook:
         conduct = conduct_of(own.recovery, size, own.between(gpus), pace.replicas, saved)
         seeds = counted(range(runs), total=runs, unit="run")
         return [
-            seconds / duration(faults, conduct, productive=seconds, longest=_NEVER * seconds,
-                               rng=generator(seed, "failures"))
+            seconds / durations(faults, conduct, productive=[seconds], longest=_NEVER * seconds,
+                               rng=generator(seed, "failures"))[0]
             for seed in seeds
         ]  # fmt: skip
 

@@ -12,7 +12,7 @@ import sim
 from sim.analysis.reliability.failures import load
 from sim.config.errors import InputError
 from sim.config.units import DAY
-from sim.engine.training_run import Conduct, Fault, duration, simulate
+from sim.engine.training_run import Conduct, Fault, durations, simulate
 from sim.interface.cli.main import main
 
 JOB, TOKENS = "megatron-39b", 20e9
@@ -55,7 +55,7 @@ def test_a_duration_has_just_the_productive_time_that_is_asked_for(hours: float)
     faults = [Fault(name="fault", rate=1 / 7200)]
     conduct = Conduct(interval=600.0, stop=10.0, detection=30.0, restart=1000.0)
     goal = hours * 3600
-    seconds = duration(faults, conduct, productive=goal, longest=1e9, rng=np.random.default_rng(3))
+    (seconds,) = durations(faults, conduct, productive=[goal], longest=1e9, rng=np.random.default_rng(3))
     ledger = simulate(faults, conduct, seconds=seconds, rng=np.random.default_rng(3))
     assert ledger.seconds["productive"] == pytest.approx(goal, rel=1e-9)
 
