@@ -7,6 +7,7 @@ not break but turn slow and are detected late; all wait for the slowest meanwhil
 no events: between two faults they come and go by a formula.
 """
 
+from bisect import bisect_right
 from collections.abc import Generator, Sequence
 from dataclasses import field
 from math import ceil, gamma, inf
@@ -316,27 +317,32 @@ class TrainingRun:
 
     def _account(self) -> None:
         begun, self._since = self._since, self.env.now
-        spent = self._since - begun
-        if self._activity != "productive":
-            self.ledger.seconds[self._activity] += spent
+        spent, seconds = self._since - begun, self.ledger.seconds
+        if not spent:
             return
+        if self._activity != "productive":
+            seconds[self._activity] += spent
+            return
+        speed, cycle = self.speed, self.conduct.cycle
         first, last = begun - self._start, self._since - self._start
         worked = self.conduct.worked(last)
         new = worked - self._worked[-1]
-        self._reach(new * self.speed)
-        self.ledger.seconds["productive"] += new * self.speed
-        self.ledger.seconds["slowdown"] += new * (1.0 - self.speed)
-        self.ledger.seconds["checkpoints"] += spent - new
-        self.ledger.checkpoints += int(last // self.conduct.cycle - first // self.conduct.cycle)
-        self._trained.append(self._trained[-1] + new * self.speed)
+        if self.goals and self.goals[0] <= seconds["productive"] + new * speed:
+            self._reach(seconds["productive"] + new * speed, speed)
+        seconds["productive"] += new * speed
+        seconds["slowdown"] += new * (1.0 - speed)
+        seconds["checkpoints"] += spent - new
+        self.ledger.checkpoints += int(last // cycle - first // cycle)
+        self._trained.append(self._trained[-1] + new * speed)
         self._worked.append(worked)
 
-    def _reach(self, progress: float) -> None:
-        """Take off the goals that are reached within the progress that is about to be added."""
-        done = self.ledger.seconds["productive"]
-        while self.goals and self.goals[0] <= done + progress:
-            worked = self._worked[-1] + (self.goals.pop(0) - done) / self.speed
+    def _reach(self, productive: float, speed: float) -> None:
+        """Take off the goals up to the seconds to which the productive ones rise at a speed."""
+        done, passed = self.ledger.seconds["productive"], bisect_right(self.goals, productive)
+        for goal in self.goals[:passed]:
+            worked = self._worked[-1] + (goal - done) / speed
             self.reached.append(self._start + self.conduct.until(worked))
+        del self.goals[:passed]
 
     def close(self) -> None:
         """Account for what is under way at the end."""

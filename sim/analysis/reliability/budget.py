@@ -1,23 +1,26 @@
 """When is a training done, for which money, how many GPUs does a date need or a budget pay?
 
-done = tokens / (tokens a step) x step / effective: the step is drawn from what measured runs make
-of the simulated one (`sim.results.likely`), the effective share of the time from simulations with
-failures, restarts and checkpoints (`sim.analysis.reliability.goodput`) until as many seconds are
-productive. Every pair of the two counts alike.
+A training is done once tokens / (tokens a step) x step seconds are productive. The step is drawn
+from what measured runs make of the simulated one (`sim.results.likely`). How long it takes until so
+many seconds are productive is simulated with failures, restarts and checkpoints
+(`sim.engine.training_run`), in as many histories as it takes until the chance to be done by any day
+has a standard error of 1.5 %. Every pair of a step and a history counts alike.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from math import exp, inf, log
+from itertools import islice
+from math import ceil, exp, inf, isfinite, log
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim import kind
-from sim.analysis.reliability.cost import TrainingCost, cost_of, tokens_of
+from sim.analysis.reliability.cost import TrainingCost, check_update, cost_of, tokens_of
 from sim.analysis.reliability.failures import Failures, of_table
 from sim.analysis.reliability.failures import load as load_failures
 from sim.analysis.reliability.goodput import conduct_of, of_pace, saving_of
@@ -25,7 +28,7 @@ from sim.analysis.reliability.saving import stopped
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
-from sim.config.units import DAY
+from sim.config.units import DAY, HOUR
 from sim.engine.training_run import durations
 from sim.kind import Setup
 from sim.parallel.mesh import axes
@@ -41,9 +44,10 @@ if TYPE_CHECKING:
 
 CHANCES = (0.1, 0.5, 0.9)
 _STEPS = 99  # quantiles of the step that are looked at
-_RUNS, _FEW = 12, 4  # simulations of the days: of the job itself, of one with other GPUs
+_FEWEST, _SURE = 64, 0.015  # histories of a job; the standard error of a chance
 _LONGEST = 400 * DAY  # of productive time; the share of longer runs is that of so many days
-_NEVER = 50.0  # times its productive time: a training that takes longer is taken to end never
+# A training never ends if it takes longer than so many times its productive time and repairs.
+_NEVER, _REPAIRS = 50.0, 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +56,13 @@ class Budget(Answer):
     days, `share` counts in the mean.
 
     `within` is the chance of the `deadline` (days), `needed` are the fewest GPUs that fit the
-    job and meet it with `chance`, with their days and dollars (empty: no size does, or there is no
-    deadline). Of `money` (dollars) to spend, `affordable` are the numbers of GPUs that fit the job
-    and finish it for no more with `chance`, and `soonest` is the quickest of them.
+    job and meet it with `chance`, with their batch, days and dollars (empty: no size does, or there
+    is no deadline), `keeping` the fewest whose replicas divide the job's own `batch` of sequences.
+    Of `money` (dollars) to spend, `affordable` are the numbers of GPUs that fit the job, keep its
+    batch and finish it for no more with `chance`, and `soonest` is the quickest of them.
     `interruptions` are those of a device and year, and `between` the seconds from one of the job to
-    the next; `assumed` says in words what this rests on.
+    the next; `whole` are those to the next of the causes that strike a job as a whole, as often
+    whatever its size (None: there are none). `assumed` says in words what this rests on.
     """
 
     view = "sim.interface.views.reliability:budget"
@@ -74,11 +80,14 @@ class Budget(Answer):
     deadline: float | None = None
     within: float | None = None
     needed: Mapping[str, float]
+    keeping: Mapping[str, float] = field(default_factory=dict)
+    batch: int | None = None
     money: float | None = None
     affordable: tuple[int, ...] = ()
     soonest: Mapping[str, float] = field(default_factory=dict)
     interruptions: float = 0.0
     between: float | None = None
+    whole: float | None = None
     assumed: tuple[str, ...] = ()
     fits: bool | None = True
     inputs: Inputs
@@ -125,8 +134,8 @@ def budget(
     `failures` is a table of interruptions as `sim goodput` takes it, or None for none at all;
     settings such as "recovery.restart=10 min" change it. With a `deadline` (s) the fewest GPUs are
     looked for that meet it with this `chance`, in the scenario's layout with more or fewer
-    replicas; with `money` (dollars) the numbers of GPUs whose rent stays within it.
-    Raises `InputError`.
+    replicas and the nearest batch that these divide; with `money` (dollars) the numbers of GPUs
+    whose rent stays within it. Raises `InputError`.
     """
     if not 0.0 < chance < 1.0:
         raise InputError("--chance", f"{chance:g} is no chance", "give a share such as 90%")
@@ -143,146 +152,227 @@ def budget(
     job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in settled})
     tokens = tokens_of(job, tokens)
     outlook = _Outlook(tokens, table, settled, chance)
-    setup = kind.set_up(job, brief=True)
-    if setup.job is None and (deadline, money) != (None, None):
+    own = outlook.of(job)
+    if own.setup.job is None and (deadline, money) != (None, None):
         asked = "--budget" if deadline is None else "--deadline"
         fault = f"how many GPUs {asked} needs is found with replicas of a plan, which it has not"
         raise InputError(job.name, fault, f"leave {asked} out; --chance 90% gives the days")
-    pace = kind.pace(setup)
-    share, times = outlook.of(setup, pace, job, _RUNS)
-    if not share:
+    if not own.share:
         raise InputError(job.name, "is never done: it fails before it has come back",
                          "shorten recovery.restart, or take fewer GPUs")  # fmt: skip
+    pace, rent = own.pace, own.rent
     topology = pace.topology
-    rent = topology.gpus * topology.price.hour if topology.price else None
     if money is not None and rent is None:
         raise InputError("--budget", f"{topology.name} has no price", 'add --price "2 USD/h"')
-    sizes = _Sizes(outlook, job)
-    within = sizes.paid_with(money) if money is not None else range(0)
+    sizes = None if (deadline, money) == (None, None) else _Sizes(outlook, own)
+    needed, keeping = sizes.in_time(deadline) if sizes and deadline else ({}, {})
+    paid = sizes.paid_with(money) if sizes and money else []
     assumed: tuple[str, ...] = ()
+    played = table.in_states(job, pace) if table else None
     if table:
-        saved = saving_of(setup, pace, job.checkpoints, table.recovery, settled)
+        saved = saving_of(own.setup, pace, job.checkpoints, table.recovery, settled)
         assumed = table.assumed(topology.gpus, job.checkpoints, settled, saved)
     return Budget(
-        tokens=tokens, gpus=topology.gpus, share=share, times=tuple(times), rent=rent,
-        cost=cost_of(topology, pace.seconds, pace.tokens, tokens, goodput=share, watts=pace.watts),
+        tokens=tokens, gpus=topology.gpus, share=own.share, times=tuple(own.times), rent=rent,
+        cost=cost_of(
+            topology, pace.seconds, pace.tokens, tokens, goodput=own.share, watts=pace.watts
+        ),
         chance=chance, deadline=deadline and deadline / DAY,
-        within=None if deadline is None else float(np.mean(np.asarray(times) <= deadline)),
-        needed=sizes.in_time(deadline) if deadline is not None else {},
-        money=money,
-        affordable=tuple(sizes[place].gpus for place in within),
-        soonest=sizes[within[-1]].told if within else {},
+        within=None if deadline is None else float(np.mean(np.asarray(own.times) <= deadline)),
+        needed=needed, keeping=keeping, batch=sizes.batch if sizes else None,
+        money=money, affordable=tuple(size.gpus for size in paid),
+        soonest=paid[-1].told if paid else {},
         interruptions=table.per_device_year if table else 0.0,
-        between=table.in_states(job, pace).between(topology.gpus) if table else None,
+        between=played.between(topology.gpus) if played else None,
+        whole=_known(played.between(topology.gpus, "job")) if played else None,
         assumed=assumed,
         fits=pace.fits, inputs=pace.inputs,
     )  # fmt: skip
 
 
-def _quantile(times: Sequence[float], chance: float) -> float:
+def _known(seconds: float) -> float | None:
+    return seconds if isfinite(seconds) else None
+
+
+def _quantile(times: Sequence[float] | NDArray[np.float64], chance: float) -> float:
     """The first of some times by which so large a share of them is over."""
     return float(np.quantile(times, chance, method="inverted_cdf"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Size:
-    """So many GPUs: their days and their rent with the chance that is asked for."""
-
-    gpus: int
-    days: float
-    dollars: float | None
-    fits: bool
-
-    @property
-    def told(self) -> dict[str, float]:
-        known = {} if self.dollars is None else {"dollars": self.dollars}
-        return {"gpus": float(self.gpus), "days": self.days, **known}
-
-
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """The times of a training of so many `tokens`, with failures of a table, if any."""
+    """A training of so many `tokens`, with failures of a table, if any, and the chance that is
+    asked for."""
 
     tokens: float
     table: Failures | None
     settled: Mapping[str, Any]
     chance: float
 
-    def of(
-        self, setup: Setup, pace: Pace, job: BaseScenario, runs: int
-    ) -> tuple[float, list[float]]:
-        """The share of the time that counts in the mean, and times to the end (s), all alike."""
-        plain = self.tokens / pace.tokens * pace.seconds
-        shares = self._shares(setup, pace, job, min(plain, _LONGEST), runs)
-        times = sorted(
-            plain * ratio / share if share else inf
-            for ratio in _ratios(pace.sure)
-            for share in shares
-        )
-        return sum(shares) / len(shares), times
-
-    def size(self, job: BaseScenario) -> _Size:
-        """The days and the rent of a job with the chance."""
+    def of(self, job: BaseScenario) -> "_Size":
         setup = kind.set_up(job, brief=True)
-        pace = kind.pace(setup)
-        days = _quantile(self.of(setup, pace, job, _FEW)[1], self.chance) / DAY
-        price, gpus = pace.topology.price, pace.topology.gpus
-        dollars = days * 24.0 * gpus * price.hour if price else None
-        return _Size(gpus=gpus, days=days, dollars=dollars, fits=pace.fits is not False)
+        return _Size(self, job, setup, kind.pace(setup))
 
-    def _shares(
-        self, setup: Setup, pace: Pace, job: BaseScenario, seconds: float, runs: int
-    ) -> list[float]:
-        """Of each run the share of the time that is productive, until so many seconds are."""
-        if self.table is None:
-            stop = stopped(setup, pace, job.checkpoints)
-            return [pace.seconds / (pace.seconds + stop)]
-        gpus = pace.topology.gpus
-        table = self.table.in_states(job, pace)
-        own = table.of_job(gpus, job.checkpoints, pace.seconds, self.settled)
+
+class _Size:
+    """A job on so many GPUs: when it is done, and for which rent."""
+
+    def __init__(self, outlook: _Outlook, job: BaseScenario, setup: Setup, pace: Pace) -> None:
+        self.outlook, self.job, self.setup, self.pace = outlook, job, setup, pace
+        check_update(outlook.tokens, pace)
+        self.gpus, self.fits = pace.topology.gpus, pace.fits is not False
+
+    @property
+    def rent(self) -> float | None:
+        """Dollars an hour."""
+        price = self.pace.topology.price
+        return self.gpus * price.hour if price else None
+
+    @property
+    def seconds(self) -> float:
+        """The time after which it is done with the chance."""
+        return _quantile(self.times, self.outlook.chance)
+
+    @property
+    def dollars(self) -> float | None:
+        return None if self.rent is None else self.seconds / HOUR * self.rent
+
+    @property
+    def batch(self) -> int:
+        return kind.planned(self.setup).job.plan.global_batch
+
+    @property
+    def told(self) -> dict[str, float]:
+        told = {"gpus": float(self.gpus), "batch": float(self.batch), "days": self.seconds / DAY}
+        return told if self.dollars is None else {**told, "dollars": self.dollars}
+
+    @property
+    def times(self) -> list[float]:
+        """Times to the end (s), all alike, the least first."""
+        return self._times[1]
+
+    @property
+    def share(self) -> float:
+        """The share of all these times that counts."""
+        return self._times[0]
+
+    @cached_property
+    def _times(self) -> tuple[float, list[float]]:
+        updates = self.outlook.tokens / self.pace.tokens
+        seconds = updates * self.pace.seconds
+        goals = seconds * np.sort(_ratios(self.pace.sure))
+        if self.outlook.table is None:
+            stop = stopped(self.setup, self.pace, self.job.checkpoints)
+            times = goals + updates * stop
+            return float(goals.sum() / times.sum()), times.tolist()
+        longer = max(seconds / _LONGEST, 1.0)
+        times, longest = self._with_failures(self.outlook.table, goals / longer)
+        share = np.where(np.isfinite(times), goals / longer, 0.0).sum()
+        share /= np.minimum(times, longest).sum()
+        return float(share), (longer * np.sort(times, axis=None)).tolist()
+
+    def _with_failures(
+        self, table: Failures, goals: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], float]:
+        """In each history the times after which so many seconds are productive, and the longest
+        that is looked at."""
+        job, pace, settled = self.job, self.pace, self.outlook.settled
+        own = table.in_states(job, pace).of_job(self.gpus, job.checkpoints, pace.seconds, settled)
         if pace.alone > 1:
-            return [of_pace(pace, own, days=seconds / DAY).effective]
-        faults, size = own.faults(gpus), own.recovery.bytes or pace.size
-        saved = saving_of(setup, pace, job.checkpoints, own.recovery, self.settled)
-        conduct = conduct_of(own.recovery, size, own.between(gpus), pace.replicas, saved)
-        seeds = counted(range(runs), total=runs, unit="run")
-        return [
-            seconds / durations(faults, conduct, productive=[seconds], longest=_NEVER * seconds,
-                               rng=generator(seed, "failures"))[0]
-            for seed in seeds
-        ]  # fmt: skip
+            share = of_pace(pace, own, days=float(np.median(goals)) / DAY).effective
+            return goals[None] / share if share else np.full((1, len(goals)), inf), inf
+        faults, size = own.faults(self.gpus), own.recovery.bytes or pace.size
+        saved = saving_of(self.setup, pace, job.checkpoints, own.recovery, settled)
+        conduct = conduct_of(own.recovery, size, own.between(self.gpus), pace.replicas, saved)
+        longest = _NEVER * goals[-1] + _REPAIRS * conduct.repair
+
+        def history(seed: int) -> list[float]:
+            rng = generator(seed, "failures")
+            return durations(faults, conduct, productive=goals.tolist(), longest=longest, rng=rng)
+
+        found: list[list[float]] = []
+        while len(found) < (needed := _needed(found)):
+            more = range(len(found), needed)
+            found += [history(seed) for seed in counted(more, total=len(more), unit="history")]
+        return np.array(found), longest
+
+
+def _needed(histories: Sequence[Sequence[float]]) -> int:
+    """How many histories it takes until the share of all times that are over by each decile has a
+    standard error of `_SURE`, by how much that share differs between the histories."""
+    if not histories:
+        return _FEWEST
+    times, tenths = np.array(histories), np.linspace(0.1, 0.9, 9)
+    deciles = np.quantile(times, tenths, method="inverted_cdf")
+    over = [np.mean(times <= decile, axis=1) for decile in deciles]
+    return max(_FEWEST, ceil(float(np.var(over, axis=1).max()) / _SURE**2))
 
 
 class _Sizes:
-    """The job with each number of replicas, fewest GPUs first; each is simulated when it is looked
-    at. More GPUs hold no more each, are done sooner and cost more in all."""
+    """A job with other numbers of replicas. Each is set up when it is looked at, with the batch
+    nearest to the job's own that they divide. More GPUs hold no more each, are done sooner and cost
+    more in all."""
 
-    def __init__(self, outlook: _Outlook, job: BaseScenario) -> None:
-        self._outlook, self._job = outlook, job
-        self._tried: dict[int, _Size] = {}
+    def __init__(self, outlook: _Outlook, own: _Size) -> None:
+        self._outlook, self._job = outlook, own.job
+        plan = kind.planned(own.setup).job.plan
+        self.batch = plan.global_batch
+        self._ranks = plan.degree(axis for axis in axes() if axis != "dp")
+        replicas = plan.degree(["dp"])
+        self._each = plan.microbatch * plan.data_parallel // replicas
+        self._tried: dict[int, _Size | None] = {replicas: own}
+        whole = self.batch // self._each
+        self._all = range(1, whole + 1)
+        self._alike = [replicas for replicas in self._all if whole % replicas == 0]
 
-    @cached_property
-    def _jobs(self) -> list[BaseScenario]:
-        return [scenario for _, scenario in sorted(_sizes(self._job).items())]
+    def _with(self, replicas: int) -> _Size | None:
+        """The job with so many replicas; None where these cannot run."""
+        if replicas not in self._tried:
+            each = replicas * self._each
+            batch = each * max(round(self.batch / each), 1)
+            change = {"gpus": replicas * self._ranks, "plan.dp": replicas}
+            try:
+                job = kind.load(self._job, {**change, "plan.global_batch": batch})
+                self._tried[replicas] = self._outlook.of(job)
+            except InputError:
+                self._tried[replicas] = None
+        return self._tried[replicas]
 
-    def __getitem__(self, place: int) -> _Size:
-        if place not in self._tried:
-            self._tried[place] = self._outlook.size(self._jobs[place])
-        return self._tried[place]
+    def _first(self, choices: Sequence[int], passes: Callable[[_Size], bool]) -> int:
+        """The place of the first choice that passes, where all behind it do, or cannot run; behind
+        all if none."""
 
-    def first(self, passes: Callable[[_Size], bool]) -> int:
-        """The place of the first size that passes, where all behind it do; behind all if none."""
-        return bisect_left(range(len(self._jobs)), True, key=lambda place: passes(self[place]))
+        def late(place: int) -> bool:
+            runs = filter(None, map(self._with, choices[place:]))
+            return all(passes(size) for size in islice(runs, 1))
 
-    def in_time(self, deadline: float) -> dict[str, float]:
-        """The fewest GPUs that are done by then; empty if none are."""
-        place = self.first(lambda size: size.fits and size.days * DAY <= deadline)
-        return self[place].told if place < len(self._jobs) else {}
+        place = bisect_left(range(len(choices)), True, key=late)
+        while place < len(choices) and self._with(choices[place]) is None:
+            place += 1
+        return place
 
-    def paid_with(self, money: float) -> range:
-        """The places of the sizes that fit and whose rent is no more."""
-        dear = self.first(lambda size: (size.dollars or 0.0) > money)
-        return range(self.first(lambda size: size.fits), dear)
+    def in_time(self, deadline: float) -> tuple[dict[str, float], dict[str, float]]:
+        """The fewest GPUs that are done by then, and the fewest with the job's own batch; empty if
+        none are."""
+
+        def passes(size: _Size) -> bool:
+            return size.fits and size.seconds <= deadline
+
+        place = self._first(self._alike, passes)
+        late, keeping = self._alike[:place], self._alike[place:]
+        between = range((late or [0])[-1] + 1, keeping[0] + 1 if keeping else len(self._all) + 1)
+        fewest = between[self._first(between, passes) :]
+        return self._told(fewest), self._told(keeping)
+
+    def _told(self, choices: Sequence[int]) -> dict[str, float]:
+        size = self._with(choices[0]) if choices else None
+        return size.told if size else {}
+
+    def paid_with(self, money: float) -> list[_Size]:
+        """The sizes with the job's own batch that fit and whose rent is no more."""
+        dear = self._first(self._alike, lambda size: (size.dollars or 0.0) > money)
+        found = filter(None, map(self._with, self._alike[:dear]))
+        return [size for size in found if size.fits]
 
 
 def _ratios(sure: Likely | None) -> Sequence[float]:
@@ -293,19 +383,3 @@ def _ratios(sure: Likely | None) -> Sequence[float]:
     scale = log(sure.high / sure.low) / (2.0 * reach)
     points = ((number + 0.5) / _STEPS for number in range(_STEPS))
     return [sure.expected * exp(scale * student.quantile(point)) for point in points]
-
-
-def _sizes(job: BaseScenario) -> dict[int, BaseScenario]:
-    """The job with each number of replicas that its batch and its cluster allow, by its GPUs."""
-    setup = kind.planned(kind.set_up(job, brief=True))
-    plan, found = setup.job.plan, dict[int, BaseScenario]()
-    ranks = plan.degree(axis for axis in axes() if axis != "dp")
-    whole = plan.global_batch // plan.microbatch
-    for replicas in (each for each in range(1, whole + 1) if whole % each == 0):
-        try:
-            other = kind.load(job, {"gpus": replicas * ranks, "plan.dp": replicas})
-            kind.set_up(other, brief=True)
-        except InputError:
-            continue
-        found[replicas * ranks] = other
-    return found

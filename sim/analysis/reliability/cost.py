@@ -19,7 +19,7 @@ from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
 from sim.hardware.cluster.topology import Topology
 from sim.results.answer import Answer, Inputs
-from sim.results.likely import Likely
+from sim.results.likely import Likely, Pace
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
 
@@ -126,6 +126,13 @@ def tokens_of(scenario: BaseScenario, asked: float | None) -> float:
     return tokens
 
 
+def check_update(tokens: float, pace: Pace) -> None:
+    """Raises `InputError` for fewer tokens than an update has."""
+    if tokens < pace.tokens:
+        fault = f"{tokens:,.0f} tokens are fewer than one update has: {pace.tokens:,.0f}"
+        raise InputError("--tokens", fault, "give that many or more, or take a smaller batch")
+
+
 def cost(
     scenario: str | PathLike[str] | BaseScenario,
     *,
@@ -150,6 +157,7 @@ def cost(
     tokens = tokens_of(scenario, tokens)
     setup = kind.set_up(scenario, brief=True)
     pace = kind.pace(setup)
+    check_update(tokens, pace)
     stop = stopped(setup, pace, scenario.checkpoints)
     spent = cost_of(
         pace.topology, pace.seconds + stop, pace.tokens, tokens, goodput=goodput, watts=pace.watts

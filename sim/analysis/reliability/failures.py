@@ -182,9 +182,15 @@ class Failures:
         seen = sum(c.count for c in self.cause if not c.planned and c not in lasting)
         return seen / self.gpus / (self.window / _YEAR)
 
-    def between(self, gpus: int) -> float:
-        """Mean seconds from one fault of a job on so many devices to the next."""
-        rate = sum(fault.rate for fault in self.faults(gpus) if fault.lasts is None)
+    def between(self, gpus: int, *components: Component) -> float:
+        """Mean seconds from one fault of a job on so many devices to the next, of all components or
+        of some."""
+        pairs = zip(self.cause, self.faults(gpus), strict=True)
+        rate = sum(
+            fault.rate
+            for cause, fault in pairs
+            if fault.lasts is None and (not components or cause.component in components)
+        )
         return 1.0 / rate if rate else inf
 
     def faults(self, gpus: int) -> list[Fault]:

@@ -85,8 +85,8 @@ _LOOKED_AT = 32  # workers that fail alone, of which the mean is taken
 ENOUGH = 10**9
 
 # Simulations of all days (the ledger, the best of nine intervals), and seconds on one core for each
-# failure and checkpoint.
-_RUNS, _OF_EVENT = 10, 5e-5
+# failure.
+_RUNS, _OF_FAULT = 10, 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +201,7 @@ def of_pace(
     between = _between(faults)
     size = failures.recovery.bytes or pace.size
     conduct = conduct_of(failures.recovery, size, between, pace.replicas, saved)
-    events = days * DAY * (1.0 / between + 1.0 / conduct.interval)
-    limit.refuse_long("--days", f"{days:g} days", events * _RUNS * _OF_EVENT)
+    limit.refuse_long("--days", f"{days:g} days", days * DAY / between * _RUNS * _OF_FAULT)
     ledger = run(faults, conduct, days, seed)
     tokens, cost = _earned(pace, ledger.seconds["productive"], days)
     tried = intervals(faults, conduct, days, seed)
@@ -228,7 +227,7 @@ def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int)
     recovery = replace(failures.recovery, interval=days * DAY, stop=0.0, elastic=False)
     conduct = replace(conduct_of(recovery, 0.0, own, 1), at_risk=pace.at_risk)
     looked_at = min(pace.alone, _LOOKED_AT)
-    limit.refuse_long("--days", f"{days:g} days", days * DAY / own * looked_at * _OF_EVENT)
+    limit.refuse_long("--days", f"{days:g} days", days * DAY / own * looked_at * _OF_FAULT)
     workers = counted(range(looked_at), total=looked_at, unit="worker")
     ledgers = [run(faults, conduct, days, seed, worker) for worker in workers]
     seconds = {

@@ -11,6 +11,7 @@ from sim.interface.document.nodes import (
     Document,
     Figure,
     Figures,
+    Node,
     Section,
     Sentence,
     document,
@@ -22,11 +23,15 @@ from sim.results.answer import Inputs
 from sim.results.formatting import Unit, count, energy_unit, large, long_unit, several
 from sim.results.likely import Likely, interval
 
-FITS = {
-    True: None,
-    False: Sentence("the job does not fit into memory and would not run; see `sim run`", "warning"),
-    None: Sentence("whether the job fits into memory is unknown: nothing in the recording says it"),
-}
+_UNKNOWN = Sentence("whether the job fits into memory is unknown: nothing in the recording says it")
+
+
+def _told(fits: bool | None, title: str, *nodes: Node | None, line: str = "") -> Document:
+    """A document that says first where the job does not fit, and last where nobody knows."""
+    if fits is False:
+        first = "does not fit into memory and would not run (see `sim run`); if it did: "
+        title, line = first + title, line and first + line
+    return document(title, *nodes, _UNKNOWN if fits is None else None, line=line)
 
 
 def goodput(goodput: Goodput) -> Document:
@@ -36,7 +41,8 @@ def goodput(goodput: Goodput) -> Document:
         (cause, f"{seconds / total:.2%}", _hours(seconds))
         for cause, seconds in goodput.seconds.items()
     ]
-    return document(
+    return _told(
+        goodput.fits,
         f"{several(goodput.days, 'day')} on {several(goodput.gpus, 'GPU')}: "
         f"effective training time {goodput.effective:.1%} "
         f"({several(goodput.interruptions, 'interruption')}, one in {_hours(goodput.between)})",
@@ -45,7 +51,6 @@ def goodput(goodput: Goodput) -> Document:
         _needs(goodput),
         section("", *map(Sentence, _bill(goodput))),
         _assumed(goodput),
-        FITS[goodput.fits],
     )
 
 
@@ -113,18 +118,21 @@ def cost(cost: TrainingCost) -> Document:
     if cost.checkpoints:
         simulated += f", {human_seconds(cost.checkpoints)} of them for checkpoints"
     known = cost.likely
-    return document(
+    return _told(
+        cost.fits,
         f"{large(cost.tokens)} tokens in {_expected(cost, known) if known else simulated}",
         Sentence(f"simulated {simulated}; {known.basis} moved it") if known else None,
         Sentence(_energy(cost)),
         Sentence(_rent(cost)),
-        FITS[cost.fits],
     )
 
 
 def _energy(cost: TrainingCost) -> str:
     joules, unit = energy_unit(cost.energy)
     said = f"energy {cost.energy / joules:,.0f} {unit}, {cost.watts:,.0f} W a device with its host"
+    pue = cost.energy / (cost.gpu_hours * HOUR * cost.watts)
+    if pue > 1.0 + 1e-9:
+        said += f", times {pue:.3g} for power and cooling (PUE)"
     if cost.electricity is None:
         return said
     return f"{said}, {cost.electricity:,.0f} dollars of electricity"
@@ -174,7 +182,8 @@ def budget(budget: Budget) -> Document:
     ]
     head = f"{large(budget.tokens)} tokens on {several(budget.gpus, 'GPU')}"
     done = f"done in {_count(half, unit)} {unit[1]}" if isfinite(half) else "never done"
-    return document(
+    return _told(
+        budget.fits,
         f"{head}: {done} with 50 %, {_count(most, unit)} with 90 %",
         *map(Sentence, _failures(budget)),
         table(rows, ("chance", unit[1], "dollars")),
@@ -182,7 +191,6 @@ def budget(budget: Budget) -> Document:
         section("The job", Figures(tuple(_job(budget)))),
         *(Sentence(words, "aside") for words in budget.assumed),
         None if budget.rent else Sentence('no price is known; add --price "2 USD/h"', "aside"),
-        FITS[budget.fits],
         line=f"{head}: {done}",
     )
 
@@ -208,10 +216,12 @@ def _failures(budget: Budget) -> Iterator[str]:
     if budget.between is None:
         yield "nothing fails (--failures counts interruptions)"
         return
-    yield (
-        f"{budget.interruptions:.3g} interruptions a device and year: one of this job in "
-        f"{_long(budget.between)}; {budget.share:.1%} of the time counts"
-    )
+    words = f"one interruption in {_long(budget.between)}"
+    if budget.whole and budget.whole > budget.between:
+        parts = 1.0 / (1.0 / budget.between - 1.0 / budget.whole)
+        whole = f"of the job as a whole, at any size, in {_long(budget.whole)}"
+        words += f": of its GPUs and nodes in {_long(parts)}, {whole}"
+    yield f"{words}; {budget.share:.1%} of the time counts"
 
 
 def _deadline(budget: Budget) -> Iterator[str]:
@@ -223,7 +233,10 @@ def _deadline(budget: Budget) -> Iterator[str]:
     if not budget.needed:
         yield f"No number of replicas of this layout fits and is done by then with {chance}."
         return
-    yield f"With {chance} it needs {_size(budget.needed)}."
+    words = f"With {chance} it needs {_size(budget.needed, budget.batch)}"
+    if budget.keeping and budget.keeping != budget.needed:
+        words += f"; with its own batch {_size(budget.keeping, budget.batch)}"
+    yield f"{words}."
 
 
 def _money(budget: Budget) -> Iterator[str]:
@@ -235,12 +248,19 @@ def _money(budget: Budget) -> Iterator[str]:
         return
     gpus = [f"{count:,}" for count in budget.affordable]
     these = f"{', '.join(gpus[:-1])} or {gpus[-1]}" if len(gpus) > 1 else gpus[0]
-    yield f"Done {for_so_much}: on {these} GPUs; the soonest are {_size(budget.soonest)}."
+    yield (
+        f"Done {for_so_much}: on {these} GPUs, of those that divide the batch of {budget.batch:,}; "
+        f"the soonest are {_size(budget.soonest, budget.batch)}."
+    )
 
 
-def _size(size: Mapping[str, float]) -> str:
+def _size(size: Mapping[str, float], batch: int | None) -> str:
+    other = (
+        "" if size["batch"] == batch else f" with a batch of {size['batch']:,.0f}, not {batch:,}"
+    )
     rent = f" and cost {size['dollars']:,.0f} dollars" if "dollars" in size else ""
-    return f"{several(int(size['gpus']), 'GPU')}, which take {_long(size['days'] * DAY)}{rent}"
+    gpus = several(int(size["gpus"]), "GPU")
+    return f"{gpus}{other}, which take {_long(size['days'] * DAY)}{rent}"
 
 
 def _job(budget: Budget) -> Iterator[Figure]:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import sim
 from sim.analysis.reliability.failures import load
 from sim.config.errors import InputError
-from sim.config.units import DAY
+from sim.config.units import DAY, HOUR
 from sim.engine.training_run import Conduct, Fault, durations, simulate
 from sim.interface.cli.main import main
 
@@ -55,19 +55,60 @@ def test_a_duration_has_just_the_productive_time_that_is_asked_for(hours: float)
     faults = [Fault(name="fault", rate=1 / 7200)]
     conduct = Conduct(interval=600.0, stop=10.0, detection=30.0, restart=1000.0)
     goal = hours * 3600
-    (seconds,) = durations(faults, conduct, productive=[goal], longest=1e9, rng=np.random.default_rng(3))
+    (seconds,) = durations(
+        faults, conduct, productive=[goal], longest=1e9, rng=np.random.default_rng(3)
+    )
     ledger = simulate(faults, conduct, seconds=seconds, rng=np.random.default_rng(3))
     assert ledger.seconds["productive"] == pytest.approx(goal, rel=1e-9)
 
 
 def test_who_needs_a_month_to_come_back_is_done_in_time_only_if_nothing_fails() -> None:
-    """A day of training with a fault in 17 hours: some runs have none, most wait for ever."""
+    """By the law of rare events with the chance exp(-rate * time)."""
     settings = {"recovery.restart": "30 d"}
-    found = sim.budget(JOB, tokens=TOKENS, failures="llama3", deadline=20 * DAY, settings=settings)
-    assert 0.0 < found.within < 0.6
-    assert found.done["0.9"] > 20.0
-    assert not found.needed
+    found = sim.budget(JOB, tokens=TOKENS / 4, failures="llama3", settings=settings)
+    alone = sim.budget(JOB, tokens=TOKENS / 4)
+    lucky = np.exp(-np.array(alone.times) / found.between).mean()
+    done = np.mean(np.array(found.times) < 2 * alone.after(0.99))
+    assert done == pytest.approx(lucky, abs=3 * 0.015)
+    assert found.done["0.9"] > 10.0
     assert "never" in str(found)
+
+
+# --- Long repairs without spares: 321 causes of Llama 3's table break a node ----------------------
+
+
+@pytest.mark.parametrize("days", [5.0, 20.0, 80.0])
+def test_a_training_waits_at_all_with_the_chance_of_a_poisson_process(days: float) -> None:
+    breaks = Fault(name="break", rate=1 / (40 * DAY), breaks=True)
+    conduct = Conduct(interval=HOUR, stop=0.0, detection=0.0, restart=0.0, repair=14 * DAY)
+    goal = [days * DAY]
+    times = [
+        durations([breaks], conduct, productive=goal, longest=1e9, rng=np.random.default_rng(seed))[
+            0
+        ]
+        for seed in range(1000)
+    ]
+    waited = np.mean(np.array(times) > goal[0] + 13 * DAY)
+    assert waited == pytest.approx(1.0 - np.exp(-days / 40.0), abs=3 * 0.016)
+
+
+WAITS = {"recovery.spares": 0, "recovery.repair": "14 d", "recovery.storage": "1 TB/s"}
+
+
+@pytest.mark.parametrize("tokens", [20e9, 100e9])
+def test_days_of_rare_long_repairs_are_those_of_poissons_breaks(tokens: float) -> None:
+    """As many breaks as a Poisson process has while training runs, each of which waits for a
+    repair. Checkpoints, detection, restart and lost work, which this leaves out, take up to 4 %."""
+    found = sim.budget(JOB, tokens=tokens, failures="llama3", settings=WAITS)
+    rng = np.random.default_rng(1)
+    trained = rng.choice(sim.budget(JOB, tokens=tokens).times, 20_000)
+    breaks = rng.poisson(trained * 321 / (54 * DAY) * 512 / 16384)
+    by_hand, times = trained + breaks * 14 * DAY, np.array(found.times)
+    for days in np.quantile(by_hand, (0.1, 0.3, 0.5, 0.7, 0.9)):
+        share = np.mean(by_hand < days)
+        assert np.mean(times < days) < share + 0.045
+        assert np.mean(times < 1.04 * days) > share - 0.045
+    assert found.after(0.9) == pytest.approx(np.quantile(by_hand, 0.9), rel=0.06)
 
 
 def test_rates_are_those_of_a_device_and_year() -> None:
@@ -77,16 +118,21 @@ def test_rates_are_those_of_a_device_and_year() -> None:
     assert table.between(16384) == pytest.approx(54 * DAY / (419 + 47))
 
 
-def test_the_fewest_gpus_that_meet_a_date_meet_it_and_half_of_them_do_not() -> None:
-    done = sim.budget(JOB, tokens=TOKENS).after(0.9)
-    found = sim.budget(JOB, tokens=TOKENS, deadline=0.7 * done, chance=0.9)
-    gpus = int(found.needed["gpus"])
-    assert gpus > found.gpus
-    again = sim.budget(JOB, tokens=TOKENS, settings={"gpus": gpus})
-    assert again.after(0.9) <= 0.7 * done
-    fewer = sim.budget(JOB, tokens=TOKENS, settings={"gpus": gpus // 2})
-    assert fewer.after(0.9) > 0.7 * done
+def test_the_fewest_gpus_meet_a_date_as_they_do_by_themselves_and_fewer_do_not() -> None:
+    done = sim.budget(JOB, tokens=TOKENS, failures="llama3").after(0.9)
+    asked = {"tokens": TOKENS, "failures": "llama3", "chance": 0.9}
+    found = sim.budget(JOB, deadline=0.7 * done, **asked)
     assert found.within == 0.0
+    assert found.gpus < found.needed["gpus"] < found.keeping["gpus"]
+    assert found.keeping["batch"] == found.batch == 1536 != found.needed["batch"]
+    for told in (found.needed, found.keeping):
+        settings = {"gpus": int(told["gpus"]), "plan.global_batch": int(told["batch"])}
+        again = sim.budget(JOB, settings=settings, **asked)
+        assert again.done["0.9"] == told["days"] <= 0.7 * done / DAY
+        assert again.dollars["0.9"] == told["dollars"]
+    fewer = {"gpus": int(found.needed["gpus"]) - 16}
+    fewer["plan.global_batch"] = fewer["gpus"] // 16 * 4 * round(1536 / (fewer["gpus"] // 16 * 4))
+    assert sim.budget(JOB, settings=fewer, **asked).done["0.9"] > 0.7 * done / DAY
 
 
 def test_a_budget_pays_the_gpus_that_cost_no_more_and_the_soonest_are_the_most() -> None:
@@ -117,8 +163,8 @@ def test_the_command_and_its_page_say_when_for_what_and_with_how_many(tmp_path: 
     assert shown.exit_code == 0, shown.output
     for text in (shown.output, page.read_text()):
         assert "20 billion tokens on 512 GPUs: done in" in text
-        assert "0.173 interruptions a device and year" in text
-        needed = r"With 90% it needs \d+ GPUs, which take .* and cost [\d,]+ dollars\."
+        assert "one interruption in" in text
+        needed = r"With 90% it needs \d+ GPUs.*, which take .* and cost [\d,]+ dollars\."
         assert re.search(needed, text)
         for said in (JOB, "512 GPUs (A100 80GB SXM)", "tp 8, pp 2, dp 32", "2.5 USD/h"):
             assert said in text
@@ -129,11 +175,13 @@ def test_the_command_and_its_page_say_when_for_what_and_with_how_many(tmp_path: 
 
 def test_gpus_whose_memory_is_too_small_meet_no_date() -> None:
     """Four GPUs would be in time, but hold all of a 70B model each."""
-    found = sim.budget("llama2-70b-fsdp", tokens=1e9, deadline=30 * DAY)
-    gpus = int(found.needed["gpus"])
-    assert sim.run("llama2-70b-fsdp", {"gpus": gpus, "plan.dp": gpus // 4}).fits
-    fewer = sim.run("llama2-70b-fsdp", {"gpus": gpus // 2, "plan.dp": gpus // 8})
-    assert fewer.fits is False
+    job = sim.load("llama2-70b-fsdp", {"plan.global_batch": 256})
+    found = sim.budget(job, tokens=1e9, deadline=300 * DAY)
+    gpus = int(found.keeping["gpus"])
+    fits = [
+        sim.run(job, {"gpus": count, "plan.dp": count // 4}).fits for count in (gpus, gpus // 2)
+    ]
+    assert fits == [True, False]
 
 
 @pytest.mark.parametrize("tokens", [0.0, -5.0])
@@ -158,6 +206,11 @@ def test_a_recording_has_no_replicas_to_add_for_a_deadline() -> None:
     ("words", "said"),
     [
         (("--chance", "120%"), "1.2 is no chance"),
+        (
+            ("--tokens", "1M", "--failures"),
+            "1,000,000 tokens are fewer than one update has: 3,145,728",
+        ),
+        (("--tokens", "500"), "500 tokens are fewer than one update has"),
         (("--budget", "400X"), "write a positive number such as 400000, 1.5e9 or 2T (k, M, B, T)"),
         (("--price", "2.5"), "--price: '2.5' has no unit; write it like '2.5 USD/h'"),
         (("--failures", "nosuch"), "no table of failures named 'nosuch'"),

@@ -144,6 +144,13 @@ def test_without_spares_the_job_waits_and_elastic_ones_shrink() -> None:
     assert waits["productive"] < shrinks["productive"] < spared["productive"]
 
 
+def test_who_waits_for_each_repair_does_so_for_the_share_of_a_renewal_process() -> None:
+    """Of M seconds in the mean until a break, and R until it is repaired: R / (M + R)."""
+    own = replace(CONDUCT, interval=60.0, stop=0.0, detection=0.0, restart=0.0, repair=14 * DAY)
+    seconds = ledger(every(40 * DAY, breaks=True), conduct=own, days=100_000).seconds
+    assert seconds["waiting"] / sum(seconds.values()) == pytest.approx(14 / 54, rel=0.05)
+
+
 def test_a_slow_node_costs_more_the_later_it_is_found() -> None:
     slow = every(2 * DAY, slows=1.3)
     costs = [
