@@ -7,7 +7,6 @@ from typing import Any
 
 from sim.jobs.capturing.log import Log
 from sim.jobs.recorded.kernels import kernel_of
-from sim.model.kernels import Attention, Gemm
 
 _PARTS = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer step"}
 _SMALL = 0.01  # a share that nobody needs to know
@@ -32,7 +31,7 @@ def shortcomings(log: Log, world: int) -> Iterator[str]:
 
 def _asides(log: Log, world: int) -> Iterator[str]:
     """Lines with products through which no gradient flows, and their share."""
-    flops = [_flops(operator) for operator in log.operators.entries]
+    flops = [kernel_of(operator).flops for operator in log.operators.entries]
     kernels, work, lines = 0, 0.0, (Counter[str](), Counter[str]())
     for number, event in enumerate(log.events):
         if event.kind != "kernel":
@@ -51,11 +50,6 @@ def _asides(log: Log, world: int) -> Iterator[str]:
                 f"{line}: no gradient flows through {shares[0]:.0%} of the kernels of the recorded "
                 f"step, {shares[1]:.0%} of its FLOPs{others}"
             )
-
-
-def _flops(operator: Any) -> float:
-    kernel = kernel_of(operator)
-    return kernel.flops if isinstance(kernel, Gemm | Attention) else 0.0
 
 
 def forgotten(held: list[Any]) -> Iterator[str]:

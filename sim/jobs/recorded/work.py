@@ -11,7 +11,7 @@ from sim.config.dataclass import dataclass
 from sim.hardware.device import Device
 from sim.jobs.recorded.kernels import kernel_of, run_on, short_name
 from sim.jobs.recorded.recording import Operator, Recording, Tensor
-from sim.model.kernels import Attention, Gemm, MemoryBound, Precision
+from sim.model.kernels import Attention, Kernel, MemoryBound, Precision
 
 Shape = tuple[int, ...]
 
@@ -43,10 +43,10 @@ def work_of(recording: Recording, device: Device | None = None) -> WorkDone:
     by_precision: Counter[Precision] = Counter()
     for event in recording.events:
         kernel = kernels[event.operator] if event.kind == "kernel" else None
-        if isinstance(kernel, Gemm | Attention):
-            by_precision[kernel.precision] += kernel.flops  # type: ignore[assignment]
-        elif not isinstance(kernel, MemoryBound) or not kernel.flops:  # of depthwise convolutions
+        if kernel is None or not kernel.flops:
             continue
+        if not isinstance(kernel, MemoryBound):
+            by_precision[kernel.precision] += kernel.flops  # type: ignore[assignment]
         executed += kernel.flops
         full = _in_full(kernel)
         if event.phase == "forward" and not event.again and not event.aside:
@@ -64,7 +64,7 @@ def work_of(recording: Recording, device: Device | None = None) -> WorkDone:
     )
 
 
-def _in_full(kernel: Gemm | Attention | MemoryBound) -> float:
+def _in_full(kernel: Kernel) -> float:
     """FLOPs of attention over all keys; a backward pass has twice those of the forward pass,
     without recomputed scores."""
     if not isinstance(kernel, Attention):
