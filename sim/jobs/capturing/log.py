@@ -80,6 +80,7 @@ class Log:
     asides: dict[int, str] = field(default_factory=dict)  # of events no gradient flows through
     graph: int = 0  # the CUDA graph that is being launched
     backward_ended: Callable[[], object] = lambda: None  # told of each backward pass
+    waited: Callable[[], object] = lambda: None  # told of each wait of the host
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
     written: dict[int, list[ref[Any]]] = field(default_factory=dict)  # tensors, by collectives
     notes: InternTable[str] = field(default_factory=InternTable)
@@ -128,6 +129,7 @@ class Log:
     def add(self, kind: EventKind, stream: int, **rest: Any) -> None:
         if kind == "sync":
             self.waits.add(rest["line"])
+            self.waited()
         self._add(kind, self.stream(stream), **rest)
 
     def _add(self, kind: EventKind, stream: int, **rest: Any) -> None:

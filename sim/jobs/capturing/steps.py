@@ -74,6 +74,7 @@ class StepCounter:
         self._updates: list[_Update] = []
         self._steps: list[_Step] = []
         self._turns: set[int] = set()
+        self._doubted: frozenset[int] = frozenset()  # waits that only the second step has so far
         self._before = 0  # updates of the steps that have ended
 
     @property
@@ -116,6 +117,7 @@ class StepCounter:
 
         patches.set(self.torch.optim.Optimizer, "__init__", initialised)
         patches.set(self.log, "backward_ended", self._passed_back)
+        patches.set(self.log, "waited", self._waited)
         _install_marks(self.torch, patches, marked)
         hooks = (register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ended))
         marks.hooks.append(self._mark)
@@ -202,13 +204,23 @@ class StepCounter:
             log.over = True
             raise Enough
 
+    def _waited(self) -> None:
+        """The first step ends before what stands behind its update: the second one is as usual as
+        soon as the third waits for the device where it did."""
+        if self._doubted and self._doubted <= self.log.waits:
+            self.log.over = True
+            raise Enough
+
     def _enough(self) -> bool:
         if self.asked:
             return len(self._steps) >= self.asked[1]
         first, *rest = self._steps
-        last = rest[-1]
-        if not last.asides and last.learnt == first.learnt and last.waits <= first.waits:
-            return True
+        last, self._doubted = rest[-1], frozenset()
+        if not last.asides and last.learnt == first.learnt:
+            if last.waits <= first.waits:
+                return True
+            if len(rest) == 1:
+                self._doubted = last.waits - first.waits
         again = any(_kind(last) == _kind(step) for step in rest[:-1])
         return again or len(rest) == _MOST_STEPS
 

@@ -90,12 +90,16 @@ def test_what_is_sampled_now_and_then_is_not_of_the_step(often: int) -> None:
 
 @pytest.mark.parametrize(("often", "waits"), [(1, 1), (3, 0)])
 def test_a_loss_printed_now_and_then_is_not_of_the_step(often: int, waits: int) -> None:
+    """One that is printed each time is, for which no third step has to run."""
+    seen = []
+
     def printed(number: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         plain(number, model, optimizer)
         if number % often == 1 % often:
-            next(model.parameters()).sum().item()
+            seen.append(next(model.parameters()).sum().item())
 
     own = trained(printed)
+    assert len(seen) == 1
     assert [event.kind for event in own.events].count("sync") == waits
     assert ["step 2 waits for the device at" in note for note in own.notes] == [True] * (1 - waits)
 
