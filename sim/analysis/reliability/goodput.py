@@ -181,7 +181,10 @@ def saving_of(
     settled: Container[str],
 ) -> Saving | None:
     """The seconds of a scenario's checkpoints, where they are traffic and nobody has settled
-    otherwise what they take."""
+    otherwise what they take. Those of a plan that says nothing of them go to the topology's own
+    storage, if it has one."""
+    if checkpoints is None and setup.job is not None and pace.topology.storage is not None:
+        checkpoints = Checkpoints(steps=1)  # as often as is best
     if checkpoints is None or checkpoints.storage is not None or pace.alone > 1:
         return None
     if any(f"recovery.{key}" in settled for key in ("storage", "stop", "asynchronous", "snapshot")):

@@ -135,3 +135,12 @@ def test_a_checkpoint_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=fault):
         saved(settings, **more)
+
+
+def test_a_plan_that_says_nothing_of_checkpoints_writes_them_to_its_topologys_storage() -> None:
+    silent = {key: value for key, value in JOB.items() if key != "checkpoints"}
+    change = {"storage.write": "1 GB/s"}
+    played = sim.goodput(kind.described(deepcopy(silent), change), days=1)
+    assert played.conduct.stop == pytest.approx(played.checkpoint_bytes / 1e9, rel=1e-6)
+    away = sim.goodput(kind.described(deepcopy(silent | NICS)), days=1)
+    assert away.conduct.stop == pytest.approx(away.checkpoint_bytes / (2e12 * 32 / 16384))
