@@ -359,8 +359,9 @@ class _Sizes:
             return size.fits and size.seconds <= deadline
 
         place = self._first(self._alike, passes)
-        late, keeping = self._alike[:place], self._alike[place:]
-        between = range((late or [0])[-1] + 1, keeping[0] + 1 if keeping else len(self._all) + 1)
+        keeping, fewer = self._alike[place:], reversed(self._alike[:place])
+        late = next((replicas for replicas in fewer if self._with(replicas)), 0)
+        between = range(late + 1, keeping[0] + 1 if keeping else len(self._all) + 1)
         fewest = between[self._first(between, passes) :]
         return self._told(fewest), self._told(keeping)
 

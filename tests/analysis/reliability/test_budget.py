@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
+from sim import kind
 from sim.analysis.reliability.failures import load
 from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
@@ -133,6 +134,17 @@ def test_the_fewest_gpus_meet_a_date_as_they_do_by_themselves_and_fewer_do_not()
     fewer = {"gpus": int(found.needed["gpus"]) - 16}
     fewer["plan.global_batch"] = fewer["gpus"] // 16 * 4 * round(1536 / (fewer["gpus"] // 16 * 4))
     assert sim.budget(JOB, settings=fewer, **asked).done["0.9"] > 0.7 * done / DAY
+
+
+def test_the_fewest_gpus_lie_between_those_that_keep_the_batch_where_some_fill_no_nodes() -> None:
+    """Of 24, 30 and 32 replicas on 2 GPUs each 30 cannot run; 28 divide 476 sequences."""
+    job = {"model": "llama3-8b", "topology": "dgx-h100-ndr", "gpus": 48,
+           "plan": {"tp": 2, "global_batch": 480}, "change": {"model.layers": 4}}  # fmt: skip
+    alone = sim.budget(kind.described(job), tokens=TOKENS)
+    found = sim.budget(kind.described(job), tokens=TOKENS, deadline=0.95 * alone.after(0.9))
+    assert (found.needed["gpus"], found.needed["batch"]) == (56, 476)
+    assert (found.keeping["gpus"], found.keeping["batch"]) == (64, 480)
+    assert "56 GPUs with a batch of 476, not 480, which take" in str(found)
 
 
 def test_a_budget_pays_the_gpus_that_cost_no_more_and_the_soonest_are_the_most() -> None:
