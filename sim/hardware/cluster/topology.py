@@ -70,10 +70,11 @@ class Topology(Placement):
         Raises `InputError` if it has fewer devices or they do not fill whole nodes.
         """
         if gpus > self.size:
-            self._changed(gpus=gpus)  # refuses what its network cannot join
+            whole = -(-gpus // self.gpus_per_node) * self.gpus_per_node
+            self._changed(gpus=whole)  # refuses what its network cannot join
             fault = f"{gpus:,} GPUs of a cluster that has {self.size:,}"
-            like = f'a topology with like = "{self.name}" and gpus = {gpus}'
-            remedy = f"use at most {self.size}, set topology.gpus = {gpus}, or write {like}"
+            like = f'a topology with like = "{self.name}" and gpus = {whole}'
+            remedy = f"use at most {self.size}, set topology.gpus = {whole}, or write {like}"
             raise InputError(f"topology {self.name}", fault, remedy)
         each, device = each or self.taken(gpus), self.device.among(gpus)
         used: dict[str, Any] = {"gpus": gpus, "device": device, "built": self.size}

@@ -7,7 +7,7 @@ the dataclasses that validate files, so that a new field has a control without a
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from math import log2
 from types import NoneType, UnionType
@@ -22,6 +22,7 @@ from sim.config.units import Unit
 from sim.model import optimizers
 from sim.parallel import schedule as schedules
 from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import value_of
 from sim.scenario.setup import load_model, load_topology
 
 Form = Literal["choice", "number", "switch", "text", "slow"]
@@ -61,7 +62,7 @@ _UNOFFERED = ("name", "description", "record", "plan.order")  # fit no field
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
     """A key with its `value` as `--set` takes it (empty: not given). `choices` are values to choose
-    from, in the order of a slider for a number."""
+    from, in the order of a slider for a number. A value that was `refused` stays, to be mended."""
 
     key: str
     label: str
@@ -69,6 +70,7 @@ class Control:
     value: str = ""
     choices: tuple[str, ...] = ()
     hint: str = ""
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,22 @@ def _tried(load: Callable[[], Any]) -> Any:
         return load()
     except InputError:
         return None
+
+
+def readable(scenario: BaseScenario) -> bool:
+    """Whether the files that a scenario names can be read as it changes them."""
+    parts = _Parts(scenario)
+    named = (head for head in _LOADERS if getattr(scenario, head, None) is not None)
+    return all(parts.of(head) is not None for head in named)
+
+
+def refused(control: Control, text: str) -> Control:
+    """A control with the text that was refused."""
+    given = value_of(text)
+    if control.form == "slow":
+        rows = given if isinstance(given, list) else []
+        text = json.dumps([row for row in rows if isinstance(row, dict)])
+    return replace(control, value=text, refused=True)
 
 
 def groups(scenario: BaseScenario) -> tuple[Group, ...]:

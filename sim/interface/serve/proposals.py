@@ -1,17 +1,23 @@
-"""What a click can mend: the values that the remedy of a mistake names, as settings."""
+"""What a click may mend: values that the remedy of a mistake names, or that are near, as settings.
+
+They are read out of a sentence; whether one is offered is decided by trying it (`questions`)."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import log
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.interface.serve.controls import Control
 from sim.scenario.settings import FILES
 
 _SET = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)*) = ([\w.\-]+)")
 _BOUND = re.compile(r"\bset ([a-z_.]+) (?:at least|at most|>=|<=) ([\d.]+)")
 _MEANT = re.compile(r"'([^']+)'")
 _KNOWN = re.compile(r"known: (.+)")
-_MOST = 6
+_NUMBER = re.compile(r"\b\d+(?:\.\d+)?\b")
+_NEAREST = 6  # values of a control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +28,21 @@ class Proposal:
     settings: Mapping[str, str | None]
 
 
-def proposals(error: InputError, settings: Mapping[str, str], last: str) -> tuple[Proposal, ...]:
-    """What the remedy of an error proposes, of a state whose `last` setting was changed last.
+def proposals(
+    error: InputError, settings: Mapping[str, str], controls: Sequence[Control], last: str
+) -> Iterator[Proposal]:
+    """What may mend a state whose `last` setting was changed last, the likeliest first: what the
+    remedy of its error says, then values beside those that controls have.
 
     >>> error = InputError("gpt3, plan", "tp = 3 does not divide 96 heads", "set tp = 4")
-    >>> proposals(error, {"plan.tp": "3"}, "plan.tp")
-    (Proposal(label='tp = 4', settings={'plan.tp': '4'}),)
+    >>> next(proposals(error, {"plan.tp": "3"}, (), "plan.tp"))
+    Proposal(label='tp = 4', settings={'plan.tp': '4'})
     """
-    found = [*_assigned(error), *_words(error, settings, last)]
-    return tuple({one.label: one for one in found}.values())[:_MOST]
+    found = (*_assigned(error), *_words(error, settings, last), *_beside(error, controls, last))
+    different = dict[tuple[tuple[str, str | None], ...], Proposal]()
+    for one in found:
+        different.setdefault((*one.settings.items(),), one)
+    return iter(different.values())
 
 
 def of_remedies(remedies: Sequence[str]) -> tuple[Proposal, ...]:
@@ -78,3 +90,40 @@ def _words(error: InputError, settings: Mapping[str, str], last: str) -> Iterato
             yield Proposal(label=f"{key} = {settings[last]}", settings=renamed)
         elif last:
             yield Proposal(label=f"{last.rpartition('.')[2]} = {word}", settings={last: word})
+
+
+def _beside(error: InputError, controls: Sequence[Control], last: str) -> Iterator[Proposal]:
+    """Values of the control that was changed last: with a unit, as the remedy says, near; then
+    values near those of other controls that the error tells of."""
+    words = set(re.findall(r"[a-z_]+", f"{error.what} {error.remedy}"))
+    own = [one for one in controls if one.key == last and one.form != "slow"]
+    named = [one for one in controls if one.key.rpartition(".")[2] in words and one.form != "slow"]
+    for control in (*own, *(one for one in named if one not in own)):
+        values = _near(control)
+        if control.key == last:
+            said = [] if _SET.search(error.remedy) else _NUMBER.findall(error.remedy)
+            values = [*_with_unit(control), *(said if control.form == "number" else []), *values]
+        for value in values:
+            yield Proposal(label=f"{control.label}: {value}", settings={control.key: value})
+
+
+def _with_unit(control: Control) -> list[str]:
+    """A number alone, with the units of values to choose from, the usual one first."""
+    if not _NUMBER.fullmatch(control.value):
+        return []
+    units = Counter(value.partition(" ")[2] for value in (control.hint, *control.choices))
+    return [f"{control.value} {unit}" for unit, _ in units.most_common() if unit]
+
+
+def _near(control: Control) -> list[str]:
+    """The choices next to a control's value."""
+    choices = [one for one in control.choices if one != control.value]
+
+    def distance(value: str) -> float:
+        numbers = [_NUMBER.match(text) for text in (value, control.value)]
+        if all(numbers):
+            ratio = [max(float(match[0]), 1e-9) for match in numbers if match]
+            return abs(log(ratio[0] / ratio[1]))
+        return 0.0
+
+    return sorted(filter(None, choices), key=distance)[:_NEAREST]

@@ -1,13 +1,12 @@
 """The questions of the page: each is given a state and gives plain data for the browser."""
 
 import gc
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import import_module
 from itertools import islice
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from sim import kind
@@ -25,8 +24,8 @@ from sim.interface.frameworks.names import NAMES
 from sim.interface.page import report
 from sim.interface.page.page import charts as charts_of
 from sim.interface.page.page import embedded, fragment, places
-from sim.interface.serve.controls import SLIDERS, Group, groups
-from sim.interface.serve.proposals import Proposal, of_remedies, proposals
+from sim.interface.serve.controls import SLIDERS, Control, Group, groups, readable, refused
+from sim.interface.serve.proposals import of_remedies, proposals
 from sim.interface.serve.states import State, toml
 from sim.interface.views.explanation import limited
 from sim.parallel.plan import Plan
@@ -37,7 +36,7 @@ from sim.scenario.setup import load_model, load_stack, load_topology
 
 PATIENCE = 60.0  # s, above which a page does not ask; `sim run` does
 LONGEST = 10 * PATIENCE  # s that a question in the background may take
-_MOST_MENDS, _MOST_TRIED = 4, 6  # proposals, values of a control that are tried
+_MOST_MENDS, _MOST_TRIED = 4, 16  # proposals, changes that are tried for them
 _KEPT = 16  # answers of states that were asked for last
 
 Data = dict[str, Any]
@@ -74,10 +73,13 @@ class Questions:
             known["asks"] = self._asked(state)
             answer = self.played(state, scenario)
         except InputError as error:
-            mends = proposals(error, dict(state.settings), last) or self._neighbours(
-                state, f"{error.what} {error.remedy}", known.get("groups", ()), last
-            )
-            return known | {"fault": str(error), "proposals": [asdict(one) for one in mends]}
+            shown = self.groups(state, *_read(state))
+            known["groups"] = [asdict(group) for group in shown]
+            controls = [one for group in shown for one in group.controls]
+            tried = islice(proposals(error, dict(state.settings), controls, last), _MOST_TRIED)
+            taken = (one for one in tried if _runs(state.with_settings(one.settings)))
+            offered = [asdict(one) for one in islice(taken, _MOST_MENDS)]
+            return known | {"fault": str(error), "proposals": offered}
         seen = answers.document(answer)
         figures = _page(answer).headline(answer)
         rest = [node for node in seen.nodes if not isinstance(node, Figures | Picture)]
@@ -98,20 +100,25 @@ class Questions:
             self._asks[base] = [name for name, has in _ASKS.items() if has(scenario)]
         return self._asks[base]
 
-    def groups(self, state: State, scenario: BaseScenario) -> list[Group]:
-        """The controls of a state; sliders keep the stops of its base, so that none moves by
-        itself."""
+    def groups(
+        self, state: State, scenario: BaseScenario, bad: Mapping[str, str] = MappingProxyType({})
+    ) -> list[Group]:
+        """The controls of a state that is read as a scenario without its `bad` settings; sliders
+        keep the stops of its base, so that none moves by itself."""
         name = state.base.name
         if name not in self._stops:
             first = scenario if not state.settings else State(state.base).scenario()
             own = [one for group in groups(first) for one in group.controls]
             self._stops[name] = {one.key: one.choices for one in own if one.form in SLIDERS}
         stops = self._stops[name]
+
+        def shown(control: Control) -> Control:
+            control = replace(control, choices=stops.get(control.key, control.choices))
+            return refused(control, bad[control.key]) if control.key in bad else control
+
         return [
-            replace(group, controls=tuple(
-                replace(one, choices=stops.get(one.key, one.choices)) for one in group.controls))
-            for group in groups(scenario)
-        ]  # fmt: skip
+            replace(group, controls=tuple(map(shown, group.controls))) for group in groups(scenario)
+        ]
 
     def played(self, state: State, scenario: BaseScenario | None = None) -> JobAnswer:
         """The answer of a state. Raises `InputError`."""
@@ -122,22 +129,6 @@ class Questions:
             while len(self._answers) > _KEPT:
                 self._answers.pop(next(iter(self._answers)))
         return self._answers[state]
-
-    def _neighbours(
-        self, state: State, told: str, shown: Iterable[Data], last: str
-    ) -> tuple[Proposal, ...]:
-        """Values beside those of the controls that an error tells of with which the job can run."""
-        words = set(re.findall(r"[a-z_]+", told))
-        own = [one for group in shown for one in group["controls"] if one["form"] != "slow"]
-        named = [one for one in own if one["key"].rpartition(".")[2] in words]
-        named += [one for one in own if one["key"] == last and one not in named]
-        found = (
-            Proposal(label=f"{one['label']}: {value}", settings={one["key"]: value})
-            for one in named
-            for value in _nearest(one)
-            if _runs(state.with_settings({one["key"]: value}))
-        )
-        return tuple(islice(found, _MOST_MENDS))
 
     def charts(self, state: State) -> Data:
         """The drawings of a state's answer, for Bokeh to embed."""
@@ -178,12 +169,28 @@ class Questions:
 FORMS = ("toml", "py", "html", *NAMES)
 
 
-def _nearest(control: Data) -> list[str]:
-    """The choices next to a control's value."""
-    choices, value = [one for one in control["choices"] if one], control["value"]
-    place = choices.index(value) if value in choices else 0
-    near = sorted(range(len(choices)), key=lambda number: abs(number - place))
-    return [choices[number] for number in near if choices[number] != value][:_MOST_TRIED]
+def _read(state: State) -> tuple[BaseScenario, dict[str, str]]:
+    """The scenario of a state without the settings that keep it from being read, and these. Raises
+    `InputError` where its base cannot be read."""
+    if (scenario := _readable(state)) is not None:
+        return scenario, {}
+    kept, bad = State(state.base), dict[str, str]()
+    scenario = kept.scenario()
+    for key, text in state.settings:
+        more = kept.with_settings({key: text})
+        if (found := _readable(more)) is None:
+            bad[key] = text
+        else:
+            kept, scenario = more, found
+    return scenario, bad
+
+
+def _readable(state: State) -> BaseScenario | None:
+    try:
+        scenario = state.scenario()
+    except InputError:
+        return None
+    return scenario if readable(scenario) else None
 
 
 def _runs(state: State) -> bool:

@@ -291,7 +291,7 @@
     const id = `at-${control.key}`, back = button("\u21ba", () => set({ [control.key]: null }), { className: "back", title: "As in the scenario", ariaLabel: `${control.label}: as in the scenario` });
     const field = FIELDS[control.form](control, id);
     const line = made("div", { className: `row ${control.form}` }, made("label", { htmlFor: id, textContent: control.label, title: control.key }), made("div", { className: "field" }, ...field.elements), back);
-    fields[control.key] = { show: (one) => { field.show(one); back.hidden = !(one.key in state.settings); line.classList.toggle("own", one.key in state.settings); } };
+    fields[control.key] = { show: (one) => { field.show(one); back.hidden = !(one.key in state.settings); line.classList.toggle("own", one.key in state.settings); by(id)?.setAttribute("aria-invalid", one.refused); } };
     return line;
   };
   const change_of = (control, value, moving = false) => set({ [control.key]: value === "" ? null : value }, { moving });

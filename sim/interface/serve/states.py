@@ -60,9 +60,12 @@ class State:
         """The scenario. Raises `InputError`."""
         return kind.described(self.document, (), self.base.name)
 
-    def with_settings(self, settings: Mapping[str, str]) -> "State":
-        """The state with further settings."""
-        return State(self.base, tuple({**dict(self.settings), **settings}.items()))
+    def with_settings(self, settings: Mapping[str, str | None]) -> "State":
+        """The state with further settings; None takes a setting back."""
+        after = {**dict(self.settings), **settings}
+        return State(
+            self.base, tuple((key, text) for key, text in after.items() if text is not None)
+        )
 
     @property
     def command(self) -> str:

@@ -141,6 +141,25 @@ def test_a_link_leads_to_its_state(browser: Any, server: Server) -> None:
     film.close()
 
 
+def test_a_value_that_is_refused_is_corrected_in_place(browser: Any, server: Server) -> None:
+    film = Film(browser, server)
+    page = film.page
+    film.settled()
+    for key, text, mended in (
+        ("topology.price.hour", "2.5", "2.5 USD/h"),
+        ("network.bandwidth", "400", "400 Gb/s"),
+    ):
+        film.fill(key, text)
+        assert "has no unit" in page.inner_text("#fault")
+        field = page.locator(f"[id='at-{key}']")
+        assert (field.input_value(), field.get_attribute("aria-invalid")) == (text, "true")
+        page.click(f"#fault .ways button:has-text('{mended}')")
+        film.settled()
+        assert not page.is_visible("#fault")
+        assert (field.input_value(), field.get_attribute("aria-invalid")) == (mended, "false")
+    film.close()
+
+
 def test_workers_that_share_updates_have_controls_and_an_answer(
     browser: Any, server: Server
 ) -> None:
