@@ -24,7 +24,8 @@ class CallCost:
 
     `latency` (s) is software, dependent steps and pipeline fill. `port` bytes pass each member's
     port each way, `nic` bytes leave (and enter) each node, shared evenly by the NICs of its
-    members. Both include what the protocol adds. On an idle network the call takes
+    members. Both include what the protocol adds, as bytes at line rate; of them `sent_port` and
+    `sent_nic` are the collective's own. On an idle network the call takes
     latency + max(port / port capacity, nic / members per node / NIC share). Of each member, `ctas`
     are the SMs that its kernel holds, `memory` the bytes that it reads and writes in memory.
     """
@@ -32,6 +33,8 @@ class CallCost:
     latency: float
     port: float = 0.0
     nic: float = 0.0
+    sent_port: float = 0.0
+    sent_nic: float = 0.0
     algorithm: str = ""
     protocol: str = ""
     ctas: int = 0

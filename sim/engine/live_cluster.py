@@ -5,6 +5,7 @@ A synchronous step is a program that is known beforehand; asynchronous training 
 `sim.engine.flow_classes`, and everything that happens is a span of a timeline.
 """
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class LiveCluster:
     _links: dict[Link, int] = field(default_factory=dict)  # their numbers in the network
     _capacity: dict[int, float] = field(default_factory=dict)  # when nothing slows them
     _slowed: dict[Link, dict[Any, float]] = field(default_factory=dict)
+    _of_protocol: Counter[Link] = field(default_factory=Counter)  # bytes of collectives
     _numbered_routes: dict[tuple[Any, ...], tuple[Loads, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,8 +125,10 @@ class LiveCluster:
         `in_pieces` each GPU of an endpoint has a piece of its own, and peers in the others."""
         if sum(len(endpoint.gpus) for endpoint in endpoints) == 1:
             return self.sleep(0.0)
-        route = self.routes.collective(kind, size, endpoints, in_pieces=in_pieces)
-        return self._transfer(1.0, *route)
+        route, protocol = self.routes.collective(kind, size, endpoints, in_pieces=in_pieces)
+        done = self._transfer(1.0, *route)
+        then(done, lambda _: self._of_protocol.update(dict(protocol)))
+        return done
 
     def host_copy(self, size: float, endpoint: Endpoint, way: str, *, passes: float = 1.0) -> Event:
         """Bytes "down" from its host's memory to an endpoint, or "up" to it, in so many passes over
@@ -218,17 +222,18 @@ class LiveCluster:
         """Bytes that every link has carried so far, by its name."""
         return {name_of(link): size for link, size in self.carried_by_link()}
 
-    def carried_by_link(self) -> Iterator[tuple[Link, float]]:
-        """Every link, with the bytes that it has carried so far."""
+    def carried_by_link(self, *, protocol: bool = False) -> Iterator[tuple[Link, float]]:
+        """Every link, with the bytes that it has carried so far: without what the protocols of
+        collectives add, or with it."""
         sizes = self.network.carried()
         for link, number in self._links.items():
-            yield link, sizes[number]
+            yield link, sizes[number] - (0.0 if protocol else self._of_protocol[link])
 
     def busy(self, end: float) -> dict[str, float]:
         """The share of the time in which each link would carry its bytes at full rate."""
         return {
             name_of(link): size / self._capacity[self._links[link]] / end
-            for link, size in self.carried_by_link()
+            for link, size in self.carried_by_link(protocol=True)
         }
 
     # Links.

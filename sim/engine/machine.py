@@ -59,7 +59,7 @@ class Machine:
         """
         if kind in ("copy", "stream"):
             host = self.topology.host if kind == "copy" else None
-            return CallCost(latency=host.latency if host else 0.0, port=bytes)
+            return CallCost(latency=host.latency if host else 0.0, port=bytes, sent_port=bytes)
         cost = self.backend.call_cost(self.call(kind, bytes, shape, routed, among))
         return self._on_links(self._beside_kernels(cost, beside) if beside else cost)
 

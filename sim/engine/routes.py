@@ -80,9 +80,10 @@ class Routes:
 
     def collective(
         self, kind: str, size: float, endpoints: Sequence[Endpoint], *, in_pieces: bool = False
-    ) -> Route:
+    ) -> tuple[Route, LinkLoads]:
         """Of a collective of all GPUs of some endpoints, in bytes; where each of an endpoint's GPUs
-        holds a piece, of as many groups of one GPU each, all at once, for `size` in all.
+        holds a piece, of as many groups of one GPU each, all at once, for `size` in all. Further,
+        how many of the bytes on each link are the protocol's.
 
         Across regions a ring passes every region's link once each way, and its 2(R-1) dependent
         hops pay their latency.
@@ -91,20 +92,26 @@ class Routes:
         if in_pieces:
             groups = [list(group) for group in zip(*(e.gpus for e in endpoints), strict=True)]
         loads: dict[Link, float] = {}
+        protocol: dict[Link, float] = {}
         for gpus in groups:
             shape = shape_of(gpus, self.topology)
             cost = self.machine.call_cost(kind, size / len(groups), shape)
             loaded = group_loads(gpus, self.topology, shape, kind, cost.algorithm)
             for link, (port, nic) in loaded.items():
                 if load := port * cost.port + nic * cost.nic:
+                    sent = port * cost.sent_port + nic * cost.sent_nic
                     loads[link] = loads.get(link, 0.0) + load
+                    protocol[link] = protocol.get(link, 0.0) + load - sent
         latency, across = cost.latency, cost.nic * len(groups)
         crossed = sorted({self.region(endpoint) for endpoint in endpoints}) if self.regions else []
         if self.regions and len(crossed) > 1:
-            loads |= {(link, r): across for r in crossed for link in ("region-up", "region-down")}
+            sent = cost.sent_nic * len(groups)
+            links = [(link, r) for r in crossed for link in ("region-up", "region-down")]
+            loads |= dict.fromkeys(links, across)
+            protocol |= dict.fromkeys(links, across - sent)
             hops = 2 * (len(crossed) - 1) if kind == "all_reduce" else ceil(log2(len(crossed)))
             latency += hops * self.regions.latency
-        return tuple(loads.items()), latency
+        return (tuple(loads.items()), latency), tuple(protocol.items())
 
     def capacity(self, link: Link) -> float:
         """B/s of payload."""

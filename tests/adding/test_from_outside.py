@@ -4,12 +4,16 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import tomli_w
 from click.testing import CliRunner
 
 from sim.interface.cli.main import main
+from sim.jobs.sharing.plan import Sharing
+from sim.kind import document
 
 PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 RING = re.search(
@@ -30,17 +34,24 @@ def test_a_method_of_a_file_is_that_of_jobs_that_name_it_or_of_all(tmp_path: Pat
     path.write_text(RING[1].replace("ring_local_sgd", "of_a_file").replace("RingLocalSGD", "Mine"))
     question = (
         "import sys; from sim.interface.cli.main import main\n"
-        "for words in (['run', 'ps-async'], ['compare', 'ps-bsp', ': sharing.method=of_a_file']):\n"
+        "named = ['compare', 'ps-bsp', 'named.toml']\n"
+        "for words in (['run', 'ps-async'], [*named[:2], ': sharing.method=of_a_file'], named):\n"
         "    main([*words, '--method', sys.argv[1], '--set', 'sharing.steps=3'],"
         " standalone_mode=False)\n"
     )
+    known = {field.name for field in fields(Sharing)}
+    scenario = document("ps-bsp")
+    scenario["sharing"] = {k: v for k, v in scenario["sharing"].items() if k in known}
+    scenario["sharing"]["method"] = "of_a_file"
+    (tmp_path / "named.toml").write_text(tomli_w.dumps(scenario))
     words = [sys.executable, "-c", question, str(path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     ran = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "ps-async: of a file (4 local steps), 8 workers" in ran.stdout  # has no mode
-    paces = re.findall(r"^  (?:ps-bsp|sharing.method=of_a_file) +([\d,]+)", ran.stdout, re.M)
-    assert len(set(paces[:2])) == 2  # ps-bsp keeps its own
+    rows = r"^  (?:ps-bsp|sharing.method=of_a_file|named.toml) +([\d,]+)  "
+    paces = re.findall(rows, ran.stdout, re.M)
+    assert len({*paces}) == 2  # ps-bsp keeps its own, beside settings and beside a file
 
 
 @pytest.mark.parametrize(
@@ -50,6 +61,10 @@ def test_a_method_of_a_file_is_that_of_jobs_that_name_it_or_of_all(tmp_path: Pat
         ("x = 1", "has 0 subclasses of Sharing (from sim.jobs.sharing.plan)"),
         (f"{HEAD}    pass", "Mine has no name of its own"),
         (f"{HEAD}    method: str = 'mine'", "Mine has no start(self, pool)"),
+        (
+            f"{HEAD}    method: str = 'gossip'\n    def start(self, pool): ...",
+            "the method 'gossip' is there already; give it another name",
+        ),
     ],
 )
 def test_a_file_without_a_method_is_a_line(tmp_path: Path, text: str, said: str) -> None:

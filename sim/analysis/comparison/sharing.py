@@ -67,9 +67,13 @@ class SharingComparison(Comparison):
 
     @property
     def loss(self) -> float | None:
-        """The loss that is to be reached; None where nothing is learnt."""
+        """The loss that is to be reached: what is asked for, else the jobs' own target where they
+        have one in common, else what all reach; None where nothing is learnt."""
         if self.target is not None:
             return self.target
+        own = {outcome.target for outcome in self.outcomes.values()}
+        if len(own) == 1 and (common := own.pop()) is not None:
+            return common
         curves = (outcome.curve for outcome in self.outcomes.values() if outcome.curve)
         return max(
             (curve[-1].loss for curve in curves if curve[-1].loss < curve[0].loss), default=None

@@ -87,6 +87,7 @@ class Gloo:
         size, shape, interconnect = call.size, call.shape, call.interconnect
         both = 1.0 + self.returned(interconnect.efficiency)
         loads, rounds, name = _loads(call, both, algorithm)
+        sent, _, _ = _loads(call, 1.0, algorithm)
         port, nic = size * loads.port, size * loads.nic / interconnect.efficiency
         message, once = (
             self.message,
@@ -94,7 +95,6 @@ class Gloo:
         )
         if pace := self.pace.get(call.kind):
             message, seconds = pace.message, pace.seconds(size)
-            sent, _, _ = _loads(call, 1.0, algorithm)
             port, nic = _at_least(
                 seconds * max(sent.port, sent.nic), port, nic, shape, interconnect
             )
@@ -103,7 +103,13 @@ class Gloo:
             pieces = segments(size, shape.ranks, self.segment)
             message = self._filling(message, once, pieces, shape)
         return CallCost(
-            latency=rounds * message, port=port, nic=nic, algorithm=name, protocol="tcp"
+            latency=rounds * message,
+            port=port,
+            nic=nic,
+            sent_port=size * sent.port,
+            sent_nic=size * sent.nic,
+            algorithm=name,
+            protocol="tcp",
         )
 
     @staticmethod

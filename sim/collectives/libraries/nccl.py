@@ -235,6 +235,8 @@ class NcclCall:
             latency=latency,
             port=self.call.size * loads.port / port,
             nic=self.call.size * loads.nic / nic,
+            sent_port=self.call.size * loads.port,
+            sent_nic=self.call.size * loads.nic,
             algorithm=name,
             protocol=protocol,
             ctas=self.ctas,

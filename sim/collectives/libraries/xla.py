@@ -54,10 +54,16 @@ class Xla:
         dims = spanned(interconnect.torus, -(-shape.per_node // interconnect.cores))
         turns = 2 if kind == "all_reduce" else 1
         inside = sum(size - 1 for size, _ in dims) if kind not in _SINGLE else 1
+        port, nic = (
+            call.size * self._port(kind, shape, dims),
+            call.size * self._nic(kind, shape),
+        )
         return CallCost(
             latency=self.launch + turns * (inside * self.hop + (shape.nodes - 1) * self.slice_hop),
-            port=call.size * self._port(kind, shape, dims) / self._share(dims, interconnect),
-            nic=call.size * self._nic(kind, shape) / self.slice_fraction,
+            port=port / self._share(dims, interconnect),
+            nic=nic / self.slice_fraction,
+            sent_port=port,
+            sent_nic=nic,
             algorithm="torus" if shape.nodes == 1 else "slices",
             protocol="xla",
         )

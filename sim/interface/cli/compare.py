@@ -1,5 +1,6 @@
 """`sim compare`: jobs side by side, and where their differences come from."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,22 @@ def compare(
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save
 
-    own = {part.strip() for job in jobs for part in job.partition(":")[2].split(";")}
-    shared = method if own.isdisjoint(method) else ()  # else jobs that name it take it alone
+    named = {setting for job in jobs for setting in _methods_named(job)}
+    shared = method if named.isdisjoint(method) else ()  # else jobs that name it take it alone
     answer = compared(*jobs, settings=(*shared, *settings), **question)
     if curves is not None:
         save(answer.plot("curves"), curves, form.width)
         wrote(curves)
     form.show(answer)
+
+
+def _methods_named(job: str) -> Iterator[str]:
+    """The settings by which a job, or its scenario's file, names a method."""
+    from sim.kind import document
+
+    head, _, changes = (part.strip() for part in job.partition(":"))
+    yield from (change.strip() for change in changes.split(";"))
+    if head and not head.endswith(".json"):
+        sharing = document(head).get("sharing")
+        if isinstance(sharing, dict) and "method" in sharing:
+            yield f"sharing.method={sharing['method']}"

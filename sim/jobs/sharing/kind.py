@@ -101,7 +101,7 @@ def traffic(setup: SharingSetup) -> tuple[float, dict[Link, float]]:
     with np.errstate(over="ignore", invalid="ignore"):
         pool = run(setup)
     updates = max(pool.record.updates, 1)
-    sizes = {link: size / updates for link, size in pool.cluster.carried_by_link()}
+    sizes = {link: size / updates for link, size in pool.cluster.carried_by_link(protocol=True)}
     return pool.end / updates, sizes
 
 

@@ -5,11 +5,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from inspect import get_annotations, isabstract
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf, prod
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 from sim.collectives.compression import Compression
 from sim.config.bounds import Lt
@@ -313,6 +313,10 @@ def _methods_of(module: ModuleType) -> list[type[Sharing]]:
     ]
 
 
+def _names_of(kind: type[Sharing]) -> tuple[str, ...]:
+    return get_args(get_annotations(kind).get("method"))
+
+
 def method_of(path: Path) -> str:
     """The name of the method that a Python file adds, for this process. Raises `InputError`."""
 
@@ -332,6 +336,10 @@ def method_of(path: Path) -> str:
         if isabstract(kind):
             fault = f"{kind.__name__} has no start(self, pool)"
             raise InputError(str(path), fault, "start the workers there: pool.train(loop)")
+        others = [other for other in methods() if other.__module__ != module.__name__]
+        if name.default in chain.from_iterable(map(_names_of, others)):
+            fault = f"the method {name.default!r} is there already"
+            raise InputError(str(path), fault, "give it another name")
         return name.default
 
     return add_file("sim.jobs.sharing.methods", path, only)

@@ -1,6 +1,7 @@
 """`sim compare`: differences add up, stand where they come from, and say who is best and why."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,8 @@ def test_the_first_at_the_loss_is_the_best_and_its_factors_are_those_of_the_time
         assert outcome.time_to(ways.loss) == reached[name]
     asked = sim.compare(*(case.result for case in ways.cases), target=1e-9)
     assert [row["time_to_target"] for row in asked.records] == [None, None, None]
+    own = [replace(case.result, target=1e-9) for case in ways.cases]  # of all their scenarios
+    assert sim.compare(*own).records == asked.records
     assert "None reaches" in asked.reason
 
 
