@@ -36,7 +36,7 @@ def figure(search: SearchResult) -> Figure:
     stages = sorted({layout.plan.pp for layout in search.layouts})
     if len(stages) > 1:
         fig.colorbar(layouts, label="pipeline stages", ticks=stages)
-    axes.set(xlabel="step time (s)", ylabel="memory of the fullest GPU (GiB)")
+    axes.set(xlabel="simulated step time (s)", ylabel="memory of the fullest GPU (GiB)")
     axes.set_title(f"{topology.gpus} GPUs, {search.space.global_batch} sequences a step")
     axes.legend(frameon=False, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
