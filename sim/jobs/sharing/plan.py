@@ -58,7 +58,7 @@ class Sharing(ABC):
     every worker in the mean, or at `until`. Every worker's computation runs in `copies` on as many
     devices, of which the first answer counts; `efficiency` says how many samples a target takes
     with batches of some size; `overhead` is the software's cost of a message; `fluid` sends to
-    several targets as one weighted transfer, otherwise message by message.
+    several targets as one weighted transfer where `merges_messages`, otherwise message by message.
     """
 
     in_step: ClassVar[bool] = False
@@ -115,6 +115,12 @@ class Sharing(ABC):
     def shard_count(self) -> int:
         """How many servers can fail."""
         return 0
+
+    @property
+    def merges_messages(self) -> bool:
+        """Whether messages to or from several endpoints are one weighted transfer, whose shares go
+        at the pace of the slowest: exact where their links are equally busy."""
+        return self.fluid
 
     @property
     def optimizer_elsewhere(self) -> bool:
@@ -283,9 +289,15 @@ class ServerBased(Sharing):
             return {}
         return {"optimizer": optimizers.of(self.optimizer).state_bytes(parameters, ())}
 
+    @property
+    def merges_messages(self) -> bool:
+        """Workers that serve, too, have links of their own, which are busy at other times than
+        those of other servers."""
+        return self.fluid and self.servers == "dedicated"
+
     def update_seconds(self, workers: int, work: "Workload") -> float:
-        messages = self.shards * ((1e-5 if self.fluid else 1e-4) + 5e-5 * self.recovery.replicas)
-        return OF_UPDATE + messages
+        each = 1e-5 if self.merges_messages else 5e-4
+        return OF_UPDATE + self.shards * (each + 5e-5 * self.recovery.replicas)
 
     @property
     def shard_count(self) -> int:

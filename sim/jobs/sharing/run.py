@@ -82,7 +82,7 @@ def _cluster(setup: SharingSetup) -> LiveCluster:
         plan.regions,
         guest_regions(plan, setup.workers, setup.servers, each),
         keep_spans=setup.keep_spans,
-        each_message=not plan.fluid,
+        each_message=not plan.merges_messages,
     )
     if isinstance(plan, ServerBased) and plan.server_bandwidth is not None:
         for host in setup.servers:
