@@ -1,7 +1,9 @@
 """Workers that share updates, in several ways side by side: who reaches the loss first, and why."""
 
-from collections.abc import Iterator, Mapping
-from math import inf
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf, isnan
+from statistics import median
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -29,7 +31,8 @@ _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 class SharingComparison(Comparison):
     """Runs of workers that share updates, compared at equal time, at equal samples and at the loss
     `target`: what is asked for, or else the lowest that every run ends with which learns at all.
-    It is reached where it is for the rest of the run (`sim.jobs.sharing.update_record.held`)."""
+    It is reached where it is for the rest of the run (`sim.jobs.sharing.update_record.held`). With
+    several seeds figures are their medians, and seconds by cause their means."""
 
     picture = "sim.interface.plots.sharing:ways"
     pictures: ClassVar[Mapping[str, str]] = {"curves": "sim.interface.plots.sharing:ways"}
@@ -48,7 +51,13 @@ class SharingComparison(Comparison):
 
     @property
     def title(self) -> str:
-        return f"Shared updates, {len(self.cases)} ways side by side"
+        seeds = f", {self._seeds} seeds of each" * (self._seeds > 1)
+        return f"Shared updates, {len(self.cases)} ways side by side{seeds}"
+
+    @property
+    def _seeds(self) -> int:
+        """How many runs each way has."""
+        return min(len(_runs(case)) for case in self.cases)
 
     @property
     def outcomes(self) -> dict[str, Outcome]:
@@ -56,14 +65,19 @@ class SharingComparison(Comparison):
         return {case.name: cast(Outcome, case.result) for case in self.cases}
 
     @property
+    def _all_runs(self) -> list[Outcome]:
+        """The runs of all seeds of all ways."""
+        return [run for case in self.cases for run in _runs(case)]
+
+    @property
     def seconds(self) -> float:
         """How long even the shortest run took."""
-        return min(outcome.time for outcome in self.outcomes.values())
+        return min(run.time for run in self._all_runs)
 
     @property
     def samples(self) -> float:
         """How many samples even the slowest has seen."""
-        return min(outcome.samples for outcome in self.outcomes.values())
+        return min(run.samples for run in self._all_runs)
 
     @property
     def loss(self) -> float | None:
@@ -74,7 +88,7 @@ class SharingComparison(Comparison):
         own = {outcome.target for outcome in self.outcomes.values()}
         if len(own) == 1 and (common := own.pop()) is not None:
             return common
-        curves = (outcome.curve for outcome in self.outcomes.values() if outcome.curve)
+        curves = (run.curve for run in self._all_runs if run.curve)
         return max(
             (curve[-1].loss for curve in curves if curve[-1].loss < curve[0].loss), default=None
         )
@@ -85,16 +99,22 @@ class SharingComparison(Comparison):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        return [self._record(case, self.outcomes[case.name]) for case in self.cases]
+        """Of each way its figures; with several seeds the medians, and under `runs` each seed's."""
+        return [self._record(case) for case in self.cases]
 
-    def _record(self, case: Case, outcome: Outcome) -> dict[str, Any]:
+    def _record(self, case: Case) -> dict[str, Any]:
+        runs = [self._of_run(case, run) for run in _runs(case)]
+        each = {key: [run[key] for run in runs] for key in runs[0]}
+        middle = {key: _median(values) for key, values in each.items()}
+        return {"name": case.name, **middle, **({"runs": each} if len(runs) > 1 else {})}
+
+    def _of_run(self, case: Case, outcome: Outcome) -> dict[str, float | None]:
         there = self.at_target(outcome)
         reached = {} if there is _NEVER else there._asdict()
         seconds = reached.get("seconds")
         if self.loss is None:  # nothing is learnt: the rent of equal samples
             seconds = outcome.time * self.samples / outcome.samples if outcome.samples else None
         return {
-            "name": case.name,
             "time": outcome.time,
             "time_low": outcome.time_low,
             "time_expected": outcome.time_expected,
@@ -118,7 +138,8 @@ class SharingComparison(Comparison):
     def table(self) -> list[Cells]:
         learnt = self.loss is not None
         level = f"expected ({100.0 * next(iter(self.outcomes.values())).interval['level']:.0f} %)"
-        head: Cells = ("", "samples/s", level, "waiting", "staleness", "sent in all")
+        first = "median (lowest to highest)" * (self._seeds > 1)
+        head: Cells = (first, "samples/s", level, "waiting", "staleness", "sent in all")
         if learnt:
             head += (
                 f"loss at {human_seconds(self.seconds)}",
@@ -136,7 +157,7 @@ class SharingComparison(Comparison):
     def _row(self, row: dict[str, Any], learnt: bool, rent: bool) -> Cells:
         cells: Cells = (
             row["name"],
-            count(row["samples_per_second"]),
+            _drawn(row, "samples_per_second", count),
             _rates(row),
             percent(row["waiting"]),
             f"{row['staleness']:.1f}",
@@ -144,21 +165,22 @@ class SharingComparison(Comparison):
         )
         if learnt:
             cells += (
-                _number(row["loss_at_equal_time"]),
-                _number(row["loss_at_equal_samples"]),
-                _number(row["worst_loss"]),
-                "never" if row["time_to_target"] is None else human_seconds(row["time_to_target"]),
-                "" if row["samples_to_target"] is None else f"{row['samples_to_target']:,.0f}",
-                "" if row["bytes_to_target"] is None else human_bytes(row["bytes_to_target"]),
+                _drawn(row, "loss_at_equal_time", _number),
+                _drawn(row, "loss_at_equal_samples", _number),
+                _drawn(row, "worst_loss", _number),
+                _drawn(row, "time_to_target", human_seconds, "never"),
+                _drawn(row, "samples_to_target", lambda samples: f"{samples:,.0f}"),
+                _drawn(row, "bytes_to_target", human_bytes),
             )
-        return (*cells, _number(row["dollars"])) if rent else cells
+        return (*cells, _drawn(row, "dollars", _number)) if rent else cells
 
     @property
     def parts(self) -> list[Parted]:
         found = [
             Parted(
-                title=f"By cause, a worker's seconds for {self.samples:,.0f} samples",
-                seconds=tuple(self._spent(own) for own in self.outcomes.values()),
+                title=f"By cause, a worker's seconds for {self.samples:,.0f} samples"
+                + ", mean of the seeds" * (self._seeds > 1),
+                seconds=tuple(map(self._spent, self.cases)),
             )
         ]
         steps = [outcome.step for outcome in self.outcomes.values()]
@@ -166,20 +188,23 @@ class SharingComparison(Comparison):
             found.append(Parted(title="A step of a worker, by cause", seconds=tuple(steps)))
         return found
 
-    def _spent(self, outcome: Outcome) -> Seconds:
+    def _spent(self, case: Case) -> Seconds:
         """Seconds by cause of the mean worker for as many samples as the slowest has seen."""
-        each = outcome.time * self.samples / (outcome.samples or 1.0)
-        return {str(cause): share * each for cause, share in outcome.shares.items() if share}
+        spent: defaultdict[str, float] = defaultdict(float)
+        runs = _runs(case)
+        for run in runs:
+            each = run.time * self.samples / (run.samples or 1.0) / len(runs)
+            for cause, share in run.shares.items():
+                if share:
+                    spent[str(cause)] += share * each
+        return spent
 
     @property
     def ranking(self) -> list[Case]:
-        """Runs that reach the loss, the fastest first, then all others by samples a second."""
-
-        def key(case: Case) -> tuple[float, float]:
-            outcome = self.outcomes[case.name]
-            return self.at_target(outcome).seconds, -outcome.samples_per_second
-
-        return sorted(self.cases, key=key)
+        """Ways that reach the loss, the fastest first, then all others by samples a second."""
+        rows = zip(self.cases, self.records, strict=True)
+        ranked = sorted(rows, key=lambda row: (_until(row[1]), -row[1]["samples_per_second"]))
+        return [case for case, _ in ranked]
 
     @property
     def best(self) -> Case:
@@ -188,23 +213,25 @@ class SharingComparison(Comparison):
     @property
     def reason(self) -> str:
         ranking, first = self.ranking, self.cases[0]
-        other = ranking[1] if first is ranking[0] else first
-        outcome, theirs = self.outcomes[ranking[0].name], self.outcomes[other.name]
-        pace = outcome.samples_per_second / theirs.samples_per_second
-        least = 0.01 * sum(self._spent(theirs).values())
-        moved = ", ".join(told(differences(self._spent(theirs), self._spent(outcome)), least))
+        best, other = ranking[0], ranking[1] if first is ranking[0] else first
+        rows = {row["name"]: row for row in self.records}
+        own, theirs = rows[best.name], rows[other.name]
+        pace = own["samples_per_second"] / theirs["samples_per_second"]
+        before, after = self._spent(other), self._spent(best)
+        least = 0.01 * sum(before.values())
+        moved = ", ".join(told(differences(before, after), least))
         why = f"a worker's time for {self.samples:,.0f} samples differs by {moved or 'nothing'}"
-        head = self._first(outcome, theirs, ranking[0].name, other.name)
+        head = self._first(own, theirs)
         head += "".join(f" {told}." for told in self.evidence)
-        if self.at_target(outcome) is not _NEVER is not self.at_target(theirs):
-            sure = surer(self._measured(outcome), self._measured(theirs), other.name)
+        if _until(own) < inf and _until(theirs) < inf:
+            sure = surer(self._measured(best, own), self._measured(other, theirs), other.name)
             head += f" {sure}" * bool(sure)
-        return f"{head} {ranking[0].name} has {pace:.2f} times the samples a second: {why}."
+        return f"{head} {best.name} has {pace:.2f} times the samples a second: {why}."
 
-    def _measured(self, outcome: Outcome) -> tuple[float, Mapping[str, Any]]:
+    def _measured(self, case: Case, row: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
         """Seconds to the loss, or for a sample where nothing is learnt, and the law of errors."""
-        each = outcome.time / (outcome.samples or 1.0)
-        return each if self.loss is None else self.at_target(outcome).seconds, outcome.interval
+        each = row["time"] / (row["samples"] or 1.0)
+        return each if self.loss is None else _until(row), self.outcomes[case.name].interval
 
     @property
     def evidence(self) -> list[str]:
@@ -219,7 +246,7 @@ class SharingComparison(Comparison):
 
     def _taken(self, case: Case) -> Floats:
         """Of each seed the seconds to the loss, or for a sample where nothing is learnt."""
-        runs = cast("tuple[Outcome, ...]", case.runs)
+        runs = _runs(case)
         if self.loss is None:
             return np.array([run.time / run.samples for run in runs])
         return np.array([self.at_target(run).seconds for run in runs])
@@ -246,24 +273,69 @@ class SharingComparison(Comparison):
 
     def _not_held(self) -> Iterator[str]:
         """Runs that have the loss for a while."""
-        loss = self.loss
-        for name, outcome in self.outcomes.items():
-            there = None if loss is None else outcome.touched(loss)
-            if there and self.at_target(outcome) is _NEVER:
-                when = human_seconds(there.seconds)
-                yield f"{name} has a loss of {loss:.3g} after {when}, but does not stay there"
+        for case in self.cases if self.loss is not None else ():
+            runs = _runs(case)
+            lost = [run for run in runs if self.at_target(run) is _NEVER]
+            touched = [there for run in lost if (there := run.touched(self.loss or 0.0))]
+            if touched:
+                when = human_seconds(min(there.seconds for there in touched))
+                seeds = f" in {len(touched)} of {len(runs)} seeds" if len(runs) > 1 else ""
+                has = f"{case.name} has a loss of {self.loss:.3g} after {when}{seeds}"
+                yield f"{has}, but does not stay there"
 
-    def _first(self, outcome: Outcome, theirs: Outcome, name: str, other: str) -> str:
-        here, there = self.at_target(outcome), self.at_target(theirs)
+    def _first(self, own: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+        here, there = _until(own), _until(theirs)
+        name, other = own["name"], theirs["name"]
         if self.loss is None:
             return f"{name} is the fastest; nothing is learnt."
-        if here is _NEVER:
-            return f"None reaches a loss of {self.loss:.3g}."
-        head = f"{name} is the first at a loss of {self.loss:.3g}, after {human_seconds(here[0])}"
-        if there is _NEVER:
+        if here == inf:
+            most = " in most seeds" * ("runs" in own)
+            return f"None reaches a loss of {self.loss:.3g}{most}."
+        head = f"{name} is the first at a loss of {self.loss:.3g}, after {human_seconds(here)}"
+        head += f" in the median of {self._seeds} seeds" * (self._seeds > 1)
+        if there == inf:
             return f"{head}; {other} never is."
-        needs = here.samples / there.samples
-        return f"{head} ({other}: {human_seconds(there[0])}), with {needs:.2f} times the samples."
+        needs = own["samples_to_target"] / theirs["samples_to_target"]
+        return f"{head} ({other}: {human_seconds(there)}), with {needs:.2f} times the samples."
+
+
+def _runs(case: Case) -> tuple[Outcome, ...]:
+    """The runs of a way, one for each seed."""
+    return cast("tuple[Outcome, ...]", case.runs or (case.result,))
+
+
+def _until(row: Mapping[str, Any]) -> float:
+    """Seconds to the loss; infinite where it is never reached."""
+    seconds = row["time_to_target"]
+    return inf if seconds is None else float(seconds)
+
+
+def _above(value: float | None) -> float:
+    """A value as large as any where there is none."""
+    return inf if value is None or isnan(value) else value
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    """
+    >>> _median([3.0, None, 1.0]), _median([None, 1.0, None])
+    (3.0, None)
+    """
+    middle = median(map(_above, values))
+    return None if middle == inf and None in values else middle
+
+
+def _drawn(
+    row: Mapping[str, Any], key: str, shown: Callable[[float], str], without: str = ""
+) -> str:
+    """A figure, with several seeds the median and from where to where they go."""
+
+    def text(value: float | None) -> str:
+        return without if value is None else shown(value)
+
+    values = sorted(row.get("runs", {}).get(key, (row[key],)), key=_above)
+    if values[0] is None or text(values[0]) == text(values[-1]):
+        return text(row[key])
+    return f"{text(row[key])} ({text(values[0])} to {text(values[-1]) or 'never'})"
 
 
 def _ordered(name: str, other: str, here: Floats, there: Floats) -> str:

@@ -1,5 +1,6 @@
 """Where can a recording be moved to?"""
 
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from click.testing import CliRunner
 
 import sim
 from sim.config.errors import InputError
+from sim.config.units import human_seconds
 from sim.interface.cli.main import main
 
 RECORD = Path(__file__).parents[2] / "jobs/capturing/recordings/ddp-2.12.json.gz"
@@ -62,6 +64,24 @@ def test_a_slower_network_is_behind_in_every_seed_by_what_the_runs_say() -> None
     slow = "ps-async: sharing.overhead=50 ms"
     found = sim.compare("ps-async", slow, settings=FEW, seeds=4, target=0.6)
     assert "ps-async is before ps-async: sharing.overhead=50 ms in 4 of 4 seeds" in found.reason
+
+
+def test_figures_of_several_seeds_are_medians_and_each_seed_is_kept() -> None:
+    found = sim.compare("ps-async", ": sharing.mode=bsp", settings=FEW, seeds=3, target=0.5)
+    assert "median (lowest to highest)" in found.table[0]
+    for case, row, cells in zip(found.cases, found.records, found.table[1:], strict=True):
+        times = [run.time_to(0.5) for run in case.runs]
+        assert row["runs"]["time_to_target"] == times
+        first, middle, last = sorted(times, key=lambda time: time or inf)
+        assert row["time_to_target"] == middle
+        ends = [human_seconds(time) if time else "never" for time in (middle, first, last)]
+        shown = ends[0] if ends[1] == ends[2] else "{} ({} to {})".format(*ends)
+        assert shown in cells
+    best = min(found.records, key=lambda row: row["time_to_target"] or inf)
+    assert found.best.name == best["name"]
+    alone = sim.compare(*(case.result for case in found.cases))
+    assert "runs" not in alone.records[0]
+    assert alone.table[0][0] == ""
 
 
 def test_what_learns_nothing_is_not_held_against_a_loss() -> None:
