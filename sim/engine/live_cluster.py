@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf, prod
 from typing import Any
 
@@ -176,12 +177,18 @@ class LiveCluster:
         """Let an event happen when everything else of this instant has."""
         at_the_end_of_the_instant(event, behind_flows=True)
 
-    def run(self, until: Event | None = None) -> None:
-        """Let time pass until an event, or until nothing is left to happen."""
+    def run(self, until: Event | None = None, most: int | None = None) -> bool:
+        """Let time pass until an event, or until nothing is left to happen; returns whether that
+        is so, and not merely that `most` events have happened."""
         step = self.env.step
         with suppress(simpy.core.EmptySchedule):
-            while until is None or not until.processed:
+            for _ in count() if most is None else range(most):
+                if until is not None and until.processed:
+                    break
                 step()
+            else:
+                return False
+        return True
 
     # What is recorded.
 

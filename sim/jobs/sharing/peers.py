@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression, Shapes
+from sim.config.errors import InputError
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.mailboxes import Mailboxes
 from sim.jobs.sharing.worker import Worker
@@ -79,6 +80,7 @@ def random_pairs(pool: WorkerPool, key: int) -> dict[int, int]:
 
 
 _Vector = NDArray[np.float64]
+_ROUNDING = 1e-9
 
 
 class PeerEstimates:
@@ -128,7 +130,11 @@ class PeerEstimates:
 
 
 def mixed(row: dict[int, float], rank: int, vector: _Vector, peers: dict[int, _Vector]) -> _Vector:
-    """sum_j W_ij x_j; the weight of peers that are missing is the worker's own."""
+    """sum_j W_ij x_j; the weight of peers that are missing is the worker's own. Raises `InputError`
+    where the weights of a row do not add up to 1."""
+    if abs((whole := sum(row.values())) - 1.0) > _ROUNDING:
+        fault = f"weights of a mean add up to {whole:.6g}, worker {rank}'s own included"
+        raise InputError("sharing", fault, "let each row add up to 1")
     kept = row[rank] + sum(weight for j, weight in row.items() if j != rank and j not in peers)
     total = kept * vector
     for j in sorted(peers):

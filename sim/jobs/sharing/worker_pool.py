@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config import limit
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Event, LiveCluster, Process
 from sim.jobs.sharing.barrier import Action, Barrier
@@ -21,6 +23,9 @@ from sim.jobs.sharing.shared_weights import SharedWeights
 from sim.jobs.sharing.tables import Recovery
 from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker, WorkerLost
+
+_LOOK = 10_000  # events between two looks at a run
+_PATIENCE = 100  # times the samples of a run
 
 
 class Clocks:
@@ -110,10 +115,25 @@ class WorkerPool:
     def run(self) -> None:
         """Let time pass until there are enough samples, nobody is left, or the time is over."""
         over = self.record.enough if self.until is None else self.cluster.sleep(self.until)
-        self.cluster.run(over)
+        began = monotonic()
+        while not self.cluster.run(over, _LOOK):
+            self._refuse_endless(monotonic() - began)
         if self.end <= 0.0:
             fault = "no update was recorded: workers wait for what nobody sends"
             raise InputError("sharing", fault, "check what the method sends and what it awaits")
+        if self.record.updates and not any(worker.steps for worker in self.workers):
+            fault = "updates were recorded, but no worker has computed a step"
+            raise InputError("sharing", fault, "write `yield from` before what a worker does")
+
+    def _refuse_endless(self, taken: float) -> None:
+        """Raise `InputError` where workers compute on and on, and nothing is counted."""
+        if self.until is not None or self.record.updates:
+            return
+        steps = sum(worker.steps for worker in self.workers)
+        enough = steps * self.samples / len(self.workers) > _PATIENCE * self.record.budget
+        if enough or taken > limit.allowed():
+            fault = f"no update was recorded in {steps:,} steps of the workers"
+            raise InputError("sharing", fault, "call pool.record.update where weights change")
 
     @property
     def end(self) -> float:

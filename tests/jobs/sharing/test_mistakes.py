@@ -1,11 +1,21 @@
 """What a user can get wrong in a [sharing] table: one line, exit code 2."""
 
+from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from sim.config.errors import InputError
 from sim.interface.cli.main import main
+from sim.jobs.sharing.methods.gossip import Gossip
+from sim.jobs.sharing.peers import mixed
+from sim.jobs.sharing.run import run
+from sim.jobs.sharing.setup import assemble
+from tests.jobs.sharing.pools import hosts, work
 
 HEAD = 'model = "resnet50"\ntopology = "dgx-1-v100"\n[sharing]\nworkers = 8\nsteps = 2\n'
 
@@ -268,3 +278,36 @@ def test_fewer_gpus_than_the_workers_compute_on_are_refused() -> None:
     asked = CliRunner().invoke(main, ["run", "ps-bsp", "--gpus", "3"])
     assert asked.exit_code == 2
     assert "gpus = 3 for workers that compute on 8" in asked.output
+
+
+def _steps_alone(pool: Any, worker: Any) -> Any:
+    for number in count():
+        yield from worker.local_steps(number, 1)
+
+
+def _updates_alone(pool: Any, worker: Any) -> Any:
+    for number in count():
+        worker.local_steps(number, 1)  # without `yield from` it never runs
+        yield from worker.wait(pool.cluster.sleep(0.1))
+        pool.record.update(0, worker.workload.batch, pool.average)
+
+
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        (_steps_alone, "no update was recorded in .* call pool.record.update"),
+        (_updates_alone, "no worker has computed a step"),
+    ],
+)
+def test_a_method_that_forgets_its_updates_or_its_steps_is_told_so(loop: Any, said: str) -> None:
+    class Forgetful(Gossip):
+        def start(self, pool: Any) -> None:
+            pool.train(partial(loop, pool))
+
+    with pytest.raises(InputError, match=said):
+        run(assemble(Forgetful(workers=2, steps=1), hosts(), work()))
+
+
+def test_weights_of_a_mean_add_up_to_1() -> None:
+    with pytest.raises(InputError, match=r"add up to 1\.14286"):
+        mixed(dict.fromkeys(range(8), 1 / 7), 0, np.zeros(1), {})
