@@ -20,7 +20,6 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
-from torch.distributed.distributed_c10d import _world
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing import get_context
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -168,10 +167,3 @@ def _work(rank: int, world: int, meeting: Path, end: Connection) -> None:
             end.send(counting.found)
         except Exception as error:
             end.send(f"{type(error).__name__}: {error}"[:300])
-        _leave_groups()
-
-
-def _leave_groups() -> None:
-    """Ends the threads of all groups that a script has made; the world's go on."""
-    for group in [group for group in _world.pg_map if group is not dist.group.WORLD]:
-        dist.destroy_process_group(group)
