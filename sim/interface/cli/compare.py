@@ -47,7 +47,7 @@ def compare(
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save
 
-    named = {setting for job in jobs for setting in _methods_named(job)}
+    named = {setting for job in jobs if method for setting in _methods_named(job)}
     shared = method if named.isdisjoint(method) else ()  # else jobs that name it take it alone
     answer = compared(*jobs, settings=(*shared, *settings), **question)
     if curves is not None:
@@ -62,7 +62,7 @@ def _methods_named(job: str) -> Iterator[str]:
 
     head, _, changes = (part.strip() for part in job.partition(":"))
     yield from (change.strip() for change in changes.split(";"))
-    if head and not head.endswith(".json"):
+    if head and "=" not in head and not head.endswith(".json"):
         sharing = document(head).get("sharing")
         if isinstance(sharing, dict) and "method" in sharing:
             yield f"sharing.method={sharing['method']}"
