@@ -65,14 +65,13 @@ class Progress:
         if whole:
             self.host_free = self.item.rest.launched(self.ready, self.host_free)
             self._place = len(self.step.items)
-        items, place, ready, host_free = self.step.items, self._place, self.ready, self.host_free
-        while place < len(items):
-            device, host, lead, wait = items[place].cost.duration  # `Duration.end` and `launched`
-            end = max(ready + device, host_free + lead)
+        for item in self.step.items[self._place :]:
+            duration = item.cost.duration
+            end = duration.end(self.ready, self.host_free)
             if end > now:
                 break
-            ready, host_free, place = end, max(ready + wait, host_free + host), place + 1
-        self._place, self.ready, self.host_free = place, ready, host_free
+            self.ready, self.host_free = end, duration.launched(self.ready, self.host_free)
+            self._place += 1
 
     def begin(self) -> float:
         """When the traffic of the item under way begins: the host must have come this far."""
