@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from itertools import islice
 from math import ceil, exp, inf, isfinite, log
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -342,11 +341,11 @@ class _Sizes:
         """The place of the first choice that passes, where all behind it do, or cannot run; behind
         all if none."""
 
-        def late(place: int) -> bool:
-            runs = filter(None, map(self._with, choices[place:]))
-            return all(passes(size) for size in islice(runs, 1))
+        def enough(place: int) -> bool:
+            size = next(filter(None, map(self._with, choices[place:])), None)
+            return size is None or passes(size)
 
-        place = bisect_left(range(len(choices)), True, key=late)
+        place = bisect_left(range(len(choices)), True, key=enough)
         while place < len(choices) and self._with(choices[place]) is None:
             place += 1
         return place
