@@ -88,10 +88,10 @@ def unpacked(
     if data[:2] == b"\x1f\x8b":
         whole, rest, eof = bytearray(), data, False
         try:
-            while rest and len(whole) <= most:  # a file may hold several parts
+            while rest and len(whole) <= most:  # a file may hold several parts, and zeros behind
                 part = zlib.decompressobj(wbits=31)
                 whole += part.decompress(rest, most + 1 - len(whole))
-                rest, eof = part.unused_data, part.eof
+                rest, eof = part.unused_data.lstrip(b"\0"), part.eof
         except zlib.error:
             eof = False
         if len(whole) > most:

@@ -55,7 +55,8 @@ def test_a_collective_has_its_size_group_and_nodes(tmp_path: Path) -> None:
 def test_a_packed_trace_is_read_whole_and_an_archive_of_several_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, kernel("a", 1.0))
     whole = gzip.decompress(path.read_bytes())
-    path.write_bytes(gzip.compress(whole[:60]) + gzip.compress(whole[60:]))  # as pigz and cat do
+    # as cat and tape drives leave it
+    path.write_bytes(gzip.compress(whole[:60]) + gzip.compress(whole[60:]) + bytes(512))
     assert len(read(path)) == 1
     archive = tmp_path / "traces.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
