@@ -120,7 +120,7 @@ class Execution:
     With a `recipe` the products of linear layers run in it, and `precision` is that of activations
     and of all other products; with `lora` only adapters are trained; `stash` is how feature maps of
     convolutions are kept. With `overlaps_shared` shared experts run beside tokens that are under
-    way (`sim.model.shared_experts`). `block` holds the settings of the block's kind (its module's
+    way (`sim.model.experts.overlap`). `block` holds the settings of the block's kind (its module's
     `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the keys of the
     block's own entry. `graphs` are the scopes of layers that are CUDA graphs. Attention looks at
     `memory` tokens of another sequence where there are any. `empty_slots` says whether experts

@@ -87,7 +87,7 @@ class Plan(Checked):
     `dispatcher` is how tokens reach experts, if not in the stack's own way; `overlap_experts` runs
     that beside passes of other microbatches, for which each stage is one forward pass ahead (false:
     one pass behind the other in schedules that pair them too, such as DualPipe's),
-    `overlap_shared` beside the layer's own shared experts (`sim.model.shared_experts`).
+    `overlap_shared` beside the layer's own shared experts (`sim.model.experts.overlap`).
     `context` is how attention reaches the rest of a sequence that `cp` divides: by a ring, an
     all-gather or an exchange for heads (`sim.model.context_parallel`), as the stack does unless
     said; an axis `ulysses` divides it too, for an exchange beside either of the others.
