@@ -89,6 +89,7 @@ class Relay:
         """What `routed.sms` SMs take for so many items: items / sms x (item + copies / sm), a copy
         for each of the parts (ranks of a node, or nodes) that an item reaches.
 
+        >>> from sim.program.routed import Routed
         >>> relay = Relay(launch=30e-6, item=1e-6, sm=25e9, share=0.7)
         >>> one = Routed(choices=1, among=8, item=25e3, sms=20)
         >>> round(1e6 * relay.seconds(4000.0, one, parts=8))
