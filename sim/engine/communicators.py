@@ -1,4 +1,4 @@
-"""Who talks to whom: the communicators of a program, how they lie on the nodes, what they load.
+"""Which ranks talk to each other: a program's communicators, their places and their loads.
 
 Groups are found by arithmetic on the coordinates of ranks, so that nothing here grows with the
 number of replicas; `sim.engine.group_links` knows the links.
@@ -29,8 +29,9 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The scope that a call names instead of ranks: mesh axes (among some stages), a pair of
-    stages, or the links to its own host with their loads, for the first ranks along some axes."""
+    """The scope that a call names instead of ranks: mesh axes (among some `stages`), a `pair` of
+    stages, or a `path` of links to the rank's host with their `loads`. Only the `first` ranks
+    along some axes take part in a path."""
 
     axes: tuple[str, ...] = ()
     stages: tuple[int, ...] | None = None
@@ -94,10 +95,10 @@ def scopes_beside(program: Program) -> frozenset[Scope]:
 class Communicators:
     """All groups of ranks that talk to each other, numbered.
 
-    `group` is the number of the group of each scope that each rank is in [scopes, ranks], or
-    `NOBODY`; `scope` is each group's scope, `shape` how it lies on the nodes, `copies` how many
-    equal groups it stands for; groups of one `kin` have a scope and a stage in common, and so they
-    call at once. `links` are the links that are loaded; nodes have some of them in `common`.
+    `group` numbers the group of each rank in each scope [scopes, ranks], or is `NOBODY`. For each
+    group, `scope` is its scope, `shape` its layout on nodes, `copies` the number of equal groups
+    for which it stands. Groups of the same `kin` share a scope and a stage, so they call at once.
+    `links` are the loaded links; `common` marks the links that nodes share.
     """
 
     scopes: Sequence[Scope]
@@ -112,8 +113,8 @@ class Communicators:
 
     @cached_property
     def times(self) -> Indices:
-        """How often each row of the loads is on its link: on those that nodes have in common all
-        copies of a communicator meet."""
+        """How often each row of the loads is on its link: all copies of a communicator meet on
+        links that nodes share."""
         meeting = self.common[self.loads.link]
         return np.where(meeting, self.copies[self.loads.group], 1)
 
@@ -179,7 +180,7 @@ class _Grouping:
         self.loads: list[Loads] = []
 
     def add(self, numbers: Sequence[int]) -> None:
-        """The groups of some scopes: of one, or of several pairs of stages."""
+        """Add the groups of a single scope, or of several pairs of stages."""
         members = self._members(numbers)
         inside = self.ranks.axis in self.scopes[numbers[0]].axes
         weight = self.ranks.count[members.rank] if inside else np.ones_like(members.rank)
@@ -206,7 +207,7 @@ class _Grouping:
         self.loads.append(self._loaded(members, first))
 
     def _members(self, numbers: Sequence[int]) -> _Members:
-        """Who is in which group of these scopes, which all leave out the same axes."""
+        """The members of the groups of these scopes, which all leave out the same axes."""
         scope = self.scopes[numbers[0]]
         inside = ("pp",) if scope.pair is not None else scope.axes
         key = np.zeros_like(self.stage)
@@ -254,7 +255,7 @@ class _Grouping:
             self.shapes.append(_shape(int(rank), int(span), each, self._beyond(span, extent)))
 
     def _reach(self, number: int) -> int:
-        """How many ranks the last member of a scope's groups is behind the first."""
+        """The distance, in ranks, between the first and the last member of a scope's groups."""
         scope, mesh = self.scopes[number], Mesh(axes=self.ranks.mesh)
         stages = scope.pair or scope.stages or ()
         reach = (max(stages) - min(stages)) * mesh.stride("pp") if stages else 0
@@ -292,7 +293,7 @@ class _Grouping:
         return self.links.of_members(own, gpus, across, Spread(count, pods), sends, receives)
 
     def _messages(self, own: Indices, gpus: Indices, sends: Flags) -> Loads:
-        """Of groups of two, one of which sends."""
+        """The loads of groups of two, a sender and a receiver."""
         targets = dict(zip(own[~sends].tolist(), gpus[~sends].tolist(), strict=True))
         sources = zip(own[sends].tolist(), gpus[sends].tolist(), strict=True)
         return self.links.of_routes(
@@ -308,7 +309,7 @@ class _Grouping:
         )
 
     def finished(self) -> Communicators:
-        """All groups, their links numbered anew without those that nobody loads."""
+        """All groups; their links are numbered anew without links that no group loads."""
         parts = self.loads or [self.links.nothing]
         group, link, port, nic = (np.concatenate(column) for column in zip(*parts, strict=True))
         names, link = np.unique(link, return_inverse=True)

@@ -1,9 +1,9 @@
 """Recomputation: which operators of a layer run again before its backward pass, and which tensors
 are kept.
 
-An operator reads what one before it made, and keeps that or what it makes itself. Between a maker
-and its readers lies one tensor: it is kept where the backward pass or an operator that runs again
-reads it, unless its maker runs again too. Everything else follows from which operators those are.
+An operator reads the result of an earlier operator, and keeps that result or its own. Between a
+maker and its readers lies a single tensor. It is kept where the backward pass or a repeated
+operator reads it, unless its maker runs again, too. All else follows from makers and readers.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from sim.model.operators import Items, Operator
 from sim.program.operations import Collective
 
 # Modules that torch's checkpoint runs again as a whole, so that a reader outside keeps their
-# result; that of others is discarded and made again for its reader (Megatron-LM,
+# result. Results of other modules are discarded and made again for their readers (Megatron-LM,
 # megatron/core/transformer/transformer_config.py, recompute_modules).
 _WITH_OUTPUT = ("core_attn", "mlp", "moe", "shared_experts")
 
@@ -59,21 +59,22 @@ def recomputed(operators: Sequence[Operator], rule: Rule, *, compiled: bool = Fa
 
 
 class _Tensor(NamedTuple):
-    """The numbers of the operators that make and that read it."""
+    """The numbers of the operators that make a tensor and that read it."""
 
     makers: tuple[int, ...]
     readers: tuple[int, ...]
 
 
 class _Repeat(NamedTuple):
-    """How far an operator runs again: by which name, the `share` of its results, its items."""
+    """How far an operator runs again: the `name` that a rule gives it, the `share` of its results
+    that is made again, and the items that run."""
 
     name: str | None
     share: float
     items: Items
 
     def cut(self) -> "_Repeat":
-        """The same where nobody wants the results: they are neither kept nor made again."""
+        """This repeat where no operator wants the results: they are neither kept nor made again."""
         return _Repeat(self.name, 1.0, ()) if self.share else self
 
 
@@ -130,8 +131,8 @@ def _without(items: Items, saved: Sequence[Item]) -> Items:
 
 
 def _tensors(operators: Sequence[Operator]) -> list[_Tensor]:
-    """What lies between operators, in the order of its first readers. The layer's input is made by
-    number -1; two that read one operator's results by name read different parts of them."""
+    """The tensors between operators, in the order of their first readers. Number -1 makes the
+    layer's input; operators that read the same operator by name read different parts."""
     numbers = {operator.name: number for number, operator in enumerate(operators)}
     tensors: dict[int, _Tensor] = {}
     for number, operator in enumerate(operators):
@@ -147,8 +148,8 @@ def _tensors(operators: Sequence[Operator]) -> list[_Tensor]:
 def _casting_again(
     operators: Sequence[Operator], repeats: Sequence[_Repeat], tensors: Sequence[_Tensor]
 ) -> list[Operator]:
-    """Operators that keep no cast of what is discarded and made again: they cast it once more
-    (Megatron-LM, set_save_original_input in set_for_recompute_pre_mlp_layernorm)."""
+    """Operators that keep no cast of a discarded tensor: they cast it once more when it is made
+    again (Megatron-LM, set_save_original_input in set_for_recompute_pre_mlp_layernorm)."""
     cast = list(operators)
     for makers, readers in tensors:
         made = [repeats[maker] if maker >= 0 else _STAYS for maker in makers]
@@ -166,8 +167,8 @@ def _needed(
     *,
     functions: bool,
 ) -> list[bool]:
-    """Whether the backward pass wants what an operator that runs again makes, or what a function
-    has read, which it saves when it has run."""
+    """Whether the backward pass wants the results of each repeated operator. With `functions` it
+    also wants the inputs that an operator keeps once it has run."""
     needed = [False] * len(operators)
     for number in reversed(range(len(operators))):
         reading = (r for makers, readers in tensors if number in makers for r in readers)
@@ -183,7 +184,7 @@ def _kept_between(
     operators: Sequence[Operator],
     repeats: Sequence[_Repeat],
 ) -> float:
-    """Bytes kept of what lies between operators and those that read it."""
+    """Bytes kept of the tensor between makers and their readers."""
     wanted = {
         reader: operators[reader].inputs if repeats[reader].items else operators[reader].keeps
         for reader in readers
@@ -197,7 +198,7 @@ def _kept_between(
 
 
 def _alive(repeats: Sequence[_Repeat], dropped: Mapping[str, float]) -> tuple[float, ...]:
-    """Bytes that are there again while each operator runs backward."""
+    """Bytes that are in memory again while each operator runs backward."""
     discarded = max((size for name, size in dropped.items() if name not in _WITH_OUTPUT), default=0)
     return tuple(
         max(

@@ -83,7 +83,7 @@ def known_of(*whose: object) -> Known:
 class Chunk:
     """A contiguous piece of the model: the kinds of its blocks in order. `again` says how each
     block takes part in recomputation; if it is empty, each block is recomputed alone. `words` says
-    how each uses the word embedding; if it is empty, none holds a copy for its stage."""
+    how each block uses the word embedding; if it is empty, no block holds a copy for its stage."""
 
     kinds: tuple[str, ...]
     again: tuple[Again, ...] = ()
@@ -105,7 +105,7 @@ class Chunk:
 class Job(EffectivePlan):
     """`chunks` holds the pieces of the model on each stage, `order` the order of passes if it was
     searched for (`sim.engine.ordering`). Hosts do `checks` before collectives; a node has `node`
-    ranks; `loading` brings the samples, if anything is known of it."""
+    ranks; `loading` brings the samples, if it is known."""
 
     chunks: tuple[tuple[Chunk, ...], ...]
     order: Schedule | None = None
@@ -206,8 +206,7 @@ class Job(EffectivePlan):
 
     @cached_property
     def _microbatch(self) -> int:
-        """A number that identifies the operators of its blocks: its `execution`, and what that
-        rests on."""
+        """A number that identifies the operators of a job's blocks."""
         plan = self.plan
         key = (
             "microbatch",
@@ -285,7 +284,8 @@ class Job(EffectivePlan):
 
     @property
     def _micro_steps(self) -> tuple[float, float]:
-        """Share of micro-steps that add to earlier gradients, share that fills DDP's buckets."""
+        """The share of micro-steps that add to earlier gradients, and the share that fills DDP's
+        buckets."""
         if self._reduced_each_pass:
             return 0.0, 0.0
         if self.stack.fusion.gradients != "fresh":
@@ -338,7 +338,7 @@ class Job(EffectivePlan):
         return low.gathered_weight if low else self.stack.weight_bytes(self.plan.precision)
 
     def _blocks_of(self, chunks: tuple[Chunk, ...]) -> Iterator[tuple[Block, int]]:
-        """The blocks of chunks, each with how often it is there, none run again with others."""
+        """The blocks of chunks with their counts, each as if recomputed alone."""
         slots = Counter((kind, words) for chunk in chunks for kind, _, words in chunk.slots)
         return ((self.block(kind, words=words), often) for (kind, words), often in slots.items())
 

@@ -1,7 +1,7 @@
 """Model state: which ranks hold the same parameters, and the bytes that a parameter takes.
 
-A group of parameters is split along some axes; the other ranks of a stage hold the same shard of
-it, each for tokens of its own. Over their axes its gradients are summed and ZeRO shards its states.
+A group of parameters is split along some axes of a stage. Along the other axes ranks hold the same
+shard, each for its own tokens: over these axes gradients are summed and ZeRO shards states.
 """
 
 from functools import lru_cache
@@ -70,15 +70,14 @@ def _repeats(axis: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Bytes a parameter of the state that outlives a step, before ZeRO (Rajbhandari et al. 2020)
-    divides it.
+    """Bytes for each parameter of model state, before ZeRO (Rajbhandari et al. 2020) divides it.
 
     ZeRO-1 divides `master` and `moments` among `shards` ranks, ZeRO-2 also `gradients`, ZeRO-3 also
     `weights`. `fresh` gradients live until the backward pass that makes them has ended; `update`
-    lives only while the optimizer steps, on the share that the rank updates; `gather` are the
-    copies through which ZeRO-1 gathers weights. `growing` gradients appear in the backward
-    pass that makes them. Under DDP they are views of its buckets, which stay; gradients of earlier
-    micro-steps lie `beside` them.
+    lives only while the optimizer steps, on the share that the rank updates; `gather` counts
+    the copies through which ZeRO-1 gathers weights. `growing` gradients appear in the backward
+    pass that makes them. Under DDP gradients are views of its buckets, which stay; gradients
+    of earlier micro-steps lie `beside` them.
     """
 
     weights: float
@@ -109,7 +108,7 @@ class State:
         }
 
     def on_host(self, parameters: float) -> dict[str, float]:
-        """Bytes of such a rank on its host; gradients lie where the states lie."""
+        """Bytes of so many parameters on a rank's host; gradients lie with the states."""
         states = parameters * self.share(1) * self.offload.optimizer
         return {
             "weights": parameters * self.weights * self.share(3) * self.offload.parameters,
@@ -138,15 +137,15 @@ def state(
     recipe: "Recipe | None" = None,
     offload: Offload = ON_DEVICE,
 ) -> State:
-    """The bytes a parameter of mixed-precision training.
+    """The bytes for each parameter in mixed-precision training.
 
-    Half-precision weights (2), gradients (2, or 4 in an fp32 buffer), an fp32 copy of the weights
-    (`master`, 4) and `moments` (8 for Adam's): 16 bytes for Megatron's fp16, 18 with fp32 gradients
-    (Korthikanti et al. 2022; Rajbhandari et al. 2020, section 3.1), 20 for nanotron with data
-    parallelism. The step itself casts half-precision gradients to fp32 (4, Megatron-LM's
-    optimizer.py) and, unless fused, takes one more moment's worth (4, torch's for-each Adam).
-    With a `recipe` weights are held in its format instead of or beside bf16. Gradients are summed
-    over `replicas` ranks, states sharded among `shards` of them.
+    It holds half-precision weights (2), gradients (2, or 4 in an fp32 buffer), an fp32 copy of the
+    weights (`master`, 4) and `moments` (8 for Adam). The sum is 16 bytes for Megatron's fp16, 18
+    with fp32 gradients (Korthikanti et al. 2022; Rajbhandari et al. 2020, section 3.1), 20 for
+    nanotron with data parallelism. The optimizer step casts half-precision gradients to fp32 (4,
+    Megatron-LM's optimizer.py); unless `fused`, it takes 4 bytes more (torch's for-each Adam). A
+    `recipe` holds weights in its format instead of bf16 or beside it. Gradients are summed over
+    `replicas` ranks, states sharded among `shards` of them.
 
     >>> s = state(precision="fp16", gradients="buffer")
     >>> s.weights + s.gradients + s.master + s.moments
@@ -177,6 +176,6 @@ def state(
 
 
 def frozen(recipe: "Recipe | None", precision: Precision, zero: int, shards: int) -> State:
-    """The bytes a parameter of weights that are not trained."""
+    """The bytes for each parameter that is not trained."""
     weights = recipe.held_weight if recipe else float(weight_width(precision))
     return State(weights=weights, gradients=0.0, master=0.0, moments=0.0, zero=zero, shards=shards)

@@ -1,5 +1,5 @@
-"""The optimizer step of a stage: overflow checks, updates of weights, and copies of those gathered
-as lists."""
+"""The optimizer step of a stage: overflow checks, weight updates, and copies of weights that are
+gathered as lists."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -26,8 +26,8 @@ def optimizer(job: Job, stage: int) -> Items:
 
 
 def _overflows(job: Job, stage: int) -> Iterator[Item]:
-    """DeepSpeed's search for overflows in a rank's share of fp16 gradients: each tensor is cast to
-    fp32 and summed, and the host reads the sum (`_has_inf_or_nan`); ZeRO's norm reads each once
+    """DeepSpeed's search for overflows in a rank's share of fp16 gradients. It casts each tensor to
+    fp32 and sums it; the host reads the sum (`_has_inf_or_nan`). ZeRO's norm reads each tensor once
     more, cast to fp64 (runtime/zero/stage2.py, get_grad_norm_direct)."""
     plan, tensors = job.plan, _tensors(job, stage)
     if not (job.stack.reads_overflow and plan.precision == "fp16"):
@@ -50,7 +50,7 @@ def _tensors(job: Job, stage: int) -> int:
 
 
 def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
-    """Kernels of the optimizer step there, parameters of the same ranks together."""
+    """Kernels of a stage's optimizer step; parameters of the same ranks are updated together."""
     tensors = _tensors(job, stage)
     together: dict[ParameterGroup, dict[ParameterGroup, float]] = {}
     for group, count in job.parameters(job.chunks[stage]).items():
@@ -65,9 +65,9 @@ def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
 def _update(
     job: Job, stage: int, parameters: Mapping[ParameterGroup, float], tensors: int
 ) -> Iterator[Kernel]:
-    """The update of parameters of the same ranks, in whatever format their weights are. Where
-    ZeRO shards them, each matrix is one rank's (Megatron-LM, layer-wise distributed optimizer).
-    Sharded gradients are zeroed as shares: no whole ones outlast a pass."""
+    """The update of parameters of the same ranks, whatever the format of their weights. Where ZeRO
+    shards them, each matrix belongs to a single rank (Megatron-LM, layer-wise distributed
+    optimizer). Sharded gradients are zeroed as shares: no whole gradients outlast a pass."""
     plan, stack = job.plan, job.stack
     ranks = shards(plan, next(iter(parameters)))
     held = sum(parameters.values())
@@ -95,10 +95,10 @@ def _update(
 
 
 def gathered_copies(job: Job, stage: int) -> Items:
-    """Copies around a gather of ZeRO-1's weights by lists of tensors: all of them are flattened,
-    taken out of what NCCL has gathered, and put back, each rank's share of each tensor by a kernel
-    of its own (nanotron, distributed.py, all_gather_coalesced; torch, ProcessGroupNCCL.cpp,
-    `allgather` of lists)."""
+    """Copies around ZeRO-1's gather of weights as lists of tensors: the tensors are flattened,
+    taken out of NCCL's buffer, and put back. Each rank's share of each tensor needs a kernel
+    (nanotron, distributed.py, all_gather_coalesced; torch, ProcessGroupNCCL.cpp, `allgather` of
+    lists)."""
     plan, stack = job.plan, job.stack
     if not stack.allocator.gather_copies or plan.zero != 1:
         return ()

@@ -11,7 +11,7 @@ from sim.config.schema import Section, annotations_of, nearest
 
 Settings = str | Iterable[str] | Mapping[str, Any]
 
-# What `[change]` and `--set` may reach into, and the file that each belongs to.
+# The tables that `[change]` and `--set` may change, with the file of each table and its prefix.
 FILES = {
     "model": ("model", ""),
     "stack": ("stack", ""),
@@ -36,7 +36,7 @@ _TABLES = {  # tables whose keys people may write without their table's name
 
 
 def settings_of(settings: Settings, price: str | None = None) -> dict[str, Any]:
-    """Keys and values of settings, the last that of a GPU's `price` if it is given.
+    """Keys and values of settings; a given `price` of a GPU comes last.
 
     Raises `InputError`.
     """
@@ -96,7 +96,7 @@ def put(document: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Values of a table and of those in it, by dotted key."""
+    """Values of a table and of its inner tables, by dotted key."""
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{prefix}{key}.")
@@ -114,7 +114,8 @@ def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split_key(key: str) -> tuple[str, str, str]:
-    """The file that a change is of, and its key there in two parts. Raises `InputError`."""
+    """The file that a change belongs to, and its key in that file in two parts. Raises
+    `InputError`."""
     head, _, rest = key.partition(".")
     if head not in FILES or not rest:
         remedy = in_table(key, FILES) or nearest(head, list(FILES))
@@ -127,7 +128,7 @@ def split_key(key: str) -> tuple[str, str, str]:
 
 
 def in_table(key: str, among: Collection[str] = _TABLES) -> str:
-    """The question whether a key of one of some tables was meant, empty where none has it.
+    """The question whether the user meant a key of some table; empty where no table has the key.
 
     >>> in_table("price.hour"), in_table("tp"), in_table("tp", FILES)
     ("did you mean 'topology.price.hour'?", "did you mean 'plan.tp'?", '')
@@ -149,9 +150,8 @@ FOLDER = "topologies/profiles"
 def setting_of(name: str) -> tuple[str, str]:
     """Key and value of the setting that a profile stands for, given by name or path.
 
-    The profile of a device is its kernels' times, that of a backend the library of collectives.
-    Raises `InputError` where there is no such file or it is neither.
-    """
+    A device's profile holds times of kernels, a backend's profile constants of a collective
+    library. Raises `InputError` where the file is missing or holds neither."""
     path = catalog.find(FOLDER, name, where="--profile")
     keys = catalog.read(path).keys()
     if "backend" in keys:

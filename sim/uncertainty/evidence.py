@@ -231,7 +231,7 @@ _WORDS: Mapping[Work, str] = {
     "dense": "of dense models",
     "experts": "with experts",
     "adapters": "of adapters",
-    "other": "of such models",
+    "other": "of models of this kind",
     "recorded": "of recordings",
 }
 

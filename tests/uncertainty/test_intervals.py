@@ -103,7 +103,7 @@ def test_the_basis_says_what_was_measured_and_what_was_not():
 def test_a_kind_of_model_that_nobody_measured_is_less_sure_and_says_so():
     runs = many(rows=7)
     alike, other = (known(runs, stack="new", **work) for work in ({}, {"work": "other"}))
-    assert other.errors.basis == "1,807 measured runs (none of such models)"
+    assert other.errors.basis == "1,807 measured runs (none of models of this kind)"
     assert other.errors.scale > 1.05 * alike.errors.scale
 
 

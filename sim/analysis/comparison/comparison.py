@@ -82,7 +82,7 @@ def surer(
     chance = faster(seconds, others, law["apart"])
     low, high = longer(seconds, others, law["apart"])
     return (
-        f"That a measured run of it is the shorter is {100.0 * chance:.0f} % sure; {name} takes "
+        f"Its measured run is the shorter with {100.0 * chance:.0f} % probability; {name} takes "
         f"{100.0 * low:.1f} to {100.0 * high:.1f} % longer ({100.0 * LEVEL:.0f} %)."
     )
 

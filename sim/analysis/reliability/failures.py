@@ -149,7 +149,7 @@ class Failures:
             scale += f", {self.interruptions:g} interruptions a device and year as set"
         whole = [cause.name for cause in self.cause if cause.component == "job"]
         if scale and whole:
-            scale += f", but for those of a whole job ({', '.join(whole)}), which are as frequent"
+            scale += f"; failures of a whole job ({', '.join(whole)}) keep their rate"
         rules, storage = (
             self.recovery,
             self.of_job(gpus, checkpoints, 1.0, settled).recovery.storage,

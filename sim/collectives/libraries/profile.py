@@ -1,9 +1,9 @@
 """A fabric's profile: the constants of a collective library as they were measured somewhere.
 
-`topologies/profiles/NAME.toml`, as `sim calibrate collectives` writes it, names the library
-(`backend = "gloo"`), changes its constants (`[constants]`, over those of topologies/backends), and
-says where and when they were measured and how large the errors are on sizes kept out of the fit.
-The measured times lie beside it in a CSV, see `sim.jobs.traces.operation_times`.
+`sim calibrate collectives` writes `topologies/profiles/NAME.toml`. It names the library
+(`backend = "gloo"`), and `[constants]` replace constants of topologies/backends. It says where and
+when they were measured, and gives the errors on sizes outside of the fit. A CSV beside it holds
+the measured times (`sim.jobs.traces.operation_times`).
 """
 
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ FOLDER = "topologies/profiles"
 class CollectiveResidual:
     """Errors of the fit on the sizes of one collective that were kept out of it.
 
-    `median`, `p95` and `worst` of |predicted / measured - 1|, `bias` the mean of predicted /
-    measured - 1, `sigma` the standard deviation of log(measured / predicted). Readings go from
+    `median`, `p95` and `worst` are of |predicted / measured - 1|, `bias` is the mean of predicted /
+    measured - 1, `sigma` is the standard deviation of log(measured / predicted). Readings go from
     `least` to `most` bytes.
     """
 

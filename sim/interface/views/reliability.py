@@ -121,7 +121,7 @@ def cost(cost: TrainingCost) -> Document:
     return _told(
         cost.fits,
         f"{large(cost.tokens)} tokens in {_expected(cost, known) if known else simulated}",
-        Sentence(f"simulated {simulated}; {known.basis} moved it") if known else None,
+        Sentence(f"simulated {simulated}; corrected by {known.basis}") if known else None,
         Sentence(_energy(cost)),
         Sentence(_rent(cost)),
     )
@@ -184,7 +184,7 @@ def budget(budget: Budget) -> Document:
     done = f"done in {_count(half, unit)} {unit[1]}" if isfinite(half) else "never done"
     return _told(
         budget.fits,
-        f"{head}: {done} with 50 %, {_count(most, unit)} with 90 %",
+        f"{head}: {done} with 50 % chance, {_count(most, unit)} with 90 %",
         *map(Sentence, _failures(budget)),
         table(rows, ("chance", unit[1], "dollars")),
         section("", *map(Sentence, (*_deadline(budget), *_money(budget)))),
@@ -221,7 +221,7 @@ def _failures(budget: Budget) -> Iterator[str]:
         parts = 1.0 / (1.0 / budget.between - 1.0 / budget.whole)
         whole = f"of the job as a whole, at any size, in {_long(budget.whole)}"
         words += f": of its GPUs and nodes in {_long(parts)}, {whole}"
-    yield f"{words}; {budget.share:.1%} of the time counts"
+    yield f"{words}; {budget.share:.1%} is effective training time"
 
 
 def _deadline(budget: Budget) -> Iterator[str]:
@@ -231,9 +231,9 @@ def _deadline(budget: Budget) -> Iterator[str]:
     likely = "less than 1%" if budget.within < 0.005 else f"{budget.within:.0%}"
     yield f"Done within {by}: {likely} likely."
     if not budget.needed:
-        yield f"No number of replicas of this layout fits and is done by then with {chance}."
+        yield f"No number of replicas of this layout fits and is done by then with {chance} chance."
         return
-    words = f"With {chance} it needs {_size(budget.needed, budget.batch)}"
+    words = f"With {chance} chance the job needs {_size(budget.needed, budget.batch)}"
     if budget.keeping and budget.keeping != budget.needed:
         words += f"; with its own batch {_size(budget.keeping, budget.batch)}"
     yield f"{words}."

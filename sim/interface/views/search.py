@@ -113,9 +113,9 @@ def _beside(search: SearchResult, quicker: Result) -> str:
 def _left_out(search: SearchResult) -> Iterator[str]:
     asked, lacking = not_tried(search.space, [own.plan for own in search.layouts[:_MOST]])
     if lacking:
-        yield f"Left out, which {search.space.capabilities.name} has not: {_choices(lacking)}."
+        yield f"Left out because {search.space.capabilities.name} lacks it: {_choices(lacking)}."
     if asked:
-        yield f"Not tried unasked (--only): {_choices(asked)}."
+        yield f"Tried only if --only names it: {_choices(asked)}."
 
 
 def _choices(words: Mapping[str, Sequence[str]]) -> str:
@@ -129,7 +129,7 @@ def _sure(search: SearchResult) -> Iterator[Sentence]:
         return
     expected = human_seconds(first.step_time_expected)
     yield Sentence(
-        f"Expected of the recommended: {expected} {likely.bounds(first)}; "
+        f"The recommended layout should take {expected} {likely.bounds(first)}; "
         f"{likely.why(first.interval)}."
     )
     fastest, level, apart = search.results[0], first.interval["level"], first.interval["apart"]
@@ -138,9 +138,9 @@ def _sure(search: SearchResult) -> Iterator[Sentence]:
         chance = faster(fastest.step_time, first.step_time, apart)
         lead = f"; the fastest is faster than it with {chance:.0%}" * (fastest != first)
         yield Sentence(
-            f"It is the simplest of {alike} or more that cannot be told apart{lead}: by measured "
-            f"layouts of a job the faster of two is sure ({100 * level:.0f} %) where the other "
-            f"takes {told_apart(apart):.1%} longer."
+            f"It is the simplest of {alike} or more layouts that cannot be told apart{lead}. "
+            f"Measured layouts of a job say which of two is faster ({100 * level:.0f} % sure) "
+            f"where the other takes {told_apart(apart):.1%} longer."
         )
 
 
@@ -149,10 +149,10 @@ def _found(search: SearchResult) -> str:
     decided = evaluated + pruned.slower
     stopped = "stopped: others may be faster; " * search.stopped
     return (
-        f"{stopped}{evaluated} layouts evaluated and {pruned.slower} left out that cannot be "
-        f"faster or smaller where nothing contends, in {seconds:.1f} s "
-        f"({decided / seconds:.0f} a second); "
-        f"the best played in {search.wall_seconds - seconds:.1f} s; "
+        f"{stopped}{evaluated} layouts evaluated in {seconds:.1f} s "
+        f"({decided / seconds:.0f} decided a second) and the best played in "
+        f"{search.wall_seconds - seconds:.1f} s; "
+        f"{pruned.slower} skipped, which are neither faster nor smaller without contention; "
         f"{pruned.memory} do not fit in memory, {pruned.divisibility} sizes do not divide"
     )
 

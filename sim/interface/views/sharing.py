@@ -69,8 +69,8 @@ def _figures(outcome: Outcome) -> Iterator[Figure]:
     yield Figure(title="updates/s", key="updates_per_second", shown=updates)
     yield Figure(title="samples/s", key="samples_per_second", shown=samples)
     yield Figure(title="staleness", key="staleness.mean", shown=mean, note=most)
-    yield Figure(title="on all links", key="bytes", shown=human_bytes(outcome.bytes))
-    yield Figure(title="steps in", shown=inputs.precision, note=inputs.step)
+    yield Figure(title="sent on all links", key="bytes", shown=human_bytes(outcome.bytes))
+    yield Figure(title="precision", shown=inputs.precision, note=inputs.step)
     if outcome.to_target:
         found = outcome.to_target
         note = f"{count(found['samples'])} samples at {found['batch']:,.0f} an update by its curve"
@@ -189,9 +189,9 @@ def _loss_rows(outcome: Outcome) -> Iterator[Cells]:
         yield "right answers", f"{outcome.accuracy:.1%}"
     if outcome.spread.get("distance") and not outcome.diverged:
         spread = outcome.spread
-        yield "of the worst worker", loss(spread["worst"])
-        yield "of workers in the mean", loss(spread["worker"])
-        yield "distance of the workers", f"{spread['distance']:.3g}"
+        yield "loss of the worst worker", loss(spread["worst"])
+        yield "mean loss of the workers", loss(spread["worker"])
+        yield "distance between the workers", f"{spread['distance']:.3g}"
     if outcome.rate:
         yield "learning rate", outcome.rate
     if outcome.target is not None:

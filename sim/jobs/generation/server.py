@@ -1,9 +1,9 @@
 """A server on the engine's clock: continuous batching of requests.
 
-A step takes a token for each sequence that decodes, and chunks of prompts as far as the budget
-goes (chunked prefill, Agrawal et al. 2023). `Batch` decides who is in it. Between two changes of
-the batch the server leaps over all decode steps at once (`leap`), so that it needs about two events
-for an answer.
+A step computes a token for each sequence that decodes, and chunks of prompts up to its budget
+(chunked prefill, Agrawal et al. 2023). `Batch` decides which sequences are in it. Between two
+changes of the batch the server leaps over all decode steps at once (`leap`), so an answer needs
+about two events.
 """
 
 from dataclasses import dataclass, field
@@ -22,8 +22,8 @@ __all__ = ["Answer", "Request", "Server", "Speed"]
 
 @dataclass(slots=True)
 class Moment:
-    """The state of a server from a moment on: sequences in its batch, bytes of its cache that are
-    held, and tokens that attention reads in a step."""
+    """The state of a server from time `at`: sequences in its batch, used bytes of its cache, and
+    tokens that attention reads in a step."""
 
     at: float
     batch: int
@@ -34,8 +34,8 @@ class Moment:
 @dataclass(eq=False)
 class Server:
     """A server of `speed` on a cluster's clock. Error messages call it `name`; with `keep` it keeps
-    its states in `moments`. Steps take `slowdown` times as long as `speed` says. `busy` are seconds
-    in steps so far, `prefilling` those of steps with prompts among them."""
+    its states in `moments`. Steps take `slowdown` times as long as `speed` says. `busy` counts
+    seconds in steps so far, `prefilling` the seconds of steps with prompts."""
 
     cluster: LiveCluster
     speed: Speed
@@ -61,8 +61,8 @@ class Server:
     # --- What others ask --------------------------------------------------------------------------
 
     def submit(self, request: Request) -> Event:
-        """Fires with the `Answer` when it is finished or aborted. Raises `InputError` for one that
-        the cache cannot hold."""
+        """Queue a request. The event fires with the `Answer` when the request is finished or
+        aborted. Raises `InputError` for a request that the cache cannot hold."""
         prompt, answer, cache = request.prompt, request.answer, self._batch.cache
         if prompt < 1 or answer < 1:
             fault = f"a prompt of {prompt} and an answer of {answer} tokens"
@@ -86,7 +86,7 @@ class Server:
         return done
 
     def pause(self) -> Event:
-        """Stop behind the step under way; caches stay. Fires when the server stands."""
+        """Stop after the step under way; caches stay. The event fires when the server stands."""
         if self._paused is None:
             self._paused = self.cluster.event()
             if self._idle:
@@ -102,8 +102,8 @@ class Server:
             self._wake()
 
     def swap_weights(self, version: int) -> Event:
-        """New weights behind the step under way, at once where the server stands; sequences go on
-        with their caches. Fires then. How long the weights take is not the server's to know."""
+        """Take new weights after the step under way, or at once where the server stands; sequences
+        keep their caches. The event fires then. The caller accounts for the transfer's time."""
         done = self.cluster.event()
         self._swaps.append((version, done))
         if self._idle:
@@ -120,8 +120,8 @@ class Server:
         self._batch.empty()
 
     def abort(self, request: Request) -> Answer:
-        """End a request; its answer has the tokens so far. The place that it had is free behind the
-        step under way. Raises `InputError` for a request that is not under way."""
+        """End a request; its answer has the tokens so far. Its place is free after the step under
+        way. Raises `InputError` for a request that is not under way."""
         own = self._known.get(id(request))
         if own is None:
             raise InputError(self.name, "no such request is under way", "submit it first")
@@ -145,7 +145,7 @@ class Server:
 
     @property
     def used(self) -> float:
-        """Bytes of the cache that are held, of all its GPUs that have sequences of their own."""
+        """Used bytes of the cache, summed over GPUs with sequences of their own."""
         return self._batch.cache.used
 
     @property
@@ -155,7 +155,7 @@ class Server:
 
     @property
     def computed(self) -> int:
-        """Tokens of prompts that are computed so far, again where a sequence lost its cache."""
+        """Tokens of prompts computed so far, counted again where a sequence lost its cache."""
         return self._batch.computed
 
     @property
@@ -171,7 +171,7 @@ class Server:
         self._alarm(0.0)
 
     def _alarm(self, seconds: float) -> None:
-        """End the leap under way so many seconds from now, and at no moment set before."""
+        """End the leap under way so many seconds from now; this alarm replaces an earlier alarm."""
         self._epoch += 1
         epoch = self._epoch
         then(self.cluster.sleep(seconds), lambda _: self._ring(epoch))
@@ -189,7 +189,7 @@ class Server:
         return min(self._pace.steps(self.cluster.now - self._began), self._steps)
 
     def _cut(self) -> None:
-        """End the leap under way behind its present step."""
+        """End the leap under way after its present step."""
         if self._steps <= 1 or self._batch.plan:
             return
         steps = self._elapsed
@@ -230,7 +230,7 @@ class Server:
             self._stand()
 
     def _begin(self) -> float:
-        """Begin a step with prompts, or a leap; its seconds."""
+        """Begin a step with prompts, or a leap, and return its seconds."""
         batch, cache, running = self._batch, self._batch.cache, len(self._batch.running)
         if batch.prompts:
             batch.plan, self._steps = list(batch.chunks()), 1

@@ -4,7 +4,7 @@ Each `model_type` is a function from its config to the keys of `models/NAME.toml
 their defaults are those of `transformers` (src/transformers/models/*/configuration_*.py, 5.24). A
 test builds all of them with `transformers` on the meta device: the parameters agree exactly.
 
-Constants that change a model's numbers alone are kept for the framework that trains it.
+Constants that change results but no time are handed to the framework that trains the model.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from sim.model.hugging_face import encoders, experts, gpt, llama, states
 from sim.model.hugging_face.config import Config, Document
 from sim.model.hugging_face.keys import translated
 
-# By what they are called in configs of one type or another.
+# The keys of `sim`, and their names in configs of different types.
 _NAMES = {
     "rope_theta": ("rope_theta", "rotary_emb_base"),
     "rotary_share": ("partial_rotary_factor", "rotary_pct"),
@@ -26,8 +26,8 @@ _NAMES = {
 
 
 def numerics(config: Config) -> Document:
-    """The keys of `sim.model.model` that a config has; those of rotary positions may stand in a
-    table of their own (`rope_parameters`, transformers 5)."""
+    """The numeric constants of a config; keys of rotary positions may stand in a table of their own
+    (`rope_parameters`, transformers 5)."""
     table = _table(config, "rope_parameters")
     content = {**config.content, **table}
     found: Document = {}
@@ -63,7 +63,7 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "hunyuan_v1_dense": llama.hunyuan,
     "apertus": llama.apertus,
     "qwen2": llama.qwen2,
-    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), llama.qwen2),  # whose text is not apart
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), llama.qwen2),  # older configs have no text_config
     "qwen2_vl_text": llama.qwen2,
     "qwen2_5_vl_text": llama.qwen2,
     "qwen3": llama.qwen3,
@@ -137,7 +137,7 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "whisper": encoders.whisper,
     **dict.fromkeys(("wav2vec2", "hubert"), encoders.wav2vec2),
 }
-# What is known and has something that no block here does.
+# Known types that need a feature which no block has.
 _REFUSED = {
     "falcon_mamba": "a Mamba with norms of its own",
     **dict.fromkeys(("rwkv", "recurrent_gemma"), "recurrences of a kind of their own"),
@@ -170,8 +170,8 @@ def is_config(document: Mapping[str, Any]) -> bool:
 def document(content: Mapping[str, Any], place: str) -> Document:
     """The model that a config describes, in the keys of a file of `models/`.
 
-    What of it is left out is said in its `notes`. Raises `InputError` for a type of model that is
-    not known, or one in a variant that is not.
+    Its `notes` name the parts that are left out. Raises `InputError` for an unknown type of model
+    or an unknown variant.
 
     >>> gpt2 = dict(model_type="gpt2", n_embd=768, n_layer=12, n_head=12, n_positions=1024,
     ...             vocab_size=50257)
@@ -196,7 +196,7 @@ def document(content: Mapping[str, Any], place: str) -> Document:
 
 
 def _inner(content: Mapping[str, Any], kind: str, place: str) -> Document:
-    """The language model of one that sees images, too."""
+    """The language model of a model that also sees images."""
     inner = content.get("text_config")
     if not isinstance(inner, Mapping):
         raise InputError(place, f"{kind} without text_config", "take the whole config.json")

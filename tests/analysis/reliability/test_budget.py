@@ -176,7 +176,9 @@ def test_the_command_and_its_page_say_when_for_what_and_with_how_many(tmp_path: 
     for text in (shown.output, page.read_text()):
         assert "20 billion tokens on 512 GPUs: done in" in text
         assert "one interruption in" in text
-        needed = r"With 90% it needs \d+ GPUs.*, which take .* and cost [\d,]+ dollars\."
+        needed = (
+            r"With 90% chance the job needs \d+ GPUs.*, which take .* and cost [\d,]+ dollars\."
+        )
         assert re.search(needed, text)
         for said in (JOB, "512 GPUs (A100 80GB SXM)", "tp 8, pp 2, dp 32", "2.5 USD/h"):
             assert said in text

@@ -242,7 +242,7 @@ def test_layouts_that_cannot_be_told_apart_from_the_first_are_said_to_be_so(apar
     searched = surer(apart)
     first, *others = [own.step_time for own in searched.best]
     alike = sum(other < (1.0 + told_apart(apart)) * first for other in others)
-    told = f"the simplest of {alike + 1} or more that cannot be told apart"
+    told = f"the simplest of {alike + 1} or more layouts that cannot be told apart"
     assert (told in page(searched)) == (alike > 0)
     chances = [row["slower_than_first"] for row in searched.to_dict()["best"]]
     assert chances[0] == 0.5
@@ -253,7 +253,7 @@ def test_layouts_that_cannot_be_told_apart_from_the_first_are_said_to_be_so(apar
 def test_a_plan_says_what_a_run_of_the_first_would_show() -> None:
     first = outcome().to_dict()["best"][0]
     assert first["step_time_low"] < first["step_time_expected"] < first["step_time_high"]
-    assert "Expected of the recommended: " in page(outcome())
+    assert "The recommended layout should take " in page(outcome())
 
 
 def test_a_layout_is_a_job_to_run_and_arguments_to_write() -> None:
@@ -352,7 +352,7 @@ def test_the_command_prints_the_table_and_draws(tmp_path: Path) -> None:
     assert first.split()[0] == "1"
     assert "recommended" in first
     assert "Against the recommended, " in text
-    assert "layouts evaluated and" in text
+    assert "layouts evaluated in" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

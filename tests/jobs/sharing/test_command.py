@@ -326,7 +326,7 @@ def test_a_loss_is_reached_where_it_stays() -> None:
 def test_the_page_says_in_which_precision_steps_are_computed() -> None:
     """[sharing] computes in fp32 unless told otherwise, [plan] does not."""
     page = CliRunner().invoke(main, ["run", "ps-async", "--set", "sharing.steps=2"]).stdout
-    (line,) = [line for line in page.splitlines() if line.startswith("  steps in")]
+    (line,) = [line for line in page.splitlines() if line.startswith("  precision")]
     assert line.split("  ")[-1] == "pytorch-ddp, momentum, 32 samples an update"
     assert "fp32" in line
     half = {"sharing.precision": "fp16", "sharing.steps": 2}

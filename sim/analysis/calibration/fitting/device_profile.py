@@ -1,5 +1,6 @@
-"""The profile of a device: rates fitted to measured kernels, and the errors on those kept out. Host
-seconds of operators come from those of calls, measured or found in traces.
+"""The profile of a device: rates fitted to measured kernels, and the errors on kernels kept out of
+the fit. Host seconds of operators come from host seconds of calls, measured or found in traces.
+
 """
 
 from collections import defaultdict
@@ -37,9 +38,9 @@ def profiled(
 ) -> Profile:
     """The profile of a device's measurements.
 
-    Rates and smoothness are fitted to what was not kept out; `residuals` are the errors on the
-    rest. `device` names the file whose rates are refined, `table` the CSV of the measurements; the
-    host's times of `operators` have one of their own beside it.
+    Rates and smoothness are fitted to measurements that are not kept out; `residuals` are the
+    errors on the others. `device` names the file whose rates are refined. `table` names the CSV of
+    the measurements; a second CSV beside it holds the host's times of `operators`.
     """
     folder = "topologies/devices"
     document = catalog.document(folder, catalog.find(folder, device))
@@ -73,7 +74,7 @@ def _smoothness(
 
 
 def residuals(profile: Profile, modelled: Callable[[Kernel], float]) -> list[KernelResidual]:
-    """How far the profile is from the kernels that were kept out of it, by class."""
+    """The errors of the profile on kernels that were kept out of the fit, by class."""
     predict = Calibrated(profile, modelled)
     by_class: dict[str, list[tuple[float, float]]] = {kind: [] for kind in CLASSES}
     for measurement in profile.measurements:
@@ -106,10 +107,10 @@ def residual(kind: str, pairs: Sequence[tuple[float, float]]) -> KernelResidual:
 def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
     """The host's seconds of every operator that the calls dispatch, by phase.
 
-    A call is as long as its operators together. In the order of the calls, what those take that an
-    earlier call has shown is taken off, and the rest divided evenly among those that are new, so
-    that whatever is built of the same calls takes as long as they do. Where less than nothing is
-    left they stay unknown. Each tensor of a list is paid for by the operators on lists.
+    A call is as long as its operators together. Calls are read in order. The seconds of operators
+    that an earlier call has shown are taken off a call; its new operators divide the rest evenly.
+    So a script of the same calls takes as long as they do. Where the rest is negative, the new
+    operators stay unknown. Operators on lists pay for each tensor of a list.
     """
     known: dict[tuple[str, str], OperatorTime] = {}
     for time in times:
@@ -134,8 +135,8 @@ def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
 
 
 def traced(calls: Iterable[HostCall]) -> tuple[OperatorTime, ...]:
-    """The median of every operator and phase in traces of PyTorch's profiler, which takes time of
-    its own for each."""
+    """The median of every operator and phase in traces of PyTorch's profiler, whose own time for
+    each operator is included."""
     seconds: defaultdict[tuple[str, Phase], list[float]] = defaultdict(list)
     for call in calls:
         seconds[call.operator, call.phase].append(call.seconds)
