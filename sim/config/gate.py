@@ -60,6 +60,19 @@ def number_in(text: str) -> float:
     return value
 
 
+def share_in(text: str) -> float:
+    """The share that a text is: with its %, or below 1. Raises `ValueError`, also for a number of 1
+    and more without a unit, of which nobody knows whether it is in per cent.
+
+    >>> share_in("3%"), share_in("0.03"), share_in("150%")
+    (0.03, 0.03, 1.5)
+    """
+    share = number_in(text)
+    if share < 1.0 or "%" in str(text):
+        return share
+    raise ValueError(f"{shown(text)} may be {share:g}% or {100.0 * share:g}%")
+
+
 def refuse_unsound(document: Any, where: str) -> None:
     """Refuse tables and lists nested more than `DEEP`, and texts that could steer a terminal.
     Raises `InputError`."""

@@ -38,7 +38,7 @@ from sim.interface.cli.files import Form, answers
     help="Count failures and restarts, by a table as sim goodput takes it; llama3 without one.",
 )
 @click.option(
-    "--chance", type=options.NUMBER, help="Of keeping --deadline and --budget; 90% by default."
+    "--chance", type=options.SHARE, help="Of keeping --deadline and --budget; 90% by default."
 )
 @options.of_scenario
 @answers()

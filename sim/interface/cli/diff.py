@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-from sim.config import gate
-from sim.config.errors import InputError
 from sim.interface.cli import options
 from sim.interface.cli.files import Form, answers
 
@@ -26,6 +24,8 @@ SLOWER = 4  # the exit code of a step that is slower than is allowed
 @options.PROFILES
 @click.option(
     "--fail-if-slower",
+    "allowed",
+    type=options.SHARE,
     metavar="SHARE",
     help="Exit with 4 where the step is longer by more than this share, such as 3%.",
 )
@@ -37,7 +37,7 @@ def diff(
     named: Mapping[str, Any],
     settings: tuple[str, ...],
     profiles: tuple[str, ...],
-    fail_if_slower: str | None,
+    allowed: float | None,
     form: Form,
 ) -> None:
     """Hold a recording AFTER a change against that BEFORE it.
@@ -48,7 +48,6 @@ def diff(
     """
     from sim.analysis.comparison.lines import diff as compared
 
-    allowed = None if fail_if_slower is None else share_of("--fail-if-slower", fail_if_slower)
     first, second = (
         options.scenario_of(name, settings, profiles, named) for name in (before, after)
     )
@@ -63,16 +62,3 @@ def diff(
     told = f"slower: {was} -> {now} ({answer.slower:+.1%}, {allowed:.1%} allowed)"
     click.echo("; ".join(filter(None, (told, ", ".join(worst)))), err=True)
     raise click.exceptions.Exit(SLOWER)
-
-
-def share_of(where: str, text: str) -> float:
-    """A share, as a number or in per cent. Raises `InputError`.
-
-    >>> share_of("--fail-if-slower", "3%"), share_of("--fail-if-slower", "0.03")
-    (0.03, 0.03)
-    """
-    number, percent, rest = text.strip().partition("%")
-    try:
-        return gate.number_in(number + rest) / (100.0 if percent else 1.0)
-    except ValueError as error:
-        raise InputError(where, str(error), "write a share such as 3%") from None

@@ -21,7 +21,7 @@ from sim.interface.cli.files import Form, answers
               help="A job and its share of the devices' hours; repeatable.")  # fmt: skip
 @click.option("--failure", multiple=True, metavar="KEY=VALUE",
               help="What fails, such as network.down=[[0,3]]; repeatable.")  # fmt: skip
-@click.option("--failing", type=options.NUMBER, callback=lambda *given: given[-1] or 0.0,
+@click.option("--failing", type=options.SHARE, callback=lambda *given: given[-1] or 0.0,
               help="The share of the time in which it fails, as of a link that flaps.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, metavar="COUNT",
               help="Hashes of connections, where a network hashes them.")  # fmt: skip

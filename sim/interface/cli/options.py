@@ -96,19 +96,21 @@ JOBS = click.option(
 
 
 class _Number(click.ParamType[float]):
-    """A positive number that can mean something."""
+    """A positive number that can mean something, which a text is read as; written `like` this."""
 
     name = "number"
+
+    def __init__(self, read: Callable[[str], float], like: str) -> None:
+        self.read, self.like = read, like
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         try:
-            return gate.number_in(value)
+            return self.read(value)
         except ValueError as error:
             where = param.opts[0] if param else "command line"
-            like = "write a positive number such as 400000, 1.5e9 or 2T (k, M, B, T)"
-            raise InputError(where, str(error), like) from None
+            raise InputError(where, str(error), self.like) from None
 
 
 def _allow(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -126,7 +128,8 @@ def factor_of(where: str, text: str) -> float:
         raise InputError(where, str(error), "write a positive factor") from None
 
 
-NUMBER = _Number()
+NUMBER = _Number(gate.number_in, "write a positive number such as 400000, 1.5e9 or 2T (k, M, B, T)")
+SHARE = _Number(gate.share_in, "write its %, or a number below 1: 3% or 0.03")
 LIMIT = click.option(
     "--limit", metavar="TIME", callback=_allow, expose_value=False,
     help='Longest time to allow, such as "2 h"; ten minutes by default.',

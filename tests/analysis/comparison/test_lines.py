@@ -76,7 +76,10 @@ def test_a_slower_step_fails_with_a_line_for_the_log(before: Path) -> None:
     assert answer.stderr.startswith("slower: ")
     assert answer.stderr.count("\n") == 1
     assert CliRunner().invoke(main, [*command, "900%"]).exit_code == 0
-    assert CliRunner().invoke(main, [*command, "much"]).exit_code == 2
+    for unclear in ("much", "9", "1"):  # which may be per cent, or times
+        refused = CliRunner().invoke(main, [*command, unclear])
+        assert refused.exit_code == 2
+    assert "may be 1% or 100%; write its %" in refused.stderr
 
 
 def test_a_job_of_a_plan_has_no_lines() -> None:
