@@ -1,6 +1,6 @@
 """A step by the lines of the script that it is of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from sim.config.dataclass import dataclass
@@ -40,10 +40,12 @@ class Moment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByLine:
     """The lines of the stage that computes longest, those of the longest kernels first, and the
-    fullest moment of the stage that needs most memory, if memory was recorded."""
+    fullest moment of the stage that needs most memory, if memory was recorded; `recorded` says with
+    what."""
 
     lines: tuple[Line, ...]
     fullest: Moment | None
+    recorded: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from sim.kind import Setup
 from sim.results.answer import Answer, Inputs
 from sim.results.by_line import ByLine, Line
 from sim.results.differences import differences
+from sim.results.formatting import count
 from sim.results.result import Result
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings
@@ -58,16 +59,18 @@ class LineChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineDifferences(Answer):
-    """The steps of two recordings on one cluster, and the `lines` that differ in cost, those whose
-    seconds differ most first. `causes` are the differences of the step's seconds by cause; seconds
-    of lines are the device's, and overlap with others."""
+    """The simulated steps of two recordings on one cluster, and the `lines` that differ in cost,
+    those whose seconds differ most first. `causes` are the differences of the step's seconds by
+    cause; seconds of lines are the device's, and overlap with others. `unlike` has what else the
+    two steps differ in, before and after: samples, GPUs, software."""
 
     view = "sim.interface.views.comparison:lines"
     picture = "sim.interface.plots.comparison:lines"
-    unwritten = ("results", "lines")
+    unwritten = ("results", "lines", "recorded")
     derived: ClassVar[Mapping[str, str]] = {
         "step_times": "step_times",
         "slower": "slower",
+        "unlike": "unlike",
         "memory": "memory",
         "causes": "causes",
         "lines": "changed",
@@ -77,6 +80,7 @@ class LineDifferences(Answer):
 
     results: tuple[Result, Result]
     lines: tuple[LineChange, ...]
+    recorded: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
     @property
     def step_times(self) -> list[float]:
@@ -85,8 +89,33 @@ class LineDifferences(Answer):
 
     @property
     def slower(self) -> float:
-        """The share by which the step is longer (+) or shorter (-) after the change."""
-        return self.step_times[1] / self.step_times[0] - 1.0
+        """The share by which as many samples take longer (+) or shorter (-) after the change; by
+        which a step does, where samples are unknown."""
+        before, after = self.step_times
+        samples = [result.inputs.batch for result in self.results]
+        return after / before * (samples[0] / samples[1] if all(samples) else 1.0) - 1.0
+
+    @property
+    def unlike(self) -> dict[str, list[str]]:
+        """What the two steps differ in beside their lines, before and after."""
+        sides = zip(self.results, self.recorded, strict=True)
+        before, after = (dict(_facts(*side)) for side in sides)
+        pairs = {name: [before[name], after.get(name, "")] for name in before}
+        return {
+            name: [own or _UNKNOWN for own in pair]
+            for name, pair in pairs.items()
+            if pair[0] != pair[1]
+        }
+
+    @property
+    def incomparable(self) -> dict[str, list[str]]:
+        """What is `unlike` and keeps seconds from being compared; other samples do not, where both
+        are known."""
+        return {
+            name: pair
+            for name, pair in self.unlike.items()
+            if name in _SCALES or (name == SAMPLES and _UNKNOWN in pair)
+        }
 
     @property
     def memory(self) -> list[float]:
@@ -142,6 +171,23 @@ class LineDifferences(Answer):
         return pd.DataFrame(self.changed)
 
 
+SAMPLES, _UNKNOWN = "samples a step", "unknown"
+_SCALES = ("tokens a sample", "GPUs", "device")  # of seconds that are no longer comparable
+
+
+def _facts(result: Result, recorded: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What a step is of, beside its lines; "" where it is unknown."""
+    own = result.inputs
+    yield SAMPLES, count(own.batch) if own.batch else ""
+    yield "tokens a sample", f"{own.tokens:,}" if own.tokens else ""
+    yield "GPUs", f"{own.gpus:,}"
+    yield "device", own.device
+    yield "parameters", f"{result.parameters:,}"
+    yield "precision", own.precision
+    yield "software", own.stack
+    yield from recorded.items()
+
+
 @whole("comparing lines")
 def diff(
     before: str | PathLike[str] | BaseScenario,
@@ -155,7 +201,8 @@ def diff(
     first, second = (cast(Result, kind.answer(setup)) for setup in setups)
     changes = [change for change in _changes(*sides) if change.moved]
     changes.sort(key=lambda change: (-abs(change.seconds), change.after, change.before))
-    return LineDifferences(results=(first, second), lines=tuple(changes))
+    recorded = (sides[0].recorded, sides[1].recorded)
+    return LineDifferences(results=(first, second), lines=tuple(changes), recorded=recorded)
 
 
 def _by_line(setup: Setup) -> ByLine:

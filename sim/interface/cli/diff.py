@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from sim.config.errors import InputError
 from sim.interface.cli import options
 from sim.interface.cli.files import Form, answers
 
+if TYPE_CHECKING:
+    from sim.analysis.comparison.lines import LineDifferences
+
+_WORST = 4  # causes and lines of a slower step
 SLOWER = 4  # the exit code of a step that is slower than is allowed
 
 
@@ -52,13 +57,29 @@ def diff(
         options.scenario_of(name, settings, profiles, named) for name in (before, after)
     )
     answer = compared(first, second)
+    if allowed is not None and answer.incomparable:
+        fault = ", ".join(
+            f"{name} {old} -> {new}" for name, (old, new) in answer.incomparable.items()
+        )
+        remedy = "record both alike; without --fail-if-slower they are held against one another"
+        raise InputError("--fail-if-slower", f"the recordings are unlike: {fault}", remedy)
     if allowed is None or answer.slower <= allowed:
         form.show(answer)
         return
     with suppress(click.exceptions.Exit):  # whatever its memory, the step is slower
         form.show(answer)
-    was, now = (f"{1e3 * seconds:.1f} ms" for seconds in answer.step_times)
-    worst = [f"{own.after or own.before} {1e3 * own.seconds:+.1f} ms" for own in answer.lines[:3]]
-    told = f"slower: {was} -> {now} ({answer.slower:+.1%}, {allowed:.1%} allowed)"
-    click.echo("; ".join(filter(None, (told, ", ".join(worst)))), err=True)
+    click.echo(_slower(answer, allowed), err=True)
     raise click.exceptions.Exit(SLOWER)
+
+
+def _slower(answer: "LineDifferences", allowed: float) -> str:
+    """A line for a log: the steps, and the causes and the lines that are longest to blame."""
+    from sim.analysis.comparison.lines import SAMPLES
+
+    was, now = (f"{1e3 * seconds:.1f} ms" for seconds in answer.step_times)
+    alike = " for as many samples" if SAMPLES in answer.unlike else ""
+    said = f"slower: {was} -> {now} ({answer.slower:+.1%}{alike}, {allowed:.1%} allowed)"
+    worst = {**answer.causes, **{own.after or own.before: own.seconds for own in answer.lines}}
+    least = 1e-3 * answer.step_times[0]
+    named = [f"{name} {1e3 * more:+.1f} ms" for name, more in worst.items() if more > least]
+    return "; ".join(filter(None, (said, ", ".join(named[:_WORST]))))

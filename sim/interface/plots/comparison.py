@@ -128,15 +128,25 @@ def figures(compared: FigureComparison) -> Figure:
 
 
 def lines(answer: LineDifferences) -> Figure:
-    """A bar for each line, in milliseconds a step."""
-    lines = [line for line in answer.lines if line.seconds][:_MOST][::-1]
-    drawn = Figure(figsize=(8.0, 1.2 + 0.3 * max(len(lines), 1)), layout="constrained")
-    axes = drawn.add_subplot()
-    colours = ["tab:red" if line.seconds > 0 else "tab:green" for line in lines]
-    names = [line.after or line.before for line in lines]
-    axes.barh(range(len(lines)), [1e3 * line.seconds for line in lines], color=colours)
-    axes.set_yticks(range(len(lines)), names)
-    axes.axvline(0.0, color="black", linewidth=0.8)
-    axes.set_xlabel("ms a step more or less")
-    axes.set_title(answer.title, fontsize="medium")
+    """Milliseconds a step more or less: a bar for each cause, which add up to the step's, and one
+    for the kernels of each line."""
+    lines = [line for line in answer.lines if line.seconds][:_MOST]
+    causes = {cause: seconds for cause, seconds in answer.causes.items() if seconds}
+    by_line = {line.after or line.before: line.seconds for line in lines}
+    sizes = [max(len(bars), 1) for bars in (causes, by_line)]
+    drawn = Figure(figsize=(8.0, 2.0 + 0.3 * sum(sizes)), layout="constrained")
+    upper, lower = drawn.subplots(2, 1, sharex=True, height_ratios=sizes)
+    _more_or_less(upper, causes, "the step, by cause")
+    _more_or_less(lower, by_line, "kernels, by line")
+    lower.set_xlabel("ms a step more or less, simulated")
+    drawn.suptitle(answer.title, fontsize="medium")
     return drawn
+
+
+def _more_or_less(axes: Axes, bars: Mapping[str, float], title: str) -> None:
+    colours = ["tab:red" if seconds > 0 else "tab:green" for seconds in bars.values()]
+    axes.barh(range(len(bars)), [1e3 * seconds for seconds in bars.values()], color=colours)
+    axes.set_yticks(range(len(bars)), list(bars), parse_math=False)
+    axes.invert_yaxis()
+    axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.set_title(title, loc="left", fontsize=10)

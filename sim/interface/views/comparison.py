@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sim.analysis.comparison.comparison import Comparison
-from sim.analysis.comparison.lines import LineChange, LineDifferences
+from sim.analysis.comparison.lines import SAMPLES, LineChange, LineDifferences
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.document.nodes import (
     Document,
@@ -16,7 +16,8 @@ from sim.interface.document.nodes import (
     table,
     warnings,
 )
-from sim.results.formatting import Cells
+from sim.results.differences import told
+from sim.results.formatting import Cells, percent, several
 
 _MOST = 12  # lines
 _LONGEST = 60  # characters of a line
@@ -61,17 +62,38 @@ def differences(compared: Comparison) -> Iterator[Section]:
 def lines(answer: LineDifferences) -> Document:
     """The two steps, their differences by cause, and lines by the seconds that they differ in."""
     before, after = answer.step_times
-    steps = (
-        f"{human_seconds(before)} -> {human_seconds(after)} a step ({100 * answer.slower:+.1f} %)"
-    )
+    longer = 100.0 * (after / before - 1.0)
+    steps = f"{human_seconds(before)} -> {human_seconds(after)} a step ({longer:+.1f} %)"
     memory = f"{human_bytes(answer.memory[0])} -> {human_bytes(answer.memory[1])}"
     return document(
         f"{answer.title}: {steps}, {memory}",
+        Sentence(f"Simulated on {_machines(answer)}."),
+        *warnings(_unlike(answer)),
         *warnings(answer.notes),
         _causes(answer),
         _lines(answer),
-        line=steps,
+        line=", ".join((steps, *told(answer.causes, _LEAST * before))),
     )
+
+
+def _machines(answer: LineDifferences) -> str:
+    """How many GPUs of which device, on both sides."""
+    inputs = answer.inputs.values()
+    return " and ".join(
+        dict.fromkeys(f"{several(own.gpus, 'GPU')} ({own.device})" for own in inputs)
+    )
+
+
+def _unlike(answer: LineDifferences) -> Iterator[str]:
+    """What the steps differ in beside their lines, and what that says of their seconds."""
+    for name, (before, after) in answer.unlike.items():
+        so = ""
+        if name in answer.incomparable:
+            so = ", so that seconds of the two steps are not to be compared"
+        elif name == SAMPLES:
+            more = "more" if answer.slower > 0 else "less"
+            so = f"; as many samples take {percent(abs(answer.slower))} {more} time"
+        yield f"{name}: {before} before, {after} after{so}"
 
 
 def _causes(answer: LineDifferences) -> Section | None:

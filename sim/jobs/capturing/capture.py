@@ -191,6 +191,7 @@ def _recorded(
             rank=place.rank,
             parameters=steps.parameters,
             samples=choices.samples or log.samples,
+            gpu=choices.gpu,
             allocator=next(filter(None, map(os.environ.get, VARIABLES)), ""),
             operators=tuple(log.operators.entries),
             groups=tuple(log.groups.entries),

@@ -99,7 +99,15 @@ def by_line(setup: Recorded) -> ByLine:
     stages = [recording for recording, _ in setup.stages]
     seconds = [sum(time * often for _, time, often in rows) for rows in kernels(setup)]
     longest = stages[seconds.index(max(seconds))]
-    return ByLine(lines=tuple(_lines(setup, longest)), fullest=_fullest_moment(setup))
+    return ByLine(
+        lines=tuple(_lines(setup, longest)),
+        fullest=_fullest_moment(setup),
+        recorded={
+            "torch": longest.torch,
+            "ranks recorded": f"{longest.world:,}",
+            "GPU that the script saw": longest.gpu,
+        },
+    )
 
 
 def kernels(setup: Recorded) -> list[list[tuple[Kernel, float, int]]]:

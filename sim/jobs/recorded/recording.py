@@ -151,7 +151,7 @@ class Recording:
     whoever recorded it says (0: nobody). `places` are the lines that make the "optimizer" and wrap
     the model for several ranks ("wrapper"), and that "call" the model. `memory` is in the host's
     order and begins with the script. `allocator` has the script's settings of torch's caching
-    allocator. `notes` are for whoever reads a result.
+    allocator, `gpu` names the device that the script saw. `notes` are for whoever reads a result.
     """
 
     version: int = VERSION
@@ -163,6 +163,7 @@ class Recording:
     parameters: Index = 0
     samples: Index = 0
     allocator: str = ""
+    gpu: str = ""
     operators: tuple[Operator, ...]
     groups: tuple[Group, ...] = ()
     lines: tuple[str, ...] = ()

@@ -67,7 +67,7 @@ def test_a_line_without_its_kernels_is_named_with_their_seconds(before: Path) ->
 
 def test_a_slower_step_fails_with_a_line_for_the_log(before: Path) -> None:
     (own,) = read(before)
-    kernels = [e for e in own.events if e.kind == "kernel"]
+    kernels = [e for e in own.events if e.kind == "kernel" and e.phase == "backward"]
     more = replace(own, events=(*own.events, *kernels, *kernels))
     after = changed(before, "after.json.gz", more)
     command = ["diff", str(before), str(after), "--topology", "dgx-h100-ndr", "--fail-if-slower"]
@@ -75,11 +75,39 @@ def test_a_slower_step_fails_with_a_line_for_the_log(before: Path) -> None:
     assert answer.exit_code == SLOWER
     assert answer.stderr.startswith("slower: ")
     assert answer.stderr.count("\n") == 1
+    assert "compute +" in answer.stderr
     assert CliRunner().invoke(main, [*command, "900%"]).exit_code == 0
     for unclear in ("much", "9", "1"):  # which may be per cent, or times
         refused = CliRunner().invoke(main, [*command, unclear])
         assert refused.exit_code == 2
     assert "may be 1% or 100%; write its %" in refused.stderr
+
+
+def test_steps_of_other_samples_are_held_against_one_another_by_sample(before: Path) -> None:
+    (own,) = read(before)
+    twice = (*own.events, *(e for e in own.events if e.kind == "kernel"))
+    after = changed(before, "after.json.gz", replace(own, events=twice, torch="2.0"))
+    answer = sim.diff(before, after, TOPOLOGY)
+    first, second = answer.step_times
+    assert answer.slower == pytest.approx(second / first / 2.0 - 1.0)
+    assert answer.unlike.keys() == {"samples a step", "torch"}
+    said = str(answer)
+    assert f"as many samples take {abs(answer.slower):.1%}".replace("%", " %") in said
+    assert f"torch: {own.torch} before, 2.0 after" in said
+    assert "Simulated on 64 GPUs (H100 80GB SXM)." in said
+
+
+@pytest.mark.parametrize("change", [{"samples": 1}, {"world": 128}])
+def test_seconds_that_are_no_longer_comparable_fail_no_check(
+    before: Path, change: dict[str, int]
+) -> None:
+    (own,) = read(before)
+    after = changed(before, "after.json.gz", replace(own, **change))
+    command = ["diff", str(before), str(after), "--topology", "dgx-h100-ndr"]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    refused = CliRunner().invoke(main, [*command, "--fail-if-slower", "3%"])
+    assert refused.exit_code == 2
+    assert "the recordings are unlike" in refused.stderr
 
 
 def test_a_job_of_a_plan_has_no_lines() -> None:
