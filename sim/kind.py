@@ -383,8 +383,14 @@ def _put_all(document: dict[str, Any], settings: Settings) -> type[BaseScenario]
     kind = _scenario_class({*document, *map(head_of, changes)})
     for name, field in annotations_of(kind).written.items():
         tagged, table = tagged_in(field), document.get(name)
-        if tagged and isinstance(table, dict) and (value := changes.get(f"{name}.{tagged.tag}")):
-            document[name] = tagged.chosen_anew(table, value)
+        if tagged is None or not isinstance(table, dict):
+            continue
+        if tagged.tag in table:
+            table[tagged.tag] = tagged.named(table[tagged.tag])
+        key = f"{name}.{tagged.tag}"
+        if key in changes:
+            changes = {**changes, key: tagged.named(changes[key])}
+            document[name] = tagged.chosen_anew(table, changes[key])
     for key, value in changes.items():
         _apply(document, key, value, kind)
     return kind

@@ -17,6 +17,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import ParamSpec, TypeVar, cast
 
+from sim.config import reads
 from sim.config.errors import InputError
 
 _OURS = Path(__file__).resolve().parents[1]
@@ -93,14 +94,16 @@ def _installed(places: tuple[str, ...]) -> tuple[Path, ...]:
 
 def add_file(package: str, path: Path, check: Callable[[ModuleType], Answer]) -> Answer:
     """What `check` says of a file of the user's, which is a module of the package for this process
-    from then on. Raises `InputError`, and whatever `check` raises of a file that is not added."""
-    name = f"{package}.{path.stem}"
-    if not path.exists():
-        raise InputError(str(path), "no such file", "name one that is there")
-    if not path.is_file() or path.suffix != ".py":
+    from then on; it is imported anew once its text has changed. Raises `InputError`, and whatever
+    `check` raises of a file that is not added."""
+    name, place = f"{package}.{path.stem}", path.resolve()
+    if path.suffix != ".py":
         raise InputError(str(path), "is no Python file", "name one that ends in .py")
+    text = reads.content(path)
     if find_spec(name) is not None and name not in _ADDED:
         raise InputError(str(path), f"{path.stem!r} is there already", "name the file otherwise")
+    if name in _ADDED and _ADDED[name] == (place, text):
+        return check(sys.modules[name])
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -114,11 +117,11 @@ def add_file(package: str, path: Path, check: Callable[[ModuleType], Answer]) ->
             raise
         fault = f"cannot be imported ({type(error).__name__}: {error})"
         raise InputError(str(path), fault, "mend the file") from error
-    _ADDED[name] = path
+    _ADDED[name] = place, text
     return answer
 
 
-_ADDED: dict[str, Path] = {}  # modules of single files, by their names
+_ADDED: dict[str, tuple[Path, bytes]] = {}  # modules of single files, and their texts
 
 
 @cache

@@ -12,6 +12,7 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache, reduce
 from importlib import import_module
 from operator import or_
+from pathlib import Path
 from types import UnionType
 from typing import (
     Annotated,
@@ -42,7 +43,8 @@ class Tagged:
     `classes` gives the dataclasses to choose from, or is the package whose modules have them: the
     one whose field `tag` has the key's value as its default. A table without the key is a `default`
     one. The keys of an `inline` dataclass stand in the table around it: [[sharing.straggler]] holds
-    its own keys and those of its law.
+    its own keys and those of its law. A value that ends in .py is a file of the user's: `of_file`
+    adds its dataclass and returns the value that chooses it.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class Tagged:
         *,
         inline: bool = False,
         default: str = "",
+        of_file: Callable[[Path], str] | None = None,
     ) -> None:
         self.tag, self.classes, self.inline, self.default = tag, classes, inline, default
+        self.of_file = of_file
 
     @property
     def choices(self) -> dict[str, Any]:
@@ -84,6 +88,12 @@ class Tagged:
             raise InputError(where, f"{self.tag} is missing", f"known: {', '.join(choices)}")
         shown = gate.shown(value)
         raise InputError(where, f"{self.tag} = {shown} is unknown", nearest(str(value), [*choices]))
+
+    def named(self, value: Any) -> Any:
+        """The value by which a table chooses, where `value` may be a file. Raises `InputError`."""
+        if self.of_file is None or not (isinstance(value, str) and value.endswith(".py")):
+            return value
+        return self.of_file(Path(value))
 
     def chosen_anew(self, table: Mapping[str, Any], value: Any) -> dict[str, Any]:
         """A table without the keys that its dataclass has and that of another value lacks."""

@@ -17,7 +17,7 @@ ROWS = re.findall(
     TEXT,
     re.MULTILINE,
 )
-SOURCES = dict(re.findall(r"`sim/([\w/]+)\.py`:\n\n```python\n(.*?)```", TEXT, re.DOTALL))
+SOURCES = dict(re.findall(r"`sim/([\w/]+)\.py`\)?:\n\n```python\n(.*?)```", TEXT, re.DOTALL))
 
 
 def test_the_table_names_everything_that_can_be_added() -> None:

@@ -11,13 +11,15 @@ import pytest
 import tomli_w
 from click.testing import CliRunner
 
+from sim.config import reads
+from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.jobs.sharing.plan import Sharing
-from sim.kind import document
+from sim.kind import described, document
 
 PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 RING = re.search(
-    r"`sim/jobs/sharing/methods/ring_local_sgd\.py`:\n\n```python\n(.*?)```", PAGE, re.S
+    r"`sim/jobs/sharing/methods/ring_local_sgd\.py`\)?:\n\n```python\n(.*?)```", PAGE, re.S
 )
 
 HEAD = """
@@ -38,6 +40,9 @@ def test_a_method_of_a_file_is_that_of_jobs_that_name_it_or_of_all(tmp_path: Pat
         "for words in (['run', 'ps-async'], [*named[:2], ': sharing.method=of_a_file'], named):\n"
         "    main([*words, '--method', sys.argv[1], '--set', 'sharing.steps=3'],"
         " standalone_mode=False)\n"
+        "vary = f'sharing.method=gossip,{sys.argv[1]}'\n"
+        "main(['sweep', 'ps-bsp', '--vary', vary, '--no-store', '--jobs', '2', '--set',"
+        " 'sharing.steps=3'], standalone_mode=False)\n"
     )
     known = {field.name for field in fields(Sharing)}
     scenario = document("ps-bsp")
@@ -52,6 +57,16 @@ def test_a_method_of_a_file_is_that_of_jobs_that_name_it_or_of_all(tmp_path: Pat
     rows = r"^  (?:ps-bsp|sharing.method=of_a_file|named.toml) +([\d,]+)  "
     paces = re.findall(rows, ran.stdout, re.M)
     assert len({*paces}) == 2  # ps-bsp keeps its own, beside settings and beside a file
+    points = re.findall(r"^  \d +(gossip|\S+of_a_file\.py) +([\d.]+ m?s)", ran.stdout, re.M)
+    assert len({*dict(points).values()}) == 2  # in other processes, too
+
+
+def test_a_page_runs_no_method_of_a_file_that_it_may_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "unread.py"
+    path.write_text("1/0")
+    scenario = document("ps-bsp")
+    with reads.only([]), pytest.raises(InputError, match="is not to be read from here"):
+        described(scenario, {"sharing.method": str(path)})
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,6 @@ from sim.interface.plots import SUFFIXES
 def compare(
     jobs: tuple[str, ...],
     settings: tuple[str, ...],
-    method: tuple[str, ...],
     curves: Path | None,
     form: Form,
     **question: Any,
@@ -47,13 +46,24 @@ def compare(
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save
 
-    named = {setting for job in jobs if method for setting in _methods_named(job)}
-    shared = method if named.isdisjoint(method) else ()  # else jobs that name it take it alone
-    answer = compared(*jobs, settings=(*shared, *settings), **question)
+    answer = compared(*jobs, settings=_of_all(settings, jobs), **question)
     if curves is not None:
         save(answer.plot("curves"), curves, form.width)
         wrote(curves)
     form.show(answer)
+
+
+def _of_all(settings: tuple[str, ...], jobs: tuple[str, ...]) -> Iterator[str]:
+    """Settings of all jobs: the method of a file is not among them if a job names that method."""
+    from sim.kind import adopted
+
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key == "sharing.method" and value.endswith(".py"):
+            own = {f"{key}={name}" for key, name in adopted(value).items()}
+            if not own.isdisjoint(named for job in jobs for named in _methods_named(job)):
+                continue
+        yield setting
 
 
 def _methods_named(job: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ from sim.interface.cli.files import Form, answers
 )
 @click.argument("scenario", required=False)
 @click.option("--tokens", type=options.NUMBER, help="How many; the scenario's budget otherwise.")
+@options.METHOD
 @options.PRICE
 @click.option(
     "--goodput",

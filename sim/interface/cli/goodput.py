@@ -29,6 +29,7 @@ from sim.interface.cli.files import Form, answers
     help="How long to simulate.",
 )
 @click.option("--seed", type=options.Count(0), default=0, show_default=True)
+@options.METHOD
 @options.PRICE
 @options.of_scenario
 @answers()

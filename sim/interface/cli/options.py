@@ -54,18 +54,17 @@ PROFILES = click.option(
 )
 
 
-def _adopt(ctx: click.Context, param: click.Parameter, value: Path | None) -> tuple[str, ...]:
-    from sim.kind import adopted
-
-    return () if value is None else tuple(f"{k}={v}" for k, v in adopted(value).items())
+def _by_method(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (f"sharing.method={Path(value).resolve() if value.endswith('.py') else value}",)
 
 
 METHOD = click.option(
     "--method",
-    type=INPUT_FILE,
-    metavar="FILE.py",
-    callback=_adopt,
-    help="Python file of the method by which workers share updates.",
+    metavar="NAME|FILE.py",
+    callback=_by_method,
+    help="Method by which workers share updates; a Python file adds its own.",
 )
 TASK = click.option(
     "--task",
@@ -157,11 +156,13 @@ _JOB = {
 
 
 def of_job(command: Callable[..., None]) -> Callable[..., None]:
-    """What makes a job without a SCENARIO, or is changed in one; all of it as `named`."""
+    """What makes a job without a SCENARIO, or is changed in one; all of it as `named`. A `METHOD`
+    is one of the settings."""
 
     @wraps(command)
-    def asked(**given: Any) -> None:
-        command(named={key: given.pop(key) for key in _JOB}, **given)
+    def asked(settings: tuple[str, ...], method: tuple[str, ...] = (), **given: Any) -> None:
+        named = {key: given.pop(key) for key in _JOB}
+        command(named=named, settings=(*method, *settings), **given)
 
     return _with_options(asked)
 
@@ -171,9 +172,10 @@ def of_scenario(command: Callable[..., None]) -> Callable[..., None]:
     may be left out, only the settings of failures stay beside it."""
 
     @wraps(command)
-    def asked(settings: tuple[str, ...], **given: Any) -> None:
+    def asked(settings: tuple[str, ...], method: tuple[str, ...] = (), **given: Any) -> None:
         from sim.analysis.reliability.failures import of_table
 
+        settings = (*method, *settings)
         named = {key: given.pop(key) for key in _JOB}
         if given.get("scenario", "") is None:
             apart = of_table(changes(settings))

@@ -74,7 +74,6 @@ def run(
     engine: Literal["auto", "clock", "replay"],
     samples: int | None,
     seeds: int | None,
-    method: tuple[str, ...],
     task: Path | None,
     form: Form,
     **outputs: Path | None,
@@ -88,7 +87,7 @@ def run(
     from sim.analysis.run import run as asked
 
     settings = settings if price is None else (*settings, f"topology.price.hour={price}")
-    job = options.scenario_of(scenario, (*method, *settings), profiles, named)
+    job = options.scenario_of(scenario, settings, profiles, named)
     if samples is not None and seeds is not None:
         raise InputError("--seeds", "draws what --samples draws", "give one of the two")
     samples = samples or seeds

@@ -34,6 +34,7 @@ from sim.interface.cli.files import Form, answers, output, wrote
     type=options.COUNT,
     help="Draw so many steps with stragglers, or run so many seeds.",
 )
+@options.METHOD
 @options.JOBS
 @click.option(
     "--store",

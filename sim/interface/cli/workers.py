@@ -27,9 +27,7 @@ from sim.interface.cli.files import Form, answers
 @options.PRICE
 @options.of_scenario
 @options.LIMIT
-def workers(
-    counts: str, method: tuple[str, ...], settings: tuple[str, ...], form: Form, **question: Any
-) -> None:
+def workers(counts: str, form: Form, **question: Any) -> None:
     """Say where more workers of SCENARIO stop helping.
 
     Time and cost of reaching its target, by their number. The exit code is 3 where none has the
@@ -41,4 +39,4 @@ def workers(
         numbers = [int(count) for count in counts.split(",")]
     except ValueError:
         raise InputError("--counts", f"{counts!r} are no numbers", "e.g. 1,2,4,8") from None
-    form.show(counted(counts=numbers, settings=(*method, *settings), **question))
+    form.show(counted(counts=numbers, **question))

@@ -296,7 +296,7 @@ class ServerBased(Sharing):
         return self.fluid and self.servers == "dedicated"
 
     def update_seconds(self, workers: int, work: "Workload") -> float:
-        each = 1e-5 if self.merges_messages else 5e-4
+        each = 1e-5 if self.merges_messages else 2e-4
         return OF_UPDATE + self.shards * (each + 5e-5 * self.recovery.replicas)
 
     @property

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.hardware.stack import Stack
-from sim.jobs.sharing.plan import Sharing, methods
+from sim.jobs.sharing.plan import Sharing, method_of, methods
 from sim.parallel.plan import Plan
 from sim.scenario.scenario import BaseScenario, named_columns
 
@@ -23,7 +23,7 @@ class SharingScenario(BaseScenario):
     stack: str | Stack = "pytorch-ddp"
     backend: str = "nccl"
     plan: Plan | None = None
-    sharing: Annotated[Sharing, Tagged("method", methods)]
+    sharing: Annotated[Sharing, Tagged("method", methods, of_file=method_of)]
 
     def __post_init__(self) -> None:
         BaseScenario.__post_init__(self)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf, isfinite
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,7 +25,7 @@ from sim.jobs.sharing.scenario import SharingScenario
 from sim.jobs.sharing.setup import SharingSetup
 from sim.jobs.sharing.update_record import CurvePoint, held
 from sim.jobs.sharing.worker_pool import WorkerPool
-from sim.kind import adopted, load
+from sim.kind import load
 from sim.results.answer import Answer, Inputs
 from sim.results.formatting import several
 from sim.scenario.scenario import Scenario
@@ -178,15 +178,15 @@ def workers(
     """Time to the target of a scenario and its cost with each number of workers.
 
     `critical_batch` and `least_samples` (samples) are the curve of `[sharing.efficiency]`, that of
-    the scenario or of its task (or of `task`) otherwise; `method` is a Python
-    file of one's own; `price` is a GPU's rent such as "2 USD/h"
+    the scenario or of its task (or of `task`) otherwise; `method` is the name of a method or a
+    Python file that adds one; `price` is a GPU's rent such as "2 USD/h"
     instead of the topology's. Raises `InputError`.
 
     >>> curve = {"critical_batch": 64.0, "least_samples": 1e6}
     >>> workers("all-reduce-ddp", (1, 2), **curve, settings="sharing.steps=3").rows[1].gpus
     2
     """
-    own = adopted(method) if method is not None else {}
+    own = {} if method is None else {"sharing.method": fspath(method)}
     job = sharing_of(load(scenario, {**own, **settings_of(settings, price)}))
     if (critical_batch is None) != (least_samples is None):
         fault = "--critical-batch and --least-samples go together"
