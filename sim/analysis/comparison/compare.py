@@ -15,6 +15,7 @@ def compare(
     settings: Settings = (),
     price: str | None = None,
     target: float | None = None,
+    tokens: float | None = None,
     task: Any = None,
     seeds: int = 1,
 ) -> Comparison:
@@ -24,8 +25,9 @@ def compare(
     A job is what `sim compare` takes (`cases`), a scenario or a result; a single list holds all of
     them, a single mapping gives them names. `settings` and `task`, which workers learn, are for all
     scenarios; `price` is a GPU's rent such as "2 USD/h" instead of that of the topologies; `target`
-    is the loss that is to be reached. With several `seeds` workers that share updates run once with
-    each, and their order is held against all of them. Raises `InputError`.
+    is the loss that is to be reached; `tokens` adds the days and dollars of training each
+    synchronous job on so many. With several `seeds` workers that share updates run once with each,
+    and their order is held against all of them. Raises `InputError`.
 
     >>> both = compare("megatron-1.7b", ": plan.microbatch=8")
     >>> both.best.name, int(both.to_frame().loc["plan.microbatch=8", "gpus"])
@@ -41,5 +43,6 @@ def compare(
         raise InputError("compare", "no comparison of such jobs is known", "run each by itself")
     home, _, name = first.partition(":")
     comparison: type[Comparison] = getattr(import_module(home), name)
-    comparison.check_target(target)
-    return comparison(cases=cases(found, seeds), target=target)
+    asked = {"target": target, "tokens": tokens}
+    comparison.check(asked)
+    return comparison(cases=cases(found, seeds), **asked)

@@ -106,7 +106,11 @@ class Comparison(Answer, ABC):
 
     view = "sim.interface.views.comparison"
     report = "sim.interface.page.comparison"
-    unwritten: ClassVar[tuple[str, ...]] = ("cases", "target")
+    unwritten: ClassVar[tuple[str, ...]] = ("cases", "target", "tokens")
+    unanswered: ClassVar[Mapping[str, str]] = {
+        "target": "jobs of this kind have no loss",
+        "tokens": "days and dollars of tokens are those of synchronous steps",
+    }
     derived: ClassVar[Mapping[str, str]] = {
         "inputs": "inputs",
         "cases": "records",
@@ -119,12 +123,14 @@ class Comparison(Answer, ABC):
 
     cases: tuple[Case, ...]
     target: float | None = None
+    tokens: float | None = None
 
     @classmethod
-    def check_target(cls, target: float | None) -> None:
-        """Raise `InputError` for a loss to be reached by what learns nothing."""
-        if target is not None:
-            raise InputError("--target", "synchronous steps have no loss", "leave it out")
+    def check(cls, asked: Mapping[str, float | None]) -> None:
+        """Raise `InputError` for a question that jobs of this kind do not answer."""
+        for name, reason in cls.unanswered.items():
+            if asked[name] is not None:
+                raise InputError(f"--{name}", reason, "leave it out")
 
     @property
     @abstractmethod

@@ -36,7 +36,8 @@ class SharingComparison(Comparison):
 
     picture = "sim.interface.plots.sharing:ways"
     pictures: ClassVar[Mapping[str, str]] = {"curves": "sim.interface.plots.sharing:ways"}
-    unwritten = ("cases",)
+    unwritten = ("cases", "tokens")
+    unanswered = {"tokens": "workers that share updates train to a loss"}  # noqa: RUF012
 
     def __post_init__(self) -> None:
         """Refuse to hold a run that learns nothing against a loss. Raises `InputError`."""
@@ -44,10 +45,6 @@ class SharingComparison(Comparison):
         if blank and (self.target is not None or len(blank) < len(self.cases)):
             remedy = 'give all of them a task: --task, or "sharing.learning.task"'
             raise InputError(blank[0], "learns nothing, so that it never reaches a loss", remedy)
-
-    @classmethod
-    def check_target(cls, target: float | None) -> None:
-        """Any loss may be the target."""
 
     @property
     def title(self) -> str:

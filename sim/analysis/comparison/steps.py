@@ -7,22 +7,32 @@ from typing import Any, ClassVar, cast
 from sim.analysis.comparison.cases import Case
 from sim.analysis.comparison.comparison import Comparison, Parted, Seconds, surer
 from sim.config.dataclass import dataclass
-from sim.config.units import human_bytes, human_seconds
+from sim.config.errors import InputError
+from sim.config.units import DAY, human_bytes, human_seconds
 from sim.results.differences import differences, told
 from sim.results.formatting import Cells, percent, rate
 from sim.results.likely import likely
 from sim.results.result import Result
 
 _EXPECTED = "{dollars_expected:.3g} ({dollars_low:.3g} to {dollars_high:.3g})"
+_DAYS = "{days_expected:,.1f} ({days_low:,.1f} to {days_high:,.1f})"
+_RENT = "{rent_expected:,.0f} ({rent_low:,.0f} to {rent_high:,.0f})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepComparison(Comparison):
     """Steps of jobs. Where batches differ, all seconds are those of as many tokens as the first's
-    step has."""
+    step has. `tokens` to train on add days and dollars (rent) to each job."""
 
+    unanswered = {"target": "synchronous steps have no loss"}  # noqa: RUF012
     picture = "sim.interface.plots.comparison:timelines"
     pictures: ClassVar[Mapping[str, str]] = {"bars": "sim.interface.plots.comparison"}
+
+    def __post_init__(self) -> None:
+        """Refuse tokens of a job that trains on none. Raises `InputError`."""
+        for name, result in zip(self.names, self.results, strict=True):
+            if self.tokens is not None and not result.tokens_per_second:
+                raise InputError(name, "trains on no tokens", "leave --tokens out")
 
     @property
     def title(self) -> str:
@@ -67,9 +77,19 @@ class StepComparison(Comparison):
                 "gpus": result.ranks,
                 "dollars_per_million_tokens": result.dollars_per_million_tokens,
                 **{f"dollars_{bound}": own for bound, own in _dollars(result).items()},
+                **self._training(result),
             }
             for case, result, seconds in zip(self.cases, self.results, self.seconds, strict=True)
         ]
+
+    def _training(self, result: Result) -> dict[str, float]:
+        """Days and rent (dollars) of training on `tokens`, with the bounds of measured steps."""
+        if self.tokens is None:
+            return {}
+        days = likely(result).of(self.tokens / result.tokens_per_second / DAY)
+        rent = {bound: own * self.tokens / 1e6 for bound, own in _dollars(result).items()}
+        figures = {"days": days, "rent": rent}
+        return {f"{name}_{bound}": own for name, of in figures.items() for bound, own in of.items()}
 
     @property
     def table(self) -> list[Cells]:
@@ -86,11 +106,12 @@ class StepComparison(Comparison):
             "memory",
             "fits",
             "GPUs",
-            "$/1e6 tok",
         )
-        rows: list[Cells] = [(*head, f"expected ({level})")]
+        costs = "$/1e6 tok", f"expected ({level})"
+        if self.tokens is not None:
+            costs = f"days ({level})", f"dollars ({level})"
+        rows: list[Cells] = [(*head, *costs)]
         for row, expected in zip(self.records, self.expected, strict=True):
-            cost = row["dollars_per_million_tokens"]
             gain = expected / first - 1.0
             rows.append(
                 (
@@ -104,11 +125,17 @@ class StepComparison(Comparison):
                     human_bytes(row["memory"]),
                     {True: "yes", False: "no", None: "unknown"}[row["fits"]],
                     f"{row['gpus']:,}",
-                    "" if cost is None else f"{cost:.3f}",
-                    "" if cost is None else _EXPECTED.format(**row),
+                    *self._costs(row),
                 )
             )
         return rows
+
+    def _costs(self, row: dict[str, Any]) -> tuple[str, str]:
+        """Dollars a million tokens, or days and dollars of `tokens`; empty where nobody knows."""
+        cost = row["dollars_per_million_tokens"]
+        if self.tokens is not None:
+            return _DAYS.format(**row), "" if cost is None else _RENT.format(**row)
+        return ("", "") if cost is None else (f"{cost:.3f}", _EXPECTED.format(**row))
 
     @property
     def parts(self) -> list[Parted]:

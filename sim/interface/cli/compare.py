@@ -15,6 +15,7 @@ from sim.interface.plots import SUFFIXES
     epilog=options.examples(
         "sim compare megatron-39b ': plan.schedule=zb-h1' --report both.html",
         "sim compare before.json after.json",
+        "sim compare megatron-39b ': topology=dgx-h100-ndr' --tokens 500B --report costs.tex",
         "sim compare ps-async gossip-d-psgd --seeds 20 --curves losses.png",
     )
 )
@@ -23,6 +24,7 @@ from sim.interface.plots import SUFFIXES
 @click.option(
     "--target", type=options.NUMBER, help="The loss to reach, of workers that share updates."
 )
+@click.option("--tokens", type=options.NUMBER, help="Days and dollars of so many tokens.")
 @click.option("--seeds", type=options.COUNT, default=1, help="Run N seeds of each.")
 @output("--curves", SUFFIXES, "Draw the losses of all seeds")
 @options.METHOD

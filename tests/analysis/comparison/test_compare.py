@@ -304,3 +304,21 @@ def test_a_table_that_says_the_same_again_is_left_out() -> None:
     assert (alone.count(", against megatron-1.7b"), "-0.000" in alone) == (1, False)
     piped = str(sim.compare("megatron-39b", ": plan.microbatch=2"))
     assert "On the critical path, by stage, against megatron-39b" in piped
+
+
+def test_days_and_rent_of_tokens_are_those_of_sim_cost() -> None:
+    """days = tokens / (tokens a second) / 86,400; rent = days x 24 x GPUs x price of an hour."""
+    jobs = "megatron-39b", ": topology=dgx-h100-ndr"
+    both = sim.compare(*jobs, tokens=500e9)
+    for row, topology in zip(both.records, ("dgx-a100-hdr", "dgx-h100-ndr"), strict=True):
+        alone = sim.cost(sim.load("megatron-39b", {"topology": topology}), tokens=500e9).bounds
+        assert alone is not None
+        for name, other in (("days", "days"), ("rent", "dollars")):
+            bounds = [row[f"{name}_{bound}"] for bound in ("low", "expected", "high")]
+            assert bounds == pytest.approx(
+                [alone[other][key] for key in ("low", "expected", "high")]
+            )
+    with pytest.raises(InputError, match="trains on no tokens"):
+        sim.compare("dlrm", ": network.bandwidth=50 Gb/s", tokens=1e9)
+    with pytest.raises(InputError, match="--tokens: workers that share updates train to a loss"):
+        sim.compare("ps-bsp", "ps-async", tokens=1e9)
