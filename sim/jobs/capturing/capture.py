@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.refusals import refused
 from sim.jobs.capturing.router import routing_of
 from sim.jobs.capturing.steps import Enough, StepCounter
+from sim.jobs.capturing.values import UnknownValues
 from sim.jobs.capturing.world import CapturedRank, fake_world
 from sim.jobs.recorded.allocator_settings import VARIABLES
 from sim.jobs.recorded.recording import Recording
@@ -157,9 +159,9 @@ def captured(
     return tuple(found[rank] for rank in sorted(found))
 
 
-def _told(steps: StepCounter, log: Log) -> str:
+def _told(steps: StepCounter, log: Log, values: UnknownValues) -> str:
     what = f"in step {steps.done + 1}" if steps.done else "before the first optimizer step"
-    return f"{what}: {log.seen:,} operators"
+    return f"{what}: {log.seen:,} operators{values.told()}"
 
 
 def _recorded(
@@ -173,14 +175,16 @@ def _recorded(
     log = Log()
     steps = StepCounter(torch, log, choices.steps)
     with fake_world(torch, log, place) as recorder, refused(script, place.folder):
+        values = recorder.values
+        told = partial(_told, steps, log, values)
         with (
             steps.counted(choices.marks),
-            progress.told(lambda: _told(steps, log)),
-            limited(choices.timeout, recorder.values.place, lambda: _told(steps, log)),
+            progress.told(told),
+            limited(choices.timeout, values.place, told),
         ):
             _until_enough(run, steps, log)
-        steps.choose(script)
-        recorder.values.note_unused()
+        steps.choose(script, values.last)
+        values.check_used(alone=not choices.stages)
         for note in shortcomings(log, place.world):
             log.notes.number(note)
         return Recording(

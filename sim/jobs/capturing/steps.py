@@ -224,22 +224,22 @@ class StepCounter:
         again = any(_kind(last) == _kind(step) for step in rest[:-1])
         return again or len(rest) == _MOST_STEPS
 
-    def choose(self, script: str) -> None:
-        """Keep the step that counts alone. Raises `InputError` where it did not end."""
-        first, last = self._chosen(script)
+    def choose(self, script: str, longer: str = "") -> None:
+        """Keep the step that counts alone. Raises `InputError` where it did not end; `longer` is
+        what may let the script take more steps."""
+        first, last = self._chosen(script, longer)
         self.log.between(self._steps[first - 2].end, self._steps[last - 1].end)
 
-    def _chosen(self, script: str) -> tuple[int, int]:
+    def _chosen(self, script: str, longer: str) -> tuple[int, int]:
         """The first and the last step, counted from 1."""
         steps = len(self._steps)
         first, last = self.asked or (2, 2)
         if steps < last:
             what = "took" if steps < 2 else "ended after"
             fault = f"{what} {steps} steps of an optimizer, and step {last} is recorded"
-            longer = f"let it train for {last} steps or more"
-            raise InputError(
-                script, fault, longer if self._optimizers or self._marked else _UNENDED
-            )
+            usual = f"let it train for {last} steps or more"
+            usual = usual if self._optimizers or self._marked else _UNENDED
+            raise InputError(script, fault, longer or usual)
         if self.asked:
             if last > first:
                 self.log.notes.number(

@@ -17,7 +17,11 @@ from sim.jobs.capturing.lines import text_of
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 
-_MOST_ASKED = 20_000  # times on a line within a step
+# A line that decides so often without an update ends the capture, or sooner after so many operators
+# (minutes of the host), unless its value is given.
+_MOST_ASKED, _SOON_ASKED, _OPERATORS = 20_000, 50, 250_000
+_SEVERAL = 4  # times that are worth to be told of while it goes on
+_NAMED = 8  # lines of a message
 # What comes out where a tensor is compared with itself, and with infinity.
 _ITSELF = {"eq": True, "ge": True, "le": True, "ne": False, "gt": False, "lt": False}
 _INFINITY = {"eq": False, "ne": True}
@@ -68,15 +72,16 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def values_of(texts: Sequence[str]) -> dict[str, float]:
-    """What values are on lines: "train.py:119=false". Raises `InputError`.
+    """What values are on lines, numbers or what is decided: "train.py:119=false". Raises
+    `InputError`.
 
     >>> values_of(["train.py:119=false", "train.py:7=2.5"])
-    {'train.py:119': 0.0, 'train.py:7': 2.5}
+    {'train.py:119': False, 'train.py:7': 2.5}
     """
-    found = {}
+    found: dict[str, float] = {}
     for text in texts:
         place, _, value = text.rpartition("=")
-        words = {"true": 1.0, "false": 0.0}
+        words = {"true": True, "false": False}
         try:
             found[place] = words[value] if value in words else float(value)
         except ValueError:
@@ -89,28 +94,34 @@ def values_of(texts: Sequence[str]) -> dict[str, float]:
 
 
 class UnknownValues:
-    """Makes values up; `given` says what they are, by lines of the script in a `folder`. `place` is
-    the line at work."""
+    """Makes values up; `given` says what they are, by lines of the script in a `folder`: a number
+    of a value that is read there, true or false of what is decided. `place` is the line at work."""
 
     def __init__(
         self, log: Log, place: Callable[[], str], given: Mapping[str, float], folder: str
     ) -> None:
         self.log, self.place, self.given, self.folder = log, place, given, folder
-        self.used: set[str] = set()
+        self.asked: dict[str, None] = {}  # lines that ask for values, in their order
+        self.last = ""  # how what was decided last is turned round, where nothing is given
         self.made_up = False  # the value that was asked for last
-        self._asked, self._within = Counter[str](), -1
+        self._decisions, self._updates, self._seen = Counter[str](), -1, 0  # since the last update
         self._kinds = {kind: self._unknown(kind) for kind in (int, float)}
 
     def of(self, dtype: Any) -> float | int | bool:
-        """A value of a type of torch."""
+        """A value of a type of torch. Raises `InputError` where another kind is given."""
         self.made_up = True
         place = self.place()
-        given = self._given(place)
         if str(dtype) == "torch.bool":
-            return self._decided(place, bool(given), given is not None)
+            return self._decided(place, False)
+        self.asked[place] = None
+        given = self.given.get(place)
+        number = 1.0 if given is None or isinstance(given, bool) else given
         if dtype.is_floating_point:
-            return 1.0 if given is None else given
-        return 1 if given is None else int(given)
+            return number
+        if number != int(number):
+            fault = "a whole number is read there"
+            raise InputError(f"--value {place}={number:g}", fault, f"--value {place}={number:.0f}")
+        return int(number)
 
     def install(self, torch: Any, patches: Patches) -> None:
         """Values that are made up say so when they are compared."""
@@ -125,38 +136,67 @@ class UnknownValues:
         patches.set(torch.Tensor, "item", item)
         _read_tensors(torch, patches)
 
-    def note_unused(self) -> None:
-        """Note the lines at which no value was asked for."""
-        for line in sorted(self.given.keys() - self.used):
-            self.log.notes.number(f"--value {line}: {line} asks for no unknown value")
+    def check_used(self, *, alone: bool) -> None:
+        """Raises `InputError` for a line at which no value was asked for; notes it where other
+        ranks, which may ask, are recorded, too."""
+        lines = [line for line in self.asked if line != self.log.line(-1)]
+        named = ", ".join(lines[:_NAMED]) + ", ..." * (len(lines) > _NAMED)
+        for line in sorted(self.given.keys() - self.asked.keys()):
+            where, fault = f"--value {line}", "no unknown value is read or decides there"
+            if alone:
+                raise InputError(where, fault, f"some are at {named}" if named else "leave it out")
+            self.log.notes.number(f"{where}: {fault}")
 
-    def _patience(self, place: str) -> None:
-        if self._within != self.log.updates:
-            self._within = self.log.updates
-            self._asked.clear()
-        self._asked[place] += 1
-        if self._asked[place] == _MOST_ASKED:
-            fault = f"waits for a value that nobody computes (asked {_MOST_ASKED:,} times)"
-            raise InputError(place, fault, f"say what it is, as --value {place}=true")
+    def told(self) -> str:
+        """Which line decides again and again without an update; "" for none."""
+        self._renew()
+        for place, often in self._decisions.most_common(1):
+            if often >= _SEVERAL and place not in self.given:
+                return (
+                    f"; without an update, {place} has decided {often:,} times by a value that "
+                    f"nobody computes (--value {place}=true or =false)"
+                )
+        return ""
 
-    def _given(self, place: str) -> float | None:
+    def _renew(self) -> None:
+        if self._updates != self.log.updates:
+            self._updates, self._seen = self.log.updates, self.log.seen
+            self._decisions.clear()
+
+    def _patience(self, place: str, answer: bool) -> None:
+        self._renew()
+        self._decisions[place] += 1
+        often, done = self._decisions[place], self.log.seen - self._seen
+        soon = place not in self.given and often >= _SOON_ASKED and done >= _OPERATORS
+        if soon or often >= _MOST_ASKED:
+            fault = (
+                f"waits for a value that nobody computes (taken to be {_word(answer)} {often:,} "
+                f"times in {done:,} operators without an update)"
+            )
+            raise InputError(place, fault, f"try --value {place}={_word(not answer)}")
+
+    def _decided(self, place: str, found: bool, *, number: bool = False) -> bool:
+        """What is decided on a line where torch would say `found`, perhaps of a `number`. Raises
+        `InputError` where another kind of value is given, and where it is asked without end."""
         given = self.given.get(place)
-        if given is not None:
-            self.used.add(place)
-        return given
-
-    def _decided(self, place: str, answer: bool, given: bool) -> bool:
-        self._patience(place)
-        if not given:
+        known = number and place in self.asked  # where a number is given, it was read here
+        self.asked[place] = None
+        if given is None:
             asserted = text_of(self.folder, place).partition("assert ")
             if asserted[1] and not asserted[0]:
                 return not asserted[2].startswith("not ")
-            said, other = str(answer).lower(), str(not answer).lower()
+            self.last = f"--value {place}={_word(not found)} takes the other way"
             self.log.notes.number(
-                f"{place}: decided by a value that nobody computes, taken to be {said} "
-                f"(--value {place}={other} takes the other way)"
+                f"{place}: decided by a value that nobody computes, taken to be {_word(found)} "
+                f"({self.last})"
             )
-        return answer
+        elif isinstance(given, bool):
+            found = given
+        elif not known:
+            remedy = f"write --value {place}=true or --value {place}=false"
+            raise InputError(f"--value {place}={given:g}", "what it decides is no number", remedy)
+        self._patience(place, found)
+        return found
 
     def _unknown(self, usual: type) -> type:
         """A kind of numbers that note what is decided by them."""
@@ -178,11 +218,7 @@ class UnknownValues:
                 found = operation(number, other)
                 if not isinstance(found, bool):
                     return found
-                place = self.place()
-                given = self._given(place)
-                return self._decided(
-                    place, found if given is None else bool(given), bool(given is not None)
-                )
+                return self._decided(self.place(), found, number=True)
 
             return result
 
@@ -191,6 +227,10 @@ class UnknownValues:
         inner["__hash__"] = usual.__hash__
         inner["__reduce__"] = lambda number: (usual, (usual(number),))
         return type(usual.__name__, (usual,), inner)
+
+
+def _word(answer: bool) -> str:
+    return str(answer).lower()
 
 
 def _read_tensors(torch: Any, patches: Patches) -> None:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from sim.config.errors import InputError
+from sim.jobs.capturing import values
 from sim.jobs.capturing.capture import capture, capture_script
 from sim.jobs.recorded.file import read, write
 from sim.jobs.recorded.recording import Recording
@@ -75,10 +76,10 @@ for _ in range(4):
 """
 
 
-def skipped(folder: Path, **values: float) -> Recording:
+def skipped(folder: Path, **set_to: float) -> Recording:
     script = folder / "train.py"
     script.write_text(SKIPS)
-    given = {f"train.py:{line[1:]}": value for line, value in values.items()}
+    given = {f"train.py:{line[1:]}": value for line, value in set_to.items()}
     (own,) = capture_script(script, world=1, values=given)
     return own
 
@@ -94,8 +95,8 @@ def test_what_a_script_decides_by_unknown_values_is_noted_and_can_be_set(tmp_pat
         "train.py:11: decided by a value that nobody computes, taken to be true",
     ]
     assert "--value train.py:8=true" in own.notes[0]
-    assert names(skipped(tmp_path, _8=1.0)).count("aten.mul") > names(own).count("aten.mul")
-    assert names(skipped(tmp_path, _11=0.0)).count("aten.mul_") < names(own).count("aten.mul_")
+    assert names(skipped(tmp_path, _8=True)).count("aten.mul") > names(own).count("aten.mul")
+    assert names(skipped(tmp_path, _11=False)).count("aten.mul_") < names(own).count("aten.mul_")
 
 
 def test_what_a_script_asserts_holds() -> None:
@@ -107,8 +108,23 @@ def test_what_a_script_asserts_holds() -> None:
     assert trained(body).notes == ()
 
 
-def test_a_value_that_nobody_asks_for_is_noted(tmp_path: Path) -> None:
-    assert "train.py:3 asks for no unknown value" in " ".join(skipped(tmp_path, _3=1.0).notes)
+def test_a_number_is_what_is_read_on_its_line(tmp_path: Path) -> None:
+    below, above = (names(skipped(tmp_path, _11=value)) for value in (4.9, 5.1))
+    assert below.count("aten.mul_") > above.count("aten.mul_")
+
+
+@pytest.mark.parametrize(
+    ("line", "value", "fault"),
+    [
+        ("_3", True, "train.py:3: no unknown value .*; some are at train.py:8, train.py:11"),
+        ("_8", 0.1, "train.py:8=0.1: what it decides is no number; write --value train.py:8=true"),
+    ],
+)
+def test_a_value_that_nobody_asks_for_is_refused(
+    tmp_path: Path, line: str, value: float, fault: str
+) -> None:
+    with pytest.raises(InputError, match=fault):
+        skipped(tmp_path, **{line: value})
 
 
 def test_a_loop_that_waits_for_a_value_ends_with_its_line() -> None:
@@ -117,6 +133,29 @@ def test_a_loop_that_waits_for_a_value_ends_with_its_line() -> None:
             pass
 
     with pytest.raises(InputError, match=r"test_unknown\.py:\d+: waits for a value"):
+        trained(body)
+
+
+def test_a_loop_that_trains_until_a_value_comes_ends_with_its_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(values, "_OPERATORS", 1000)
+
+    def body(_: nn.Module, loss: torch.Tensor) -> bool:
+        while loss.item() > 0.5:
+            loss = loss * loss
+        return False
+
+    said = r"test_unknown\.py:\d+: waits .*operators without an update\); try --value .*=false"
+    with pytest.raises(InputError, match=said):
+        trained(body)
+
+
+def test_a_script_that_a_value_ends_before_its_second_step_is_told_of_the_value() -> None:
+    def body(_: nn.Module, loss: torch.Tensor) -> bool:
+        return bool(loss > 3.0)
+
+    with pytest.raises(InputError, match=r"took 0 steps .*; --value .*test_unknown\.py:\d+=true"):
         trained(body)
 
 
