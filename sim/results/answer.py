@@ -46,6 +46,11 @@ class Inputs:
     version: str = VERSION
 
     @property
+    def counted(self) -> str:
+        """What rates and costs count: tokens, or the samples of a model that has none."""
+        return "samples" if self.tokens == 1 else "tokens"
+
+    @property
     def step(self) -> str:
         """The description of a step beside its precision, in a few words."""
         from sim.results.formatting import count

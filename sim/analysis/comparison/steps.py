@@ -32,7 +32,7 @@ class StepComparison(Comparison):
         """Refuse tokens of a job that trains on none. Raises `InputError`."""
         for name, result in zip(self.names, self.results, strict=True):
             if self.tokens is not None and not result.tokens_per_second:
-                raise InputError(name, "trains on no tokens", "leave --tokens out")
+                raise InputError(name, "the rate of its tokens is unknown", "leave --tokens out")
 
     @property
     def title(self) -> str:
@@ -94,20 +94,21 @@ class StepComparison(Comparison):
     @property
     def table(self) -> list[Cells]:
         first = self.expected[0]
+        counted = " and ".join(dict.fromkeys(result.inputs.counted for result in self.results))
         level = f"{100.0 * self.results[0].interval['level']:.0f} %"
         head = (
             "",
             "time",
             "",
             "simulated",
-            "tokens/s",
+            f"{counted}/s",
             "MFU",
             "bubble",
             "memory",
             "fits",
             "GPUs",
         )
-        costs = "$/1e6 tok", f"expected ({level})"
+        costs = f"$/1e6 {counted.replace('tokens', 'tok')}", f"expected ({level})"
         if self.tokens is not None:
             costs = f"days ({level})", f"dollars ({level})"
         rows: list[Cells] = [(*head, *costs)]

@@ -84,11 +84,12 @@ def _needs(goodput: Goodput) -> Section | None:
 
 def _bill(goodput: Goodput) -> Iterator[str]:
     cost, sure = goodput.cost, goodput.tokens_likely
-    simulated = f"{large(goodput.tokens)} tokens"
+    counted = goodput.inputs.counted
+    simulated = f"{large(goodput.tokens)} {counted}"
     yield (
         f"{simulated}, {cost.gpu_hours:,.0f} GPU-hours{rent(cost, goodput.inputs)}"
         if not sure
-        else f"expected {large(sure['expected'])} tokens "
+        else f"expected {large(sure['expected'])} {counted} "
         f"{interval((sure['low'], sure['high']), sure['level'], large)} at measured steps"
     )
     if sure:
@@ -120,7 +121,7 @@ def cost(cost: TrainingCost) -> Document:
     known = cost.likely
     return _told(
         cost.fits,
-        f"{large(cost.tokens)} tokens in {_expected(cost, known) if known else simulated}",
+        f"{large(cost.tokens)} {_counted(cost.inputs)} in {_expected(cost, known) if known else simulated}",
         Sentence(f"simulated {simulated}; corrected by {known.basis}") if known else None,
         Sentence(_energy(cost)),
         Sentence(_rent(cost)),
@@ -144,12 +145,16 @@ def _rent(cost: TrainingCost) -> str:
     return f"rent{rent(cost, cost.inputs).removeprefix(',')}"
 
 
+def _counted(inputs: Inputs | None) -> str:
+    return inputs.counted if inputs else "tokens"
+
+
 def rent(cost: TrainingCost, inputs: Inputs | None) -> str:
     """Dollars, dollars a million tokens, and whose price that is, behind a comma."""
     if cost.dollars is None:
         return ""
     each = cost.dollars_per_million_tokens or 0.0
-    words = f", {cost.dollars:,.0f} dollars, {each:.3g} dollars a million tokens"
+    words = f", {cost.dollars:,.0f} dollars, {each:.3g} dollars a million {_counted(inputs)}"
     return f"{words}, at {inputs.price}" if inputs else words
 
 
@@ -180,7 +185,7 @@ def budget(budget: Budget) -> Document:
         )
         for chance, days in budget.done.items()
     ]
-    head = f"{large(budget.tokens)} tokens on {several(budget.gpus, 'GPU')}"
+    head = f"{large(budget.tokens)} {budget.inputs.counted} on {several(budget.gpus, 'GPU')}"
     done = f"done in {_count(half, unit)} {unit[1]}" if isfinite(half) else "never done"
     return _told(
         budget.fits,

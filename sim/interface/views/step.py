@@ -137,7 +137,7 @@ def waits_for_data(loading: Mapping[str, Any]) -> Figure:
 
 def _rate(result: Result) -> Figure:
     """Tokens a second; samples of models that have no tokens."""
-    if result.inputs.tokens == 1:
+    if result.inputs.counted == "samples":
         each = f"simulated, {count(result.samples_per_second / result.ranks)} per GPU"
         shown = rate(result.samples_per_second)
         return Figure(title="samples/s", key="samples_per_second", note=each, shown=shown)

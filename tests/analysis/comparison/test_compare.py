@@ -318,7 +318,11 @@ def test_days_and_rent_of_tokens_are_those_of_sim_cost() -> None:
             assert bounds == pytest.approx(
                 [alone[other][key] for key in ("low", "expected", "high")]
             )
-    with pytest.raises(InputError, match="trains on no tokens"):
-        sim.compare("dlrm", ": network.bandwidth=50 Gb/s", tokens=1e9)
     with pytest.raises(InputError, match="--tokens: workers that share updates train to a loss"):
         sim.compare("ps-bsp", "ps-async", tokens=1e9)
+
+
+def test_models_without_tokens_are_told_in_samples() -> None:
+    head, *_ = sim.compare("dlrm", ": plan.microbatch=512").table
+    assert {"samples/s", "$/1e6 samples"} <= {*head}
+    assert "1 billion samples in" in str(sim.cost("dlrm", tokens=1e9))
