@@ -337,5 +337,5 @@ def test_what_does_not_grow_with_the_job_is_said() -> None:
     """A bug stops one GPU's job as often as a large one's; the account must not say otherwise."""
     table = failures.load("llama3")
     told = table.assumed(8, None, ())[0]
-    assert "in proportion to 8 GPUs, but for those of a whole job (Software bug" in told
+    assert "in proportion to 8 GPUs; failures of a whole job (Software bug" in told
     assert "whole job" not in table.assumed(table.gpus, None, ())[0]
