@@ -118,10 +118,10 @@ def cost(cost: TrainingCost) -> Document:
     simulated = f"{cost.seconds / time[0]:,.1f} {time[1]}, {cost.gpu_hours:,.0f} device-hours"
     if cost.checkpoints:
         simulated += f", {human_seconds(cost.checkpoints)} of them for checkpoints"
-    known = cost.likely
+    known, amount = cost.likely, f"{large(cost.tokens)} {_counted(cost.inputs)}"
     return _told(
         cost.fits,
-        f"{large(cost.tokens)} {_counted(cost.inputs)} in {_expected(cost, known) if known else simulated}",
+        f"{amount} in {_expected(cost, known) if known else simulated}",
         Sentence(f"simulated {simulated}; corrected by {known.basis}") if known else None,
         Sentence(_energy(cost)),
         Sentence(_rent(cost)),
