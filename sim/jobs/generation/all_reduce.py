@@ -1,9 +1,9 @@
-"""All-reduces that read the other GPUs' memory: engines' own kernels for small tensors.
+"""All-reduces whose kernels read other GPUs' memory: serving engines use them for small tensors.
 
-In one shot each GPU reads the whole tensor from all others and adds it up; in two shots each adds
-up a share and reads the others' sums (vLLM, csrc/custom_all_reduce.cuh: cross_device_reduce_1stage
-and _2stage). One shot has less latency, two shots move less. Both need a node whose switch lets
-GPUs read one another.
+In one shot each GPU reads the whole tensor from all other GPUs and adds it up. In two shots each
+GPU adds up a share of the tensor and reads the other GPUs' sums (vLLM, csrc/custom_all_reduce.cuh:
+cross_device_reduce_1stage and _2stage). One shot has less latency, two shots move fewer bytes. Both
+need a node whose switch lets GPUs read one another.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from sim.config.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DirectRates:
-    """Seconds of a call that moves nothing (`latency`, `each` GPU beyond two, `second` shot) and
-    what a GPU reads in a second in one shot and in two (B/s)."""
+    """The seconds of a call without bytes: `latency`, plus `each` for every GPU beyond two, plus
+    `second` for the second shot. A GPU reads at the rate `one` in one shot, `two` in two (B/s)."""
 
     latency: float
     each: float
@@ -23,7 +23,7 @@ class DirectRates:
     two: float
 
     def seconds(self, size: float, ranks: int) -> float:
-        """Seconds of an all-reduce of so many bytes.
+        """Seconds of an all-reduce of `size` bytes, in one shot or two, whichever is faster.
 
         >>> rates = DirectRates(latency=4e-6, each=0.0, one=1e11, second=2e-6, two=1e11)
         >>> [round(rates.seconds(size, 4) * 1e6, 2) for size in (0, 1e5, 1e7)]
@@ -35,20 +35,21 @@ class DirectRates:
         return begun + min(one, two)
 
 
-# collectives/aiconfigurator_custom_allreduce.csv.gz, vLLM's and SGLang's rows in CUDA graphs up to
-# 8 MiB, every second of them; the median error on the others is 4, 3 and 8 %.
+# Fitted on every second row of vLLM and SGLang in CUDA graphs up to 8 MiB in
+# collectives/aiconfigurator_custom_allreduce.csv.gz; the median error on the other rows is 4, 3 and
+# 8 %.
 DIRECT: Mapping[str, DirectRates] = {
     "ampere": DirectRates(latency=5.2e-6, each=0.11e-6, one=184e9, second=8.0e-6, two=233e9),
     "hopper": DirectRates(latency=4.4e-6, each=0.06e-6, one=265e9, second=3.7e-6, two=293e9),
     "blackwell": DirectRates(latency=6.7e-6, each=0.12e-6, one=157e9, second=0.0, two=187e9),
 }
 
-_HALVES = ("all_gather", "reduce_scatter")  # of an all-reduce
+_HALVES = ("all_gather", "reduce_scatter")  # the two halves of an all-reduce
 
 
 def direct_seconds(kind: str, size: float, ranks: int, generation: str) -> float | None:
-    """Seconds of a collective by these kernels; None where there are none. An all-gather and the
-    reduce-scatter that goes with it are halves of an all-reduce: engines run that."""
+    """Seconds of a collective with these kernels; None where they cannot run it. An all-gather or a
+    reduce-scatter counts as half of the all-reduce that engines run instead of the two."""
     rates = DIRECT.get(generation)
     if rates is None or ranks > 8 or kind not in ("all_reduce", *_HALVES):
         return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The distribution of seconds over answers, or of tokens."""
+    """The distribution of answers' seconds, or of their numbers of tokens."""
 
     mean: float
     median: float
@@ -36,8 +36,8 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All servers from a moment on (s): sequences in their batches, the share of the caches that is
-    held, answers that wait for a place."""
+    """The state of all servers from the moment `at` on (s): `batch` sequences in their batches, and
+    the share `cache` of their caches that is held."""
 
     at: float
     batch: int
@@ -48,17 +48,18 @@ class State:
 class Generated(JobAnswer):
     """Answers to prompts.
 
-    `time` is the moment of the last token (s); `tokens` are those of the answers,
-    `prompt_tokens` those that were computed of prompts, again after a sequence lost its cache
-    (`preempted` times) and once for the answers that share a prompt. `first` is the time to the
-    first token (TTFT), `each` that of every further token (TPOT), `whole` that of an answer (s),
-    `lengths` are its tokens.
+    `time` is the moment of the last token (s). `tokens` counts the tokens of the answers,
+    `prompt_tokens` the computed tokens of prompts. A prompt that several answers share is computed
+    once, and again after a sequence has lost its cache (`preempted` times). `first` is the time to
+    the first token (TTFT), `each` the time of every further token (TPOT), `whole` the time of an
+    answer (s); `lengths` are the answers' numbers of tokens.
 
     `batch` is the mean batch of a server while it runs, `cache` the mean share of its cache that is
-    held, `fullest` the largest; `idle` the share of the servers' time without work, `tail` that
-    from when the first server has no work left until the end. `step` is a decode step with the mean
-    batch and cache, its seconds by part (s), and `limit` the largest part. `memory` are bytes of a
-    GPU by part, of `room`. `course` are states of all servers together.
+    held, `fullest` the largest share. `idle` is the share of the servers' time without work; `tail`
+    is the share of the run after the first server has run out of work. `step` has the seconds by
+    part of a decode step with the mean batch and cache, and `limit` names the largest part.
+    `memory` has the bytes of a GPU by part; `room` is its memory. `course` has the states of all
+    servers together.
     """
 
     view = "sim.interface.views.generation"
@@ -96,7 +97,7 @@ class Generated(JobAnswer):
 
     @property
     def cost(self) -> tuple[str, float]:
-        """GPU-seconds of a million tokens."""
+        """The GPU-seconds of a million tokens, and their description."""
         return "of a GPU for a million tokens", 1e6 / self.tokens_per_second_per_gpu
 
     @property
@@ -105,7 +106,7 @@ class Generated(JobAnswer):
 
     @property
     def updates(self) -> int:
-        """Its answers are a single piece of work."""
+        """The number of updates: 1, as all answers together are a single piece of work."""
         return 1
 
     @property
@@ -128,7 +129,7 @@ class Generated(JobAnswer):
         return figures | others | {"dollars_per_million": self.dollars_per_million}
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a state of the servers."""
+        """The course as a table with a row for each state of the servers."""
         import pandas as pd
 
         return pd.DataFrame([asdict(state) for state in self.course])

@@ -1,10 +1,10 @@
-"""Attention to a cache of keys and values: its bytes, and the kernels that read it.
+"""Attention to a cache of keys and values: the bytes of the cache, and the kernels that read it.
 
-Decoding reads the keys and values of a sequence once for its one query, by several CTAs that share
-the sequence (Flash-Decoding, Dao et al. 2023). Latent attention keeps the latent and the rotary
-part of K, one copy for all heads; queries and outputs are multiplied by the up-projection instead
-of the cache (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.2). These products are as large as
-those of the up-projection of one token, which stands among the operators of the layer.
+Decoding reads the keys and values of a sequence once for its single query; several CTAs share the
+sequence (Flash-Decoding, Dao et al. 2023). Latent attention keeps the latent and the rotary part of
+K, one copy for all heads. It multiplies queries and outputs, instead of the cache, by the
+up-projection (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.2). These products are as large as
+the up-projection of one token, which is counted among the operators of the layer.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ from sim.model.transformer import Transformer
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How kernels of decoding read a cache: `floor` seconds whatever they read, `cta` seconds of an
-    SM for each sequence and head of keys, a `share` of the memory's bandwidth, and as many elements
-    of a cache in eight bits as an SM `converts` in a clock."""
+    """How decoding kernels read a cache. A kernel takes at least `floor` seconds, and `cta` seconds
+    of an SM for each sequence and head of keys. It reads at the `share` of the memory's bandwidth;
+    an SM `converts` this many elements of an eight-bit cache in a clock cycle."""
 
     floor: float
     cta: float
@@ -30,19 +30,19 @@ class Reading:
     converts: float
 
 
-# vLLM's rows of kernels/aiconfigurator/generation_attention_*.csv.gz, every second of them, by the
+# Fitted on every second row of vLLM in kernels/aiconfigurator/generation_attention_*.csv.gz, by the
 # generation of the device (H100 and H200; B200, GB200 and B300; L40S; A100). docs/generation.md has
-# the errors on the others.
+# the errors on the other rows.
 READINGS: Mapping[str, Reading] = {
     "ampere": Reading(floor=17.7e-6, cta=3.3e-6, share=0.75, converts=9.3),
     "ada": Reading(floor=10.2e-6, cta=2.9e-6, share=0.88, converts=6.8),
     "hopper": Reading(floor=12.5e-6, cta=3.2e-6, share=0.92, converts=9.3),
     "blackwell": Reading(floor=9.3e-6, cta=1.2e-6, share=0.95, converts=24.0),
 }
-ASSUMED = "hopper"  # of GPUs that nobody timed
+ASSUMED = "hopper"  # the generation whose constants untimed GPUs take
 
-_HEADS_OF_CTA = 64  # queries that share a latent, in a CTA (deepseek-ai/FlashMLA, csrc, BLOCK_M)
-_HEAD = 128  # the size of head at whose rate products with latents run
+_HEADS_OF_CTA = 64  # heads that share a latent in a CTA (deepseek-ai/FlashMLA, csrc, BLOCK_M)
+_HEAD = 128  # products with latents run at the rate of attention with heads of this size
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Affine:
     token: float
 
     def seconds(self, sequences: float, tokens: float) -> float:
-        """The seconds of so many sequences with so many tokens in their caches altogether."""
+        """The seconds of reading `sequences` sequences with `tokens` cached tokens in all."""
         return self.floor + self.sequence * sequences + self.token * tokens
 
     def __add__(self, other: "Affine") -> "Affine":
@@ -63,16 +63,16 @@ class Affine:
         )
 
     def repeated(self, times: float) -> "Affine":
-        """So many of them one after the other."""
+        """The seconds of `times` such reads one after the other."""
         return Affine(times * self.floor, times * self.sequence, times * self.token)
 
 
 @dataclass(frozen=True, slots=True)
 class CachedLayer:
-    """Attention of `layers` equal layers on one rank: the kernel of a prompt, the heads that share
-    keys and values (`kv_heads`), the elements of a token in the cache (`width`), the elements that
-    are multiplied for each head and token in it (`multiplied`), and the tokens of a sequence that
-    it sees at most (`window`, 0: all)."""
+    """Attention of `layers` equal layers on one rank: the `kernel` of a prompt, the number of heads
+    of keys and values (`kv_heads`), the elements that the cache keeps for a token (`width`), the
+    elements multiplied for each head and cached token (`multiplied`), and the most tokens of a
+    sequence that attention sees (`window`, 0: all)."""
 
     kernel: Attention
     kv_heads: int
@@ -82,16 +82,16 @@ class CachedLayer:
     layers: int
 
     def bytes(self, cache: Precision) -> float:
-        """Bytes of a token in the caches of these layers on a rank."""
+        """Bytes that a token takes in the caches of these layers on a rank."""
         return self.layers * self.width * BYTES[cache]
 
     def seen(self, tokens: int) -> int:
-        """The tokens of a sequence that stay in the cache."""
+        """How many of a sequence's `tokens` stay in the cache."""
         return min(tokens, self.window) if self.window else tokens
 
     def decode(self, device: Device, cache: Precision, attention: tuple[str, ...]) -> Affine:
-        """Seconds of decoding: a token takes the longest of its bytes over the bandwidth, the
-        conversions of its elements, and its FLOPs over the rate of fused attention."""
+        """Seconds of decoding. A cached token takes the longest of three times: its bytes over the
+        bandwidth, the conversion of its elements, its FLOPs over the rate of fused attention."""
         reading = READINGS.get(device.generation, READINGS[ASSUMED])
         read = self.width * BYTES[cache] / (reading.share * device.memory_bandwidth)
         if BYTES[cache] < 2:
@@ -105,8 +105,8 @@ class CachedLayer:
     def prefill(
         self, tokens: int, context: int, device: Device, attention: tuple[str, ...]
     ) -> float:
-        """Seconds of a chunk of a prompt, `context` tokens of which are in the cache: each token
-        sees the cache, and half of the chunk on average."""
+        """Seconds of a chunk of `tokens` tokens of a prompt after `context` cached tokens. Each
+        token sees the cache, and on average half of the chunk."""
         own = replace(self.kernel, batch=1, q=tokens, kv=tokens, causal=True, window=self.window)
         seconds = kernel_time(own, device, attention)
         seen = self.seen(context)
@@ -119,8 +119,8 @@ class CachedLayer:
 def cached_layer(kernel: Attention, model: Transformer, layers: int) -> CachedLayer:
     """The cache of layers with this kernel of attention.
 
-    GQA keeps the keys and values of a rank's heads, latent attention `kv` + `rotary` elements on
-    every rank.
+    GQA keeps the keys and values of a rank's heads; latent attention keeps `kv` + `rotary` elements
+    on every rank.
     """
     window = model.window
     if model.latent:
@@ -132,8 +132,8 @@ def cached_layer(kernel: Attention, model: Transformer, layers: int) -> CachedLa
 
 
 def decode_time(kernel: Attention, device: Device) -> float:
-    """Seconds of attention of one query a sequence to a cache, whose elements are as wide as the
-    kernel's precision says. Raises `InputError` for more queries.
+    """Seconds of attention with one query a sequence to a cache whose elements have the kernel's
+    precision. Raises `InputError` for several queries.
 
     >>> from sim.hardware.device import load
     >>> h100 = load("h100-80gb-sxm")

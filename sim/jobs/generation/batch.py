@@ -1,9 +1,9 @@
-"""The sequences of a server: who waits, whose prompt is computed, who decodes, and who gives way.
+"""The sequences of a server: which wait, which have their prompt computed, decode, or give way.
 
 New sequences are admitted in order of submission while the batch and the cache have room for them.
 If the cache runs out of blocks, the sequence that was admitted last loses its cache and waits at
-the head of the queue for its prompt and answer to be computed again (vLLM, Kwon et al. 2023,
-section 4.5). Nothing here knows the clock.
+the head of the queue; its prompt and answer are then computed again (vLLM, Kwon et al. 2023,
+section 4.5). This module does not know the clock.
 """
 
 from collections import deque
@@ -23,11 +23,12 @@ from sim.jobs.generation.speed import Speed
 class Sequence:
     """A request on the server; `done` fires with its answer.
 
-    The tokens of its answer are `written` + (step - `since`) while it decodes. `target` tokens have
-    to be computed before that; `computed` of them are, or lie in blocks of a shared prompt or in
-    blocks that it has `given` back: how many, and when they are lost. The engine reckons with
-    `promised` bytes. Tokens `booked` to a version of the weights are counted; `turn` counts
-    admissions, so that an end planned in an earlier one is told apart.
+    While it decodes, its answer has `written` + (step - `since`) tokens. Before, `target` tokens
+    have to be computed; `computed` counts those that are, or are found in blocks of a shared prompt
+    or in blocks that the sequence gave back. `given` has the number of tokens in the latter blocks,
+    and the bytes handed out at which they are lost (`Cache.lost_from`). The engine reserves
+    `promised` bytes. `booked` tokens are counted for a version of the weights. `turn` counts
+    admissions, to recognise an end that was planned in an earlier turn.
     """
 
     request: Request
@@ -46,16 +47,16 @@ class Sequence:
 
     @property
     def wanted(self) -> int:
-        """Tokens that have to be computed before it decodes."""
+        """The tokens that have to be computed before the sequence decodes."""
         return self.request.prompt + self.request.continues + self.written
 
     def catch_up(self, step: int) -> None:
-        """Count the tokens written until a step."""
+        """Count the tokens that were written before `step`."""
         self.written += step - self.since
         self.since = step
 
     def book(self, version: int) -> None:
-        """Tokens written since the last booking are of this version."""
+        """Count the tokens written since the last booking for a version of the weights."""
         if self.written > self.booked:
             versions = self.answer.versions
             versions[version] = versions.get(version, 0) + self.written - self.booked
@@ -64,9 +65,10 @@ class Sequence:
 
 @dataclass(eq=False)
 class Batch:
-    """The sequences of a server of `speed`: in the `queue`, with `prompts` to be computed, and
-    `running` by number, both in order of admission. `plan` are the chunks of prompts of the step
-    under way. `tokens` were written so far, `computed` of prompts."""
+    """The sequences of a server of `speed`: those that wait in the `queue`, those whose `prompts`
+    are computed, and those that decode (`running`, by number), the last two in order of admission.
+    `plan` has the chunks of prompts of the step under way. So far `tokens` tokens of answers were
+    written and `computed` tokens of prompts computed."""
 
     speed: Speed
     version: int = 0
@@ -93,7 +95,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Sequences that decode or whose prompts are computed."""
+        """The number of sequences that decode or whose prompts are computed."""
         return len(self.running) + len(self.prompts)
 
     # --- Admission --------------------------------------------------------------------------------
@@ -116,7 +118,8 @@ class Batch:
         return self.cache.size(tokens) - self.prefixes.size(request.prefix)
 
     def admit(self, now: float) -> None:
-        """Sequences from the head of the queue while a step has tokens for them."""
+        """Admit sequences from the head of the queue while the step has tokens, the batch a place
+        and the cache room for them."""
         budget = self._budget - sum(own.target - own.computed for own in self.prompts)
         while self.queue and budget > 0:
             own = self.queue[0]
@@ -140,20 +143,20 @@ class Batch:
         self.prompts.append(own)
 
     def _kept(self, own: Sequence) -> int:
-        """Tokens that a sequence finds in the blocks that it has given back."""
+        """How many tokens a sequence finds again in the blocks that it has given back."""
         if own.given is None or self.cache.states or not self.speed.engine.reuses:
             return 0
         return min(self.cache.kept(*own.given), own.target - 1)
 
     @property
     def _budget(self) -> int:
-        """Tokens of prompts in a step."""
+        """How many tokens of prompts a step may compute."""
         return self.speed.engine.budget * self.speed.layout.dp - len(self.running)
 
     # --- Steps ------------------------------------------------------------------------------------
 
     def chunks(self) -> Iterator[tuple[Sequence, int]]:
-        """The prompts of a step and how many tokens of each are computed."""
+        """Yield the sequences whose prompts the step computes, and how many tokens of each."""
         budget = max(self._budget, 1)
         for own in self.prompts:
             if budget <= 0:
@@ -163,13 +166,13 @@ class Batch:
             yield own, tokens
 
     def leap(self) -> int:
-        """Decode steps until a sequence ends, comes to the end of a window or finds no block."""
+        """How many decode steps pass until a sequence ends, fills its window or finds no block."""
         while (end := self._ends[0]) and self._of(end) is None:
             heappop(self._ends)
         return max(1, min(end[0] - self.cache.step, self.cache.steady(), self.cache.lasts()))
 
     def advance(self, steps: int, now: float) -> list[Sequence]:
-        """So many steps have ended; the sequences whose answers are finished."""
+        """End `steps` steps; return the sequences whose answers are finished."""
         self.tokens += steps * len(self.running)
         self.cache.advance(steps)
         self._compute(now)
@@ -184,13 +187,13 @@ class Batch:
         return ended
 
     def _of(self, end: tuple[int, int, int]) -> Sequence | None:
-        """The sequence that a planned end is of; None where it has lost its place since."""
+        """The sequence of a planned end; None where it has lost its place since the planning."""
         _, number, turn = end
         own = self.running.get(number)
         return own if own is not None and own.turn == turn else None
 
     def _compute(self, now: float) -> None:
-        """Chunks have been computed; prompts that are complete have given a token."""
+        """End the planned chunks; a sequence whose prompt is complete writes its first token."""
         for own, tokens in self.plan:
             if own.state != "prompt":
                 continue  # aborted meanwhile
@@ -213,11 +216,11 @@ class Batch:
         left = own.request.answer - own.written
         heappush(self._ends, (own.since + left, own.number, own.turn))
 
-    # --- Those who leave --------------------------------------------------------------------------
+    # --- Sequences that leave ---------------------------------------------------------------------
 
     def make_room(self) -> bool:
-        """Take the caches of sequences admitted last until a step has blocks for all others;
-        whether any lost its cache."""
+        """Preempt the sequences admitted last until a step has blocks for all others; return
+        whether a sequence lost its cache."""
         before = self.preemptions
         while self.running and not self.cache.lasts():
             own = self.prompts[-1] if self.prompts else next(reversed(self.running.values()))
@@ -225,7 +228,7 @@ class Batch:
         return self.preemptions > before
 
     def empty(self) -> None:
-        """All sequences lose their caches, and nothing of them is left."""
+        """Preempt all sequences, and forget the tokens in their blocks."""
         for own in [*reversed(self.prompts), *reversed(self.running.values())]:
             self._preempt(own)
         self._forget()
@@ -243,7 +246,8 @@ class Batch:
         self.queue.appendleft(own)
 
     def swap(self, version: int) -> None:
-        """Tokens are of this version from now on; what waits is computed with its weights."""
+        """Change the version of the weights. Tokens count for the new version from now on, and
+        waiting sequences are computed anew with its weights."""
         for own in self.running.values():
             own.catch_up(self.cache.step)
             own.book(self.version)
@@ -255,8 +259,8 @@ class Batch:
             own.given = None
 
     def abort(self, own: Sequence, elapsed: int) -> None:
-        """End a sequence when so many steps of the leap under way have ended. Its place is free
-        behind the step under way (`clear`)."""
+        """End a sequence after `elapsed` steps of the leap under way. Its place is free after the
+        step under way (`clear`)."""
         if own.state == "running":
             own.catch_up(self.cache.step + elapsed)
             own.book(self.version)
@@ -270,7 +274,7 @@ class Batch:
         own.state = "ended"
 
     def clear(self) -> None:
-        """Sequences that were aborted leave; the step under way has written nothing for them."""
+        """Remove aborted sequences; the step in which they were aborted wrote no token for them."""
         for own in self._leaving:
             more = self.cache.step - own.since
             self.tokens -= more
@@ -279,19 +283,19 @@ class Batch:
         self._leaving.clear()
 
     def _stop(self, own: Sequence) -> None:
-        """A sequence decodes no more, and holds no blocks."""
+        """Let a sequence stop decoding and give its blocks back."""
         own.catch_up(self.cache.step)
         own.book(self.version)
         self._leave(own, own.wanted - 1)
 
     def _leave(self, own: Sequence, tokens: int) -> None:
-        """A running sequence, with so many tokens in the cache, gives its blocks back."""
+        """Let a running sequence with `tokens` tokens in the cache give its blocks back."""
         del self.running[own.number]
         self.cache.remove(tokens)
         self._release(own, tokens)
 
     def _drop(self, own: Sequence) -> None:
-        """A sequence whose prompt is computed gives its blocks back."""
+        """Let a sequence whose prompt is being computed give its blocks back."""
         self.prompts.remove(own)
         self._release(own, own.target)
 

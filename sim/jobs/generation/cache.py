@@ -1,21 +1,22 @@
-"""The blocks of a server's cache: how many sequences hold, and when they run out.
+"""The blocks of a server's cache: how many blocks sequences hold, and when blocks run out.
 
-A sequence of c tokens holds ceil(c / block) blocks for the layers that see everything, and
-ceil(min(c, w) / block) for those with a window of w tokens. All sequences grow by a token a step.
-A sequence is counted by the step in which it takes its next block (modulo `block`), so that a leap
-over many steps costs no more than a step.
+A sequence of c tokens holds ceil(c / block) blocks for layers without a window, and
+ceil(min(c, w) / block) for layers with a window of w tokens. All sequences grow by a token a step.
+Sequences are counted by the step in which they take their next block (modulo `block`), so a leap
+over many steps costs no more than a single step.
 """
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-_LITTLE = 1e-9  # of a page: roundings of sums of bytes
+_LITTLE = 1e-9  # of a block: tolerance for the rounding of sums of bytes
 
 
 @dataclass(slots=True, eq=False)
 class Pages:
-    """The blocks of all layers with one window, each of `size` bytes; `growing` sequences, by the
-    residue of the step in which they take a block; `read` tokens in the next step."""
+    """The blocks of all layers with one window (0: none), each of `size` bytes. `growing` counts
+    the sequences that still take blocks, `residues` counts them by the step, modulo `block`, in
+    which they take one. Attention reads `read` tokens in the next step."""
 
     window: int
     size: float
@@ -33,11 +34,11 @@ class Pages:
         return min(tokens, self.window) if self.window else tokens
 
     def blocks(self, tokens: int) -> int:
-        """Blocks of a sequence of so many tokens."""
+        """How many blocks a sequence of `tokens` tokens holds."""
         return -(-self.seen(tokens) // self.block)
 
     def add(self, tokens: int, step: int) -> None:
-        """A sequence with so many tokens decodes from this step on."""
+        """Count a sequence with `tokens` tokens, which decodes from this step on."""
         self.read += self.seen(tokens + 1)
         if self.window and tokens >= self.window:
             return
@@ -48,7 +49,7 @@ class Pages:
             heappush(self.full, (step + self.window - tokens, residue))
 
     def remove(self, tokens: int, step: int) -> None:
-        """A sequence that has so many tokens before this step decodes no more."""
+        """Remove a sequence that has `tokens` tokens before this step and decodes no more."""
         self.read -= self.seen(tokens + 1)
         if self.window and tokens >= self.window:
             return
@@ -60,7 +61,7 @@ class Pages:
             self.gone[key] = self.gone.get(key, 0) + 1
 
     def steady(self, step: int) -> int:
-        """Steps in which no sequence comes to the end of its window; a large number for none."""
+        """How many steps pass until a sequence fills its window; a large number if none does."""
         while self.full and self.gone.get(self.full[0], 0):
             key = heappop(self.full)
             self.gone[key] -= 1
@@ -69,8 +70,8 @@ class Pages:
         return self.full[0][0] - step if self.full else 1 << 62
 
     def advance(self, steps: int, step: int) -> None:
-        """So many steps from this one on, no more than are `steady`. The last one may bring
-        sequences to the end of their windows."""
+        """Let `steps` steps pass from this one on, at most the `steady` ones. In the last step
+        sequences may fill their windows."""
         behind = step + steps
         ended = 0
         while self.steady(behind) == 0:
@@ -81,7 +82,7 @@ class Pages:
         self.read += (self.growing + ended) * steps - ended
 
     def taken(self, steps: int, step: int) -> int:
-        """Blocks that all sequences take in so many steps from this one on."""
+        """How many blocks all sequences take in `steps` steps from this one on."""
         whole, rest = divmod(steps, self.block)
         place = step % self.block
         taken = sum(self.residues[place : place + rest])
@@ -91,13 +92,13 @@ class Pages:
 
 @dataclass(slots=True, eq=False)
 class Cache:
-    """The cache of a server: `room` bytes, of which `used` are held, and the bytes that were ever
-    `handed` out. A sequence holds `states` bytes beside its blocks. `step` is the number of decode
+    """The cache of a server. Of its `room` bytes `used` are held; `handed` bytes were handed out
+    so far in all. A sequence holds `states` bytes beside its blocks. `step` is the number of decode
     steps so far.
 
-    Free blocks keep their tokens until they are handed out, those first that were free first. What
-    lies in blocks given back now is therefore lost when as many bytes as are free have been handed
-    out, and as many more as these blocks have (`lost_from`, `kept`).
+    Free blocks keep their tokens until they are handed out, in the order in which they became free.
+    So blocks given back now begin to be lost when all bytes that are free now have been handed out
+    (`lost_from`, `kept`).
     """
 
     room: float
@@ -108,13 +109,13 @@ class Cache:
     step: int = 0
 
     def take(self, size: float) -> None:
-        """Hand out blocks."""
+        """Hand out blocks of `size` bytes."""
         self.used += size
         self.handed += size
 
     @property
     def lost_from(self) -> float:
-        """Bytes that will have been handed out when blocks that are given back now are taken."""
+        """The value of `handed` at which blocks that are given back now begin to be taken."""
         return self.handed + self.room - self.used
 
     def kept(self, tokens: int, lost_from: float) -> int:
@@ -125,29 +126,29 @@ class Cache:
         return int(share * tokens) // block * block
 
     def size(self, tokens: int) -> float:
-        """Bytes of a sequence of so many tokens."""
+        """Bytes that a sequence of `tokens` tokens holds."""
         size = self.states
         for pages in self.pages:
             size += pages.size * pages.blocks(tokens)
         return size
 
     def has_room(self, size: float, promised: float = 0.0) -> bool:
-        """Whether so many bytes are free, and not `promised` to others."""
+        """Whether `size` bytes are free and not `promised` to other sequences."""
         return max(self.used, promised) + size <= self.room + _LITTLE * self.pages[0].size
 
     def steady(self) -> int:
-        """Steps after which a sequence comes to the end of a window."""
+        """How many steps pass until a sequence fills a window."""
         return min([pages.steady(self.step) for pages in self.pages])
 
     def growth(self, steps: int) -> float:
-        """Bytes that decoding sequences take in so many steps."""
+        """Bytes that decoding sequences take in `steps` steps."""
         size = 0.0
         for pages in self.pages:
             size += pages.size * pages.taken(steps, self.step)
         return size
 
     def lasts(self) -> int:
-        """Steps for which the cache has room; a large number where it always has."""
+        """For how many steps the cache has room; a large number if it never runs out."""
         block, free = self.pages[0].block, self.room - self.used + _LITTLE * self.pages[0].size
         period = 0.0
         for pages in self.pages:
@@ -165,19 +166,19 @@ class Cache:
         return (periods + 1) * block
 
     def advance(self, steps: int) -> None:
-        """So many decode steps."""
+        """Let `steps` decode steps pass."""
         self.take(self.growth(steps))
         for pages in self.pages:
             pages.advance(steps, self.step)
         self.step += steps
 
     def add(self, tokens: int) -> None:
-        """A sequence with so many tokens, whose blocks it already holds, begins to decode."""
+        """Let a sequence with `tokens` tokens, whose blocks it already holds, begin to decode."""
         for pages in self.pages:
             pages.add(tokens, self.step)
 
     def remove(self, tokens: int) -> None:
-        """A sequence with so many tokens decodes no more; its blocks stay held."""
+        """Let a sequence with `tokens` tokens stop decoding; its blocks stay held."""
         for pages in self.pages:
             pages.remove(tokens, self.step)
 
@@ -188,5 +189,5 @@ class Cache:
 
     @property
     def growing(self) -> list[int]:
-        """Sequences of which it reads a token more in each step, by window."""
+        """By window, the number of sequences of which attention reads a token more in each step."""
         return [pages.growing for pages in self.pages]

@@ -18,16 +18,16 @@ class Engine(metaclass=Named):
 
     `stack` has the kernels that the engine fuses and the host's seconds of a launch. Memory: the
     engine takes a share `memory` of a GPU for weights, `workspace` and cache; the cache consists of
-    blocks of `block` tokens. Scheduler: a step has at most `budget` tokens, of which sequences that
-    decode take one each and prompts in chunks the others, and at most `sequences` sequences. A new
-    sequence is admitted while there is room for its prompt and for the share `reserved` of the
-    longest answers of all sequences, at most `estimate` tokens of each. Where the engine `reuses`
-    blocks, a sequence that lost its cache finds those again that nobody has taken since.
+    blocks of `block` tokens. Scheduler: a step has at most `sequences` sequences and `budget`
+    tokens. Each sequence that decodes takes one token, chunks of prompts take the rest. A new
+    sequence is admitted while the cache has room for its prompt and for the share `reserved` of the
+    longest answers of all sequences, at most `estimate` tokens of each. If the engine `reuses`
+    blocks, a sequence that lost its cache finds its blocks again unless other sequences took them.
 
     Host: `step` seconds of each step and `sequence` seconds of each sequence in it (scheduling,
-    inputs, detokenisation). They come on top of the device's seconds, unless the engine `overlaps`
+    inputs, detokenisation). These come on top of the device's seconds, unless the engine `overlaps`
     them with the step before. Steps with at most `graphs` tokens are one CUDA graph; the host
-    launches the kernels of the others one by one. All-reduces of at most `direct` bytes within a
+    launches the kernels of larger steps one by one. All-reduces of at most `direct` bytes within a
     node run the engine's own kernels where these are faster.
     """
 
@@ -49,5 +49,5 @@ class Engine(metaclass=Named):
 
 
 def load(name: str, *, where: str = "command line") -> Engine:
-    """The engine that a name in `topologies/engines` (or a path) stands for."""
+    """Load the engine with a name in `topologies/engines`, or from a path."""
     return catalog.load("topologies/engines", name, Engine, where=where)

@@ -1,7 +1,7 @@
-"""The kind of scenarios with a `[generation]` table: the first file to read of such jobs.
+"""The kind of scenarios with a `[generation]` table: the first file to read about these jobs.
 
-The blocks of the model become passes forward on a rank (`passes`), whose kernels and collectives
-have seconds (`speed`, `attention`, `all_reduce`). Servers play requests on the engine's clock
+The blocks of the model become forward passes on a rank (`passes`). `speed`, `attention` and
+`all_reduce` time their kernels and collectives. Servers play requests on the engine's clock
 (`server`), in leaps over equal steps (`leap`, `cache`).
 """
 
@@ -34,7 +34,7 @@ __all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "seeded", "set_up"
 
 SCENARIO, ANSWER = GenerationScenario, Generated
 LACKS = ("answers prompts: it has no training step", "ask it of a scenario with a [plan]")
-_STATES = 400  # of a course
+_STATES = 400  # points of a course
 
 
 def set_up(
@@ -47,8 +47,8 @@ def set_up(
 
 @waited("the answers")
 def answer(setup: GenerationSetup, *, engine: Engine = "auto", unfold: bool = False) -> Generated:
-    """Play the servers until all prompts are answered. Raises `InputError`, also for choices that
-    only a step alone has."""
+    """Play the servers until all prompts are answered. Raises `InputError`, also for an `engine` or
+    `unfold`: these are of a training step."""
     why = "servers are played on the clock, every one by itself"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
@@ -61,13 +61,13 @@ def answer(setup: GenerationSetup, *, engine: Engine = "auto", unfold: bool = Fa
 
 
 def seeded(scenario: GenerationScenario, number: int) -> GenerationScenario:
-    """The scenario with the seed that comes so many behind its own."""
+    """The scenario with `number` added to its seed."""
     own = scenario.generation
     return replace(scenario, generation=replace(own, seed=own.seed + number))
 
 
 def effort(setup: GenerationSetup) -> float:
-    """How long a play takes (s of one core), to an order of magnitude."""
+    """How long the simulation takes (s of one core), as an order of magnitude."""
     return setup.effort
 
 
@@ -85,7 +85,7 @@ def requests(own: Generation, prompt: int) -> list[Request]:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """Servers that have answered everything."""
+    """Servers that have answered all prompts, and the answers."""
 
     cluster: LiveCluster
     servers: Sequence[Server]
@@ -93,7 +93,7 @@ class _Played:
 
     @property
     def ends(self) -> list[float]:
-        """When each server had no more work; 0 where it never had any."""
+        """When each server ran out of work for the last time (s); 0 if it never had any."""
         return [server.moments[-1].at if server.moments else 0.0 for server in self.servers]
 
     @property
@@ -116,7 +116,7 @@ def _play(setup: GenerationSetup) -> _Played:
 def _arrivals(
     own: Generation, cluster: LiveCluster, servers: Sequence[Server], done: list[Event]
 ) -> Process:
-    """Prompts come and go to the server with the fewest answers to write."""
+    """Submit each prompt when it arrives, to the server with the fewest answers to write."""
     intervals = generator(own.seed, "arrivals")
     for prompt in range(own.prompts):
         if own.rate is not None:
@@ -176,8 +176,8 @@ def _answer(setup: GenerationSetup, played: _Played, lost: float, began: float) 
 
 
 class _Means(NamedTuple):
-    """Means over the time in which servers have work: of a server's batch, of the share of its
-    cache that is held and of the tokens that attention reads in a step; the largest share."""
+    """Means over the time in which servers have work: a server's batch, the share of its cache that
+    is held, the tokens that attention reads in a step; and the largest share of a cache."""
 
     batch: float
     cache: float
@@ -186,7 +186,7 @@ class _Means(NamedTuple):
 
 
 def _means(servers: Sequence[Server], room: float) -> _Means:
-    """The means of all servers; a quantity that grows counts with its middle."""
+    """The means of all servers; a quantity that grows between two states counts with its mean."""
     busy = batch = held = read = fullest = 0.0
     for server in servers:
         for state, behind in pairwise(server.moments):
@@ -202,7 +202,7 @@ def _means(servers: Sequence[Server], room: float) -> _Means:
 
 
 def _course(servers: Sequence[Server], room: float, end: float) -> Iterator[State]:
-    """The states of all servers at so many moments from the beginning to the end."""
+    """Yield the states of all servers at `_STATES` + 1 equally spaced moments."""
     places = [0] * len(servers)
     for number in range(_STATES + 1):
         at = end * number / _STATES
@@ -217,7 +217,7 @@ def _course(servers: Sequence[Server], room: float, end: float) -> Iterator[Stat
 
 
 def _timeline(cluster: LiveCluster, servers: Sequence[Server], end: float) -> Timeline:
-    """When each server has work."""
+    """The timeline of the servers, with a span for each batch."""
     roles = []
     for number, server in enumerate(servers):
         gpus = server.speed.layout.gpus

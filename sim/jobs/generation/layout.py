@@ -1,4 +1,4 @@
-"""How a model lies on the GPUs of a server, and in which precision."""
+"""How a model is divided over the GPUs of a server, and in which precision."""
 
 from typing import Annotated
 
@@ -18,9 +18,9 @@ Count = Annotated[int, Ge(1)]
 class Layout(Checked):
     """The GPUs of a server: `tp` ranks share each layer, `pp` stages share the layers, `dp` groups
     have sequences of their own. The tp x dp ranks of a stage share the experts: `ep` groups hold
-    different ones, the ranks of a group a share of each.
+    different experts, and each rank of a group holds a share of the group's experts.
 
-    `precision` is that of products and weights, `cache` that of the keys and values.
+    `precision` is the precision of products and weights, `cache` that of keys and values.
     """
 
     tp: Count = 1
@@ -32,22 +32,22 @@ class Layout(Checked):
 
     @property
     def ranks(self) -> int:
-        """GPUs of a stage."""
+        """The number of GPUs of a stage."""
         return self.tp * self.dp
 
     @property
     def gpus(self) -> int:
-        """GPUs of a server."""
+        """The number of GPUs of a server."""
         return self.ranks * self.pp
 
     @property
     def etp(self) -> int:
-        """Ranks that share an expert."""
+        """The number of ranks that share an expert."""
         return self.ranks // self.ep
 
     def sharding(self, model: Model) -> Sharding:
-        """The degrees and axes of a layer; layers with experts divide their tokens over tp ranks
-        (`sim.model.experts.layer`)."""
+        """The parallel degrees and mesh axes of a layer; layers with experts divide their tokens
+        over the tp ranks (`sim.model.experts.layer`)."""
         experts = bool(experts_of(model))
         return Sharding(
             tp=self.tp,
@@ -60,7 +60,7 @@ class Layout(Checked):
         )
 
     def check(self, model: Model, where: str) -> None:
-        """Raise `InputError` for a layout that the model has no place for."""
+        """Raise `InputError` for a layout by which the model cannot be divided."""
         try:
             Sharding(tp=self.tp).check(model)
         except InputError as error:

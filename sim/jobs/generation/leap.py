@@ -1,7 +1,7 @@
-"""Many equal steps at once: decode steps between two changes of a batch, in closed form.
+"""Many decode steps at once: the steps between two changes of a batch, in closed form.
 
-In the j-th step attention reads the tokens of all caches, which grow by one token a sequence:
-t_j = max(a + b j, floor) + extra. Sums over j are those of an arithmetic series.
+In each step attention reads all caches, which grow by one token a sequence. So the j-th step takes
+t_j = max(a + b j, floor) + extra seconds, and sums over j are sums of an arithmetic series.
 """
 
 from math import ceil, sqrt
@@ -20,11 +20,11 @@ class Pace:
     extra: float = 0.0
 
     def slower(self, factor: float) -> "Pace":
-        """Steps that take so many times as long."""
+        """The pace of steps that take `factor` times as long."""
         return Pace(*(factor * own for own in (self.first, self.more, self.floor, self.extra)))
 
     def seconds(self, steps: int) -> float:
-        """Seconds of so many steps.
+        """Seconds of the first `steps` steps.
 
         >>> Pace(first=2.0, more=1.0, floor=3.0, extra=0.5).seconds(3)
         11.5
@@ -35,7 +35,7 @@ class Pace:
         return steps * self.extra + below * self.floor + above * self.first + growth
 
     def steps(self, seconds: float) -> int:
-        """The number of steps that have ended after so many seconds.
+        """The number of steps that have ended after `seconds` seconds.
 
         >>> pace = Pace(first=2.0, more=1.0, floor=3.0, extra=0.5)
         >>> [pace.steps(seconds) for seconds in (3.4, 3.5, 7.0, 11.4, 11.5)]
@@ -54,7 +54,7 @@ class Pace:
         return self._exact(below + int(root), seconds)
 
     def _exact(self, steps: int, seconds: float) -> int:
-        """A number of steps that a rounding has made one too many or too few."""
+        """Correct a number of steps that rounding has made one too large or too small."""
         while steps > 0 and self.seconds(steps) > seconds:
             steps -= 1
         while self.seconds(steps + 1) <= seconds:
@@ -63,7 +63,7 @@ class Pace:
 
     @property
     def _below(self) -> int:
-        """The first steps, for which the device takes less than the floor."""
+        """The number of first steps for which the device takes less than the floor."""
         if self.first >= self.floor:
             return 0
         return ceil((self.floor - self.first) / self.more) if self.more > 0 else 1 << 62

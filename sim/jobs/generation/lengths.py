@@ -1,7 +1,7 @@
 """Laws of lengths and of waiting times: constant, lognormal, a table of measured values, a mixture.
 
-A law maps standard normal numbers to values, so that correlated numbers give correlated values
-whatever the law (a Gaussian copula). Answers of one prompt share a part of theirs:
+A law maps standard normal numbers to values, so correlated numbers give correlated values under any
+law (a Gaussian copula). The numbers of the answers j to a prompt i share a part:
 z_ij = sqrt(rho) z_i + sqrt(1 - rho) e_ij.
 """
 
@@ -26,8 +26,8 @@ from sim.variability.laws import generator
 Floats = NDArray[np.float64]
 Positive = Annotated[float, Gt(0)]
 _NORMAL = NormalDist()
-_BLOCK, _DRAWS = 256, 1 << 17  # prompts whose numbers are drawn at once, and their answers
-_LEAST = 1e-12  # a share that no draw is below
+_BLOCK, _DRAWS = 256, 1 << 17  # most prompts, and most answers, whose numbers are drawn at once
+_LEAST = 1e-12  # the least cumulative share of a draw
 
 
 class Law(ABC):
@@ -41,7 +41,7 @@ class Law(ABC):
 
     @abstractmethod
     def expected(self, cap: float = inf) -> float:
-        """The mean of the values as they are capped. Raises `ValueError` if no values have it."""
+        """The mean of the capped values. Raises `ValueError` if no capped values have the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Constant(Law):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lognormal(Law):
-    """exp(N(mu, sigma^2)), where mu gives the values the `mean` that they have as they are capped:
+    """X = exp(N(mu, sigma^2)) with the mu for which the values, capped at c, have the `mean`:
     E min(X, c) = exp(mu + sigma^2/2) Phi((ln c - mu - sigma^2)/sigma) + c Phi((mu - ln c)/sigma).
 
     >>> law = Lognormal(mean=3000.0, sigma=1.0)
@@ -88,14 +88,14 @@ class Lognormal(Law):
 
 @lru_cache
 def _location(mean: float, sigma: float, cap: float) -> float:
-    """The mu with which capped values have the mean. Raises `ValueError` if none does."""
+    """The mu with which capped values have this mean. Raises `ValueError` if no mu gives it."""
     if mean > cap or (sigma and mean == cap):
         what = f"a mean of {mean:g} needs values above the cap of {cap:g}"
         raise ValueError(f"{what}; raise cap or lower mean")
     low = log(mean) - sigma**2 / 2.0
     if cap == inf or not sigma:
         return low
-    high = log(cap) + 9.0 * sigma  # nearly all values are cut there
+    high = log(cap) + 9.0 * sigma  # nearly all values exceed the cap with this mu
     for _ in range(200):
         middle = (low + high) / 2.0
         below = exp(middle + sigma**2 / 2.0) * _share((log(cap) - middle - sigma**2) / sigma)
@@ -108,7 +108,7 @@ def _location(mean: float, sigma: float, cap: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured(Law):
-    """Values that were measured, each as likely: the `table`, or the last column of a CSV `file`.
+    """Measured values, all equally likely: the `table`, or the last column of a CSV `file`.
 
     >>> law = Measured(table=(100.0, 200.0, 900.0))
     >>> law.expected(), law.values(np.array([-9.0, 0.0, 9.0])).tolist()
@@ -158,7 +158,7 @@ def _column(path: Path) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A law of a mixture and how much of the whole it is."""
+    """A law of a mixture, and its weight relative to the other laws."""
 
     weight: Positive
     of: Annotated[Law, Tagged("law", lambda: _PLAIN)]
@@ -166,8 +166,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture(Law):
-    """Values of several laws, each with its share, in the order of the `parts`: correlated values
-    tend to be of one part.
+    """Values of several laws, each with its share. The lowest normal numbers go to the first of the
+    `parts`, so correlated values tend to come from the same part.
 
     >>> half = Part(weight=1.0, of=Constant(value=10.0)), Part(weight=1.0, of=Constant(value=90.0))
     >>> law = Mixture(parts=half)
@@ -205,7 +205,7 @@ _ERF = np.vectorize(erf, otypes=[float])
 
 
 def _share(normal: float) -> float:
-    """Phi: the share of standard normal numbers below."""
+    """Phi: the share of standard normal numbers below `normal`."""
     return 0.5 * (1.0 + erf(normal / sqrt(2.0)))
 
 
@@ -216,8 +216,8 @@ def _shares(normal: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Tokens of answers: a law, a `cap` (longer answers are cut there), and the `correlation`
-    among the answers of a prompt (of their normal numbers, 0: none).
+    """Numbers of tokens: a law, a `cap` (longer texts are cut there), and the `correlation` of the
+    normal numbers of the answers to a prompt (0: none).
 
     >>> lengths = Lengths(of=Lognormal(mean=100.0, sigma=0.5), cap=400, correlation=0.5)
     >>> drawn = lengths.drawn(7, "answers", 0, 4)
@@ -234,19 +234,20 @@ class Lengths:
 
     @property
     def expected(self) -> float:
-        """The mean length, as answers are cut."""
+        """The mean length of texts that are cut at the cap."""
         return self.of.expected(float(self.cap))
 
     def drawn(self, seed: int, cause: str, prompt: int, answers: int) -> Floats:
-        """Tokens of the answers to a prompt, whole numbers from 1 on; the same whenever they are
-        asked for."""
+        """Tokens of the answers to a prompt, whole numbers from 1 on. Equal arguments always give
+        equal numbers."""
         block, place = divmod(prompt, _prompts(answers))
         drawn: Floats = _block(self, seed, cause, block, answers)[place]
         return drawn
 
 
 def _prompts(answers: int) -> int:
-    """The prompts of a block: fewer where each has many answers, so that memory is bounded."""
+    """The number of prompts of a block; many answers to a prompt make it smaller, which bounds the
+    memory."""
     return max(1, min(_BLOCK, _DRAWS // answers))
 
 

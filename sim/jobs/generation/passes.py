@@ -1,9 +1,9 @@
-"""A pass forward without gradients: the operators of training, on any number of tokens.
+"""A forward pass without gradients: the operators of training, on any number of tokens.
 
-The tokens of a step, whatever sequences they belong to, are the rows of the blocks: a decode step
-has one row for each sequence, a prompt one for each of its tokens. Only the core of attention knows
-of sequences. It becomes kernels that read a cache (`sim.jobs.generation.attention`),
-and a state in its place is read and written once a step.
+The tokens of a step, of all sequences, are the rows of the blocks: a decode step has one row for
+each sequence, a prompt has one row for each of its tokens. Only the core of attention knows
+sequences. It becomes kernels that read a cache (`sim.jobs.generation.attention`). Layers that have
+states instead of attention read and write each sequence's state once a step.
 """
 
 from collections import Counter
@@ -27,12 +27,12 @@ from sim.model.operators import Operator, tensor_collective
 from sim.model.precision import Recipe
 from sim.model.transformer import Transformer
 
-_SCAN = "scan"  # of states in place of attention, `sim.model.state_space`
+_SCAN = "scan"  # the operator of states in place of attention, `sim.model.state_space`
 LOGITS = "logits all-gather"  # by the collective library (vllm, layers/logits_processor.py)
-_LOSS = ("cross-entropy", "metrics")  # operators of the head that training alone has
+_LOSS = ("cross-entropy", "metrics")  # operators of the head that only training has
 
-# Passes over the logits of a sampled token: the division by the temperature, the softmax (three
-# readings and a writing, `sim.model.blocks.head`), the choice; sorting for top-p is not counted.
+# Passes over the logits of a sampled token: the division by the temperature, the softmax (it reads
+# three times and writes once, `sim.model.blocks.head`), the choice; sorting for top-p is left out.
 _SAMPLING_PASSES, _SAMPLING_LAUNCHES = 7, 6
 
 
@@ -51,7 +51,7 @@ class Passes:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """The recipe of the linear layers, of which only the products forward exist. Tokens go to
+        """The precision recipe of the linear layers, for forward products only. Tokens are sent to
         experts in its format (deepseek-ai/DeepEP, low_latency_dispatch, use_fp8 = True)."""
         named = self.stack.recipe(self.layout.precision, "", where="generation, precision")
         if named is None:
@@ -60,7 +60,7 @@ class Passes:
         return forward.fitted(transposes=False, sharded=False)
 
     def run(self, rows: int) -> Execution:
-        """The execution of so many tokens, rounded up where tp ranks divide them."""
+        """The execution of `rows` tokens, rounded up if the tp ranks divide them."""
         sharding = self.layout.sharding(self.model)
         parts = self.layout.tp if sharding.sequence_parallel else 1
         rows = parts * ceil(max(rows, 1) / parts)
@@ -84,8 +84,8 @@ class Passes:
         )
 
     def body(self, rows: int) -> Iterator[tuple[Item, int]]:
-        """The kernels and collectives of the embedding and of all layers but for the cores of
-        attention and of states, and how often each runs."""
+        """Yield the kernels and collectives of the embedding and of all layers, and how often each
+        runs. The cores of attention and the scans of states are left out."""
         run = self.run(rows)
         for operator in operators("embedding", run):
             yield from ((item, 1) for item in operator.forward)
@@ -98,7 +98,8 @@ class Passes:
                     yield _of_hit_experts(item, own), often
 
     def scans(self, rows: int) -> Iterator[tuple[Item, int]]:
-        """The kernels that make states of so many tokens of a prompt, and how often each runs."""
+        """Yield the kernels that turn `rows` tokens of a prompt into states, and how often each
+        runs."""
         run = self.run(rows)
         for kind, often in self.kinds.items():
             for operator in operators(kind, run):
@@ -115,7 +116,7 @@ class Passes:
 
     @cached_property
     def state_bytes(self) -> float:
-        """Bytes of a sequence's states on a rank, in half precision, in all layers."""
+        """Bytes of a sequence's states on a rank, in all layers, in half precision."""
         run = self.run(1)
         held = sum(
             often * float(getattr(specialised(kind, run)[1].block, "held", 0))
@@ -124,7 +125,8 @@ class Passes:
         return run.width * held / self.layout.tp
 
     def head(self, rows: int) -> Iterator[tuple[Item, int]]:
-        """Logits of so many sequences, gathered, and the choice of their next tokens."""
+        """Yield the kernels and collectives that compute and gather the logits of `rows` sequences
+        and choose their next tokens; and how often each runs."""
         run = self.run(rows)
         for operator in operators("head", run):
             if operator.name not in _LOSS:
@@ -137,8 +139,8 @@ class Passes:
 
     @cached_property
     def cores(self) -> tuple[tuple[Attention, Transformer, int], ...]:
-        """The kernel of attention of each kind of layer, the model as the layer sees it, and the
-        number of the layers."""
+        """For each kind of layer its attention kernel, the model with the layer's own values, and
+        the number of these layers."""
         run = self.run(1)
         found = []
         for kind, often in self.kinds.items():
@@ -174,14 +176,14 @@ class Passes:
 
 
 def operators(kind: str, run: Execution) -> Iterator[Operator]:
-    """The operators of a block of this kind."""
+    """The operators of a block of kind `kind`."""
     module, own = specialised(kind, run)
     return (operator for operator in module.operators(own) if operator != Operator())
 
 
 def checked(model: Model, where: str) -> Transformer:
     """The model as servers run it, with fused attention. Raises `InputError` for a model that does
-    not generate tokens one after the other."""
+    not generate its tokens one by one."""
     check_layers(model)
     if not getattr(model, "causal", False) or model.decoder_seq:
         fault = f"{model.name or 'this model'} does not write a text token by token"
@@ -191,13 +193,13 @@ def checked(model: Model, where: str) -> Transformer:
 
 
 def chunked(model: Transformer) -> bool:
-    """Whether some layers see the tokens of their own chunk of a sequence only."""
+    """Whether a token in some layers sees only the tokens of its own chunk of the sequence."""
     return bool(model.chunk) or any(entry.get("chunk") for entry in model.blocks.values())
 
 
 def _windowed(model: Transformer) -> Transformer:
-    """Chunks of a sequence as windows of their length: a cache holds a whole chunk at most. The
-    rows of a step are of several sequences, and have no chunks."""
+    """Replace chunks of a sequence by windows of their length, as a cache holds at most a chunk.
+    The rows of a step belong to several sequences and form no chunks."""
     if not chunked(model):
         return model
     blocks = {
@@ -208,9 +210,9 @@ def _windowed(model: Transformer) -> Transformer:
 
 
 def _of_hit_experts(item: Item, run: Execution) -> Item:
-    """A grouped product of all experts of a rank becomes that of the experts that tokens reach.
+    """Reduce a grouped product of all experts of a rank to the experts that tokens reach.
 
-    Of T tokens that choose k of E experts each, an expert gets none with probability (1 - k/E)^T.
+    If T tokens choose k of E experts each, an expert gets no token with probability (1 - k/E)^T.
     """
     if not (isinstance(run.block, Experts) and isinstance(item, Gemm) and item.batch > 1):
         return item

@@ -8,7 +8,7 @@ from sim.jobs.generation.cache import Cache
 
 @dataclass(slots=True, eq=False)
 class _Prefix:
-    """Blocks of a prompt of so many `tokens`, in all, that `users` share."""
+    """The whole blocks of a prompt, with `tokens` tokens in all, that `users` sequences share."""
 
     tokens: int
     users: int = 0
@@ -16,30 +16,30 @@ class _Prefix:
 
 @dataclass(slots=True, eq=False)
 class Prefixes:
-    """The shared prompts in a cache. Only layers that see everything share blocks: those with a
-    window have none for the beginning of a long sequence. Nothing is shared beside states, which
-    are those of a whole sequence (vLLM leaves prefix caching off for such models)."""
+    """The shared prompts in a cache. Only layers without a window share blocks: layers with a
+    window keep no blocks for the beginning of a long sequence. Models with states share nothing, as
+    a state is that of a whole sequence (vLLM leaves prefix caching off for these models)."""
 
     cache: Cache
-    shares: bool = field(init=False)  # whether there are such layers
+    shares: bool = field(init=False)  # whether prompts can be shared
     _known: dict[Hashable, _Prefix] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.shares = not (self.cache.pages[0].window or self.cache.states)
 
     def tokens(self, key: Hashable) -> int:
-        """Tokens of a prompt that lie in whole blocks which sequences already hold."""
+        """How many tokens of a prompt are in whole blocks that other sequences already hold."""
         prefix = None if key is None else self._known.get(key)
         return prefix.tokens if prefix and self.shares else 0
 
     def size(self, key: Hashable) -> float:
-        """Bytes of these blocks."""
+        """Bytes of the blocks of a prompt that other sequences already hold."""
         tokens, pages = self.tokens(key), self.cache.pages[0]
         return tokens // pages.block * pages.size if tokens else 0.0
 
     def join(self, key: Hashable, prompt: int) -> None:
-        """A sequence that holds all of its blocks shares those of its prompt with the others; the
-        last token of the prompt is always its own."""
+        """Let a sequence that holds all its blocks share the blocks of its prompt with others. The
+        last token of a prompt is never shared."""
         if key is None:
             return
         self.cache.used -= self.size(key)
@@ -48,7 +48,7 @@ class Prefixes:
         prefix.users += 1
 
     def leave(self, key: Hashable) -> None:
-        """A sequence that has given all of its blocks back leaves those of its prompt to others."""
+        """Let a sequence that gives its blocks back leave the blocks of its prompt to others."""
         if key is None:
             return
         prefix = self._known[key]

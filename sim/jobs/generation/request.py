@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A prompt of so many tokens and the tokens of its answer, which the scenario knows and the
-    server learns when they end. Requests with equal `prefix` have one prompt, which the server
-    computes once while any of them runs. An answer that `continues` has so many tokens already,
-    and needs a cache of them."""
+    """A `prompt` and an `answer`, in tokens. The server learns the length of the answer only at its
+    end; it knows the longest possible length `cap`. Requests with equal `prefix` share a prompt,
+    which the server computes once while any of these requests runs. An answer already has
+    `continues` tokens, for which the server needs a cache."""
 
     prompt: int
     answer: int
@@ -20,10 +20,10 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """What became of a request: the tokens that are written for it now, without those that it
-    `continues`; `finished` unless aborted. Moments (s): submitted, admitted first, first token,
-    end; None where it never came to that. `preempted` counts how often it lost its cache.
-    `versions` are the tokens by version of the weights."""
+    """The answer to a request: its written `tokens`, without those that it `continues`; `finished`
+    says that it was not aborted. `submitted`, `admitted` (for the first time), `first` (token) and
+    `ended` are moments (s), None if they did not come. `preempted` counts how often the sequence
+    lost its cache. `versions` are the tokens by version of the weights."""
 
     request: Request
     submitted: float
@@ -42,7 +42,7 @@ class Answer:
 
     @property
     def pace(self) -> float | None:
-        """Seconds of a token behind the first (TPOT)."""
+        """Seconds of each token after the first (TPOT); None for fewer than two tokens."""
         if self.ended is None or self.first is None or self.tokens < 2:
             return None
         return (self.ended - self.first) / (self.tokens - 1)

@@ -20,11 +20,11 @@ Natural = Annotated[int, Ge(0)]
 class Generation(Checked):
     """Servers, and the prompts that they answer.
 
-    Each of `servers` (without it, as many as the GPUs hold) has the GPUs of a `layout` and runs an
-    `engine`, of whose file `tuning` alters single values. `prompts` prompts with `answers` each are
-    there at once, or come at a `rate` (prompts/s; exponential intervals). The answers to a prompt
-    go to one server, which computes the prompt once; it is the server with the fewest answers to
-    write.
+    There are `servers` servers; by default they fill the GPUs. Each has the GPUs of a `layout` and
+    runs an `engine`; `tuning` alters single values of the engine's file. Each of `prompts` prompts
+    has `answers` answers. Prompts come all at once, or at a `rate` (prompts/s; exponential
+    intervals). All answers to a prompt go to the server with the fewest answers to write, which
+    computes the prompt once.
     """
 
     prompts: Count

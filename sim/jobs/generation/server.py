@@ -50,7 +50,7 @@ class Server:
     def __post_init__(self) -> None:
         self._batch = Batch(self.speed, self.version)
         self._numbers = count()
-        self._known: dict[int, Sequence] = {}  # by the identity of the request
+        self._known: dict[int, Sequence] = {}  # by id(request)
         self._paused: Event | None = None
         self._swaps: list[tuple[int, Event]] = []
         # The leap under way: its beginning, its pace and steps; 0 steps between leaps.
@@ -58,7 +58,7 @@ class Server:
         self._epoch = 0
         self._idle = True
 
-    # --- What others ask --------------------------------------------------------------------------
+    # --- Calls from outside -----------------------------------------------------------------------
 
     def submit(self, request: Request) -> Event:
         """Queue a request. The event fires with the `Answer` when the request is finished or
@@ -86,7 +86,7 @@ class Server:
         return done
 
     def pause(self) -> Event:
-        """Stop after the step under way; caches stay. The event fires when the server stands."""
+        """Stop after the step under way; caches stay. The event fires when the server stops."""
         if self._paused is None:
             self._paused = self.cluster.event()
             if self._idle:
@@ -102,8 +102,9 @@ class Server:
             self._wake()
 
     def swap_weights(self, version: int) -> Event:
-        """Take new weights after the step under way, or at once where the server stands; sequences
-        keep their caches. The event fires then. The caller accounts for the transfer's time."""
+        """Take new weights after the step under way, or at once if the server is idle; sequences
+        keep their caches. The event fires with the change. The caller accounts for the transfer's
+        time."""
         done = self.cluster.event()
         self._swaps.append((version, done))
         if self._idle:
@@ -114,7 +115,7 @@ class Server:
 
     def release_cache(self) -> None:
         """Give the memory of the cache back: all sequences wait to be computed again. Raises
-        `InputError` unless the server stands."""
+        `InputError` unless the server is idle."""
         if not self._idle:
             raise InputError(self.name, "its cache is in use", "pause it first")
         self._batch.empty()
@@ -135,12 +136,12 @@ class Server:
 
     @property
     def batch(self) -> int:
-        """Sequences that decode or whose prompts are computed."""
+        """The number of sequences that decode or whose prompts are computed."""
         return self._batch.size
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
+        """The number of requests in the queue."""
         return len(self._batch.queue)
 
     @property
@@ -150,12 +151,13 @@ class Server:
 
     @property
     def tokens(self) -> int:
-        """Tokens of answers that are written so far."""
+        """The number of tokens of answers written so far."""
         return self._batch.tokens
 
     @property
     def computed(self) -> int:
-        """Tokens of prompts computed so far, counted again where a sequence lost its cache."""
+        """The number of tokens of prompts computed so far, counted again after a sequence lost its
+        cache."""
         return self._batch.computed
 
     @property
@@ -166,12 +168,12 @@ class Server:
     # --- The clock --------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Begin at the end of this instant's submissions."""
+        """Begin to work after all submissions of this instant."""
         self._idle = False
         self._alarm(0.0)
 
     def _alarm(self, seconds: float) -> None:
-        """End the leap under way so many seconds from now; this alarm replaces an earlier alarm."""
+        """End the leap under way in `seconds` seconds; this alarm replaces an earlier alarm."""
         self._epoch += 1
         epoch = self._epoch
         then(self.cluster.sleep(seconds), lambda _: self._ring(epoch))
@@ -183,7 +185,7 @@ class Server:
 
     @property
     def _elapsed(self) -> int:
-        """Steps of the leap under way that have ended."""
+        """The number of steps of the leap under way that have ended."""
         if not self._steps or self._batch.plan:
             return 0
         return min(self._pace.steps(self.cluster.now - self._began), self._steps)
@@ -200,7 +202,7 @@ class Server:
             self._alarm(max(left, 0.0))
 
     def _finish(self) -> None:
-        """The steps under way have ended."""
+        """End the steps under way, and hand out their finished answers."""
         steps, self._steps = self._steps, 0
         if not steps:
             return
@@ -212,7 +214,7 @@ class Server:
             self._end(own)
 
     def _next(self) -> None:
-        """Begin the next steps, or stand."""
+        """Begin the next steps, or become idle."""
         batch = self._batch
         self._swap()
         if self._paused is not None:
@@ -252,7 +254,7 @@ class Server:
             self.moments.append(state)
 
     def _swap(self) -> None:
-        """The weights that were handed over last are in use from now on."""
+        """Use the weights that were handed over last from now on."""
         for version, done in self._swaps:
             self._batch.swap(version)
             self.version = version
@@ -260,7 +262,7 @@ class Server:
         self._swaps.clear()
 
     def _end(self, own: Sequence) -> None:
-        """Hand the answer out."""
+        """Hand out the answer of a sequence."""
         del self._known[id(own.request)]
         answer = own.answer
         answer.tokens, answer.ended = own.written, self.cluster.now

@@ -19,7 +19,7 @@ from sim.results.formatting import several
 from sim.scenario.scenario import name_of
 from sim.scenario.setup import load_model, load_topology, machine
 
-_OF_ANSWER = 4e-5  # s of one core
+_OF_ANSWER = 4e-5  # s of one core to simulate an answer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,11 +39,11 @@ class GenerationSetup(WithoutProgram):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The GPUs and the servers."""
+        """The numbers of GPUs and of servers."""
         return {"gpus": self.machine.topology.gpus, "servers": self.servers}
 
     def slowdown(self, server: int) -> float:
-        """How many times as long the steps of a server take, for its slowest GPU."""
+        """How many times as long the steps of a server take because of its slowest GPU."""
         each = self.speed.layout.gpus
         ranks = range(server * each, (server + 1) * each)
         return max(self.machine.slowdown.get(rank, 1.0) for rank in ranks)
@@ -54,12 +54,12 @@ class GenerationSetup(WithoutProgram):
 
     @property
     def effort(self) -> float:
-        """Seconds of one core that a play takes, by their order of magnitude."""
+        """How long the simulation takes (s of one core), as an order of magnitude."""
         return self.answers * _OF_ANSWER
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed or left out."""
+        """Sentences about assumptions and omissions."""
         return tuple(self._notes())
 
     def _notes(self) -> Iterator[str]:
@@ -78,7 +78,7 @@ class GenerationSetup(WithoutProgram):
 
 
 def load_engine(name: str, tuning: dict[str, Any], where: str) -> Engine:
-    """An engine with some values of its file altered. Raises `InputError`."""
+    """Load an engine with the values of its file that `tuning` alters. Raises `InputError`."""
     path = catalog.find("topologies/engines", name, where=where)
     document = catalog.document("topologies/engines", path)
     place = catalog.place(path, changed=bool(tuning))

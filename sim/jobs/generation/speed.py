@@ -17,13 +17,13 @@ from sim.jobs.generation.passes import Passes, checked
 from sim.jobs.generation.timing import Parts, Timing
 from sim.model.model import Model
 
-Chunk = tuple[int, int]  # tokens of a prompt in a step, and those of it in the cache before
+Chunk = tuple[int, int]  # tokens of a prompt that a step computes, and tokens in its cache
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Seconds of decode steps of a batch: `device` whatever the caches hold and `slope` for each
-    token that attention reads, by window; at least `floor`, and `extra` on top."""
+    """Seconds of decode steps of a batch. The device takes `device` with empty caches and `slope`
+    for each token that attention reads, by window, but at least `floor`; `extra` comes on top."""
 
     device: float
     slope: tuple[float, ...]
@@ -31,8 +31,8 @@ class Steps:
     extra: float
 
     def pace(self, read: Sequence[float], growing: Sequence[float]) -> Pace:
-        """The steps where attention of each window reads so many tokens in the first, and so many
-        more in each further one."""
+        """The pace of steps whose attention, by window, reads `read` tokens in the first step and
+        `growing` more tokens in each further step."""
         first, more = self.device, 0.0
         for slope, tokens, further in zip(self.slope, read, growing, strict=True):
             first += slope * tokens
@@ -62,7 +62,7 @@ class Speed:
     def __post_init__(self) -> None:
         self.layout.check(self.model, self.where)
         stack = self.engine.stack
-        # The GPUs of a server wait for one another, those of different servers do not.
+        # The GPUs of a server wait for one another; GPUs of different servers do not.
         self.device = device = self.machine.topology.device.among(self.layout.gpus)
         self._timing = Timing(self.machine, device, self.engine, self.layout)
         self.passes = Passes(checked(self.model, self.where), self.layout, stack)
@@ -89,12 +89,12 @@ class Speed:
 
     @cached_property
     def windows(self) -> tuple[int, ...]:
-        """The windows of attention, 0 for layers that see everything; one entry each."""
+        """The different windows of attention, ascending; 0 is for layers without a window."""
         return tuple(sorted({layer.window for layer in self.layers}))
 
     @cached_property
     def window_bytes(self) -> tuple[float, ...]:
-        """Bytes of a token in the caches of a GPU, by window of the layers."""
+        """Bytes that a token takes in the caches of a GPU, by window of the layers."""
         each = dict.fromkeys(self.windows, 0.0)
         for layer in self.layers:
             each[layer.window] += layer.bytes(self.layout.cache) / self.layout.pp
@@ -102,23 +102,23 @@ class Speed:
 
     @cached_property
     def state_bytes(self) -> float:
-        """Bytes of a sequence's states on a GPU, whatever its length."""
+        """Bytes of a sequence's states on a GPU; its length does not matter."""
         return self.passes.state_bytes / self.layout.pp
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of a token in the cache of a GPU, of a sequence no longer than any window."""
+        """Bytes that a token takes in the cache of a GPU, if its sequence exceeds no window."""
         return sum(self.window_bytes)
 
     @property
     def cache_bytes(self) -> float:
-        """Bytes of a GPU that the cache may take."""
+        """Bytes of a GPU's memory that the cache may take."""
         return self._room - self.weights - self.engine.workspace
 
     @property
     def cache_tokens(self) -> int:
-        """Tokens that the caches of the server's sequences hold together, in whole blocks, of
-        sequences no longer than any window."""
+        """How many tokens the server's caches hold in all, in whole blocks, if sequences exceed no
+        window."""
         block = self.engine.block
         blocks = int(max(self.cache_bytes, 0.0) / (block * self.bytes_per_token))
         return self.layout.dp * blocks * block
@@ -141,13 +141,13 @@ class Speed:
     # --- Seconds ----------------------------------------------------------------------------------
 
     def decode(self, batch: int, context: float) -> float:
-        """Seconds of a decode step of `batch` sequences with `context` tokens in their caches
-        altogether, equally long."""
+        """Seconds of a decode step of `batch` equally long sequences with `context` tokens in all
+        their caches together."""
         read = self._read(batch, context)
         return self.steps(batch).pace(read, read).seconds(1)
 
     def prefill(self, tokens: int, context: int = 0) -> float:
-        """Seconds of a step on `tokens` of a prompt of which `context` tokens are in the cache."""
+        """Seconds of a step on `tokens` tokens of a prompt after its `context` cached tokens."""
         return self.step(0, [0.0] * len(self.windows), ((tokens, context),))
 
     def account(self, batch: int, context: float) -> dict[str, float]:
@@ -164,7 +164,7 @@ class Speed:
         return dict(sorted(seconds.items(), key=lambda part: -part[1]))
 
     def steps(self, batch: int) -> Steps:
-        """The decode steps of so many sequences, for any lengths of their caches."""
+        """The decode steps of `batch` sequences, for any lengths of their caches."""
         known = self._steps.get(batch)
         if known is None:
             rows, shares = self._micro(batch), self._shares
@@ -176,8 +176,8 @@ class Speed:
         return known
 
     def step(self, batch: int, read: Sequence[float], chunks: Iterable[Chunk]) -> float:
-        """Seconds of a step in which `batch` sequences decode, whose attention reads so many tokens
-        by window, beside chunks of prompts."""
+        """Seconds of a step in which `batch` sequences decode beside `chunks` of prompts; their
+        attention reads `read` tokens, by window."""
         chunks = tuple(chunks)
         rows = self._micro(batch + sum(tokens for tokens, _ in chunks))
         sequences = batch + len(chunks)
@@ -199,8 +199,8 @@ class Speed:
         return sum(a.seconds(batch / self._shares, seen / self._shares) for a, seen in each)
 
     def _waits(self, sequences: int, rows: int, parts: Parts) -> tuple[float, float]:
-        """What a step takes at least, and on top, for its host: an engine's seconds are those of
-        the hosts of H100s."""
+        """The least seconds of a step and the seconds on top, both for its host. The engine's
+        constants are those of hosts of H100s, which `pace` scales."""
         engine, pace = self.engine, self.device.host
         host = pace * (engine.step + engine.sequence * sequences)
         launches = pace * parts.launches if rows > engine.graphs else 0.0
@@ -208,17 +208,17 @@ class Speed:
 
     @property
     def _shares(self) -> int:
-        """The groups of sequences that a server works on at the same time: those of dp ranks, and
-        a microbatch on each of pp stages."""
+        """The number of groups of sequences that a server works on at a time: each of dp groups of
+        ranks has a microbatch on each of pp stages."""
         return self.layout.dp * self.layout.pp
 
     def _micro(self, sequences: int) -> int:
-        """Rows of a rank's pass."""
+        """Rows of a rank's pass when the server works on `sequences` rows."""
         return ceil(sequences / self._shares)
 
     @cached_property
     def _attention(self) -> tuple[Affine, ...]:
-        """Attention of a decode step, by window."""
+        """The seconds of attention in a decode step, by window; the first entry adds the states."""
         device, offered = self.device, self.engine.stack.attention
         each = dict.fromkeys(self.windows, Affine(0.0, 0.0, 0.0))
         for layer in self.layers:
@@ -228,13 +228,13 @@ class Speed:
 
     @property
     def _states(self) -> Affine:
-        """States of a decode step: each is read and written, by a kernel a layer."""
+        """The seconds of states in a decode step: a kernel in each layer reads and writes them."""
         stream, moved = self.device.stream, 2.0 * self.passes.state_bytes
         seconds = moved / (self.device.memory_bandwidth * stream.bandwidth)
         return Affine(self.passes.state_layers * (stream.floor + stream.gap), seconds, 0.0)
 
     def _body(self, rows: int) -> Parts:
-        """Seconds of all layers on so many rows, a microbatch's way through all stages."""
+        """Seconds of all layers on `rows` rows: a microbatch's way through all stages."""
         rows = _padded(rows)
         if rows not in self._bodies:
             parts = self._timing.of(self.passes.body(rows))
@@ -247,14 +247,14 @@ class Speed:
         return self._bodies[rows]
 
     def _head(self, rows: int) -> Parts:
-        """Seconds of the head on so many sequences."""
+        """Seconds of the head on `rows` sequences."""
         rows = _padded(rows)
         if rows not in self._heads:
             self._heads[rows] = self._timing.of(self.passes.head(rows))
         return self._heads[rows]
 
     def _chunk(self, tokens: int, context: int) -> float:
-        """Seconds of attention of a chunk."""
+        """Seconds of attention and states of a chunk of a prompt."""
         key = _padded(tokens), _padded(context) if context else 0
         if key not in self._chunks:
             device, offered = self.device, self.engine.stack.attention
@@ -263,7 +263,7 @@ class Speed:
         return self._chunks[key]
 
     def _scan(self, tokens: int) -> float:
-        """Seconds of the states of a chunk, whatever came before it."""
+        """Seconds of the states of a chunk; tokens before the chunk do not matter."""
         if tokens not in self._scans:
             scans = self.passes.scans(tokens) if self.passes.state_layers else ()
             self._scans[tokens] = self._timing.of(scans).device
@@ -271,7 +271,7 @@ class Speed:
 
 
 def _padded(rows: int) -> int:
-    """Rows rounded up, as CUDA graphs are captured for some sizes only.
+    """Rows rounded up to a size for which a CUDA graph is captured.
 
     >>> [_padded(rows) for rows in (5, 65, 1000, 5000)]
     [5, 72, 1024, 5120]

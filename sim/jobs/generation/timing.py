@@ -40,7 +40,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """The seconds of items for a server that lies on the first GPUs of a machine."""
+    """The seconds of kernels and collectives of a server on the first GPUs of a machine."""
 
     machine: Machine
     device: Device
@@ -48,7 +48,7 @@ class Timing:
     layout: Layout
 
     def of(self, items: Iterable[tuple[Item, int]]) -> Parts:
-        """Seconds of items, each of which runs so many times."""
+        """Seconds of all items; each comes with the number of times that it runs."""
         total = Parts()
         for item, often in items:
             total = total.plus(self._parts(item).times(often))
@@ -79,12 +79,12 @@ class Timing:
         return Parts(others=seconds, launches=launches)
 
     def kernel(self, kernel: Kernel) -> float:
-        """Seconds of a kernel."""
+        """Device seconds of a kernel."""
         return kernel_time(kernel, self.device, self.engine.stack.attention)
 
     def collective(self, call: Collective) -> float:
-        """Seconds of a collective whose group has its links to itself: tp and etp ranks are
-        neighbours, ep ranks lie etp apart."""
+        """Seconds of a collective whose group shares its links with no other traffic. The ranks of
+        tp and etp groups are neighbours; the ranks of ep groups are etp apart."""
         layout, axis = self.layout, "".join(call.axes)
         ranks = {"tp": layout.tp, "etp": layout.etp, "ep": layout.ep, "": 1}[axis]
         stride = layout.etp if axis == "ep" else 1
@@ -95,7 +95,7 @@ class Timing:
         return library if direct is None else min(library, direct)
 
     def _direct(self, call: Collective, ranks: int) -> float | None:
-        """Seconds of the engine's own kernels, where it would run them."""
+        """Seconds of a collective with the engine's own kernels; None where they do not run it."""
         topology = self.machine.topology
         switched = topology.node is not None and topology.node.switched
         far = not switched or ranks > topology.gpus_per_node
@@ -106,7 +106,7 @@ class Timing:
     def call(
         self, kind: str, size: float, ranks: int, stride: int, routed: Routed | None = None
     ) -> float:
-        """Seconds of a call of the collective library among ranks that lie `stride` apart."""
+        """Seconds of a call of the collective library among ranks that are `stride` apart."""
         each = min(ranks, max(1, self.machine.topology.gpus_per_node // stride))
         shape = GroupShape(ranks=ranks, nodes=ceil(ranks / each), per_node=each)
         called = self.machine.call(kind, size, shape, routed)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A job beside the others: `alone` is a step on its GPUs with nobody else (s), `step_time` the
-    mean of its steps, with their standard deviation (`spread`), the shortest and the longest;
-    `slowed_by` are the seconds of a step that each other job costs it. `submitted`, `begun` and
-    `ended` are moments (s), the last two None where it has not. By `faults` it has lost the steps
-    of `lost` seconds. It has written so many `checkpoints`; from its beginning until it was in
-    storage took `checkpoint_time` in the mean, where nobody else is `checkpoint_alone` (s). For
-    them, and to read them back, training stopped for `stopped` seconds. A step alone takes
-    `straggler_seconds` longer than with nothing slow."""
+    """A job beside the other jobs. `alone` is its step time without other jobs (s), `step_time` the
+    mean of its steps, with their standard deviation (`spread`), the shortest and the longest.
+    `slowed_by` has the seconds that each other job adds to a step. `submitted`, `begun` and `ended`
+    are moments (s), the last two None where the job has not begun or ended. Its `faults` cost it
+    the steps of `lost` seconds. It has written `checkpoints` checkpoints. Each took
+    `checkpoint_time` in the mean until it was in storage, and takes `checkpoint_alone` without
+    other jobs (s). Training stopped for `stopped` seconds to write checkpoints and to read them
+    back. A step alone takes `straggler_seconds` longer than with nothing slow."""
 
     name: str
     scenario: str
@@ -49,7 +49,7 @@ class JobRow:
 
     @property
     def slowdown(self) -> float | None:
-        """Its step over its step alone."""
+        """The ratio of its step time to its step time alone."""
         return self.step_time / self.alone if self.step_time and self.alone else None
 
     @property
@@ -63,12 +63,12 @@ class MultiJobAnswer(JobAnswer):
     """Jobs that share a cluster.
 
     `fairness` is Jain's index of the jobs' relative speeds, (sum x)^2 / (n sum x^2) with x = step
-    alone / step (1 where all lose alike). `links` are those on which jobs met others last.
-    `makespan` is the moment at which the last job has ended (s), None where some never end;
-    `utilisation` the share of GPU-seconds in use until then or until the horizon, `fragmentation`
-    the share that was idle while a job waited, both None where jobs begin at once and never end.
-    `gained` is what offsets between the jobs' steps save of the sum of their slowdowns, where they
-    were looked for. `straggler_seconds` is the sum of the jobs'.
+    alone / step; it is 1 where all jobs lose alike. `links` are the links on which jobs met last.
+    `makespan` is the moment at which the last job has ended (s), None where some job never ends.
+    Until the makespan, or the horizon, `utilisation` is the share of GPU-seconds in use and
+    `fragmentation` the share that was idle while a job waited. Both are None where jobs begin at
+    once and never end. `gained` is the part of the sum of slowdowns that offsets between the jobs'
+    steps save, if offsets were searched. `straggler_seconds` is the sum over the jobs.
     """
 
     view = "sim.interface.views.multi_job"
@@ -94,7 +94,7 @@ class MultiJobAnswer(JobAnswer):
         return figures | {f"step_time.{job.name}": job.step_time for job in self.jobs}
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a job."""
+        """The jobs as a table with a row for each job."""
         import pandas as pd
 
         return pd.DataFrame([asdict(job) | {"slowdown": job.slowdown} for job in self.jobs])
@@ -106,7 +106,7 @@ class MultiJobAnswer(JobAnswer):
 
 
 def jain(shares: Sequence[float]) -> float | None:
-    """Jain's index of fairness: 1 where all shares are equal, 1/n where one has all.
+    """Jain's index of fairness: 1 where all shares are equal, 1/n where one share is everything.
 
     >>> jain([1.0, 1.0]), jain([1.0, 0.0]), jain([])
     (1.0, 0.5, None)

@@ -1,8 +1,8 @@
 """Jobs that meet on links: which jobs, on which links, and each job's folded program.
 
-Each job is folded by itself, with the links that other jobs load told apart by who loads them: two
-links of a job are alike only if equally many transfers of equal classes of every job are on them.
-So the folded jobs together are exact (`sim.engine.fold`), and a job never grows with the others.
+Each job is folded by itself. Links that other jobs load are distinguished by the jobs that load
+them: two links of a job are alike only if they carry equally many transfers of equal classes of
+every job. So the folded jobs together are exact (`sim.engine.fold`), and no job is unfolded.
 """
 
 from collections import Counter, defaultdict
@@ -35,10 +35,10 @@ from sim.program.program import Program
 
 @dataclass(frozen=True, eq=False)
 class Guest:
-    """A job at its place: the program that it repeats, if it has one, and the machine as it sees
-    it. `work` says on a machine how long a unit of its work takes (s), and its bytes by link. It
-    shares its nodes where it leaves room on them, or does something else beside its steps. Guests
-    that are placed alike share what is `known` of them."""
+    """A job at its place: the program that it repeats, if it has one, and the machine as the job
+    sees it. `work` returns how long a unit of its work takes on a machine (s), and its bytes by
+    link. `shares_nodes` says that the job has other work beside its steps on its nodes. Guests that
+    are placed alike share the results in `known`."""
 
     name: str
     place: Place
@@ -50,14 +50,15 @@ class Guest:
 
     @property
     def repeated(self) -> Program:
-        """Its program, of a guest that has one."""
+        """The program of a guest that has one."""
         assert self.program is not None, "guests without programs are not played together"
         return self.program
 
     @cached_property
     def loaded(self) -> dict[Link, float]:
-        """The links of the cluster that another job could load, too, with the most B/s that the job
-        puts on each: on a pod's uplinks what the NICs of its nodes there carry."""
+        """The links of the cluster that this job loads and another job could load, too, with the
+        most B/s that this job puts on each. On a pod's uplinks it is the bandwidth of the NICs of
+        the job's nodes in the pod."""
         topology, network = self.machine.topology, self.machine.topology.network
         if topology.hierarchical:
             nodes = Counter(map(topology.pod_of, range(topology.nodes)))
@@ -72,7 +73,8 @@ class Guest:
         return {self.place.link(link): inf for link in groups.links}
 
     def _of_storage(self) -> Iterator[Link]:
-        """The stores that its nodes read and write, if the job does, and the uplinks on the way."""
+        """Yield the links of the remote stores that the job reads or writes, and the uplinks on the
+        way."""
         topology, storage = self.machine.topology, self.machine.topology.storage
         if self.program is None or storage is None or not storage.remote:
             return
@@ -82,7 +84,7 @@ class Guest:
             yield from ((kind, place_of(node)) for node in range(topology.nodes))
 
     def _of_nodes(self) -> set[Link]:
-        """Links of its hosts and NICs, where others are on its nodes."""
+        """The links of its hosts and NICs, if other jobs or work beside steps may load them."""
         topology = self.machine.topology
         full = len(self.place.slots) == self.place.cluster.gpus_per_node
         if full and not self.shares_nodes:
@@ -95,9 +97,9 @@ class Guest:
 
 
 def meeting(guests: Sequence[Guest]) -> list[tuple[int, ...]]:
-    """The numbers of the guests, those together that meet on links, directly or by way of others.
+    """The numbers of the guests in groups; a group meets on links, directly or through others.
 
-    A link is a vertex between the guests that load it; groups are connected components.
+    Guests that load a link together are connected; groups are the connected components.
     """
     leader = list(range(len(guests)))
 
@@ -116,7 +118,7 @@ def meeting(guests: Sequence[Guest]) -> list[tuple[int, ...]]:
 
 
 def users_of(guests: Sequence[Guest]) -> dict[Link, list[int]]:
-    """The links that several guests load and that they could fill together, with these guests."""
+    """The links that several guests load and together could fill, with the guests' numbers."""
     users: defaultdict[Link, list[int]] = defaultdict(list)
     for number, guest in enumerate(guests):
         for link in guest.loaded:
@@ -131,8 +133,8 @@ def users_of(guests: Sequence[Guest]) -> dict[Link, list[int]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """Guests that meet: a folded program for each, whose links are numbers of `capacity` (B/s) and
-    `names`; the first `shared` of them carry traffic of several guests."""
+    """Guests that meet: a folded program for each guest. Links are numbers, places in `capacity`
+    (B/s) and `names`; the first `shared` links carry traffic of several guests."""
 
     programs: tuple[FoldedProgram, ...]
     capacity: tuple[float, ...]
@@ -141,7 +143,7 @@ class Together:
 
 
 def together(guests: Sequence[Guest]) -> Together:
-    """The folded programs of guests on common links."""
+    """Fold the programs of guests on common links, until no class of links has to be divided."""
     users = {link: tuple(by) for link, by in users_of(guests).items()}
     marks: Mapping[Link, Hashable] = users
     while True:
@@ -164,7 +166,7 @@ def _folding(
 
 
 def _classes(folding: Folding, guest: Guest) -> Iterator[tuple[Link, int]]:
-    """The links that a guest loads, with the numbers of their classes."""
+    """Yield the links that a guest loads, with the numbers of their classes."""
     desk = folding.desk
     for link, number in zip(desk.groups.links, desk.classes.links.tolist(), strict=True):
         yield guest.place.link(link), number
@@ -173,7 +175,7 @@ def _classes(folding: Folding, guest: Guest) -> Iterator[tuple[Link, int]]:
 def _renumbered(
     guests: Sequence[Guest], foldings: Sequence[Folding], classes: Mapping[Link, Hashable]
 ) -> Together:
-    """The programs of all guests, each link class with the number that all know it by."""
+    """The programs of all guests, with link classes numbered in common for all guests."""
     numbers: dict[Hashable, int] = {
         mark: n for n, mark in enumerate(dict.fromkeys(classes.values()))
     }
@@ -199,15 +201,15 @@ def _renumbered(
 
 
 class _Relinking:
-    """Rewrites a folded program for other numbers of its links."""
+    """Rewrites a folded program with new numbers for its links."""
 
     def __init__(self, place: Mapping[int, int]) -> None:
         self.place = place
-        self._traffic: dict[int, tuple[Traffic, Traffic]] = {}  # by id, with what has the id
+        self._traffic: dict[int, tuple[Traffic, Traffic]] = {}  # by id, with the object itself
         self._items: dict[int, tuple[tuple[Item, ...], tuple[Item, ...]]] = {}
 
     def program(self, folded: FoldedProgram) -> FoldedProgram:
-        for transfer in folded.transfers:  # they are this program's own
+        for transfer in folded.transfers:  # belong to this program alone
             transfer.traffic = self._moved(transfer.traffic)
         roles = (
             RoleProgram(

@@ -1,4 +1,4 @@
-"""The kind of scenarios with `[[job]]` tables: the first file to read of such jobs.
+"""The kind of scenarios with `[[job]]` tables: the first file to read about several jobs.
 
 Each job is set up by its own kind (`setup`) and placed on GPUs of the cluster (`placement`,
 `placed`). Jobs that meet on links are folded apart and played on one clock (`folding`, `repeated`),
@@ -27,9 +27,9 @@ __all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "seeded", "set_up"
 
 SCENARIO, ANSWER = MultiJobScenario, MultiJobAnswer
 LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
-_OF_JOB = 0.1  # s of one core
-_EXPLAINED = 8  # jobs that meet, of which each is left out in turn
-_NOTICED = 1e-4  # of a step: a smaller cost is not told
+_OF_JOB = 0.1  # s of one core to simulate a job
+_EXPLAINED = 8  # the most jobs of a company for which each job's cost to the others is computed
+_NOTICED = 1e-4  # of a step: a smaller cost is not reported
 
 
 def set_up(scenario: MultiJobScenario, *, task: Any = None, brief: bool = False) -> MultiJobSetup:
@@ -42,7 +42,7 @@ def set_up(scenario: MultiJobScenario, *, task: Any = None, brief: bool = False)
 def answer(
     setup: MultiJobSetup, *, engine: Engine = "auto", unfold: bool = False
 ) -> MultiJobAnswer:
-    """The course of the jobs. Raises `InputError`, also for choices that only a step alone has."""
+    """Play the jobs. Raises `InputError`, also for an `engine` or `unfold`: these are of a step."""
     why = "jobs that meet are folded apart and played on the clock"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
@@ -52,12 +52,12 @@ def answer(
 
 
 def effort(setup: MultiJobSetup) -> float:
-    """Seconds of one core, by their order of magnitude."""
+    """How long the simulation takes (s of one core), as an order of magnitude."""
     return _OF_JOB * sum(template.table.copies for template in setup.templates)
 
 
 def seeded(scenario: MultiJobScenario, number: int) -> MultiJobScenario:
-    """The scenario with the seed that comes so many behind its own."""
+    """The scenario with `number` added to its seed."""
     return replace(scenario, seed=scenario.seed + number)
 
 
@@ -90,7 +90,7 @@ def _answer(setup: MultiJobSetup, course: Course, began: float) -> MultiJobAnswe
 
 
 def _row(visit: Visit, paces: Paces) -> JobRow:
-    """A job's figures: where it has ended, the mean of all its steps, else its last pace."""
+    """A job's figures; its step time is the mean of all its steps, or its last pace without any."""
     row = JobRow(
         name=visit.name,
         scenario=visit.template.scenario.name,
@@ -136,9 +136,9 @@ def _names(company: Together) -> list[str]:
 
 
 def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
-    """Seconds of a step that each other job of its company costs it: without that job, its step
-    would be so much shorter, or longer (< 0) where others then meet it more often. Where jobs come
-    by and by, the last company of a job that has ended says nothing of its steps."""
+    """Seconds that each other job of its company adds to its step. They are negative where it would
+    meet the remaining jobs more often without that job. For a job that has ended it is empty if
+    jobs come by and by, as the job's last company then says nothing about its steps."""
     assert visit.company is not None, "it runs"
     assert visit.pace is not None, "it runs"
     jobs, how = [act.job for act in visit.company.acts], visit.company.how
@@ -159,8 +159,8 @@ def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
 
 
 def _links(course: Course) -> Iterator[SharedLink]:
-    """The links of the companies in which jobs trained and wrote last, the busiest first; each link
-    as its busiest company had it."""
+    """Yield the links of the companies in which jobs trained or wrote checkpoints last, the busiest
+    first. A link of several companies has the rates of the company that loads it most."""
     links = [link for company in _companies(course) for link in company.how.links]
     busiest: dict[str, SharedLink] = {}
     for link in sorted(links, key=lambda link: link.rank):
@@ -169,13 +169,13 @@ def _links(course: Course) -> Iterator[SharedLink]:
 
 
 def _companies(course: Course) -> Iterator[Together]:
-    """The last companies of all jobs."""
+    """Yield the last companies of all jobs, each once."""
     found = (company for v in course.visits for company in (v.company, v.wrote_in))
     yield from {id(company): company for company in found if company}.values()
 
 
 def _all_fit(fits: list[bool | None]) -> bool | None:
-    """Whether all jobs fit: None where some is unknown and none does not.
+    """Whether all jobs fit; None if it is unknown of some job and no job is known not to fit.
 
     >>> _all_fit([True, None]), _all_fit([None, False])
     (None, False)
@@ -184,7 +184,7 @@ def _all_fit(fits: list[bool | None]) -> bool | None:
 
 
 def _gained(course: Course) -> float:
-    """The sum over all companies of what offsets save."""
+    """How much offsets reduce the slowdowns, summed over the last companies of all jobs."""
     return sum(company.how.gained for company in _companies(course))
 
 
@@ -196,7 +196,7 @@ def _waiting(seconds: list[float]) -> dict[str, float]:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Sorted numbers as ranges.
+    """Sorted numbers as ranges in words.
 
     >>> _ranges((0, 1, 2, 5, 7, 8))
     '0-2, 5, 7-8'
@@ -211,7 +211,7 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 
 
 def _timeline(course: Course) -> Timeline:
-    """The steps of the largest company, as they were played."""
+    """The timeline of the largest company's steps, as they were played."""
     companies = [visit.company for visit in course.visits if visit.company]
     if not companies:
         return Timeline(roles=(), spans=(), end=0.0)

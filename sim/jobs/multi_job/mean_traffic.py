@@ -1,16 +1,17 @@
-"""Paces of jobs that meet in phases that nobody knows: every job in the mean over all of them.
+"""Paces of jobs that meet in unknown phases: each pace is the mean over all phases.
 
-A large company takes too long to play, the phases of jobs that come by and by are not known, and
-workers that share updates repeat no step. A job is on a link for a share a of its time, the seconds
-of its bytes at the speed that it has there over its pace. K of the others are there with it, each
-independently, and the link is shared evenly. Of the speed m that it has there alone, the capacity C
-or what its NICs carry, it finds the mean r = E[min(1, C / (m (1 + K)))].
+It is used where a company is too large to play, where jobs come by and by in unknown phases, and
+for workers that share updates, which repeat no step. A job is on a link for a share a of its time:
+the seconds of its bytes at its speed there, divided by its pace. K of the other jobs are on the
+link with it, each independently, and the link is shared evenly. Alone the job has the speed m
+there: the capacity C, or the bandwidth of its NICs if this is lower. Beside the other jobs it finds
+the mean share r = E[min(1, C / (m (1 + K)))] of m.
 
-A job is as slow as its most wanting link lets it be: all its links of the kinds on which it meets
-others are taken to be as narrow. A step is a maximum of sums of durations, of
-which some grow with 1 / r; so it is convex in 1 / r. It is played at r = 0.8^k, and taken as linear
-in 1 / r between, which is never faster. The paces that agree with one another are found by
-iteration. Bursts that coincide, or that miss one another, are not seen.
+The link with the least r sets the pace of a job: all its links of the kinds on which it meets other
+jobs are taken to be as narrow. A step is a maximum of sums of durations, some of which grow with
+1 / r, so it is convex in 1 / r. It is played at r = 0.8^k and is linear in 1 / r between, which is
+never too fast. Paces that agree with one another are found by iteration. Bursts that coincide, or
+that miss one another, are not modelled.
 """
 
 from collections.abc import Sequence, Set
@@ -37,7 +38,7 @@ Floats = NDArray[np.float64]
 def mean_paces(
     guests: Sequence[Guest], alone: Sequence[float]
 ) -> tuple[list[float], dict[Link, dict[int, float]]]:
-    """Seconds of a step of each guest, and the B/s that each puts on the links where they meet."""
+    """Seconds of a step of each guest, and the B/s that each guest puts on shared links."""
     users = users_of(guests)
     sizes = [_sizes(guest) for guest in guests]
     rows = [
@@ -73,29 +74,31 @@ def mean_paces(
 
 
 def _found(active: Floats, link: NDArray[np.int64], room: Floats) -> Floats:
-    """What rows find of their speed on their links in the mean: `active` for such a share of the
-    time, on a link with room for so many of them; rows of a link stand together.
+    """The mean share r of its speed that each row, a guest on a link, finds. A row is on its link
+    for the share `active` of the time; the link has `room` for so many such guests at full speed.
+    Rows of a link are neighbours.
 
     >>> link, room = np.array([0, 0, 1]), np.array([1.0, 2.0, 1.0])
     >>> _found(np.array([1.0, 0.5, 0.2]), link, room).round(12).tolist()
     [0.75, 1.0, 1.0]
     """
-    most = int(np.bincount(link).max()) | 1  # odd: then no factor below is 0
+    most = int(np.bincount(link).max()) | 1  # an odd number, so no factor below is 0
     turns = np.exp(2j * np.pi * np.arange(most) / most)
     factors = np.log(1.0 + active[:, None] * (turns - 1.0))
     first = np.diff(link, prepend=-1) > 0
     others = np.add.reduceat(factors, np.flatnonzero(first))[np.cumsum(first) - 1] - factors
-    chance = np.fft.fft(np.exp(others)).real / most  # of 0, 1, 2, ... others
+    chance = np.fft.fft(np.exp(others)).real / most  # of 0, 1, 2, ... other guests
     found: Floats = (chance * np.minimum(room[:, None] / np.arange(1, most + 1), 1.0)).sum(axis=1)
     return found
 
 
 def _sizes(guest: Guest) -> dict[Link, float]:
-    """Bytes of a step on each link, by the name that it has in all places like this one."""
+    """Bytes of a step on each link, by the link's name in all places like this one
+    (`Place.alike`)."""
     if "sizes" not in guest.known:
         if guest.program is None:
             sent = dict(guest.work(guest.machine)[1])
-        else:  # links of a class carry alike; those that others load stay, on all replicas
+        else:  # links of a class carry equal bytes; links that other jobs may load keep a class
             shared = dict.fromkeys(map(guest.place.own, guest.loaded))
             folding = Folding(guest.program, replace(guest.machine, shared=shared))
             desk, sizes = folding.desk, carried(folding.folded())
@@ -111,7 +114,7 @@ def _sizes(guest: Guest) -> dict[Link, float]:
 
 
 def _seconds(guest: Guest, kinds: Set[str], alone: float, share: float) -> float:
-    """Seconds of a step that finds such a share of what it can use of its links of some kinds."""
+    """Seconds of a step that finds a `share` of its speed on all its links of these `kinds`."""
     if share >= 1.0:
         return alone
     level = floor(log(share) / log(_LEVEL))
@@ -122,7 +125,7 @@ def _seconds(guest: Guest, kinds: Set[str], alone: float, share: float) -> float
 
 
 def _at(guest: Guest, kinds: Set[str], level: int) -> float:
-    """Seconds of a step at a level of shares, known of all that are placed alike."""
+    """Seconds of a step with the share 0.8^`level`, played once for all guests placed alike."""
     key = level, frozenset(kinds)
     if key not in guest.known:
         guest.known[key] = _played(guest, kinds, _LEVEL**level)

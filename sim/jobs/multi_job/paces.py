@@ -1,4 +1,4 @@
-"""How long do steps take while a set of jobs runs? Played until they are steady, known once."""
+"""How long do steps take while a set of jobs runs? Each set is played once, until it is steady."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -14,13 +14,13 @@ from sim.jobs.multi_job.placed import STORES
 from sim.jobs.multi_job.repeated import carried, repeat
 from sim.jobs.multi_job.setup import Placed, shared_by
 
-_PLAYED = 8  # jobs that meet; more of them are seen in the mean over all phases
-_PHASES = 16  # of a step, that are tried as offsets
+_PLAYED = 8  # the most jobs played together; larger companies have the mean over all phases
+_PHASES = 16  # phases of a step that are tried as offsets
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Steps of a job beside others: mean, standard deviation, shortest and longest (s)."""
+    """A job's step times beside other jobs: mean, standard deviation, shortest and longest (s)."""
 
     mean: float
     spread: float
@@ -29,7 +29,7 @@ class Pace:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> "Pace":
-        """The pace of some steps; what differs by rounding is equal."""
+        """The pace of steps of these seconds; differences by rounding do not count."""
         spread = pstdev(seconds)
         mean = fmean(seconds)
         return cls(mean, spread if spread > 1e-9 * mean else 0.0, min(seconds), max(seconds))
@@ -50,15 +50,15 @@ class SharedLink:
 
     @property
     def rank(self) -> tuple[float, str]:
-        """Its place among the busiest first; what differs by rounding alone goes by name."""
+        """The key that sorts links, the busiest first; links that are equally busy go by name."""
         return -float(f"{self.busy:.9g}"), self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Company:
-    """Jobs that meet on links, at their offsets (s): their paces, the links where they meet, and
-    when each step that was played began and ended. Where it was not `played`, jobs see the
-    mean over all phases."""
+    """Jobs that meet on links, at their offsets (s): their paces, the links on which they meet, and
+    when each played step began and ended. If the company was not `played`, paces are means over all
+    phases. `gained` is how much searched offsets reduce the sum of slowdowns."""
 
     paces: tuple[Pace, ...]
     offsets: tuple[float, ...]
@@ -68,7 +68,7 @@ class Company:
     played: bool = True
 
     def in_order(self, places: Sequence[int]) -> "Company":
-        """The same company, its n-th job in the place of `places[n]`."""
+        """This company in another order: its n-th job moves to position `places[n]`."""
         numbers = sorted(range(len(places)), key=places.__getitem__)
         return replace(
             self,
@@ -80,10 +80,10 @@ class Company:
 
 @dataclass(eq=False)
 class Paces:
-    """Paces of sets of jobs, each set played for `steady` steps a job, once for all sets alike.
-    With `best` offsets are looked for. Jobs that come `by_and_by`, or that lose their phase at
-    every checkpoint, are seen in the mean over all phases, and so are checkpoints and large
-    companies."""
+    """Paces of sets of jobs. A set is played for `steady` steps a job, once for all sets like it.
+    With `best` the best offsets are searched. Paces are means over all phases for jobs that come
+    `by_and_by` or lose their phase at every checkpoint, for checkpoints, and for large companies.
+    """
 
     steady: int
     best: bool = False
@@ -91,14 +91,14 @@ class Paces:
     _known: dict[Hashable, tuple[Sequence[Placed], Company]] = field(default_factory=dict)
 
     def groups(self, jobs: Sequence[Placed]) -> list[tuple[int, ...]]:
-        """The numbers of jobs that meet, directly or by way of others."""
+        """The numbers of the jobs in groups that meet, directly or through other jobs."""
         return meeting([job.guest for job in jobs])
 
     def company(
         self, jobs: Sequence[Placed], offsets: Sequence[float], *, by_means: bool = False
     ) -> Company:
-        """Jobs that meet, with their first step so many seconds from now; those of a company seen
-        `by_means` are seen so even where they alone could be played."""
+        """The company of jobs that meet; their next steps begin in `offsets` seconds. `by_means`
+        takes means over all phases even where the jobs could be played."""
         if len(jobs) == 1:
             seconds = jobs[0].seconds
             return Company((Pace(seconds, 0.0, seconds, seconds),), tuple(offsets))
@@ -121,7 +121,7 @@ class Paces:
         return _of(ordered, *self._known[key]).in_order(order)
 
     def _key(self, job: Placed, offset: float) -> Any:
-        """What tells a job apart from others, wherever its nodes are."""
+        """A key that is equal for jobs that behave alike, wherever their nodes are."""
         pods = Counter(map(job.place.cluster.pod_of, job.place.nodes))
         slow = tuple(job.machine.slowdown.items())
         moment = 0.0 if self.best else round(offset, 6)
@@ -145,7 +145,8 @@ class Paces:
     def _company(
         self, jobs: Sequence[Placed], links: Together, offsets: Sequence[float]
     ) -> Company:
-        """Jobs at their offsets; first steps, in which they find their rhythm, do not count."""
+        """Play jobs at their offsets; the first third of the steps does not count, as jobs find
+        their rhythm there."""
         played = repeat(links, offsets, self.steady)
         paces = [Pace.of(steps.seconds[len(steps.seconds) // 3 :]) for steps in played]
         spans = (
@@ -156,7 +157,8 @@ class Paces:
 
 
 def _where(jobs: Sequence[Placed]) -> Hashable:
-    """The pods and stores of all nodes; the nodes where cables join them or one is odd."""
+    """Which of the jobs' nodes share pods and stores. If the network has no hierarchy, or a link is
+    degraded, it is the nodes themselves."""
     cluster = jobs[0].place.cluster
     nodes = [node for job in jobs for node in job.place.nodes]
     if not cluster.hierarchical or cluster.degraded:
@@ -165,7 +167,7 @@ def _where(jobs: Sequence[Placed]) -> Hashable:
 
 
 def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Company:
-    """The company of jobs that are placed like others, with these jobs' own names and links."""
+    """The company of `like` jobs, renamed to the names and links of `jobs`, placed alike."""
     places = [[node for job in own for node in job.place.nodes] for own in (like, jobs)]
     nodes = dict(zip(*places, strict=True))
     cluster = jobs[0].place.cluster
@@ -193,7 +195,7 @@ def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Com
 
 
 def _by_means(jobs: Sequence[Placed]) -> Company:
-    """Jobs in the mean over all phases in which they may meet."""
+    """The company of jobs whose paces are means over all phases."""
     paces, rates = mean_paces([job.guest for job in jobs], [job.seconds for job in jobs])
     cluster = jobs[0].place.cluster
     links = [
@@ -218,7 +220,7 @@ def _slowdown(jobs: Sequence[Placed], company: Company) -> float:
 
 
 def _met(jobs: Sequence[Placed], links: Together, paces: Sequence[Pace]) -> list[SharedLink]:
-    """The links that several jobs load, the busiest first."""
+    """The links on which several jobs put bytes, the busiest first."""
     rates = [
         {link: size / pace.mean for link, size in carried(program).items()}
         for program, pace in zip(links.programs, paces, strict=True)

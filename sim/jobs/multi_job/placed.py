@@ -18,7 +18,7 @@ from sim.hardware.cluster.link_names import link_name
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
 from sim.hardware.cluster.topology import Degraded, Topology
 
-_OF_NODE = ("memory", "nvme", "cores", "client")  # links of which a node has one
+_OF_NODE = ("memory", "nvme", "cores", "client")  # kinds of links of which each node has one
 STORES = ("storage-up", "storage-down", "operations")
 
 
@@ -32,12 +32,12 @@ class Place:
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """The GPU of the cluster that each rank of the job has."""
+        """The cluster's number of the GPU of each rank of the job."""
         each = self.cluster.gpus_per_node
         return tuple(node * each + slot for node in self.nodes for slot in self.slots)
 
     def link(self, link: Link) -> Link:
-        """The link of the cluster that the job calls so."""
+        """The cluster's name of a link that the job calls `link`."""
         return _renamed(link, self.nodes.__getitem__, self._gpu, self._pcie)
 
     def own(self, link: Link) -> Link:
@@ -45,8 +45,8 @@ class Place:
         return _renamed(link, self._number.__getitem__, self._rank, -self._pcie)
 
     def alike(self, link: Link) -> Link:
-        """Its own name of a link of the cluster, pods and stores numbered as its nodes come to
-        them: one name in all places of one pattern."""
+        """The job's own name of a link of the cluster, with pods and stores numbered in the order
+        of its nodes. So the name is equal in all places with the same pattern."""
         match self.own(link):
             case (str(kind), int(place)) if kind in STORES:
                 return kind, self._come_to[1][place]
@@ -56,7 +56,7 @@ class Place:
                 return own
 
     def topology(self) -> Topology:
-        """The cluster as the job sees it, with the links that are degraded. Raises `InputError`."""
+        """The cluster as the job sees it, including degraded links. Raises `InputError`."""
         own = replace(self.cluster, degraded=()).with_gpus(len(self.nodes) * len(self.slots))
         if own.network is not None and len(self.nodes) > 1:
             own = replace(own, network=_placed(own.network, self.nodes))
@@ -87,7 +87,7 @@ class Place:
 
     @cached_property
     def _come_to(self) -> tuple[dict[int, int], dict[int, int]]:
-        """The numbers of pods and of stores."""
+        """The numbers of pods and of stores, in the order in which the nodes come to them."""
         numbers: tuple[dict[int, int], dict[int, int]] = {}, {}
         for node in self.nodes:
             for known, of in zip(
@@ -129,7 +129,8 @@ class _PlacedStorage(Storage):
 def _renamed(
     link: Link, node_of: Callable[[int], int], gpu_of: Callable[[int], int], pcie: int
 ) -> Link:
-    """A link of other nodes and GPUs, its PCIe link so many further; links above keep theirs."""
+    """Rename a link to the numbers of other nodes and GPUs, and add `pcie` to the number of a PCIe
+    link. Links above the nodes keep their names."""
     match link:
         case ("port-up" | "port-down" | "workers" as kind, gpu):
             return kind, gpu_of(gpu)
@@ -158,7 +159,7 @@ def _placed(network: ClusterNetwork, nodes: tuple[int, ...]) -> ClusterNetwork:
 
 @cache
 def _class_of(kind: Any) -> Any:
-    """The class of placed networks of a shape."""
+    """The class of placed networks for a class of networks."""
 
     @dataclass(frozen=True, kw_only=True)
     class Placed(kind):  # type: ignore[misc]
@@ -171,7 +172,7 @@ def _class_of(kind: Any) -> Any:
                 node >= len(self.nodes)
                 and len({super(Placed, self).pod_of(n) for n in self.nodes}) == 1
             ):
-                return int(super().pod_of(self.nodes[0]))  # a server's host, beside the workers'
+                return int(super().pod_of(self.nodes[0]))  # a server's host, in the workers' pod
             return int(super().pod_of(self._at(node)))
 
         @property

@@ -13,7 +13,7 @@ from sim.jobs.multi_job.scenario import JobTable, Places
 
 
 class OccupiedError(InputError):
-    """Another job has the GPUs that a job names, or their node is out of service."""
+    """A job names GPUs that another job has, or whose node is out of service."""
 
 
 class Occupancy:
@@ -30,7 +30,7 @@ class Occupancy:
 
     @property
     def idle(self) -> int:
-        """GPUs in service that no job has."""
+        """The number of GPUs in service that no job has."""
         return self._idle
 
     def take(self, place: Place) -> None:
@@ -46,31 +46,31 @@ class Occupancy:
         self._idle += len(place.nodes) * len(place.slots)
 
     def fail(self, node: int) -> None:
-        """A node that no job has any more is out of service."""
+        """Take a node, which no job has any more, out of service."""
         self._out.add(node)
         self._idle -= len(self.free[node])
         self.free[node] = set()
 
     def repair(self, node: int) -> None:
-        """The node is back."""
+        """Take a node back into service."""
         each = self.cluster.gpus_per_node
         self._out.discard(node)
         self.free[node] = set(range(min(each, self.cluster.gpus - node * each)))
         self._idle += len(self.free[node])
 
     def in_service(self, node: int) -> bool:
-        """Whether a node works."""
+        """Whether a node is in service."""
         return node not in self._out
 
     def scattered(self, place: Place) -> bool:
-        """Whether a place is on more pods than its nodes would fill."""
+        """Whether a place uses more pods than its number of nodes needs."""
         largest = max(Counter(self._pods).values())
         used = {self._pods[node] for node in place.nodes}
         return len(used) > -(-len(place.nodes) // largest)
 
     def named(self, job: JobTable, gpus: int, where: str) -> Place:
-        """The place of a job that names its nodes or GPUs. Raises `InputError` where it has too few
-        or too many, or another job has them."""
+        """The place of a job that names its nodes or GPUs. Raises `InputError` where it names too
+        few or too many GPUs, or another job has them."""
         cluster, each = self.cluster, self.cluster.gpus_per_node
         if job.nodes:
             nodes, slots = tuple(sorted(job.nodes)), tuple(range(cluster.taken(gpus)))
@@ -98,7 +98,7 @@ class Occupancy:
         return place
 
     def find(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:
-        """A place for so many GPUs; None where there is no room."""
+        """A place for `gpus` GPUs; None where there is no room."""
         if gpus > self._idle:
             return None
         each = self.cluster.taken(gpus)
@@ -120,7 +120,8 @@ class Occupancy:
         return Place(self.cluster, tuple(sorted(chosen)), slots)
 
     def _within_a_node(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:
-        """So many neighbouring slots, packed into the fullest node that has them."""
+        """`gpus` neighbouring slots of a node with room: the fullest if packed, the emptiest if
+        spread, or any; None where no node has room."""
         each = self.cluster.gpus_per_node
         found = [
             (len(free), node, tuple(range(first, first + gpus)))
@@ -137,12 +138,12 @@ class Occupancy:
         return Place(self.cluster, (node,), slots)
 
     def _aligned(self, first: int, gpus: int) -> bool:
-        """Whether so many slots from the first share PCIe links as those from slot 0 do."""
+        """Whether `gpus` slots from `first` on share PCIe links as slots from 0 on do."""
         links = self.cluster.host.devices_per_link if self.cluster.host else 1
         return first % links == 0 or first % links + gpus <= links
 
     def _packed(self, empty: Sequence[int], wanted: int) -> list[int]:
-        """Within the fullest pod that has room, else over the fewest pods."""
+        """Nodes within the fullest pod that has room; otherwise over the fewest pods."""
         pods = self._by_pod(empty)
         room = [nodes for nodes in pods if len(nodes) >= wanted]
         if room:
@@ -150,7 +151,7 @@ class Occupancy:
         return [node for nodes in sorted(pods, key=len, reverse=True) for node in nodes][:wanted]
 
     def _spread(self, empty: Sequence[int], wanted: int) -> list[int]:
-        """Evenly over the pods; evenly over all nodes where there are none."""
+        """Nodes spread evenly over the pods; evenly over all nodes in a single pod."""
         pods = self._by_pod(empty)
         if len(pods) == 1:
             return [empty[i * len(empty) // wanted] for i in range(wanted)]

@@ -20,7 +20,7 @@ from sim.jobs.multi_job.folding import Together
 
 @dataclass(slots=True, eq=False)
 class Steps:
-    """The steps of a job: when the first began, when each ended (s)."""
+    """The steps of a job: when the first step began, and when each step ended (s)."""
 
     begin: float
     ends: list[float] = field(default_factory=list)
@@ -44,7 +44,7 @@ class _Repeating:
 
     @property
     def done(self) -> bool:
-        """Whether it has played as many steps as are wanted of it."""
+        """Whether the job has played as many steps as are wanted."""
         return len(self.steps.ends) >= self.wanted
 
     def _begin(self) -> None:
@@ -54,7 +54,7 @@ class _Repeating:
             RoleProcess(self.env, role, meetings, self._role_ended) for role in self.program.roles
         ]
         for process in self.processes:
-            process.host_free = self.env.now  # launches of a step begin with it
+            process.host_free = self.env.now  # the host launches nothing of a step before it begins
             process.begin()
 
     def _role_ended(self) -> None:
@@ -65,8 +65,8 @@ class _Repeating:
 
 
 def repeat(jobs: Together, begins: Sequence[float], steps: int) -> list[Steps]:
-    """Each job's steps from its moment on, until every job has played `steps` of them; those that
-    are faster go on meanwhile. Raises `InputError` where a job waits forever."""
+    """Play each job's steps from its moment in `begins` on, until every job has played `steps`
+    steps; faster jobs go on meanwhile. Raises `InputError` where a job waits forever."""
     env = Clock()
     network = Network(env, jobs.capacity)
     running = [
@@ -85,7 +85,7 @@ def repeat(jobs: Together, begins: Sequence[float], steps: int) -> list[Steps]:
 
 
 def carried(program: FoldedProgram) -> dict[int, float]:
-    """Bytes that a step puts on each link of the program's numbers."""
+    """Bytes that a step puts on each link, by the program's number of the link."""
     sizes: dict[int, float] = {}
     for transfer in program.transfers:
         for link, load in transfer.traffic.loads:

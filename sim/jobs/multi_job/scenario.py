@@ -18,14 +18,14 @@ Count = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTable(Checked):
-    """A job of the cluster: a `scenario` (a name, a path or its tables) with values `set`. Answers
-    call it `name`, by default its scenario's; equal names get numbers.
+    """A job of the cluster: a `scenario` (a name, a path or its tables), whose values `set`
+    changes. Answers call it `name`, by default the name of its scenario; equal names get numbers.
 
-    Tables that name no topology are on the cluster, and so is a recording. The GPUs are those of
-    the named `nodes` or `gpus` (of one node), or of the nodes that `place` finds. It is submitted
-    at `start` and again `copies - 1` times: at the same moment, or `every` so often on average
-    (exponential intervals). It ends after so many `steps`, or never; the steps of copies differ by
-    a lognormal law of `sigma`.
+    Tables without a topology, and recordings, run on the cluster. The job has the GPUs of the named
+    `nodes`, the named `gpus` of one node, or nodes that `place` finds. It is submitted at `start`
+    and `copies - 1` further times: at the same moment, or after intervals with the mean `every`
+    (exponential). It ends after `steps` steps, or never; the steps of copies differ by a lognormal
+    law of `sigma`.
     """
 
     scenario: str | dict[str, Any]
@@ -53,17 +53,17 @@ class JobTable(Checked):
             raise ValueError("sigma is the spread of steps: give steps")
 
     def named(self, cluster: Topology) -> int:
-        """How many GPUs it names; 0 where it is placed."""
+        """The number of GPUs that the job names; 0 where it names none."""
         return len(self.gpus) or len(self.nodes) * cluster.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTable(Checked):
-    """Faults that stop jobs: of each GPU once `every` so often on average (exponential intervals).
+    """Faults that stop jobs. Each GPU fails after intervals with the mean `every` (exponential).
 
-    All jobs on the GPU's node stop and lose their steps since the last checkpoint, written after
-    each `checkpoint` of training. They wait before all others for GPUs, and take `restart` until
-    they train again. The node is out of service for `repair`.
+    All jobs on the GPU's node stop and lose their steps since the last checkpoint, which is written
+    each time a job has trained for `checkpoint`. They go to the head of the queue for GPUs, and
+    then take `restart` until they train again. The node is out of service for `repair`.
     """
 
     every: PositiveSeconds
@@ -76,14 +76,15 @@ class FaultTable(Checked):
 class MultiJobScenario(BaseScenario):
     """Jobs that share a cluster of `gpus` GPUs.
 
-    `place` finds the nodes of jobs that name none: the first free ones, evenly over pods, or drawn
-    with `seed`. A job that finds no room is refused, or waits by a `policy`: in the order of
-    submission, or others may pass while it waits (`backfill`), or it waits, besides, until it need
-    not be on more pods than it fills (`packed`). `faults` stop jobs, and need a horizon. Paces are
-    those of `steady` steps played together. With `offset = "best"` jobs begin their steps when they
-    disturb one another least. Jobs that arrive `every` so often, or write checkpoints, meet in
-    phases that nobody knows: they have the mean of all phases. The cluster is looked at until
-    `horizon`, or until all jobs with `steps` have ended.
+    `place` finds nodes for jobs that name none: "packed" takes as few pods as possible, "spread"
+    all pods evenly, "random" draws nodes with `seed`. With `policy` "none" a job that finds no room
+    is refused; otherwise it waits. With "fifo" jobs begin in the order of submission; with
+    "backfill" other jobs may pass a waiting job; with "packed" a job also waits until it fits on as
+    few pods as its size needs. `faults` stop jobs, and need a horizon. Paces are those of `steady`
+    steps played together. With `offset = "best"` jobs begin their steps when they disturb one
+    another least. Jobs that arrive by `every`, or write checkpoints, meet in unknown phases, so
+    they have the mean of all phases. The simulation ends at `horizon`, or when all jobs with
+    `steps` have ended.
     """
 
     kind: ClassVar[str] = "sim.jobs.multi_job.kind"

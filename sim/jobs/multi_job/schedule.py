@@ -1,8 +1,8 @@
 """Jobs come, wait for room, run at the pace that their company allows, and leave.
 
-Between two such moments the jobs on the cluster do the same, each at a steady pace (`paces`): in a
-time t it does t / pace steps, or such a part of a checkpoint. A job keeps its phase within a step
-where its company changes.
+Between two of these events each job on the cluster has a steady pace (`paces`): in a time t it does
+t / pace steps, or t / pace of a checkpoint. A job keeps its phase within a step when its company
+changes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ from sim.variability.laws import generator
 
 @dataclass(slots=True, eq=False)
 class Act:
-    """What a job does on the cluster: `left` of it, steps or parts of a checkpoint, at a pace in a
-    company."""
+    """An activity of a job, training or a checkpoint, at a pace in a company; `left` steps, or
+    parts of a checkpoint, are still to do."""
 
     visit: "Visit"
     job: Placed
@@ -34,12 +34,12 @@ class Act:
 
     @property
     def seconds(self) -> float:
-        """Seconds to its end at its pace."""
+        """Seconds until the activity ends at its pace."""
         return self.visit.pause + self.left * self.pace.mean if self.pace else inf
 
     @property
     def offset(self) -> float:
-        """Seconds to its next step, or to the end of its checkpoint, at its pace."""
+        """Seconds until the next step, or the end of the checkpoint, at its pace."""
         if self.pace is None:
             return 0.0
         done = self.visit.steps if self is self.visit.training else -self.left
@@ -48,15 +48,15 @@ class Act:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Visit:
-    """A copy of a job on the cluster: when it was submitted, began and ended (s; None where it did
-    not), the `steps` that it has of those `wanted`, what it does now (`acts`), the pace and the
-    companies in which it trained and wrote a checkpoint last.
+    """A copy of a job on the cluster: when it was `submitted`, `begun` and `ended` (s; None where
+    it was not), the `steps` that it has of the steps `wanted`, and what it does now (`acts`). It
+    trained last at `pace` in `company`, and wrote a checkpoint last in the company `wrote_in`.
 
-    It has `trained` for so many seconds and `did` so many steps, those that were lost included;
-    `since` it began or a fault stopped it last it trained so long. `pause` seconds are left until
-    it goes on; the last checkpoint has `saved` its steps, and `faults` have lost it `lost` seconds.
-    It has written so many `checkpoints` in `saving` seconds, for which training stopped `stopped`;
-    the newest has the steps `covered` and began at `saving_since`.
+    In all it trained for `trained` seconds and `did` steps, including lost steps. It trained for
+    `since` seconds since it began or a fault stopped it last. It goes on in `pause` seconds. The
+    last finished checkpoint holds `saved` steps; `faults` faults cost it `lost` seconds of steps.
+    It has written `checkpoints` checkpoints in `saving` seconds; training stopped for `stopped`
+    seconds. The newest checkpoint holds `covered` steps and began at `saving_since`.
     """
 
     template: Template
@@ -86,7 +86,7 @@ class Visit:
 
     @property
     def training(self) -> Act | None:
-        """Its training, if it trains."""
+        """The activity of training, if the job trains now."""
         return self.acts[0] if self.acts and not self.acts[0].job.doing else None
 
     def begin(self, job: Placed) -> None:
@@ -98,8 +98,8 @@ class Visit:
             self._train()
 
     def go_on(self, passed: float, checkpoint: float) -> None:
-        """Let so many seconds pass, with a checkpoint after so many of training if it writes none
-        of its own."""
+        """Let `passed` seconds pass. A job that writes no checkpoints of its own gets one after
+        every `checkpoint` seconds of training."""
         paused = min(passed, self.pause)
         on, training = passed - paused, self.training
         self.pause -= paused
@@ -120,7 +120,7 @@ class Visit:
             self.saved = self.steps - beyond / pace
 
     def done(self, act: Act, now: float) -> bool:
-        """An act has ended: what comes next; whether the visit is over."""
+        """End an activity and begin what comes next; return whether the visit is over."""
         assert self.job is not None, "it runs"
         saves, others = self.job.saves, tuple(other for other in self.acts if other is not act)
         if not act.job.doing:  # as many steps as until the next checkpoint or the end
@@ -169,7 +169,7 @@ class Visit:
         self.acts = (training, *beside)
 
     def stop(self, restart: float) -> None:
-        """A fault: it falls back to its last checkpoint."""
+        """Let a fault stop the job, which falls back to its last checkpoint."""
         assert self.pace is not None, "it has trained"
         self.faults += 1
         self.lost += (self.steps - self.saved) * self.pace.mean
@@ -179,7 +179,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """Acts that met on links, and how."""
+    """Activities that met on links, and their paces and links (`how`)."""
 
     acts: tuple[Act, ...]
     how: Company
@@ -187,8 +187,8 @@ class Together:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Course:
-    """The visits in the order of submission, the `end` (s), GPU-seconds in use, and those that were
-    idle while a job waited; `paces` are known of all companies."""
+    """The visits in the order of submission, the `end` (s), the GPU-seconds in use (`used`), and
+    the GPU-seconds that were idle while a job waited (`stranded`). `paces` knows all companies."""
 
     visits: tuple[Visit, ...]
     end: float
@@ -199,7 +199,7 @@ class Course:
 
 
 class Faults:
-    """The moments at which GPUs fail, and those at which nodes are repaired."""
+    """The moments at which GPUs fail, and at which nodes are repaired."""
 
     def __init__(self, setup: MultiJobSetup) -> None:
         self.table, self._rng = setup.scenario.faults, generator(setup.scenario.seed, "faults")
@@ -244,7 +244,7 @@ class Cluster:
         visits = sorted(_visits(self.setup), key=lambda visit: visit.submitted)
         horizon, coming, events = self.scenario.horizon or inf, list(reversed(visits)), 0
         changed = True
-        later = visits[-1].submitted > 0.0  # else steps are counted
+        later = visits[-1].submitted > 0.0  # otherwise progress counts steps
         counted = partial(polled, lambda: float(len(visits) - len(coming)), total=len(visits))
         with counted(unit="job") if later else nullcontext():
             while self.now < horizon:
@@ -267,7 +267,8 @@ class Cluster:
         )  # fmt: skip
 
     def _admit(self) -> bool:
-        """Let jobs begin that find room; whether any did. In a queue nobody passes the first."""
+        """Let waiting jobs begin that find room; return whether a job began. With "fifo" no job
+        passes the first."""
         began, refused = False, set[int]()
         for visit in list(self.waiting):
             place = None if visit.template.number in refused else self._place(visit)
@@ -285,7 +286,8 @@ class Cluster:
         return began
 
     def _place(self, visit: Visit) -> Place | None:
-        """GPUs for a job. Raises `InputError` where it would never have any."""
+        """GPUs for a job; None where it has to wait. Raises `InputError` where waiting does not
+        help or is not allowed."""
         template, where = visit.template, f"{self.scenario.name}, job {visit.name}"
         table, gpus, cluster = template.table, template.gpus, self.occupancy.cluster
         if gpus > cluster.gpus:
@@ -308,7 +310,7 @@ class Cluster:
         return place
 
     def _meet(self) -> None:
-        """The paces of the jobs that run now."""
+        """Set the paces of the jobs that run now."""
         acts = [act for visit in self.running for act in visit.acts]
         for numbers in self.paces.groups([act.job for act in acts]):
             members = tuple(acts[number] for number in numbers)
@@ -326,16 +328,15 @@ class Cluster:
 
     @property
     def _endless(self) -> bool:
-        """Whether no job ends, and jobs have written as many checkpoints each as are looked at, in
-        the mean."""
+        """Whether no job ends, and jobs have written `steady` checkpoints each in the mean."""
         saving = [visit for visit in self.running if visit.job and visit.job.saves]
         written = sum(visit.checkpoints for visit in saving)
         endless = all(visit.wanted == inf for visit in self.running)
         return endless and written >= len(saving) * self.scenario.steady
 
     def _pass(self, until: float) -> bool:
-        """Let time pass; acts that are done end, and jobs that have done their steps leave. Whether
-        any did."""
+        """Let time pass; activities that are done end, and jobs that have done their steps leave.
+        Return whether an activity ended."""
         passed, self.now = until - self.now, until
         table = self.scenario.faults
         self.used += passed * sum(visit.template.gpus for visit in self.running)
@@ -361,7 +362,7 @@ class Cluster:
             self.occupancy.leave(visit.job.place)
 
     def _fail_and_repair(self) -> bool:
-        """The faults and repairs of this moment; whether any job was stopped."""
+        """Let the repairs and the fault of this moment happen; return whether a job was stopped."""
         faults, table, hit = self.faults, self.scenario.faults, list[Visit]()
         while faults.repairs and faults.repairs[0][0] <= self.now:
             self.occupancy.repair(heappop(faults.repairs)[1])
@@ -387,7 +388,7 @@ class Cluster:
 
 
 def _visits(setup: MultiJobSetup) -> Iterator[Visit]:
-    """Every copy of every job."""
+    """Yield every copy of every job."""
     for template in setup.templates:
         table = template.table
         rng = generator(setup.scenario.seed, "arrivals", template.number)

@@ -1,4 +1,4 @@
-"""From `[[job]]` tables to jobs that can be played: each with its own setup, whatever its kind."""
+"""From `[[job]]` tables to jobs that can be played; each job is set up by its own kind."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -28,15 +28,15 @@ from sim.scenario.settings import dotted
 from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
 
-_OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core: of each job, and for each other that may wait
+_OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core for each job, and for each pair that may wait
 _OF_FAULT = 2e-3  # s of one core
-_OF_CHECKPOINT = 3e-3  # s of one core: three changes of what jobs do
+_OF_CHECKPOINT = 3e-3  # s of one core: each checkpoint is three changes of activities
 _OF_CLUSTER = ("topology", "network", "node", "host", "storage", "device")
 
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """A `[[job]]`: what each of its copies runs on `gpus` GPUs of the cluster."""
+    """A `[[job]]` table with the scenario that each copy runs on `gpus` GPUs of the cluster."""
 
     number: int
     table: JobTable
@@ -46,33 +46,32 @@ class Template:
     _known: "dict[Any, Alone]" = field(default_factory=dict)
 
     def alone(self, on: Machine, pattern: Any) -> "Alone":
-        """What is known of it where it is alone on a machine. Machines of one `pattern` are alike
-        for it."""
+        """The job alone on a machine; it is played once for all machines with one `pattern`."""
         if pattern not in self._known:
             setup = replace(self.set_up(on.topology), machine=on)
             try:
                 program: Program | None = setup.program
             except InputError:
-                program = None  # it is no step that repeats
+                program = None  # its work is no step that repeats
             saves = _saves(setup, program, self.scenario.checkpoints)
             self._known[pattern] = Alone(program, *_played(setup), saves)
         return self._known[pattern]
 
     def work(self, on: Machine) -> tuple[float, Mapping[Link, float]]:
-        """Seconds of a unit of its work on a machine, and the bytes that it puts on each link."""
+        """Seconds of a unit of the job's work on a machine, and its bytes on each link."""
         return kind.traffic(replace(self.set_up(on.topology), machine=on))
 
     def set_up(self, topology: Topology) -> Any:
-        """The job on a cluster of its GPUs. Raises `InputError`."""
+        """Set up the job on a cluster that has the job's GPUs only. Raises `InputError`."""
         gpus = None if self.scenario.layout is None else self.gpus
         return kind.set_up(replace(self.scenario, topology=topology, gpus=gpus))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alone:
-    """A job alone: the program that it repeats, if it has one, the seconds of a step and what slow
-    GPUs add to it, its checkpoints, whether it fits, and what its copies find out of it by what
-    they do."""
+    """A job alone: the program that it repeats, if it has one, the seconds of a step, the seconds
+    that slow GPUs add to it, and whether it fits. `saves` are its checkpoints. `known` has results
+    that its copies share, by their activity."""
 
     program: Program | None
     seconds: float
@@ -84,7 +83,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a job does beside training or instead: a program, with its seconds where it is alone."""
+    """Work that a job does beside training or instead of it: a program, with its seconds alone."""
 
     doing: str
     program: Program
@@ -93,8 +92,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
-    """Checkpoints every so many `steps`. Training stops for `pause` seconds, or for the work
-    `stop`; `beside` is done beside the next steps. `back` is to read a checkpoint after a fault."""
+    """Checkpoints, one every `steps` steps. Training stops for `pause` seconds, or for the work
+    `stop`; the work `beside` runs beside the next steps. `back` reads a checkpoint after a fault.
+    """
 
     steps: int
     pause: float = 0.0
@@ -104,12 +104,12 @@ class Saves:
 
     @property
     def seconds(self) -> float:
-        """From a checkpoint's beginning until it is in storage, where nobody else is (s)."""
+        """Seconds from a checkpoint's beginning until it is in storage, without other jobs."""
         return self.pause + sum(work.seconds for work in (self.stop, self.beside) if work)
 
 
 def _played(setup: Any) -> tuple[float, bool | None, float]:
-    """Seconds of a step or a mean update, whether it fits, and what slow GPUs add to it."""
+    """Seconds of a step or a mean update, whether it fits, and the seconds that slow GPUs add."""
     if setup.job is not None and setup.machine.is_healthy:
         pace = kind.pace(setup)
         return pace.seconds, pace.fits, 0.0
@@ -162,7 +162,7 @@ class MultiJobSetup(WithoutProgram):
 
     @cached_property
     def columns(self) -> dict[str, Any]:
-        """The GPUs of the cluster, and its jobs."""
+        """The numbers of GPUs of the cluster and of jobs."""
         jobs = sum(template.table.copies for template in self.templates)
         return {"gpus": self.machine.topology.gpus, "jobs": jobs}
 
@@ -189,8 +189,8 @@ def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:
 
 
 def _written(template: Template, horizon: float | None, cluster: Machine) -> float:
-    """About how many checkpoints its copies write to where others write, too: those of its steps,
-    or until the horizon."""
+    """About how many checkpoints the copies write over links that other jobs may load: those of
+    their steps, or those until the horizon."""
     checkpoints, table = template.scenario.checkpoints, template.table
     if checkpoints is None or checkpoints.storage is not None:
         return 0.0
@@ -203,7 +203,7 @@ def _written(template: Template, horizon: float | None, cluster: Machine) -> flo
 
 
 def _told_apart(templates: Sequence[Template]) -> tuple[Template, ...]:
-    """With numbers behind equal names."""
+    """Append numbers to equal names."""
     names = [template.name for template in templates]
     return tuple(
         replace(t, name=f"{t.name} ({names[:n].count(t.name) + 1})")
@@ -235,7 +235,7 @@ def _template(
 
 
 def _read(table: JobTable, cluster: str | Topology, where: str) -> BaseScenario:
-    """The scenario of a job, on the `cluster` unless it names one itself."""
+    """Read the scenario of a job; tables and recordings without a topology get the `cluster`."""
     settings = dotted(table.set)
     if isinstance(table.scenario, Mapping):
         own = {"topology": cluster, "name": where.rpartition(", ")[2]}
@@ -247,8 +247,8 @@ def _read(table: JobTable, cluster: str | Topology, where: str) -> BaseScenario:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A copy of a job on its GPUs. Instead of training it may be `doing` something else; a step, or
-    a unit of that, takes so many seconds alone."""
+    """A copy of a job on its GPUs. It trains, or is `doing` other work; a step, or that work, takes
+    `seconds` without other jobs."""
 
     template: Template
     name: str
@@ -267,7 +267,7 @@ class Placed:
 
     @cached_property
     def guest(self) -> Guest:
-        """The job on links that others may load, too."""
+        """The job as a guest on links that other jobs may load, too."""
         both = self.saves is not None and self.saves.beside is not None
         known = self.alone.known[self.doing]
         return Guest(
@@ -275,7 +275,7 @@ class Placed:
         )
 
     def at(self, work: Work) -> "Placed":
-        """The same copy at other work."""
+        """This copy while it does other work."""
         if work.doing not in self._others:
             self._others[work.doing] = replace(
                 self, name=f"{self.name}, {work.doing}", doing=work.doing,
@@ -293,8 +293,9 @@ def placed(template: Template, name: str, place: Place, cluster: Machine) -> Pla
 
 
 def _pattern(on: Machine, place: Place) -> Any:
-    """What tells places apart for a job alone: the pods and stores of its nodes, or its nodes
-    where cables join them or a link is degraded; what is slow."""
+    """A key that is equal for places in which a job alone behaves alike. It has the shared pods and
+    stores of the nodes (the nodes themselves if cables join them or a link is degraded), and slow
+    GPUs."""
     topology = on.topology
     odd = tuple(on.slowdown.items()), topology.degraded
     if not topology.hierarchical or topology.degraded:
@@ -303,7 +304,7 @@ def _pattern(on: Machine, place: Place) -> Any:
 
 
 def shared_by(cluster: Topology, nodes: Iterable[int]) -> tuple[tuple[int, ...], ...]:
-    """Which nodes share pods, and which share stores."""
+    """Which nodes share pods, and which share stores, as numbers by first appearance."""
     nodes = list(nodes)
     return tuple(renumbered(list(map(of, nodes))) for of in (cluster.pod_of, cluster.store_of))
 

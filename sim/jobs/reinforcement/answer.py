@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """A step of the trainer: its seconds, and by cause (`spent`); `generation` are those from the
-    beginning of its first group to its last answer, `tail` those in which less than a tenth of its
-    answers were still being written; `tokens` of its answers, the `longest` of these, and the mean
-    `staleness` of its answers."""
+    """A step of the trainer: its `seconds`, in all and by cause (`spent`). `generation` are the
+    seconds from the beginning of its first group to its last answer, `tail` those in which at most
+    a tenth of its answers were still being written. `tokens` are those of its answers with prompts,
+    `longest` is the longest answer, `staleness` the answers' mean staleness (versions)."""
 
     number: int
     begin: float
@@ -30,8 +30,9 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """GPUs of one side: the share of the time in which they are `idle`, the `tokens_per_second` of
-    all of them together, bytes by part (`held`) of the fullest GPU, of which it has `room`."""
+    """The GPUs of the trainer or of the servers: the share of the time in which they are `idle`,
+    their `tokens_per_second` in all, the bytes by part on the fullest GPU (`held`), and the `room`
+    of a GPU in bytes."""
 
     name: str
     gpus: int
@@ -47,17 +48,17 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReinforcementAnswer(JobAnswer):
-    """A loop of generation and training, in the mean of its steps behind the first ones.
+    """A loop of generation and training; figures are means over its steps without the warm-up.
 
-    `step_time` is from one step to the next (s), `spent` the trainer's seconds by cause, which add
-    up to it: what it waits for is exposed. `generation` and `tail` are those of the steps' rows.
-    `tokens_per_second` counts prompts and answers that are learnt from, of all GPUs; `samples` are
-    answers of a step, `mean_length` their mean tokens with prompts. `staleness` are the shares of
-    answers that are so many versions old when they are learnt from, by their first token; `mixed`
-    the share of answers that several versions wrote. `lost` is the share of written tokens that are
-    not learnt from, `cut` the share of answers that end at the cap, `running` the answers on
-    servers from some moments (s) on. `dollars` are those of a step, None where the topology has no
-    price.
+    `step_time` is the time from one step to the next (s). `spent` are the trainer's seconds by
+    cause, which add up to it: time that the trainer waits is exposed. `generation` and `tail` are
+    means of the rows in `steps`. `tokens_per_second` counts the prompts and answers that all GPUs
+    learn from. `samples` is the number of answers of a step, `mean_length` their mean tokens with
+    prompts. `staleness` maps ages to shares of the answers: the age of an answer's first token when
+    it is learnt from, in versions of the weights. `mixed` is the share of answers that several
+    versions wrote. `lost` is the share of written tokens that are not learnt from, `cut` the share
+    of answers that end at the cap. `running` has the number of answers on servers from given
+    moments (s) on. `dollars` is the price of a step, None where the topology has no price.
     """
 
     view = "sim.interface.views.reinforcement"
@@ -88,7 +89,7 @@ class ReinforcementAnswer(JobAnswer):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Figures of a sweep's row."""
+        """The figures of a sweep's row."""
         names = ("step_time", "generation", "samples_per_second", "tokens_per_second")
         figures: dict[str, Any] = {name: getattr(self, name) for name in names}
         sides = zip(("training", "servers"), self.pools, strict=True)
@@ -102,12 +103,12 @@ class ReinforcementAnswer(JobAnswer):
 
     @property
     def cost(self) -> tuple[str, float]:
-        """What the best of several loops has least of."""
+        """The cost by which loops are ranked, and its description: seconds for 1,000 answers."""
         return "a thousand answers that are learnt from", 1000.0 * self.step_time / self.samples
 
     @property
     def account(self) -> tuple[str, dict[str, float]]:
-        """The trainer's seconds by cause."""
+        """The trainer's seconds by cause, for a thousand answers."""
         scale = 1000.0 / self.samples
         spent = {cause: seconds * scale for cause, seconds in self.spent.items()}
         return "The trainer's seconds for a thousand answers", spent
@@ -119,21 +120,21 @@ class ReinforcementAnswer(JobAnswer):
 
     @property
     def memory_per_gpu(self) -> dict[str, float]:
-        """Bytes of the fullest GPU."""
+        """The bytes that the fullest GPU holds."""
         return {"total": max(sum(pool.held.values()) for pool in self.pools)}
 
     @property
     def capacity(self) -> float:
-        """Bytes that it has."""
+        """The bytes of memory of a GPU."""
         return self.pools[0].room
 
     @property
     def tokens_per_gpu(self) -> float:
-        """Tokens a second of each GPU."""
+        """Tokens per second and GPU."""
         return self.tokens_per_second / self.inputs.gpus
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a step."""
+        """The steps as a table with a row for each step."""
         import pandas as pd
 
         rows = [asdict(step) for step in self.steps]

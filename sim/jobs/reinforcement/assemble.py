@@ -12,11 +12,11 @@ from sim.jobs.reinforcement.samples import Sample
 from sim.jobs.reinforcement.setup import ReinforcementSetup
 from sim.results.answer import Inputs, said_of
 
-_TAIL = 0.9  # of the answers of a step: the others are its tail
+_TAIL = 0.9  # of a step's answers; the last answers beyond this share are its tail
 
 
 def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
-    """Read a loop that has been played."""
+    """Read the answer off a loop that has been played."""
     plan, counted = setup.plan, loop.steps[setup.plan.warmup :]
     seconds = [step.end - step.begin for step in counted]
     rows = tuple(_row(step, plan.sample) for step in loop.steps)
@@ -67,7 +67,7 @@ def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
 
 
 def inputs_of(setup: ReinforcementSetup) -> Inputs:
-    """The inputs that its answer names."""
+    """The inputs of a setup that its answer names."""
     topology, training = setup.machine.topology, setup.training
     return Inputs(
         model=setup.model,
@@ -86,7 +86,7 @@ def inputs_of(setup: ReinforcementSetup) -> Inputs:
 
 
 def _notes(setup: ReinforcementSetup) -> Iterator[str]:
-    """What was taken unasked."""
+    """Yield sentences about assumptions."""
     yield from setup.training.model.notes
     if any(slow.link for slow in setup.scenario.straggler):
         yield "a slow link holds up training and weights; servers have their links to themselves"
@@ -98,7 +98,7 @@ def _notes(setup: ReinforcementSetup) -> Iterator[str]:
 
 
 def _row(step: Step, each: int) -> StepRow:
-    """The row of a step of whose answers each stands for so many."""
+    """The row of a step; each played answer stands for `each` answers."""
     samples = [sample for group in step.groups for sample in group.samples]
     ends = sorted(sample.written for sample in samples)
     begun = min(group.begun for group in step.groups)
@@ -123,7 +123,8 @@ def _mean(steps: Sequence[Step], cause: str) -> float:
 def _pools(
     setup: ReinforcementSetup, loop: Loop, steps: Sequence[Step], samples: Sequence[Sample]
 ) -> Iterator[Pool]:
-    """Both sides; one pool with two states of its memory where they share GPUs."""
+    """Yield the pools of the trainer and of the servers. If both share GPUs, their memory is one
+    pool's in its two states."""
     span = steps[-1].end - steps[0].begin
     everything = loop.cluster.now
     working = sum(

@@ -1,9 +1,9 @@
-"""The kind of scenarios with a `[reinforcement]` table: the first file to read of such jobs.
+"""The kind of scenarios with a `[reinforcement]` table: the first file to read about these jobs.
 
-What the scenario names becomes a trainer and servers on a machine (`setup`). They take turns, or
-work at the same time (`loop`); answers go to servers (`rollouts`), the trainer's seconds come from
-the ordinary simulation of its plan (`training`), weights cross the links (`transfer`). The loop is
-read for its answer (`assemble`). `moves` are other divisions of the GPUs.
+`setup` turns the scenario into a trainer and servers on a machine. Both sides take turns, or work
+at the same time (`loop`). Servers write answers (`rollouts`), the trainer's seconds come from the
+ordinary simulation of its plan (`training`), and weights cross the links (`transfer`). `assemble`
+reads the answer off the loop. `moves` suggests other divisions of the GPUs.
 """
 
 import time
@@ -41,7 +41,7 @@ def set_up(
 def answer(
     setup: ReinforcementSetup, *, engine: Engine = "auto", unfold: bool = False
 ) -> ReinforcementAnswer:
-    """The loop, played. Raises `InputError`, also for choices that only a single step has."""
+    """Play the loop. Raises `InputError`, also for an `engine` or `unfold`: these are of a step."""
     why = "a loop of generation and training is played on the clock"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
@@ -61,7 +61,7 @@ def _played(setup: ReinforcementSetup) -> ReinforcementAnswer:
 
 
 def pace(setup: ReinforcementSetup) -> Pace:
-    """A mean step; its tokens are those that are learnt from."""
+    """The pace of a mean step, in tokens that the trainer learns from."""
     played = answer(setup)
     training = setup.training
     return Pace(
@@ -76,11 +76,11 @@ def pace(setup: ReinforcementSetup) -> Pace:
 
 
 def seeded(scenario: ReinforcementScenario, number: int) -> ReinforcementScenario:
-    """The scenario with the seed that comes so many behind its own."""
+    """The scenario with `number` added to its seed."""
     plan = scenario.reinforcement
     return replace(scenario, reinforcement=replace(plan, seed=plan.seed + number))
 
 
 def effort(setup: ReinforcementSetup) -> float:
-    """How long a play takes (s of one core), by its order of magnitude."""
+    """How long the simulation takes (s of one core), as an order of magnitude."""
     return setup.effort

@@ -3,14 +3,16 @@
 Three mechanisms make all modes.
 
 - *Admission.* At version v at most (v + 1 + staleness + oversample) x prompts groups have been
-  begun, dropped ones not counted. So a group of a step is never begun more than `staleness` steps
-  ahead. 0 gives turns, 1 a step of generation beside a step of training, more a stream.
-- *A batch.* The trainer takes `chunk` prompts as soon as so many groups are ready, the first ready
-  first. Groups that were begun beyond the bound of staleness are dropped or kept then.
-- *A swap.* New weights wait for running answers, or these go on with them, or begin anew.
+  begun, not counting dropped groups. So a step's group is never begun more than `staleness` steps
+  ahead. With 0 the sides take turns; with 1 a step of generation runs beside a step of training;
+  with more, generation is a stream.
+- *A batch.* The trainer takes groups of `chunk` prompts as soon as so many are ready, in the order
+  in which they became ready. Groups begun beyond the bound of staleness are then dropped or kept.
+- *A swap.* New weights wait for running answers, or running answers go on with the new weights, or
+  they begin anew.
 
-Servers on the trainer's GPUs stand while it trains. A step of the trainer is divided into seconds
-by cause that add up to it.
+Servers on the trainer's GPUs pause while it trains. A step of the trainer is divided into seconds
+by cause, which add up to the step.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -34,13 +36,13 @@ WAKING = Cause("sleep and wake", "communication", "#404040")
 PHASES = (GENERATION, REWARD, OLD, REFERENCE, UPDATE, WEIGHTS, WAKING)
 
 _ROUNDING = 1e-9
-TRAINER = 0  # its role in the timeline
+TRAINER = 0  # the trainer's role in the timeline
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """A step of the trainer: from `begin` to `end` (s), its seconds by cause, the groups that it
-    has learnt from, and the version that it has trained."""
+    """A step of the trainer: from `begin` to `end` (s), its seconds by cause (`spent`), and the
+    groups that it learnt from. `number` is also the version of the weights that it trained."""
 
     number: int
     begin: float
@@ -51,10 +53,10 @@ class Step:
 
 @dataclass(kw_only=True, eq=False)
 class Loop:
-    """The state of the loop. `forward` and `updates` give the trainer's seconds for answers of so
-    many tokens, the latter of each update. The others are processes: `hand_over` weights to the
-    servers, `sleep` and `wake` the trainer's tensors to the host and back around generation, `park`
-    and `fetch` around updates."""
+    """The state of the loop. From the tokens of answers, `forward` returns the trainer's seconds of
+    a forward pass, `updates` those of each update. The other functions are processes. `hand_over`
+    brings weights to the servers. `sleep` moves the trainer's tensors to the host before
+    generation, `wake` back after it; `fetch` and `park` move tensors before and after updates."""
 
     cluster: LiveCluster
     plan: Reinforcement
@@ -78,7 +80,7 @@ class Loop:
     # --- Admission --------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        """Begin as many groups as the bound on staleness and the places for them allow."""
+        """Begin as many groups as the bound on staleness and the limit `concurrent` allow."""
         plan, running = self.plan, len(self.rollouts.running)
         ahead = self.version + 1 + plan.staleness + plan.oversample
         most = floor(ahead * plan.prompts + _ROUNDING) - self.consumed - len(self.ready) - running
@@ -86,7 +88,7 @@ class Loop:
             self.rollouts.begin()
 
     def on_ready(self, group: Group) -> None:
-        """A group has its rewards."""
+        """Take a group whose answers all have their rewards."""
         if group.filtered:
             self.filtered += 1
             self.rollouts.counts.lost += group.written_tokens
@@ -101,7 +103,8 @@ class Loop:
     # --- The trainer ------------------------------------------------------------------------------
 
     def train(self) -> Process:
-        """All steps, the ones left out of figures before those that count."""
+        """Run all steps: first the warm-up steps, which figures leave out, then the steps that
+        count."""
         for number in range(self.plan.warmup + self.plan.steps):
             step = Step(number, self.cluster.now)
             yield from self._step(step)
@@ -123,7 +126,8 @@ class Loop:
         yield from self._swap(step)
 
     def _taken(self, step: Step, count: int) -> Generator[Event, object, list[Group]]:
-        """So many groups, the first ready first; waiting is booked to what was waited for."""
+        """Take `count` groups in the order in which they became ready. Waiting is booked under
+        generation until their last answer was written, and under reward from then on."""
         begin = self.cluster.now
         if len(self.ready) < count:
             self._wanted, self._enough = count, self.cluster.event()
@@ -137,7 +141,7 @@ class Loop:
         return groups
 
     def _drop_surplus(self) -> None:
-        """Drop groups that were begun beyond the bound on staleness, the youngest first."""
+        """Drop groups that were begun beyond the bound on staleness: the groups begun last."""
         plan, rollouts = self.plan, self.rollouts
         if plan.surplus == "keep" or not plan.oversample:
             return
@@ -149,7 +153,8 @@ class Loop:
             rollouts.drop(group)
 
     def _learn(self, step: Step, groups: list[Group]) -> Process:
-        """Log-probabilities, then updates; all answers are handed out before each of both."""
+        """Compute log-probabilities, then make updates; all answers are handed out to the ranks
+        before each forward pass and before the updates."""
         samples = [sample for group in groups for sample in group.samples]
         lengths = [sample.tokens for sample in samples]
         handed = self.plan.padded(len(groups)) * self.plan.controller
@@ -164,7 +169,7 @@ class Loop:
         self.rollouts.counts.used += sum(sample.done for sample in samples)
 
     def _stand(self, step: Step) -> Process:
-        """Servers on the trainer's GPUs give their memory back."""
+        """Pause the servers on the trainer's GPUs; they give the memory of their caches back."""
         begin = self.cluster.now
         yield self.cluster.all_of([server.pause() for server in self._shared()])
         for server in self._shared():
@@ -174,7 +179,7 @@ class Loop:
     # --- Weights ----------------------------------------------------------------------------------
 
     def _swap(self, step: Step) -> Process:
-        """The servers get new weights."""
+        """Bring new weights to the servers."""
         rollouts, plan, begin = self.rollouts, self.plan, self.cluster.now
         self.version += 1
         if plan.swap == "drain" and not plan.servers.shared:

@@ -1,8 +1,8 @@
 """Measured loops as scenarios: tables of NeMo RL and verl.
 
-A row says what its table prints; `Software` says what that software does otherwise, by its own
-recipes. What neither says is assumed, alike for all rows, and named with each. Mean lengths are
-printed by NeMo RL and not by verl; their spread is printed by neither.
+A row states the values that its table prints; constants in this file state other settings, by the
+software's own recipes. All other values are assumed, alike for all rows, and named with each row.
+NeMo RL prints mean lengths, verl does not; neither prints their spread.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
 _SIGMA = 0.6  # of the logarithm of lengths; assumed
-_CORRELATION = 0.5  # among the answers of a prompt; assumed
+_CORRELATION = 0.5  # of the lengths of the answers to a prompt; assumed
 _PROMPT = 130  # tokens; assumed: problems in words with their template
-_STEPS = 3  # of which figures are means
+_STEPS = 3  # figures are means of this many steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLoop:
-    """A row: its scenario as a `document`, `measured` figures by name (s), what is `assumed`, and
-    the `pair` of rows in which it is compared with others; the first one of these is the
-    reference. `parts` names the causes that a figure of the software contains, where these are
-    others than its name says. `lacks` says why there is no scenario."""
+    """A row: its scenario as a `document`, `measured` figures by name (s), and the assumptions
+    (`assumed`). Rows of one `pair` are compared with its first row. If a figure of the software
+    contains other causes than its name says, `parts` lists these causes. `lacks` says why a row has
+    no scenario."""
 
     id: str
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class MeasuredLoop:
 
 
 def rows(table: str, records: Sequence[Mapping[str, Any]]) -> Iterator[MeasuredLoop]:
-    """The rows of a table. Raises `InputError` for columns that are of no known table."""
+    """Yield the rows of a table. Raises `InputError` if the columns fit no known table."""
     columns = set(records[0])
     reader = next((read for own, read in _READERS if own <= columns), None)
     if reader is None:
@@ -60,7 +60,7 @@ _CLUSTERS = {"H100": "dgx-h100-ndr", "GB200": "gb200-nvl72"}
 # activation_checkpointing.
 _ANSWERS = {"Qwen3-235B": 32, "DeepSeek V3": 16}
 _CHECKPOINTED = ("Qwen3-235B", "DeepSeek V3", "LLAMA3.1_8B")
-# gpu_memory_utilization there: what is no 0.6 where GPUs are shared (grpo_math_1B.yaml).
+# gpu_memory_utilization in these recipes; all others have 0.6 on shared GPUs (grpo_math_1B.yaml).
 _MEMORY = {("GB200", "Qwen3-235B"): 0.4, ("GB200", "DeepSeek V3"): 0.3}
 _SEPARATE_MEMORY = 0.8
 # Layers of the first and the last stage: num_layers_in_first_pipeline_stage, ..._last_...
@@ -130,13 +130,13 @@ def _nemo(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
 
 
 def _numbers(text: Any) -> list[int]:
-    """The numbers of "[2,2,16,8,n/a]", with 1 for what is none."""
+    """The numbers of a text such as "[2,2,16,8,n/a]"; cells that are no numbers count as 1."""
     cells = str(text).strip("[]").split(",")
     return [int(cell) if cell.strip().isdigit() else 1 for cell in cells]
 
 
 def _layers(model: str, stages: int) -> list[int]:
-    """The layers of each stage, where the first and the last have others."""
+    """The number of layers of each stage, for models whose first and last stages differ."""
     layers = {"Qwen3-235B": 94, "DeepSeek V3": 61}[model]
     first, last = _ENDS[model, stages]
     middle = (layers - first - last) // max(stages - 2, 1)
@@ -153,16 +153,16 @@ def _lengths(mean: float, cap: int) -> dict[str, Any]:
 # Tokens of an answer; assumed. The first guess, 4,000, made updates four times too long and was
 # replaced in view of the rows: steps of verl test orders and ratios, not the level.
 _VERL_MEAN = 1200.0
-# Seconds of a token of the padded batch in a process of verl, from messages of its commits a month
-# before the runs' recipe: 28.85 s of `ray.put` for 6,400 x 20,480, of many threads 19.86 s
-# (04726dbf1), and 0.74 s of taking for 2.58 s of giving (ac2f790f5).
+# Seconds for each token of the padded batch in a process of verl, from messages of its commits a
+# month before the runs' recipe: `ray.put` of 6,400 x 20,480 tokens takes 28.85 s, with many threads
+# 19.86 s (04726dbf1); taking a batch takes 0.74 s where giving it takes 2.58 s (ac2f790f5).
 _VERL_GIVES, _VERL_CONTROLLER = (seconds / (6400 * 20480) for seconds in (28.85, 19.86))
 _VERL_TAKES = 0.74 / 2.58 * _VERL_GIVES
-_VERL_WORKERS = 8  # rollout.agent.num_workers: processes that give what servers have written
+_VERL_WORKERS = 8  # rollout.agent.num_workers: processes that hand on written answers
 _VERL_PLACES = 16  # prompts of each server (fully_async_rollouter.py, max_concurrent_samples)
-# What verl's timers contain: "gen" of a colocated step wakes the servers with the new weights
-# (agent_loop.py, generate_sequences), "step" of an asynchronous one ends before weights are sent,
-# and its "gen" waits for answers that a process of the servers hands on one after the other
+# The causes in verl's timers. "gen" of a colocated step includes waking the servers with the new
+# weights (agent_loop.py, generate_sequences). "step" of an asynchronous step ends before weights
+# are sent; its "gen" waits for answers that a process of the servers hands on one after the other
 # (fully_async_trainer.py, fit; fully_async_rollouter.py, _consumer_worker).
 _VERL_COLOCATED = {"generation": ("generation", "weights to servers", "sleep and wake")}
 _VERL_WAITS = {"generation": ("generation", "reward")}
@@ -192,7 +192,7 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
     taken = 0
     if _said(row["require_batches"]):
         taken = mini * int(float(row["require_batches"]))
-    elif _said(row["sync_every"]):  # so many batches are a step
+    elif _said(row["sync_every"]):  # the number of batches of a step
         taken = _VERL_PROMPTS // int(float(row["sync_every"]))
     answer, experts = int(row["max_response"]), "30B" in model
     partial = str(row["partial_rollout"]).lower() == "true"
@@ -256,9 +256,10 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
 
 
 def verl_processes(padded: int, servers: int) -> dict[str, Any]:
-    """Keys of a loop that verl's processes make: its batch of answers, padded to so many tokens,
-    goes through one of them. Of asynchronous `servers` (0: colocated) there are so many places, and
-    another process gives one answer after the other to the queue."""
+    """Keys of a loop that describe verl's processes. A batch of answers goes through a single
+    process, each answer padded to `padded` tokens. With asynchronous `servers` (0: colocated) the
+    number of prompts at a time is limited, and another process puts answers into the queue one
+    after the other."""
     keys = {"deal": "answers", "controller": _VERL_CONTROLLER, "collected": _VERL_TAKES}
     if not servers:
         return keys | {"collected": _VERL_TAKES + _VERL_GIVES / _VERL_WORKERS}
@@ -267,9 +268,9 @@ def verl_processes(padded: int, servers: int) -> dict[str, Any]:
 
 
 def _weight_sync(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
-    """Weights alone, of a loop whose answers are short: a checkpoint engine sends buckets, without
-    it each tensor is sent by itself. The latter row gives the cost of a tensor (`WeightTransfer`),
-    so that it tests nothing."""
+    """A row that measures only the transfer of weights, as a loop with short answers. A checkpoint
+    engine sends buckets; without it each tensor is sent by itself. The row without it calibrates
+    the cost of a tensor (`WeightTransfer`), so it tests nothing."""
     train, rollout = int(row["trainer_ranks"]), int(row["rollout_ranks"])
     buckets = str(row["checkpoint_engine"]).lower() == "true"
     name = f"{name}, {train} to {rollout} GPUs, {'buckets' if buckets else 'tensor by tensor'}"

@@ -1,9 +1,10 @@
 """Other ways to run a loop on the same GPUs: who writes answers, in which layouts, how stale.
 
-`sim plan` plays each and ranks them by answers a second. For each number of the trainer's GPUs its
-layout is the best that a walk over neighbouring layouts finds, from the scenario's own, as if no
-transfers met. A few steps are played behind those in which the loop fills; of servers of their own,
-for which nobody waits, a sample. Steps are compared as if their answers had the expected length.
+`sim plan` plays each way and ranks the ways by answers a second. For each number of the trainer's
+GPUs, a walk over neighbouring layouts, which begins at the scenario's layout, finds the best layout
+as if no transfers met. After the steps in which the loop fills, a few steps are played. If servers
+have GPUs of their own, only a sample of them is played. Steps are compared as if their answers had
+the expected length.
 """
 
 from collections.abc import Iterator
@@ -22,15 +23,16 @@ from sim.model.kinds import experts_of
 from sim.parallel.plan import Plan
 from sim.results.by_line import Suggestion
 
-_EIGHTHS = range(2, 7)  # of the GPUs that write
-_STALENESS = (1.0, 2.0)  # of GPUs of their own
-_STEPS = 2  # that are played and counted
+_EIGHTHS = range(2, 7)  # eighths of all GPUs that may write
+_STALENESS = (1.0, 2.0)  # bounds (steps) for servers with GPUs of their own
+_STEPS = 2  # steps that are played and counted
 _RECOMPUTE = ("none", "selective", "full")
 
 
 def moves(setup: ReinforcementSetup) -> list[Suggestion]:
-    """Turns on all GPUs, and each division of them, with servers of half, as many and twice as many
-    GPUs, for bounds of one and two steps; the simplest first."""
+    """Suggest turns on all GPUs, and each division of the GPUs with bounds of one and two steps.
+    Servers have half, once or twice the tensor parallelism of the scenario. The simplest ways come
+    first."""
     layout = setup.plan.servers.layout
     node = setup.machine.topology.gpus_per_node
     degrees = [tp for tp in (layout.tp // 2, layout.tp, 2 * layout.tp) if 1 <= tp <= node]
@@ -56,7 +58,7 @@ def moves(setup: ReinforcementSetup) -> list[Suggestion]:
 
 
 def _divisions(setup: ReinforcementSetup) -> Iterator[int]:
-    """GPUs that write, about the eighths of all, that leave whole nodes to both sides."""
+    """Yield numbers of GPUs that write: about eighths of all, with whole nodes for both sides."""
     total = len(setup.trainer) + setup.plan.servers.gpus
     node = setup.machine.topology.gpus_per_node
     found = set()
@@ -70,9 +72,9 @@ def _divisions(setup: ReinforcementSetup) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Trainers:
-    """The trainer with the best layout that is found for so many GPUs; played once for each.
-    `tried` are all layouts, with the seconds of an update (None where it does not fit); `speeds`
-    are those of the servers, whose steps are computed once, too."""
+    """The trainer with the best layout that was found, for each number of GPUs (`known`); it is
+    searched once. `tried` has all layouts with the seconds of an update (None where it does not
+    fit). `speeds` keeps the servers' speeds, whose steps are computed once, too."""
 
     given: Training
     known: dict[int, Training] = field(default_factory=dict)
@@ -81,12 +83,12 @@ class _Trainers:
     speeds: dict[tuple[int, float], Speed] = field(default_factory=dict)
 
     def beside(self, setup: ReinforcementSetup, training: Training) -> ReinforcementSetup:
-        """The setup with this trainer, and with servers of a speed that is known."""
+        """The setup with this trainer, and with the speed of servers that was computed before."""
         key = setup.speed.layout.tp, setup.engine.memory
         return replace(setup, training=training, speed=self.speeds.setdefault(key, setup.speed))
 
     def on(self, gpus: int) -> Training:
-        """Raises `InputError` where no layout that is tried fits."""
+        """The trainer on `gpus` GPUs. Raises `InputError` where no layout that is tried fits."""
         if gpus in self.refused:
             raise self.refused[gpus]
         if gpus not in self.known:
@@ -98,7 +100,7 @@ class _Trainers:
         return self.known[gpus]
 
     def _walk(self, gpus: int) -> Training:
-        """From the given layout to its best neighbour, as long as there is a better."""
+        """Walk from the given layout to its best neighbour, as long as a neighbour is better."""
         nearest = min(self.known, key=lambda own: abs(own - gpus), default=0)
         start = self.known[nearest].plan if nearest else self.given.plan
         topology, tried = self.given.topology.with_gpus(gpus), dict[str, tuple[float, Training]]()
@@ -118,7 +120,7 @@ class _Trainers:
         best = start = replace(start, dp=None)
         while True:
             found = min((best, *_neighbours(best, self.given)), key=seconds)
-            if seconds(found) == inf:  # none is known: look further
+            if seconds(found) == inf:  # no neighbour fits: look further
                 found = min(_wider(start, self.given), key=seconds)
             if seconds(found) == inf:
                 fault = f"no layout of the trainer that was tried fits on {gpus} GPUs"
@@ -142,7 +144,7 @@ def _seconds(training: Training) -> float:
 
 
 def _neighbours(plan: Plan, training: Training) -> Iterator[Plan]:
-    """Plans with one degree doubled or halved, or another rule of recomputation."""
+    """Yield plans with a degree doubled or halved, or with another rule of recomputation."""
     degrees = ["tp", "pp", *(["ep"] if experts_of(training.model) else [])]
     for name in degrees:
         for degree in (getattr(plan, name) * 2, getattr(plan, name) // 2):
@@ -153,7 +155,7 @@ def _neighbours(plan: Plan, training: Training) -> Iterator[Plan]:
 
 
 def _wider(plan: Plan, training: Training) -> Iterator[Plan]:
-    """Plans that need less memory, all recomputed."""
+    """Yield plans that need less memory, all with full recomputation."""
     node = training.topology.gpus_per_node
     for tp in (1, 2, 4, 8):
         for pp in (1, 2, 4, 8):
@@ -162,7 +164,7 @@ def _wider(plan: Plan, training: Training) -> Iterator[Plan]:
 
 
 def _with(plan: Plan, **changes: object) -> Plan:
-    """A plan with other values; layers are divided evenly over other stages."""
+    """A plan with changed values; if the number of stages changes, layers are divided evenly."""
     pp = changes.get("pp", plan.pp)
     changes |= {"layers": None} if pp != plan.pp else {}
     changed = replace(plan, **changes)  # type: ignore[arg-type]
@@ -171,7 +173,8 @@ def _with(plan: Plan, **changes: object) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Servers of `tp` on `gpus` of their own (0: on the trainer's, in turns)."""
+    """A way to run the loop: servers of `tp` ranks on `gpus` GPUs of their own (0: on the trainer's
+    GPUs, in turns), with a bound on `staleness` in steps."""
 
     gpus: int
     tp: int
@@ -179,7 +182,7 @@ class _Way:
 
     @property
     def told(self) -> str:
-        """It in a few words."""
+        """The way in a few words."""
         servers = f"servers of {self.tp}"
         if not self.gpus:
             return f"turns on all GPUs, {servers}"
@@ -189,19 +192,19 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A way, with the trainer that fits it, for a setup of any seed."""
+    """Turns a setup of any seed into the setup of a way, with the best trainer for it."""
 
     way: _Way
     trainers: _Trainers
 
     @property
     def layouts(self) -> list[dict[str, Any]]:
-        """All layouts of the trainer that were tried, for any number of its GPUs."""
+        """All layouts of the trainer that were tried, for all numbers of its GPUs."""
         return self.trainers.tried
 
     def least(self, setup: ReinforcementSetup) -> float:
-        """GPU-seconds of a sample that the way takes at least, to some percent. Raises `InputError`
-        where no layout of the trainer fits."""
+        """The least GPU-seconds that the way can take for a sample, within some percent. Raises
+        `InputError` where no layout of the trainer fits."""
         made, loop = self(setup), setup.plan
         training, answers = made.training, loop.prompts * loop.answers
         passes = loop.old + loop.reference
@@ -213,7 +216,7 @@ class _Made:
         return seconds * made.machine.topology.gpus / answers
 
     def seconds(self, answer: ReinforcementAnswer, setup: ReinforcementSetup) -> float:
-        """Seconds of a step whose answers have the expected length."""
+        """Seconds of the answer's step, scaled to answers of the expected length."""
         return answer.step_time * setup.plan.expected / answer.mean_length
 
     def __call__(self, setup: ReinforcementSetup) -> ReinforcementSetup:
@@ -240,8 +243,8 @@ class _Made:
         return found.sampled if way.gpus else self._fitted(found)
 
     def _fitted(self, setup: ReinforcementSetup) -> ReinforcementSetup:
-        """Servers that leave the trainer's tensors their room on GPUs of both. Raises
-        `InputError` where there is none."""
+        """The setup with servers that leave room for the trainer's tensors on shared GPUs. Raises
+        `InputError` where there is no room."""
         if not setup.misfit():
             return setup
         scenario, training = setup.scenario, setup.training
@@ -254,7 +257,7 @@ class _Made:
 
 
 def _rate(setup: ReinforcementSetup) -> float:
-    """Tokens a second of a server whose cache is full of answers that are half written."""
+    """The most tokens a second of a server whose cached answers are half written."""
     speed, engine, typical = setup.speed, setup.engine, setup.training.typical
     half = max(sum(tokens**2 for tokens in typical) / sum(typical) / 2.0, 1.0)
     most = int(min(engine.sequences * speed.layout.dp, speed.cache_tokens / half)) or 1

@@ -1,9 +1,9 @@
 """The generation side: answers are handed to servers, wait for tools, and get their rewards.
 
-Answers go to the server with the fewest answers, and stay with it: so many answers of a prompt
-together as give all servers equally many. Calls of tools divide an answer into parts; behind each,
-the server computes the tool's result and goes on, with the cache of what came before (prefix
-caching).
+An answer goes to the server with the fewest answers, and stays there. Answers of a prompt go
+together, as many as leave all servers with equally many answers. Calls of tools divide an answer
+into parts. After a call the server computes the tool's result and goes on, with the cache of the
+tokens before it (prefix caching).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +20,13 @@ from sim.jobs.reinforcement.scenario import Reinforcement
 from sim.jobs.reinforcement.services import Drawn, Waiting
 from sim.variability.laws import generator
 
-_LEVELS = 1000  # moments that are kept
+_LEVELS = 1000  # the most moments that are kept
 
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """Tokens of answers: `used` in updates, `lost` with answers that were dropped or begun anew."""
+    """Tokens of answers: `used` in updates, `lost` with answers that were filtered, dropped or
+    begun anew; `samples_lost` counts dropped answers."""
 
     used: int = 0
     lost: int = 0
@@ -33,8 +34,8 @@ class Counts:
 
 
 class Rollouts:
-    """Servers of a loop, and the groups that they write. `on_ready` is called with each group whose
-    answers all have their rewards; the first `shared` servers are on the trainer's GPUs."""
+    """The servers of a loop, and the groups that they write. `on_ready` is called with each group
+    whose answers all have rewards. The first `shared` servers are on the trainer's GPUs."""
 
     def __init__(
         self,
@@ -47,9 +48,9 @@ class Rollouts:
     ) -> None:
         self.cluster, self.loop, self.servers, self.shared = cluster, loop, servers, shared
         self.counts = Counts()
-        self.running: dict[int, Group] = {}  # by number, in order of their beginning
+        self.running: dict[int, Group] = {}  # by number, in the order in which they began
         self._reward, self._on_ready = reward, on_ready
-        self._load = [0] * len(servers)  # samples of each
+        self._load = [0] * len(servers)  # samples on each server
         self._together = _together(loop.prompts, loop.answers, len(servers))
         self._still: Event | None = None  # fires when no sample is on a server
         self._tools = _ToolCalls(cluster, loop) if loop.tools else None
@@ -79,7 +80,7 @@ class Rollouts:
             self._submit(sample)
 
     def drop(self, group: Group) -> None:
-        """End the answers of a group that is not needed."""
+        """End the answers of a group that is not needed any more."""
         del self.running[group.number]
         for sample in group.samples:
             self._interrupt(sample)
@@ -88,7 +89,7 @@ class Rollouts:
             self.counts.samples_lost += 1
 
     def restart(self) -> None:
-        """All answers that are being written begin anew."""
+        """Let all answers that are being written begin anew."""
         for sample in self._written():
             self._interrupt(sample)
             self.counts.lost += sample.forget()
@@ -101,7 +102,7 @@ class Rollouts:
         return not self._count
 
     def still(self) -> Event:
-        """Fires when no answer is on a server."""
+        """An event that fires when no answer is on a server."""
         event = self.cluster.event()
         if self.is_still:
             event.succeed()
@@ -112,12 +113,12 @@ class Rollouts:
     # --- Samples ----------------------------------------------------------------------------------
 
     def _written(self) -> Iterator[Sample]:
-        """The samples whose answers are not complete."""
+        """Yield the samples that a server is writing."""
         for group in list(self.running.values()):
             yield from (sample for sample in group.samples if sample.request is not None)
 
     def _choose(self) -> int:
-        """The server with the fewest samples; the first of these."""
+        """The number of the first server with the fewest samples."""
         return self._load.index(min(self._load))
 
     def _place(self, sample: Sample, server: int) -> None:
@@ -126,7 +127,7 @@ class Rollouts:
         self._note(1)
 
     def _submit(self, sample: Sample) -> None:
-        """Let the server write the part that is next, behind what it has written and read."""
+        """Let the server write the sample's next part, after the tokens written and read so far."""
         group, before = sample.group, sample.done + sample.read
         request = Request(
             prompt=group.prompt,
@@ -154,7 +155,7 @@ class Rollouts:
         then(self._reward(sample), lambda _: self._rewarded(sample))
 
     def _go_on(self, sample: Sample) -> None:
-        """A tool has answered."""
+        """Go on with a sample whose tool has answered."""
         if sample.gone:
             return
         sample.read += sample.results[sample.part]
@@ -170,7 +171,8 @@ class Rollouts:
             still.succeed()
 
     def _note(self, more: int) -> None:
-        """Keep how many answers are on servers; of many changes every second, fourth, ..."""
+        """Keep how many answers are on servers; in a long run only every second, fourth ... change
+        is kept."""
         self._count += more
         self._changes += 1
         if self.levels and self.levels[-1][0] == self.cluster.now:
@@ -184,7 +186,7 @@ class Rollouts:
                 self._thinning *= 2
 
     def _interrupt(self, sample: Sample) -> None:
-        """Take an answer from its server, with the tokens that it has."""
+        """Take an answer from its server; the sample keeps its tokens."""
         if sample.request is not None:
             request, sample.request = sample.request, None
             sample.count(self.servers[sample.server].abort(request).versions)
@@ -204,7 +206,7 @@ class Rollouts:
 
 
 def _together(prompts: int, answers: int, servers: int) -> int:
-    """Answers of a prompt that go to one server: as many as give all servers equally many.
+    """How many answers of a prompt go to a server together, so that all servers get equally many.
 
     >>> _together(64, 16, 16), _together(100, 16, 64), _together(32, 16, 64)
     (16, 1, 8)
@@ -214,7 +216,7 @@ def _together(prompts: int, answers: int, servers: int) -> int:
 
 
 class _ToolCalls:
-    """Calls of tools by their laws."""
+    """Draws the calls of tools, their results and their seconds from their laws."""
 
     def __init__(self, cluster: LiveCluster, loop: Reinforcement) -> None:
         tools = loop.tools
@@ -225,12 +227,12 @@ class _ToolCalls:
         self._waiting = Waiting(cluster, tools.service.workers)
 
     def divided(self, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Tokens of the parts of an answer, and of the results between them."""
+        """Tokens of the parts of an answer, and tokens of the results between the parts."""
         calls = min(round(self._calls.next()), length - 1)
         each, more = divmod(length, calls + 1)
         parts = tuple(each + (place < more) for place in range(calls + 1))
         return parts, tuple(round(self._tokens.next()) for _ in range(calls))
 
     def call(self) -> Event:
-        """Fires when a tool has answered."""
+        """An event that fires when a tool has answered."""
         return self._waiting.serve(self._seconds.next())

@@ -1,4 +1,4 @@
-"""Groups of samples on their way: a prompt, its answers, and the weights that wrote them."""
+"""Groups of samples: a prompt, its answers, and the versions of the weights that wrote them."""
 
 from dataclasses import dataclass, field
 
@@ -7,10 +7,10 @@ from sim.jobs.generation.request import Request
 
 @dataclass(slots=True, eq=False)
 class Sample:
-    """An answer of `length` tokens in all, in `parts` between calls of tools, each of whose results
-    brings so many tokens (`results`). `done` tokens are written, `version` wrote the first one and
-    `versions` counts them. `rewarded` is when it has its reward, `written` when its last token was
-    there (s)."""
+    """An answer of `length` tokens. Calls of tools divide it into `parts`; `results` are the tokens
+    of the tools' results. So far `done` tokens are written, which `versions` counts by version of
+    the weights. Its last token is written at the moment `written` (s). `gone` samples were dropped.
+    """
 
     group: "Group"
     number: int
@@ -19,7 +19,7 @@ class Sample:
     part: int = 0
     ahead: int = 0  # tokens of the part that were written before an interruption
     done: int = 0
-    read: int = 0  # tokens of results so far
+    read: int = 0  # tokens of results that it has read so far
     versions: dict[int, int] = field(default_factory=dict)
     request: Request | None = None
     server: int = -1
@@ -33,23 +33,23 @@ class Sample:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a row that holds it: prompt, answer, results of tools."""
+        """Tokens of the sample in training: prompt, answer and results of tools."""
         return self.group.prompt + self.length + sum(self.results)
 
     @property
     def oldest(self) -> int:
-        """The version of the weights that wrote its first token."""
+        """The oldest version of the weights that wrote a token of it: that of its first token."""
         return min(self.versions)
 
     def count(self, versions: dict[int, int]) -> None:
-        """Tokens that were written, by version."""
+        """Count tokens that were written, by version of the weights."""
         for version, tokens in versions.items():
             self.versions[version] = self.versions.get(version, 0) + tokens
             self.done += tokens
             self.ahead += tokens
 
     def forget(self) -> int:
-        """Begin anew; the tokens that are lost."""
+        """Begin anew; return the number of tokens that are lost."""
         lost = self.done
         self.versions = {}
         self.part = self.ahead = self.done = self.read = 0
@@ -58,8 +58,8 @@ class Sample:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The answers to a prompt of so many tokens: ready when all `left` have their rewards. One that
-    teaches nothing is `filtered` then."""
+    """The answers to a prompt of `prompt` tokens. It is ready when all answers have their rewards;
+    `left` counts the others. A group that teaches nothing is `filtered`: it is then replaced."""
 
     number: int
     prompt: int
@@ -72,5 +72,5 @@ class Group:
 
     @property
     def written_tokens(self) -> int:
-        """Tokens of its answers so far."""
+        """Tokens of its answers written so far."""
         return sum(sample.done for sample in self.samples)

@@ -1,4 +1,5 @@
-"""A scenario with a `[reinforcement]` table: prompts, answers, and how both sides take turns."""
+"""A scenario with a `[reinforcement]` table: prompts, answers, and how trainer and servers take
+turns."""
 
 from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,21 +27,21 @@ ALoad = Literal["optimizer", "gradients", "weights"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Something that answers wait for: `seconds` by a law, of `workers` at once (None: of as many
-    as ask)."""
+    """A service that answers wait for: it takes seconds by a law, and `workers` answers at a time
+    (None: any number)."""
 
     of: Annotated[Law, Tagged("law", lambda: LAWS, inline=True, default="constant")]
     workers: Count | None = None
 
     def divided(self, parts: int) -> "Service":
-        """One of so many parts of the workers."""
+        """The service with `workers` divided by `parts`."""
         return replace(self, workers=self.workers and self.workers // parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward(Checked):
-    """What gives an answer its reward: a rule or a sandbox (`service`), or a `model` that reads the
-    answer on `gpus` of its own, one pass forward in a `layout`."""
+    """The source of an answer's reward: a rule or a sandbox (`service`), or a `model` that reads
+    the answer in a forward pass on `gpus` GPUs of its own, in a `layout`."""
 
     service: Service | None = None
     model: str = ""
@@ -57,9 +58,9 @@ class Reward(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools(Checked):
-    """Calls of tools or steps of an environment: `calls` of an answer and `tokens` of each result
-    by laws, and the `service` that an answer waits for. The answer's own tokens are divided evenly
-    between the calls."""
+    """Calls of tools or steps of an environment. `calls` (per answer) and `tokens` (per result)
+    follow laws; an answer waits for the `service`. The calls divide the answer's own tokens evenly.
+    """
 
     calls: Annotated[Law, Tagged("law", lambda: LAWS, default="constant")]
     tokens: Annotated[Law, Tagged("law", lambda: LAWS, default="constant")]
@@ -68,9 +69,9 @@ class Tools(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers(Checked):
-    """Where answers are written: on `gpus` of their own, and with `shared` on the trainer's GPUs,
-    too, while it does not train. A server has the GPUs of its `layout`; `tuning` alters values of
-    its engine's file, such as `memory`, the share of a GPU that it takes."""
+    """Where answers are written: on `gpus` GPUs of the servers' own, and with `shared` also on the
+    trainer's GPUs while it does not train. A server has the GPUs of its `layout`; `tuning` alters
+    values of its engine's file, such as `memory`, the share of a GPU that the engine takes."""
 
     engine: str = "vllm"
     tuning: dict[str, Any] = field(default_factory=dict)
@@ -88,21 +89,20 @@ class Servers(Checked):
 class WeightTransfer(Checked):
     """How weights reach the servers, after each step of the trainer.
 
-    "broadcast": they are gathered on every trainer, one of which sends them to all servers;
-    "buckets": the same, but each trainer keeps its part of the tensors in pinned memory of its host
-    meanwhile, which is allocated each time, and the trainers send in turn;
-    "sharded": each trainer sends its shard to the servers that need it; "host": the same by way of
-    the memory of both hosts; "storage": they are written to the cluster's `[storage]` and read
-    from it, or at `storage` B/s. `tensor` is the
-    software's cost of each tensor (s): its gather, its send, its name in the other layout, its
-    loading. Experts are tensors of their own, so that this is most of the time of a mixture of
-    experts; software that sends buckets has 0.
+    "broadcast": weights are gathered on every rank of the trainer, and one rank sends them to all
+    servers. "buckets" is a broadcast in which each rank keeps its part of the tensors in pinned
+    memory of its host meanwhile, which is allocated each time, and ranks send in turn. "sharded":
+    each rank sends its shard to the servers that need it. "host": shards pass through the memory of
+    both hosts. "storage": weights are written to the cluster's `[storage]` and read from it, or at
+    `storage` B/s. `tensor` is the software's cost of each tensor (s): gathering, sending, renaming
+    it for the other layout, loading. Each expert has tensors of its own, so this cost is most of
+    the time of a mixture of experts; software that sends buckets has 0.
     """
 
     way: Way = "broadcast"
     storage: BytesPerSecond | None = None
     # verl: 15.76 s for Qwen3-30B-A3B (12,434 matrices as the trainer holds them) from 16 H20s to 16
-    # others, 1.57 s of which the links need.
+    # other H20s; the links need 1.57 s of this time.
     tensor: NonNegative = 1.14e-3
 
 
@@ -110,29 +110,30 @@ class WeightTransfer(Checked):
 class Reinforcement(Checked):
     """The loop of a trainer and its servers.
 
-    A step is trained on `prompts` with `answers` each (a group), in updates of the plan's
-    `global_batch` answers; then servers get the weights (a version). The trainer takes `chunk`
-    prompts at once (0: all of a step), the groups that are ready first.
+    A step trains on `prompts` prompts with `answers` answers each (a prompt's answers are a group),
+    in updates of the plan's `global_batch` answers. Then servers get the new weights (a version).
+    The trainer takes `chunk` prompts at once (0: all of a step), in the order in which their groups
+    become ready. At most `concurrent` groups run at a time (0: any number).
 
-    `staleness` (eta) bounds what is begun: at version v, at most (v + 1 + eta + oversample) x
-    prompts groups. 0 is on-policy, 1 one step off, anything else asynchronous. Of `oversample`,
-    groups that are not needed are dropped when the step is full, or they `keep` running.
-    A share `filtered` of groups teaches nothing and is replaced (dynamic sampling).
+    `staleness` (eta) bounds how many groups are begun: at version v, at most (v + 1 + eta +
+    oversample) x prompts. 0 is on-policy, 1 one step off, any other value asynchronous. Groups
+    begun by `oversample` that are not needed are dropped when the step is full, or kept, as
+    `surplus` says. A share `filtered` of groups teaches nothing and is replaced (dynamic sampling).
 
-    `swap` says what happens to answers that run when new weights arrive: they are waited for
+    `swap` says what happens to running answers when new weights arrive: the weights wait for them
     ("drain"), they go on ("continue") with their cache kept or `recompute`d, or they begin anew
     ("restart").
 
-    `old` and `reference` are passes forward of a step's answers, for their log-probabilities under
-    the trainer's weights and under a reference's. Rows of the trainer have at most `row` tokens (0:
-    the longest prompt and answer) and are dealt to its ranks by `deal` (`training.Training`).
-    Where a single process takes answers from the servers and hands them to the ranks, padded to
-    the longest prompt and answer, `collected` are its seconds for each token that it takes, and
+    `old` and `reference` are forward passes over a step's answers, for log-probabilities under the
+    trainer's weights and under the weights of a reference. Rows of the trainer have at most `row`
+    tokens (0: the longest prompt and answer) and go to its ranks by `deal` (`training.Training`). A
+    single process may take answers from the servers and hand them to the ranks, padded to the
+    longest prompt and answer. It takes `collected` seconds for each token that it takes, and
     `controller` for each that it hands out, before each pass and before the updates. `offload`
-    names what the trainer leaves on the host while servers use its GPUs, `parked` between its
-    updates, in memory that is pinned anew each time. Figures are means of `steps` steps behind the
-    first `warmup`. Of `sample` servers, with their prompts, one is played: the trainer learns from
-    each answer so many times.
+    names tensors that the trainer keeps on the host while servers use its GPUs, `parked` those that
+    it keeps there between updates, in memory that is pinned anew each time. Figures are means of
+    `steps` steps after the first `warmup` steps. Of each `sample` servers with their prompts, one
+    is played, and each of its answers counts `sample` times.
     """
 
     prompts: Count
@@ -171,7 +172,7 @@ class Reinforcement(Checked):
 
     @property
     def parts(self) -> dict[str, int]:
-        """Numbers that `sample` divides, by key."""
+        """The numbers that `sample` has to divide, by key."""
         found = {"chunk" if self.chunk else "prompts": self.taken, "concurrent": self.concurrent,
                  "reward.gpus": self.reward.gpus // self.reward.layout.gpus}  # fmt: skip
         services = {"reward.service": self.reward.service}
@@ -182,7 +183,7 @@ class Reinforcement(Checked):
 
     @property
     def sampled(self) -> "Reinforcement":
-        """The loop of the servers and prompts that are played; a token stands for `sample`."""
+        """The loop of the played servers and prompts; a token stands for `sample` tokens."""
         each = self.sample
         if each == 1:
             return self
@@ -207,23 +208,23 @@ class Reinforcement(Checked):
 
     @property
     def taken(self) -> int:
-        """Prompts that the trainer takes at once."""
+        """The number of prompts that the trainer takes at once."""
         return self.chunk or self.prompts
 
     def padded(self, groups: int) -> int:
-        """Tokens of so many groups, padded to the longest prompt and answer."""
+        """Tokens of `groups` groups, padded to the longest prompt and answer."""
         return groups * self.answers * (self.prompt.cap + self.answer.cap)
 
     @property
     def mode(self) -> str:
-        """What the way of taking turns is called."""
+        """The name of the way in which trainer and servers take turns."""
         if not self.staleness:
             return "on-policy"
         return "one step off" if self.staleness == 1.0 and self.swap == "drain" else "asynchronous"
 
     @property
     def placement(self) -> str:
-        """Where the servers are."""
+        """The name of the servers' placement relative to the trainer."""
         if not self.servers.shared:
             return "separate"
         return "hybrid" if self.servers.gpus else "colocated"
@@ -231,9 +232,9 @@ class Reinforcement(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReinforcementScenario(BaseScenario):
-    """A model that servers run and a `[plan]` trains, by turns or at the same time.
+    """A model that servers run and a `[plan]` trains, in turns or at the same time.
 
-    `gpus` are all that are used: those of servers and of a reward model lie behind the trainer's.
+    `gpus` is the number of all GPUs: first the trainer's, then those of servers and a reward model.
     """
 
     kind: ClassVar[str] = "sim.jobs.reinforcement.kind"
@@ -255,8 +256,8 @@ class ReinforcementScenario(BaseScenario):
             raise ValueError(f"{fault} plan.global_batch = {self.plan.global_batch:,}")
 
     def resized(self, gpus: int) -> "ReinforcementScenario":
-        """The scenario on so many GPUs, of which servers and a reward model of their own have as
-        large a share as before, in whole servers."""
+        """The scenario on `gpus` GPUs. Servers and a reward model with GPUs of their own keep their
+        shares of all GPUs, in whole servers."""
         loop, plan = self.reinforcement, self.plan
         before = self.gpus or load_topology(self).gpus
         if self.gpus is None and plan.dp is not None:

@@ -1,4 +1,4 @@
-"""What answers wait for beside a server: tools, sandboxes, reward models."""
+"""Services that answers wait for beside a server: tools, sandboxes, reward models."""
 
 from heapq import heappush, heapreplace
 
@@ -9,14 +9,14 @@ from sim.jobs.generation.lengths import Law
 
 
 class Waiting:
-    """Workers that serve in the order of arrival; without a number, as many as are asked."""
+    """Workers that serve in the order of arrival; None stands for any number of workers."""
 
     def __init__(self, cluster: LiveCluster, workers: int | None) -> None:
         self._cluster, self._workers = cluster, workers
         self._free: list[float] = []  # a heap: when each worker that has served is free
 
     def serve(self, seconds: float) -> Event:
-        """Fires when so many seconds of a worker have passed."""
+        """An event that fires when a worker has served for `seconds`."""
         now, free = self._cluster.now, self._free
         if self._workers is None:
             return self._cluster.sleep(seconds)
@@ -29,7 +29,7 @@ class Waiting:
 
 
 class Drawn:
-    """Values of a law one after the other, drawn in blocks."""
+    """Returns values of a law one after the other; they are drawn in blocks."""
 
     def __init__(self, law: Law, rng: np.random.Generator, size: int = 4096) -> None:
         self._law, self._rng, self._size = law, rng, size

@@ -36,14 +36,14 @@ from sim.scenario.setup import PlanSetup, load_model, load_stack, load_topology,
 from sim.variability.laws import generator
 
 KEEP_SPANS = 50_000
-_ANSWERS = 1024  # that a step of a sample has at least
+_ANSWERS = 1024  # the least answers of a step of a sample
 _OF_ANSWER = 1.2e-4  # s of one core: its events on a server and in the loop
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReinforcementSetup(WithoutProgram):
     """A trainer and servers on the GPUs of a cluster, checked. The trainer has the first GPUs,
-    servers of their own the next, a reward model the last."""
+    servers with GPUs of their own the next, a reward model the last."""
 
     kind: ClassVar[str] = "sim.jobs.reinforcement.kind"
 
@@ -65,7 +65,7 @@ class ReinforcementSetup(WithoutProgram):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """GPUs of both sides."""
+        """The numbers of GPUs, in all, of the trainer and of the servers."""
         return {
             "gpus": self.machine.topology.gpus,
             "gpus.training": len(self.trainer),
@@ -79,12 +79,12 @@ class ReinforcementSetup(WithoutProgram):
 
     @property
     def shared(self) -> int:
-        """Servers on the trainer's GPUs."""
+        """The number of servers on the trainer's GPUs."""
         return len(self.trainer) // self.speed.layout.gpus if self.plan.servers.shared else 0
 
     @property
     def servers(self) -> int:
-        """All servers."""
+        """The number of all servers."""
         return self.shared + self.plan.servers.gpus // self.speed.layout.gpus
 
     @cached_property
@@ -96,13 +96,13 @@ class ReinforcementSetup(WithoutProgram):
         return tuple(tuple(range(gpu, gpu + each)) for gpu in first)
 
     def slowdown(self, server: int) -> float:
-        """How many times as long the steps of a server take, for its slowest GPU."""
+        """How many times as long the steps of a server take because of its slowest GPU."""
         slow = self._trained.machine.slowdown
         return max(slow.get(gpu, 1.0) for gpu in self.places[server])
 
     @property
     def sampled(self) -> "ReinforcementSetup":
-        """The loop with as few servers played as have enough answers."""
+        """The setup that plays as few servers as still have `_ANSWERS` answers a step."""
         plan, parts = self.plan, self._divided.values()
         whole = gcd(*parts) if self._even else 1
         most = max(plan.prompts * plan.answers // _ANSWERS, 1)
@@ -111,7 +111,7 @@ class ReinforcementSetup(WithoutProgram):
 
     @property
     def brief(self) -> "ReinforcementSetup":
-        """A step of the loop, for what its answer says beside seconds."""
+        """The setup of a single step, for figures of its answer that are no seconds."""
         own = self.sampled
         return replace(own, plan=replace(own.plan, steps=1, warmup=0), keep_spans=0)
 
@@ -122,7 +122,7 @@ class ReinforcementSetup(WithoutProgram):
 
     @property
     def _divided(self) -> dict[str, int]:
-        """Numbers that `sample` divides."""
+        """The numbers that `sample` has to divide, by name."""
         shared = "servers on the trainer's GPUs"
         return self.plan.parts | {"servers": self.servers, shared: self.shared}
 
@@ -133,17 +133,17 @@ class ReinforcementSetup(WithoutProgram):
 
     @cached_property
     def weights(self) -> float:
-        """Bytes of all weights as servers hold them."""
+        """Bytes of all weights in the precision of the servers."""
         return parameters(self.training.model) * float(BYTES[self.speed.layout.precision])
 
     @property
     def effort(self) -> float:
-        """How long a play takes (s of one core)."""
+        """How long the simulation takes (s of one core)."""
         return _answers(self.plan) * _OF_ANSWER
 
     @cached_property
     def held(self) -> dict[str, dict[str, float]]:
-        """Bytes by part of the fullest GPU of each pool at its worst moment."""
+        """Bytes by part of the fullest GPU of each pool at its peak."""
         speed, training = self.speed, self.training
         served = {
             "weights": speed.weights,
@@ -160,7 +160,7 @@ class ReinforcementSetup(WithoutProgram):
 
     @property
     def offloaded(self) -> float:
-        """Bytes of each of the trainer's GPUs that the host holds while servers use it."""
+        """Bytes of each of the trainer's GPUs that the host holds while servers use the GPU."""
         return self._bytes(self.plan.offload)
 
     def _bytes(self, names: Sequence[str]) -> float:
@@ -169,7 +169,7 @@ class ReinforcementSetup(WithoutProgram):
         return sum(parts.get(name, 0.0) for name in names)
 
     def misfit(self) -> str:
-        """What does not fit into memory; empty if all does."""
+        """The pool that does not fit into memory, with its bytes; empty if all pools fit."""
         room = self.training.room
         for name, parts in self.held.items():
             if (total := sum(parts.values())) > room:
@@ -228,7 +228,7 @@ class ReinforcementSetup(WithoutProgram):
 
 
 def tensors(model: Model) -> int:
-    """Tensors of a checkpoint: matrices of each block, each expert by itself."""
+    """The number of tensors of a checkpoint: the matrices of all blocks, each expert by itself."""
     run = whole(model, 1)
     return sum(
         often * sum(1 for group in one.parameters for _ in one.shapes(group))
@@ -240,7 +240,7 @@ def tensors(model: Model) -> int:
 def from_scenario(
     scenario: ReinforcementScenario, *, keep_spans: int = KEEP_SPANS
 ) -> ReinforcementSetup:
-    """Load what a scenario names and put it on its GPUs. Raises `InputError`."""
+    """Load the files that a scenario names and place the loop on its GPUs. Raises `InputError`."""
     plan, where = scenario.reinforcement, f"{scenario.name}, reinforcement"
     _check(plan, where)
     answers = _answers(plan)
@@ -283,12 +283,12 @@ def from_scenario(
 
 
 def _answers(plan: Reinforcement) -> int:
-    """The answers of all steps."""
+    """The number of answers of all played steps."""
     return (plan.steps + plan.warmup) * plan.sampled.prompts * plan.answers
 
 
 def _trainers(scenario: ReinforcementScenario, gpus: int, others: int, where: str) -> int:
-    """GPUs of the trainer: those that the plan lays out, or else what is left of `gpus`."""
+    """The number of the trainer's GPUs: as the plan lays out, or the rest of `gpus`."""
     plan = scenario.plan
     if scenario.gpus is None and plan.dp is not None:
         return plan.degree(axes())
@@ -300,7 +300,7 @@ def _trainers(scenario: ReinforcementScenario, gpus: int, others: int, where: st
 
 
 def _typical(plan: Reinforcement, batch: int) -> tuple[int, ...]:
-    """Tokens of the first answers, with their prompts: as many as an update has."""
+    """Tokens of the first answers, with their prompts: as many answers as an update has."""
     lengths: list[int] = []
     for number in range(-(-batch // plan.answers)):
         prompt = int(plan.prompt.drawn(plan.seed, "prompts", number, 1)[0])
@@ -318,7 +318,7 @@ def _reward(plan: Reinforcement, on: Machine, engine: Engine, where: str) -> Spe
 
 
 def _check(plan: Reinforcement, where: str) -> None:
-    """Refuse what does not go together. Raises `InputError`."""
+    """Raise `InputError` for settings that contradict one another."""
     shared = plan.servers.shared
     if shared and plan.chunk:
         fault = "chunk, but servers on the trainer's GPUs stand from the first one on"
@@ -334,7 +334,7 @@ def _check(plan: Reinforcement, where: str) -> None:
 
 
 def _check_sample(setup: ReinforcementSetup, where: str) -> None:
-    """Refuse a sample of servers that does not stand for the others. Raises `InputError`."""
+    """Raise `InputError` for a sample of servers that does not represent the other servers."""
     sample = setup.plan.sample
     for name, number in setup._divided.items():
         if number % sample:
@@ -346,7 +346,8 @@ def _check_sample(setup: ReinforcementSetup, where: str) -> None:
 
 
 def _check_places(setup: ReinforcementSetup, where: str) -> None:
-    """Refuse servers that do not fill their GPUs. Raises `InputError`."""
+    """Raise `InputError` for servers that do not fill their GPUs, and for memory or storage that
+    the loop needs and the cluster lacks."""
     each, plan = setup.speed.layout.gpus, setup.plan
     pools = {"servers.gpus": plan.servers.gpus}
     pools |= {"gpus of the trainer": len(setup.trainer)} if plan.servers.shared else {}

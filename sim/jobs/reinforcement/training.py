@@ -1,9 +1,9 @@
 """Seconds of the training side: updates, and forward passes for log-probabilities.
 
-Both are the ordinary simulation of the plan. A row holds some tokens of answers, packed one behind
-another, and a query sees the keys of its own answer only. Answers of many lengths cost what equal
-answers of sum(l^2)/sum(l) tokens cost: these have as many tokens and as many pairs of positions.
-A forward pass is the program of a step with the forward actions of its schedule alone.
+Both are the ordinary simulation of the plan. A row holds several answers, packed one after the
+other, and a query sees only the keys of its own answer. Answers of lengths l cost as much as equal
+answers of sum(l^2)/sum(l) tokens, which have as many tokens and as many pairs of positions. A
+forward pass is the program of a step with the forward actions of its schedule alone.
 """
 
 from bisect import bisect_left, insort
@@ -33,12 +33,12 @@ from sim.scenario.scenario import Straggler
 from sim.scenario.setup import PlanSetup, assemble
 
 Deal = Literal["rows", "answers"]
-_PARTS = 8  # fillings of a row that are played
-_EXACT = 4  # microbatches up to which each number is played; beyond, powers of two are
+_PARTS = 8  # rows are played filled to eighths
+_EXACT = 4  # each number of microbatches up to 4 is played; beyond, only powers of two
 
 
 def even(lengths: NDArray[np.float64]) -> float:
-    """Tokens of equal answers that cost what these cost: sum(l^2) / sum(l).
+    """The length of equal answers that cost as much as answers of `lengths`: sum(l^2) / sum(l).
 
     >>> even(np.array([10.0, 10.0])), even(np.array([0.0, 20.0]))
     (10.0, 20.0)
@@ -48,20 +48,20 @@ def even(lengths: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """The share of a rank in a batch: so many microbatches, each of rows of so many tokens."""
+    """A rank's share of a batch: its `microbatches`, whose rows have `tokens` tokens each."""
 
     microbatches: int
     tokens: float
 
 
 def bins(lengths: Sequence[int], room: int) -> int:
-    """Rows of `room` tokens that hold answers, the longest first, each in the fullest row that has
-    room for it (best fit).
+    """The number of rows of `room` tokens that hold the answers. The longest answers are placed
+    first, each in the fullest row that has room for it (best fit).
 
     >>> bins([3, 3, 2, 2], 5), bins([3, 3, 3], 5)
     (2, 3)
     """
-    free: list[int] = []  # in order
+    free: list[int] = []  # tokens free in each row, ascending
     for length in sorted(lengths, reverse=True):
         place = bisect_left(free, length)
         left = free.pop(place) if place < len(free) else room
@@ -70,9 +70,10 @@ def bins(lengths: Sequence[int], room: int) -> int:
 
 
 def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
-    """Answers in parts with equally many of them and about equally many tokens: of the longest
-    that are left, a part each, the longest to the part with the fewest tokens. A part names its
-    answers by number, in order.
+    """Divide answers into parts with equally many answers and about equally many tokens.
+
+    In each turn every part gets one of the longest answers that are left; the longest of these goes
+    to the part with the fewest tokens. A part lists the numbers of its answers in order.
 
     >>> balanced([9, 1, 5, 4, 3, 8], 2)
     [[0, 3, 4], [1, 2, 5]]
@@ -91,15 +92,15 @@ def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
 class Training:
     """A plan on its GPUs, for batches of answers.
 
-    `row` are the most tokens of a row, `typical` the tokens of the answers of an update; a rank
+    `row` is the most tokens of a row, `typical` the tokens of the answers of an update; a rank
     computes `plan.microbatch` rows at once. Raises `InputError` for a plan that does not fit.
 
-    `deal` says how answers come to ranks. "rows": packed in rows, of which all ranks have equally
-    many (padded to equal length in pipelines, as in NeMo RL). "answers": all that are taken at once
-    are divided into `balanced` parts, one for each GPU; a rank takes the parts of its GPUs, and
-    divides them among updates in their order (as in verl, trainer.balance_batch). Ranks wait for
-    the rank with most tokens in an update. Transfers of one that is `alone` have their links to
-    themselves, which is a quicker estimate.
+    `deal` says how answers come to ranks. With "rows" they are packed in rows, and all ranks have
+    equally many rows (padded to equal length in pipelines, as in NeMo RL). With "answers" the
+    answers taken at once are divided into `balanced` parts, one for each GPU. A rank takes the
+    parts of its GPUs, and divides them among updates in their order (as in verl,
+    trainer.balance_batch). Ranks wait for the rank with most tokens in an update. With `alone`
+    transfers do not share links, which is a quicker estimate.
     """
 
     name: str
@@ -116,32 +117,32 @@ class Training:
 
     @cached_property
     def answer(self) -> int:
-        """Tokens of equal answers that cost what typical ones cost."""
+        """The length of equal answers that cost as much as the typical answers."""
         return max(1, round(even(np.array(self.typical))))
 
     @cached_property
     def replicas(self) -> int:
-        """Ranks with rows of their own."""
+        """The number of data-parallel ranks, which have rows of their own."""
         whole = self.plan.degree(name for name, axis in axes().items() if axis.divides != "batch")
         return self.topology.gpus // whole
 
     @cached_property
     def unit(self) -> int:
-        """Microbatches come in multiples of this."""
+        """The number of microbatches is a multiple of this number."""
         return self.plan.pp if self.plan.interleave > 1 else 1
 
     def updates(self, lengths: Sequence[int]) -> list[float]:
-        """Seconds of the updates of the weights by answers of so many tokens."""
+        """Seconds of each update of the weights by answers of `lengths` tokens."""
         return [self._seconds("update", dealt, self._step) for dealt in self.dealt(lengths)]
 
     def forward(self, lengths: Sequence[int]) -> float:
-        """Seconds in which answers of so many tokens pass forward through the model."""
+        """Seconds of a forward pass over answers of `lengths` tokens."""
         (dealt,) = self.dealt(lengths, updates=1)
         return self._seconds("forward", dealt, self._passes)
 
     def dealt(self, lengths: Sequence[int], updates: int = 0) -> Iterator[Dealt]:
-        """The share of the rank for which the others wait, of each of so many updates (0: as many
-        as the plan's batch makes)."""
+        """For each update, yield the share of the rank for which the other ranks wait. There are
+        `updates` updates (0: as many as the plan's batch makes)."""
         updates = updates or max(1, len(lengths) // self.plan.global_batch)
         each = self.plan.microbatch * self.unit
         if self.deal == "rows":
@@ -157,7 +158,7 @@ class Training:
             yield Dealt(count, most / (count * self.plan.microbatch))
 
     def _most(self, lengths: Sequence[int], updates: int) -> list[int]:
-        """Tokens of the rank with most of them, of each update."""
+        """For each update, the tokens of the rank with the most tokens."""
         parts = balanced(lengths, self.topology.gpus)
         group = len(parts) // self.replicas
         most = [0] * updates
@@ -170,8 +171,8 @@ class Training:
         return [tokens for tokens in most if tokens]
 
     def _seconds(self, what: str, dealt: Dealt, play: Callable[[int, int], float]) -> float:
-        """Seconds by the nearest numbers of microbatches and fillings of rows that are played, on
-        the lines through them."""
+        """Seconds of a share, interpolated linearly between the nearest numbers of microbatches and
+        fillings of rows that are played."""
         filling = min(dealt.tokens / self.row, 1.0) * _PARTS
         full, rest = int(filling), filling - int(filling)
         ends = [full, full + 1] if rest > 1e-9 else [full, full]
@@ -210,12 +211,12 @@ class Training:
         return play(passes, setup.machine).passes_end
 
     def setup(self, count: int, part: int = _PARTS) -> PlanSetup:
-        """The job whose ranks have so many microbatches, with rows filled to so many parts."""
+        """The job whose ranks have `count` microbatches, with rows filled to `part` eighths."""
         plan, tokens = self.plan, self.row * part // _PARTS
         divided = plan.size("cp") * plan.size("ulysses")
         pieces = max(1, round(tokens / self.answer))
         shape, microbatch = {"seq": _multiple(tokens, 2 * plan.tp * divided)}, plan.microbatch
-        if pieces > 1 and divided > 1:  # sequences of their own, as rows of several are not divided
+        if pieces > 1 and divided > 1:  # sequences, as rows of several answers are not divided
             shape = {"seq": _multiple(tokens // pieces, 2 * plan.tp * divided)}
             microbatch *= pieces
         elif pieces > 1:
@@ -235,7 +236,7 @@ class Training:
 
     @cached_property
     def memory(self) -> Memory:
-        """The memory of the fullest GPU at the worst moment of a typical update."""
+        """The memory of the fullest GPU at the peak of a typical update."""
         dealt = next(self.dealt(self.typical))
         part = min(ceil(_PARTS * dealt.tokens / self.row), _PARTS)
         setup = self.setup(_around(dealt.microbatches // self.unit)[1] * self.unit, part)
@@ -248,7 +249,7 @@ class Training:
 
 
 def _around(count: int) -> tuple[int, int]:
-    """Two numbers that are played, one at most and one at least so many.
+    """The nearest numbers of microbatches that are played: at most and at least `count`.
 
     >>> _around(3), _around(5), _around(8)
     ((3, 3), (4, 8), (8, 8))
@@ -260,7 +261,7 @@ def _around(count: int) -> tuple[int, int]:
 
 
 def _multiple(tokens: int, of: int) -> int:
-    """Tokens rounded to a multiple.
+    """Tokens rounded to a positive multiple of `of`.
 
     >>> _multiple(1001, 16), _multiple(3, 16)
     (1008, 16)

@@ -1,6 +1,7 @@
 """Weights on their way to the servers, and the trainer's tensors to the host and back.
 
-All are flows on the links of the cluster; each way says which bytes cross which links.
+All transfers are flows on the links of the cluster; each way of `WeightTransfer` is a method that
+says which bytes cross which links.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,30 +13,30 @@ from sim.hardware.cluster.topology import Topology
 from sim.jobs.reinforcement.scenario import WeightTransfer
 from sim.parallel.job import Job
 
-# Bytes/s of pinned memory that a process allocates: pytorch, pull request 197868, 12 x 64 MiB in
+# Bytes/s at which a process allocates pinned memory: pytorch, pull request 197868, 12 x 64 MiB in
 # 494.80 ms (EPYC 7H12).
 PINNED = 12 * 64 * 2.0**20 / 494.80e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Who sends and who receives: GPUs of the trainer, of which `copies` groups hold the weights
-    once each, and GPUs of each server."""
+    """The senders and receivers of weights: the GPUs of the trainer, which form `copies` groups
+    that hold all weights once each, and the GPUs of each server."""
 
     trainer: tuple[int, ...]
     copies: int
     servers: tuple[tuple[int, ...], ...]
 
     def holders(self, server: int) -> tuple[int, ...]:
-        """The trainer's GPUs that send to a server: a group that holds all weights, in turns."""
+        """The trainer's GPUs that send to a server; the groups serve the servers in turn."""
         size = len(self.trainer) // self.copies
         first = server % self.copies * size
         return self.trainer[first : first + size]
 
 
 def copies(job: Job) -> int:
-    """Groups of the trainer's ranks of which each holds all weights between steps: what neither
-    layers, tensors, experts nor ZeRO-3 divide."""
+    """The number of groups of the trainer's ranks that each hold all weights between steps: the
+    ranks divided by the degrees over which tensors, experts or ZeRO-3 divide weights."""
     plan = job.plan
     ranks = plan.degree(("tp", "cp", "dp", "dp_replicate"))
     divided = max(plan.tp, plan.ep * plan.etp)
@@ -44,8 +45,8 @@ def copies(job: Job) -> int:
 
 
 def stored(topology: Topology, way: str, gpus: Iterable[int]) -> float:
-    """What the nodes of some GPUs write to the cluster's storage ("up") or read from it together
-    (B/s): the least of what their stores carry and what leads there."""
+    """The rate at which the nodes of some GPUs together write to the cluster's storage ("up") or
+    read from it (B/s): the lower of the rates of their stores and of the links that lead there."""
     nodes, storage = {topology.node_of(gpu) for gpu in gpus}, topology.storage
     assert storage is not None, "checked with the scenario"
     stores = {storage.place_of(node) for node in nodes}
@@ -58,7 +59,7 @@ def stored(topology: Topology, way: str, gpus: Iterable[int]) -> float:
 
 
 def endpoints(gpus: Iterable[int], cluster: LiveCluster) -> list[Endpoint]:
-    """GPUs as endpoints, one a node."""
+    """GPUs as endpoints, one for each node."""
     nodes = groupby(sorted(gpus), key=cluster.topology.node_of)
     return [Endpoint(tuple(own)) for _, own in nodes]
 
@@ -80,19 +81,20 @@ class Transfer:
             yield self.cluster.sleep(self.table.tensor * self.tensors)
 
     def _gathered(self) -> Process:
-        """Every trainer of a group has all weights (all-gather within each group)."""
+        """Gather all weights on every rank of a group (an all-gather within the group)."""
         if len(group := self.sides.holders(0)) > 1:
             parts = endpoints(group, self.cluster)
             yield self.cluster.collective("all_gather", self.size, parts)
 
     def broadcast(self) -> Process:
-        """Gathered on every trainer, then from one of them to all GPUs of servers that have none:
-        each GPU receives all tensors and keeps its part."""
+        """Gather the weights on every rank of the trainer, then send them from one rank to all GPUs
+        of servers beyond the trainer's. Each GPU receives all tensors and keeps its part."""
         yield from self._gathered()
         yield from self._spread()
 
     def buckets(self) -> Process:
-        """As `broadcast`, by way of pinned memory, in which each trainer has a share of tensors."""
+        """Broadcast by way of pinned memory of the hosts, in which each rank of the trainer puts a
+        share of the tensors."""
         yield from self._gathered()
         trainer = self.sides.trainer
         each = self.size / len(trainer)
@@ -101,7 +103,7 @@ class Transfer:
         yield from self._spread()
 
     def _spread(self) -> Process:
-        """From one trainer to all GPUs of servers, each of which receives all tensors."""
+        """Send all tensors from one rank of the trainer to each GPU of servers beyond its GPUs."""
         others = [gpu for own in self.sides.servers for gpu in own if gpu not in self._own]
         if not others:
             return
@@ -114,7 +116,7 @@ class Transfer:
         yield self.cluster.all_of(sent)
 
     def sharded(self) -> Process:
-        """Each server receives from a group of trainers, each of which sends its shard."""
+        """Send weights to each server from a group of the trainer; each rank sends its shard."""
         yield self.cluster.all_of(
             [
                 self._gather(self.sides.holders(number), gpus)
@@ -123,7 +125,7 @@ class Transfer:
         )
 
     def _gather(self, sources: Sequence[int], gpus: Sequence[int]) -> Event:
-        """All weights from some GPUs to the GPUs of a server, each of which keeps its part."""
+        """Send all weights from some GPUs to a server; each GPU of the server receives its part."""
         share = 1.0 / len(gpus)
         parts = endpoints(sources, self.cluster)
         shares = {part: share * len(part.gpus) / len(sources) for part in parts}
@@ -133,7 +135,8 @@ class Transfer:
         )
 
     def host(self) -> Process:
-        """By way of the hosts' memory: down from the trainers, over the network, up to servers."""
+        """Send weights by way of the hosts' memory: down from the trainer, over the network, and up
+        to the servers."""
         yield self._copies(self.sides.holders(0), "down")
         yield from self.sharded()
         gpus = [gpu for own in self.sides.servers for gpu in own]
@@ -149,7 +152,7 @@ class Transfer:
         )
 
     def storage(self) -> Process:
-        """Written once, then read once by every server."""
+        """Write the weights to storage once, then let every server read them once."""
         servers, topology = self.sides.servers, self.cluster.topology
         readers = [gpu for own in servers for gpu in own]
         write, read = (
@@ -173,7 +176,7 @@ _WAYS: Mapping[str, Callable[[Transfer], Process]] = {
 
 
 def moved(cluster: LiveCluster, gpus: Sequence[int], each: float, way: str) -> Process:
-    """So many bytes of each GPU "down" to its host, or "up"."""
+    """Move `each` bytes of every GPU "down" to its host, or "up" from it."""
     if each:
         parts = endpoints(gpus, cluster)
         yield cluster.all_of(
@@ -182,7 +185,7 @@ def moved(cluster: LiveCluster, gpus: Sequence[int], each: float, way: str) -> P
 
 
 def parked(cluster: LiveCluster, gpus: Sequence[int], each: float) -> Process:
-    """So many bytes of each GPU to memory of its host that is pinned for them."""
+    """Move `each` bytes of every GPU to memory of its host that is newly pinned."""
     if each:
         yield from moved(cluster, gpus, each, "down")
         yield cluster.sleep(each / PINNED)

@@ -11,12 +11,12 @@ KEYS = ("sharing",)
 
 
 def claims(name: str) -> bool:
-    """No file by its name."""
+    """Return False: no file belongs to this kind by its name alone."""
     return False
 
 
 def adopt(path: Path) -> dict[str, str]:
-    """The settings that use the method of a Python file."""
+    """Return the settings with which a scenario uses the method of a Python file."""
     from sim.jobs.sharing.plan import method_of
 
     return {"sharing.method": method_of(path)}

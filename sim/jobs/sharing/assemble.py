@@ -33,15 +33,16 @@ _SHARES: tuple[str, ...] = (
 )
 _BUSIEST = 16
 _ROUNDING = 1e-12
-_NEWS = 1.05  # times the samples asked for; a last round that adds less is nothing to warn of
+_NEWS = 1.05  # times the samples asked for; a last round that adds less causes no warning
 _MUCH = 0.1  # of the workers' time
-_UNSTABLE = 0.5  # of what a loss falls in all: more is given back
+_UNSTABLE = 0.5  # of the loss's whole fall; training that loses more of it again is unstable
 
 
 def outcome(
     setup: SharingSetup, pool: WorkerPool, healthy: WorkerPool | None, *, wall_seconds: float
 ) -> Outcome:
-    """Read a pool that has run, and the same with nothing slow if anything was."""
+    """Read the outcome off `pool` after its run; `healthy` is the run with nothing slow, or None
+    where nothing was slow."""
     cluster, record, end = pool.cluster, pool.record, pool.end
     weights = np.asarray(pool.shared.weights if pool.shared else pool.average())
     learnt, learning = bool(weights.size), setup.plan.learning
@@ -103,8 +104,8 @@ def outcome(
 def _measured(
     setup: SharingSetup, seconds: float, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The time of a run (s), and where a measured one would lie. Seconds of steps that were
-    measured are certain, all others are in error as those of synchronous steps are."""
+    """The time of a run (s), and the interval in which a measured time would lie. Seconds of steps
+    that were measured are certain; all other seconds have the errors of synchronous steps."""
     certain = 0.0
     if setup.plan.times is not None:
         certain = sum(row[causes.COMPUTE] + row[causes.OPTIMIZER] for row in rows) / len(rows)
@@ -118,7 +119,7 @@ def _measured(
 
 
 def inputs_of(setup: SharingSetup) -> Inputs:
-    """The inputs that its answer names."""
+    """The inputs of a setup that its answer names."""
     topology = setup.machine.topology
     return Inputs(
         model=setup.model,
@@ -137,7 +138,7 @@ def inputs_of(setup: SharingSetup) -> Inputs:
 
 
 def _spread(pool: WorkerPool) -> dict[str, float]:
-    """Losses of the workers' own weights, and how far apart these are."""
+    """The mean and worst loss of the workers' own weights, and how far apart these weights are."""
     held = [np.asarray(worker.weights) for worker in pool.workers if not worker.lost]
     if not held:
         return {}
@@ -151,7 +152,7 @@ def _spread(pool: WorkerPool) -> dict[str, float]:
 
 
 def _rate(setup: SharingSetup) -> str:
-    """The learning rate and the law that it follows."""
+    """The learning rate and the law that it follows, in words."""
     plan, learning = setup.plan, setup.plan.learning
     if learning is None:
         return ""
@@ -170,7 +171,7 @@ def _rate(setup: SharingSetup) -> str:
 
 
 def _to_target(setup: SharingSetup, pace: float) -> dict[str, float]:
-    """Seconds to the target, at so many samples a second."""
+    """Samples and seconds to the target of `[sharing.efficiency]`, at `pace` samples a second."""
     plan, batch = setup.plan, setup.batch
     if plan.efficiency is None or not pace:
         return {}
@@ -193,7 +194,7 @@ def _too_small(held: Iterable[Holder]) -> Iterator[str]:
 def _far_servers(
     setup: SharingSetup, pool: WorkerPool, rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Servers in fewer regions than workers, which then do not take part alike."""
+    """Warn of servers in fewer regions than workers, if some workers communicate much longer."""
     if setup.plan.regions is None or not setup.servers:
         return
     region = pool.cluster.routes.region
@@ -208,7 +209,7 @@ def _far_servers(
 
 
 def _unstable(curve: Sequence[CurvePoint]) -> Iterator[str]:
-    """A loss that gives back more than half of what it gains; one that diverges is told as that."""
+    """Warn of a loss that rises by more than half of its whole fall, unless it ends diverged."""
     if curve and isfinite(curve[-1].loss) and (back := setback(curve)) > _UNSTABLE:
         yield (
             f"training is unstable: the loss rises by {back:.2g} times as much as it falls in all; "
@@ -242,8 +243,8 @@ def _busiest_links(pool: WorkerPool, end: float) -> Iterator[dict[str, Any]]:
 
 
 def _lost_seconds(pool: WorkerPool, healthy: WorkerPool | None, copies: int) -> float:
-    """Seconds until the last update beyond those in which the same devices, with nothing slow and
-    nothing computed twice, do the same work."""
+    """How much later the last update comes than on the same devices, doing the same work with
+    nothing slow and nothing computed twice (s)."""
     return 0.0 if healthy is None else pool.record.last - healthy.record.last / copies
 
 
@@ -262,7 +263,7 @@ def _roles(pool: WorkerPool) -> list[Role]:
 
 
 def _unstruck(plan: Sharing, end: float) -> Iterator[str]:
-    """Faults that come after the end."""
+    """Warn of each fault that would come after the end of the run."""
     for fault in plan.fault:
         if fault.at > end:
             who = f"rank {fault.rank}" if fault.server is None else f"server {fault.server}"
@@ -288,7 +289,7 @@ def _warnings(pool: WorkerPool) -> Iterator[str]:
 
 
 def _unfinished(pool: WorkerPool) -> Iterator[str]:
-    """Steps of rounds that the end of the run has cut off."""
+    """Warn of samples in rounds that the end of the run has cut off."""
     record = pool.record
     done = sum(worker.steps * worker.workload.batch for worker in pool.workers if not worker.lost)
     rest = done - record.samples

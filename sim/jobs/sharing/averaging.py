@@ -18,9 +18,9 @@ Vector = NDArray[np.float64]
 class Averaging:
     """Averages over the network, as the collective library and the compression do it.
 
-    Sums that are encoded again lose something a second time, which with error feedback waits at
-    the rank that added them up (the "server error" of Tang et al. 2021). What is
-    averaged may be some `elements` of the weights, and go by another `compression` than the plan's.
+    Some compressions encode a sum again, which loses a part of it a second time. With error
+    feedback this part waits at the rank that made the sum (the "server error" of Tang et al. 2021).
+    `elements` are the averaged part of the weights; `compression` replaces the plan's.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Averaging:
         self._rounds = 0
 
     def sent(self, part: TimedLayer, ranks: list[int]) -> Process:
-        """The collectives for a part of the model."""
+        """Run the collectives that average a part of the model over these ranks."""
         endpoints = [self.pool.workers[rank].endpoint for rank in sorted(ranks)]
         work, cluster = self.pool.workers[0].workload, self.pool.cluster
         sums = self.compression.sums(part.parameters, work.width, len(endpoints), part.shapes)
@@ -40,7 +40,7 @@ class Averaging:
             yield cluster.collective(kind, size, endpoints, in_pieces=work.in_pieces)
 
     def mean(self, values: dict[int, Vector]) -> Vector:
-        """The weights that every worker reads then."""
+        """Return the mean of the values as every worker reads it after the collectives."""
         average = mean(values)
         if self.compression.in_rounds and average.size:
             self._rounds += 1
@@ -49,7 +49,7 @@ class Averaging:
         return average
 
     def messages(self, barrier: Barrier) -> int:
-        """How many compressed messages everyone reads."""
+        """How many compressed messages each worker decodes to read a mean."""
         return self.compression.read(len(barrier.members))
 
 
@@ -60,8 +60,10 @@ def count_update(
     steps: int = 1,
     weights: Callable[[], Vector] | None = None,
 ) -> None:
-    """One update of all workers, from so many steps of each, counted once; where they do not all
-    have the same weights then, these are what is looked at."""
+    """Count an update that all workers make together, from `steps` steps of each, only once.
+
+    The record takes the loss on `weights()`; by default on this worker's weights, which are then
+    the same for all workers."""
     worker.version += 1
     if worker.version > pool.version:
         pool.version = worker.version

@@ -8,16 +8,17 @@ from sim.engine.live_cluster import Event, LiveCluster, Process
 
 
 class Exchange(Event):
-    """From `reached` to `complete` the others are waited for; before and after, bytes move.
+    """An event that a worker waits for. From `reached` to `complete` it waits for other workers;
+    before and after, bytes move.
 
-    A collective is complete when all have joined it, a message when it has been sent.
+    A collective is complete when all members have joined it, a message when it has been sent.
     """
 
     reached: float = -inf
     complete: float = inf
 
     def waiting(self, start: float, end: float) -> float:
-        """How much of the time between two moments is spent waiting for the others (s)."""
+        """How much of the time from `start` to `end` is spent waiting for other workers (s)."""
         return max(0.0, min(end, self.complete) - max(start, self.reached))
 
 
@@ -28,8 +29,8 @@ class Barrier:
     """Rounds in which every member brings a value; all members get the result of `act(key,
     values)`.
 
-    Rounds run one after the other, as collectives on one stream do; a host takes `launch` seconds
-    to launch each, while those before still run. A member that leaves is no longer waited for.
+    Rounds run one after the other, as collectives on one stream do. A host takes `launch` seconds
+    to launch a round, while earlier rounds still run. Rounds no longer wait for a member that left.
     """
 
     def __init__(self, cluster: LiveCluster, members: Iterable[int], act: Action) -> None:
@@ -40,7 +41,7 @@ class Barrier:
         self.launch, self._launched = 0.0, 0.0
 
     def join(self, rank: int, key: Any, value: Any) -> Exchange:
-        """Bring a value to a round; the exchange brings the answer."""
+        """Bring a member's value to a round; the returned exchange fires with its result."""
         values = self._open.setdefault(key, {})
         values[rank] = value
         answer = self._answers.setdefault(key, Exchange(self.cluster.env))

@@ -11,7 +11,7 @@ Neighbours = tuple[tuple[int, ...], ...]
 
 
 def ring(n: int) -> Neighbours:
-    """Each worker with its two neighbours.
+    """The neighbours of each worker on a ring: the worker before it and the worker after it.
 
     >>> ring(4)
     ((1, 3), (0, 2), (1, 3), (0, 2))
@@ -20,16 +20,16 @@ def ring(n: int) -> Neighbours:
 
 
 def complete(n: int) -> Neighbours:
-    """Everyone with everyone."""
+    """Every worker is a neighbour of all other workers."""
     return tuple(tuple(j for j in range(n) if j != i) for i in range(n))
 
 
 def star(n: int) -> Neighbours:
-    """Everyone with worker 0."""
+    """Worker 0 is the only neighbour of each other worker."""
     return (tuple(range(1, n)), *((0,) for _ in range(1, n)))
 
 
-_SQUARE = 4  # workers: fewer are a ring in any shape
+_SQUARE = 4  # workers; a torus of fewer workers is a ring anyway
 
 
 def torus(n: int) -> Neighbours:
@@ -101,8 +101,8 @@ def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
 
 
 def mean_square_degree(kind: str | Edges, n: int) -> float:
-    """How many neighbours a worker has, squared, in the mean; of those graphs that have many,
-    without making them.
+    """The mean over workers of the squared number of neighbours; the complete graph, which has the
+    most edges, is not built for it.
 
     >>> mean_square_degree("complete", 5), mean_square_degree([[0, 1], [1, 2]], 3)
     (16.0, 2.0)
@@ -117,7 +117,7 @@ def mean_square_degree(kind: str | Edges, n: int) -> float:
 
 
 def check_connected(neighbours: Neighbours, where: str) -> None:
-    """Raise `InputError` naming a worker that no path leads to."""
+    """Raise `InputError` that names a worker to which no path leads from worker 0."""
     reached, frontier = {0}, [0]
     while frontier:
         new = [j for j in neighbours[frontier.pop()] if j not in reached]
@@ -129,9 +129,10 @@ def check_connected(neighbours: Neighbours, where: str) -> None:
 
 
 def mixing(neighbours: Neighbours) -> tuple[dict[int, float], ...]:
-    """Per worker, symmetric mixing weights W_ij = 1 / (1 + max(d_i, d_j)), the rest its own.
+    """Each worker's symmetric mixing weights W_ij = 1 / (1 + max(d_i, d_j)), with d the number of
+    neighbours. The rest is the worker's own weight W_ii.
 
-    They add up to 1 by row and by column (Xiao, Boyd and Kim 2007).
+    The weights add up to 1 by row and by column (Xiao, Boyd and Kim 2007).
 
     >>> mixing(ring(3))[0]
     {0: 0.33333333333333337, 1: 0.3333333333333333, 2: 0.3333333333333333}

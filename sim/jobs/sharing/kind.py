@@ -1,8 +1,8 @@
-"""The kind of scenarios with a `[sharing]` table: the first file to read of such jobs.
+"""The kind of scenarios with a `[sharing]` table: the first file to read about these jobs.
 
-What the scenario names becomes a machine, its workers and the work of each one's step (`loading`).
-The workers train by the method (`run`), once more with nothing slow if anything is, and the run is
-read for its outcome.
+`loading` turns the scenario into a machine, its workers and the work of each worker's step. `run`
+lets the workers train by the method. If anything is slow, they train once more with nothing slow.
+`assemble` reads the outcome off the runs.
 """
 
 import time
@@ -50,18 +50,18 @@ _STATE = 12.0  # bytes of a parameter in a checkpoint: fp32 weights and two mome
 def set_up(
     scenario: SharingScenario, *, task: Task | None = None, brief: bool = False
 ) -> SharingSetup:
-    """The workers on their machine. They learn `task`, which may be a Python file that makes one,
-    instead of the scenario's; `brief` keeps no spans for pictures. Raises `InputError`."""
+    """The workers on their machine. `task`, an object or a Python file that makes it, replaces the
+    scenario's task; `brief` keeps no spans for pictures. Raises `InputError`."""
     return from_scenario(scenario, task=task, keep_spans=0 if brief else KEEP_SPANS)
 
 
 def answer(setup: SharingSetup, *, engine: Engine = "auto", unfold: bool = False) -> Outcome:
-    """The outcome of a setup; where something is slow, beside a run without, to see its cost.
+    """The outcome of a setup. If anything is slow, a second run with nothing slow shows its cost.
     Raises `InputError` for choices that only a synchronous step has."""
     why = "workers that share updates are played on the clock, every one by itself"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
-    with np.errstate(over="ignore", invalid="ignore"):  # what diverges is said, not warned of
+    with np.errstate(over="ignore", invalid="ignore"):  # the outcome names divergence
         pool = run(setup)
         healthy = None
         if not setup.is_healthy and pool.record.samples:
@@ -70,7 +70,7 @@ def answer(setup: SharingSetup, *, engine: Engine = "auto", unfold: bool = False
 
 
 def pace(setup: SharingSetup) -> Pace:
-    """The mean pace of a run; where times were measured, a token is a sample."""
+    """The mean pace of a run; without a model, a sample counts as one token."""
     played = answer(setup)
     updates, workers = max(played.updates, 1), len(setup.workers)
     topology, alone = setup.machine.topology, setup.plan.fails_alone
@@ -91,13 +91,13 @@ def pace(setup: SharingSetup) -> Pace:
 
 
 def _likely(played: Outcome) -> Likely:
-    """The expected measured time of such a run."""
+    """The expected time of a measured run, with its interval."""
     bounds = played.time_low, played.time_expected, played.time_high
     return of_bounds(played.time, bounds, played.interval)
 
 
 def traffic(setup: SharingSetup) -> tuple[float, dict[Link, float]]:
-    """Seconds of an update on average, and the bytes that it puts on each link."""
+    """The mean seconds of an update, and the mean bytes that it puts on each link."""
     with np.errstate(over="ignore", invalid="ignore"):
         pool = run(setup)
     updates = max(pool.record.updates, 1)
@@ -106,18 +106,18 @@ def traffic(setup: SharingSetup) -> tuple[float, dict[Link, float]]:
 
 
 def seeded(scenario: SharingScenario, number: int) -> SharingScenario:
-    """The scenario with the seed that comes so many behind its own."""
+    """The scenario with `number` added to its seed."""
     seed = scenario.sharing.seed + number
     return replace(scenario, sharing=replace(scenario.sharing, seed=seed))
 
 
 def effort(setup: SharingSetup) -> float:
-    """How long a run takes (s of one core), by its order of magnitude."""
+    """How long the simulation of a run takes (s of one core), as an order of magnitude."""
     return setup.effort
 
 
 def sharing_of(scenario: BaseScenario) -> SharingScenario:
-    """The scenario, if it is of this kind. Raises `InputError`."""
+    """Return the scenario if it is of this kind. Raises `InputError` otherwise."""
     if not isinstance(scenario, SharingScenario):
         raise InputError(scenario.name, "has no [sharing] table", "name one that has")
     return scenario

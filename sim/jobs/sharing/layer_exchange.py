@@ -17,9 +17,9 @@ Vector = NDArray[np.float64]
 
 
 class LayerExchange(Exchange):
-    """A layer goes to the servers and its mean comes back, beside the passes.
+    """Sends a layer's gradient to the servers and fetches its new weights, beside the passes.
 
-    The GPUs of a node each reduce, send and receive a part of it, and gather the others' parts.
+    Each GPU of a node reduces, sends and receives a part of the layer, then gathers other parts.
     """
 
     def __init__(self, pool: WorkerPool, worker: Worker, layer: TimedLayer) -> None:
@@ -27,23 +27,23 @@ class LayerExchange(Exchange):
         self.cluster, self.server = pool.cluster, pool.server
         self.worker, self.layer = worker, layer
         self.size = layer.parameters * worker.workload.width
-        self.complete = -inf  # nobody is waited for where a layer is only pulled
+        self.complete = -inf  # a layer that is only pulled waits for no worker
 
     def begin(self, process: Process) -> None:
-        """Let the process run beside everything else; this event is its end."""
+        """Run the process beside everything else; this event fires at its end."""
         then(self.cluster.start(process), self._over)
 
     def _over(self, _: Event) -> None:
         self.succeed()
 
     def pull(self) -> Process:
-        """The weights to all GPUs of the worker."""
+        """Bring the layer's weights to all GPUs of the worker."""
         shares = self.server.shards.shares
         yield self.cluster.gather(self.size, shares, self.worker.endpoint)
         yield self._inside("all_gather")
 
     def push_and_pull(self, barrier: Barrier, key: tuple[int, int], gradient: Vector) -> Process:
-        """The gradient to the servers, the new weights back."""
+        """Send the gradient to the servers and bring the new weights back."""
         worker, began = self.worker, self.cluster.now
         yield self._inside("reduce_scatter")
         if (away := self.server.away) > 0.0:

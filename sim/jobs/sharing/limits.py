@@ -1,6 +1,6 @@
-"""Estimates of time and memory for workers; too large jobs are refused before they begin.
+"""Estimates of the simulation's time and memory; jobs that are too large are refused at once.
 
-Seconds are of the order of magnitude of one core.
+Estimated seconds are seconds of one core, right to an order of magnitude.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,30 +14,31 @@ from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.tables import Learning
 from sim.jobs.sharing.workload import Workload
 
-_OF_WEIGHT = 2e-8  # s of an update, for some two dozen FLOP and copies
-_POINTS = 400  # of a curve, at most
+_OF_WEIGHT = 2e-8  # s for each weight of an update, about two dozen FLOP and copies
+_POINTS = 400  # of a loss curve, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCost:
-    """`weights` by the size of the task, seconds for each of them and `sample` of a batch, and how
-    many `rows` the data have on which the loss is taken, each with an activation a weight."""
+    """The cost of a task: its number of `weights` by its size, and the seconds `sample` for each
+    weight and sample of a batch. The loss is taken on `rows` rows of data, each of which counts as
+    an activation for every weight."""
 
     weights: Callable[[int], int]
     sample: float = 0.0
     rows: int = 0
 
     def seconds(self, size: int, batch: int, updates: float) -> float:
-        """Seconds of so many updates, and of the losses on the way."""
+        """Seconds of `updates` updates, and of the losses on the way."""
         samples = updates * batch + min(updates, _POINTS) * self.rows
         return self.weights(size) * (updates * _OF_WEIGHT + samples * self.sample)
 
     def memory(self, size: int, workers: int) -> float:
-        """Bytes: every worker has weights and a gradient of its own."""
+        """Bytes of a task: each worker's weights and gradient, and the activations of the loss."""
         return 8.0 * self.weights(size) * (2 * workers + self.rows)
 
 
-_ALPHABET = 76  # different characters of the text that `characters` learns
+_ALPHABET = 76  # distinct characters of the text that the task `characters` learns
 
 COSTS = {
     "none": TaskCost(weights=lambda size: 0),
@@ -57,12 +58,12 @@ def cost_of(learning: Learning | None) -> TaskCost:
     return COSTS[learning.task if learning else "none"]
 
 
-_OF_CHANGE = 3e-5  # s of a link that gets another rate
-_OF_WORKER = 1e4  # bytes
+_OF_CHANGE = 3e-5  # s for each change of a link's rate
+_OF_WORKER = 1e4  # bytes of the simulator for each worker
 
 
 def refuse(plan: Sharing, workloads: Sequence[Workload], topology: Topology, where: str) -> None:
-    """Raise `InputError` where a run of so many workers passes what is allowed."""
+    """Raise `InputError` where the simulation of a run would take too long or too much memory."""
     workers, first = len(workloads), workloads[0]
     steps, tries = _steps(plan, first, where), _tries(plan, first, topology)
     cost, size = cost_of(plan.learning), _size(plan)
@@ -82,7 +83,7 @@ def refuse(plan: Sharing, workloads: Sequence[Workload], topology: Topology, whe
 
 
 def effort(plan: Sharing, workloads: Sequence[Workload], topology: Topology, where: str) -> float:
-    """How long a run takes (s)."""
+    """How long the simulation of a run takes (s of one core)."""
     workers, first = len(workloads), workloads[0]
     updates = workers * _steps(plan, first, where) * _tries(plan, first, topology)
     learning = cost_of(plan.learning).seconds(_size(plan), first.batch, updates)
@@ -90,8 +91,8 @@ def effort(plan: Sharing, workloads: Sequence[Workload], topology: Topology, whe
 
 
 def _tries(plan: Sharing, step: Workload, topology: Topology) -> float:
-    """How many times as many steps are begun as come to an end, with weights that come and an
-    update that goes over a link of a worker's own."""
+    """How many steps are begun for each step that comes to an end. In a step, the weights come and
+    an update leaves over a link of the worker's own."""
     sent = plan.compression.message(step.parameters, step.width, step.whole.shapes)
     link = topology.network.bandwidth if topology.network else inf
     return plan.tries(step.seconds, (step.bytes + sent) / link)
@@ -102,9 +103,9 @@ def _size(plan: Sharing) -> int:
 
 
 def _steps(plan: Sharing, step: Workload, where: str) -> float:
-    """Steps of every worker, as if messages took no time."""
+    """Steps of each worker, as if messages took no time."""
     if plan.until is None:
-        return max(plan.steps, getattr(plan, "period", 1))  # of a whole round, where there are any
+        return max(plan.steps, getattr(plan, "period", 1))  # at least a whole round
     if not step.seconds:
         fault = "until, but a step takes no time, so that no number of them is enough"
         raise InputError(where, fault, "give steps, or sharing.times.forward")

@@ -1,4 +1,4 @@
-"""From a scenario with a `[sharing]` table to workers on a machine, each with its step."""
+"""Loading of a scenario with a `[sharing]` table: workers on a machine, and each worker's step."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,9 +60,10 @@ def from_scenario(
 
 
 def _laid_out(scenario: SharingScenario) -> Sharing:
-    """The table of shared updates, with the keys that `[plan]` states for the workers.
+    """The `[sharing]` table, with the size of a worker, its batch, precision and optimizer taken
+    from `[plan]` if there is one.
 
-    Raises `InputError` where both say it.
+    Raises `InputError` where both tables state a value and the values differ.
     """
     plan, sharing = scenario.plan, scenario.sharing
     if plan is None:
@@ -96,12 +97,12 @@ def _laid_out(scenario: SharingScenario) -> Sharing:
 
 
 def _ranks_of_workers(plan: Sharing, topology: Topology) -> int:
-    """GPUs that compute; 0 where the plan does not say, so that all do."""
+    """The number of GPUs that compute; 0 where the plan does not state it, so all GPUs compute."""
     return (plan.workers or 0) * plan.gpus_of_worker(topology.gpus_per_node)
 
 
 def _gpus(scenario: SharingScenario, topology: Topology) -> int:
-    """Whole nodes where there are several, of which the last may not be used in full."""
+    """The number of GPUs of the machine: a part of one node, or several whole nodes."""
     needed = _ranks_of_workers(scenario.sharing, topology)
     if scenario.gpus and scenario.gpus < needed:
         fault = f"gpus = {scenario.gpus} for workers that compute on {needed}"
@@ -120,19 +121,19 @@ class WorkerSteps:
 
     @cached_property
     def model(self) -> Model:
-        """The scenario's, which names one."""
+        """The model that the scenario names."""
         return load_model(self.scenario)
 
     def of(self, device: Device | None = None, stack: str = "") -> Workload:
-        """The step of a worker, by default on the cluster's device by the scenario's stack."""
+        """The step of a worker, by default on the cluster's device and by the scenario's stack."""
         plan, topology = self.scenario.sharing, self.topology
         boards = _ranks_of_workers(plan, topology) or topology.gpus
         step = self._step(device or self._among(topology.device, boards), stack)
         return replace(step, width=self.scenario.sharing.wire_width(step.width))
 
     def _among(self, device: Device, gpus: int) -> Device:
-        """The board of a worker: the slowest of so many that wait for one another, else of its own
-        GPUs alone."""
+        """The board (one specimen of `device`) that sets a worker's pace: the slowest of `gpus`
+        boards if workers wait for one another, otherwise the slowest of the worker's own."""
         plan = self.scenario.sharing
         return device.among(gpus if plan.waits else plan.own_gpus(self.topology.gpus_per_node))
 
@@ -170,7 +171,7 @@ class WorkerSteps:
         return group_step(setup.job, setup.machine)
 
     def by_group(self, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
-        """Every worker's step; groups on another device or stack have another."""
+        """Every worker's step, recomputed for groups on another device or stack."""
         steps, scenario = list(workloads), self.scenario
         for number, group in enumerate(scenario.sharing.group):
             if not (group.device or group.stack):

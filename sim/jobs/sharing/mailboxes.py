@@ -1,4 +1,4 @@
-"""Messages between peers, each received once by the worker it was sent to."""
+"""Messages between peers; each is received once, by the worker to which it was sent."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -9,7 +9,7 @@ from sim.engine.live_cluster import Endpoint, Event, LiveCluster
 from sim.jobs.sharing.barrier import Exchange
 
 Address = tuple[int, int, Any]
-"""Source, target and what tells this message from others between them."""
+"""Source, target, and a key that tells this message from others between these two workers."""
 
 
 class Mailboxes:
@@ -17,8 +17,8 @@ class Mailboxes:
 
     All send about as much as they receive, so links carry acknowledgements beside messages.
 
-    With `rendezvous` a message leaves when its receiver waits for it, as large messages of MPI and
-    Gloo do; otherwise when it is sent.
+    With `rendezvous` a message leaves when its receiver waits for it, like large messages of MPI
+    and Gloo; otherwise it leaves when it is sent.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Mailboxes:
             self._held[address] = launch
 
     def expect(self, sources: Iterable[int], target: int, key: Any) -> None:
-        """A receiver is ready for its messages."""
+        """Note that `target` is ready for messages of `sources`; with rendezvous, launch them."""
         for source in sources if self.rendezvous else ():
             address = (source, target, key)
             self._expected.add(address)
@@ -72,7 +72,7 @@ class Mailboxes:
         sent.callbacks.append(deliver)
 
     def receive(self, source: int, target: int, key: Any) -> Exchange:
-        """The message, now or when it arrives; None where its sender has gone."""
+        """The event of a message's arrival; its value is None where the sender has gone."""
         self.expect([source], target, key)
         arrival = self._arrival((source, target, key))
         if source in self._gone:
@@ -80,7 +80,7 @@ class Mailboxes:
         return arrival
 
     def discard(self, source: int, target: int, key: Any) -> None:
-        """The message has been read; until then it is in flight."""
+        """Forget a message that has been read; before this call it counts as in flight."""
         address = (source, target, key)
         self._arrivals.pop(address, None)
         self.in_flight.pop(address, None)
@@ -93,7 +93,7 @@ class Mailboxes:
                 self._give_up(arrival)
 
     def _give_up(self, arrival: Exchange) -> None:
-        """A message that was never sent will not come; one that is on its way will."""
+        """Answer None for a message that was never sent; a message on its way still arrives."""
         if not arrival.triggered and arrival.complete == inf:
             arrival.succeed(None)
 

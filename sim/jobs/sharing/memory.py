@@ -1,4 +1,4 @@
-"""Memory of workers and servers: that of a step, and the additional vectors of a method."""
+"""Memory of workers and servers: the memory of a step, and the additional vectors of a method."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,12 +8,12 @@ from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.plan import FP32, ServerBased, Sharing
 from sim.jobs.sharing.workload import Workload
 
-_OF_OPTIMIZER = ("optimizer", "optimizer step")  # parts that are where the update is
+_OF_OPTIMIZER = ("optimizer", "optimizer step")  # parts that lie where the weights are updated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Bytes by part of a `name`d place, of which it has `room`; 0 where nobody says how much."""
+    """Bytes that a `name`d place holds, by part, and its `room` (bytes; 0 where it is unknown)."""
 
     name: str
     parts: Mapping[str, float]
@@ -32,7 +32,8 @@ def holders(
     plan: Sharing, workloads: tuple[Workload, ...], shares: Mapping[Endpoint, float],
     topology: Topology, gpus: int,
 ) -> Iterator[Holder]:  # fmt: skip
-    """The fullest GPU of workers of `gpus` each, GPU 0 where it differs, the fullest server."""
+    """Yield the fullest GPU of workers of `gpus` GPUs each, GPU 0 if the method keeps more on it,
+    and the fullest server."""
     fullest = max(workloads, key=lambda own: sum(own.held.values()))
     if fullest.held:
         parts = dict(fullest.held)
@@ -50,9 +51,10 @@ def holders(
 
 
 def server(plan: ServerBased, workloads: tuple[Workload, ...], share: float, room: float) -> Holder:
-    """The host of the largest share: weights and what the method keeps beside them, a message of
-    every worker on its way in, and the shards that it is a replica of (Li et al. 2014, section
-    3)."""
+    """The memory of the host with the largest share of the weights.
+
+    It holds the weights, the method's further vectors, and replicas of other shards (Li et al.
+    2014, section 3). A message of every worker may be on its way in."""
     touched = workloads[0].parameters * share
     own = workloads[0].stored * share or touched
     kept = {"weights": own * FP32, **plan.kept_by_server(own, len(workloads))}

@@ -12,7 +12,7 @@ from sim.jobs.sharing.learning.optimizers import Optimizer, State
 
 Vector = NDArray[np.float64]
 Compensation = Callable[[Vector, Vector], Vector]
-"""A gradient as it would be now, from one and how far the weights have gone since it was taken."""
+"""From a gradient and the weights' change since it was computed to an estimate of it now."""
 
 
 class Rule(Protocol):
@@ -34,9 +34,9 @@ class Steps:
 
 
 class DelayedNesterov:
-    """Momentum that moves only every N updates (Liu et al. 2024, with c = 0).
+    """Momentum that moves the weights only at every N-th update d (Liu et al. 2024, with c = 0).
 
-    Between, w <- w - rate d / N; at the N-th, m <- beta m + (sum of d) / N and
+    At all other updates, w <- w - rate d / N. At the N-th, m <- beta m + (sum of d) / N and
     w <- w - rate (beta m + d / N).
     """
 
@@ -64,8 +64,8 @@ class DelayCompensated:
 
     `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a; 1e-7 as in the
     authors' Multiverso, updater/dcasgd/dcasgda_updater.h, which has such a mean for each worker;
-    m = 0.95 and lambda = 2 as in scorch.optim's DCASGDa). `curvature` replaces the squares, where
-    it is known: on a quadratic the gradient is then that of the weights as they are now.
+    m = 0.95 and lambda = 2 as in scorch.optim's DCASGDa). A known `curvature` replaces the squares:
+    on a quadratic the result is then the exact gradient at the present weights.
 
     >>> gradient, gone = np.array([2.0]), np.array([0.5])
     >>> DelayCompensated(strength=1.0)(gradient, gone)
@@ -88,8 +88,9 @@ class DelayCompensated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merging:
-    """A `rule` for the mean of every `buffer` updates (1 is at once; FedBuff, Nguyen et al.
-    2022), each `compensate`d for what has come between."""
+    """A `rule` that steps the weights with the mean of every `buffer` updates (FedBuff, Nguyen et
+    al. 2022; 1 applies each update at once). `compensate` corrects each update for the change of
+    the weights since the worker read them."""
 
     rule: Rule
     buffer: int = 1

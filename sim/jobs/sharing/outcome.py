@@ -28,27 +28,28 @@ _COLUMNS = (
 class Outcome(JobAnswer):
     """The pace of shared updates, and what the task learnt from them.
 
-    `worker` says what a worker is. `time` (s) is the whole run's, `shares` the mean over workers of
-    how they spent it (adding up to 1; `idle` is a client that no round has chosen), `workers` one
-    row each. A measured run takes `time_low` to `time_high` with probability `interval["level"]`
-    and `time_expected` at the median, by the errors that measured steps of its software have shown
-    (`sim.uncertainty.intervals`; a step whose `[sharing.times]` are measured has none); all other
-    figures are those of the simulated run. `staleness` holds how many updates came between reading
-    the weights and updating them: mean, largest and how often each. `links` are the busiest with
-    the bytes they carried; `bytes` is what all links carried.
-    `straggler_seconds` is what the run takes longer than the same devices with nothing slow.
-    `memory` has what workers, GPU 0 and servers hold by part, of how much (`room`); `fits` whether
-    all have room. `step` are the seconds by cause of the step of a worker that is a group of GPUs.
-    `loss` is that of the weights that the method gives (the servers', or the mean of all workers'),
-    no finite number where the run has `diverged` (None in JSON),
-    `spread` that of its `worker`s in the mean, of the `worst` of them, and the `distance` between
-    them: the root mean square of |x_i - mean|. `rate` says how far a step goes, `reach` how far the
-    gradient of one worker moves the weights in the end (`Sharing.reach`). `curve` holds (s,
-    samples, loss, bytes, accuracy) on the way (`curve_frame`), `accuracy` the share of right
-    answers at the end where the task has any, and `time_to_target` from when on the loss
-    was at most the `target` for the rest of the run; `label` says what all of this shows.
-    `to_target` has the `seconds` and `samples` that the target of `[sharing.efficiency]` takes at
-    this pace with this `batch` an update.
+    `worker` says what a worker is. `time` (s) is the time of the whole run. `shares` are the mean
+    shares of this time by cause, adding up to 1 (a client that no round has chosen is `idle`), and
+    `workers` has a row for each worker. A measured run takes `time_low` to `time_high` with
+    probability `interval["level"]` and `time_expected` at the median, by the errors of measured
+    steps of its software (`sim.uncertainty.intervals`; measured `[sharing.times]` have no error).
+    All other figures are those of the simulated run.
+
+    `staleness` counts the updates between reading the weights and updating them: mean, largest and
+    histogram. `links` are the busiest links with their bytes; `bytes` are the bytes of all links.
+    `straggler_seconds` is how much longer the run takes than with nothing slow. `memory` has the
+    bytes of workers, GPU 0 and servers by part, and their `room`; `fits` says whether all of them
+    fit. If a worker is a group of GPUs, `step` has the seconds of its step by cause.
+
+    `loss` is the loss of the method's weights: the servers' weights, or the mean of all workers'.
+    It is no finite number where the run has `diverged` (None in JSON). `spread` has the mean loss
+    of the workers' own weights (`worker`), the highest (`worst`), and the `distance` between
+    workers: the root mean square of |x_i - mean|. `rate` is the learning rate in words; `reach` is
+    how far the gradient of one worker moves the weights in the end (`Sharing.reach`). `curve` holds
+    points (s, samples, loss, bytes, accuracy) of the run (`curve_frame`); `accuracy` is the share
+    of right answers at its end, if the task classifies. From `time_to_target` on, the loss is at
+    most the `target` for the rest of the run. `label` says what the losses show. `to_target` has
+    the `seconds` and `samples` to the target of `[sharing.efficiency]` with this `batch` an update.
     """
 
     view = "sim.interface.views.sharing"
@@ -97,7 +98,7 @@ class Outcome(JobAnswer):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Seconds by cause of the mean worker and bytes by holder are prefixed."""
+        """The figures of a sweep's row; names of seconds by cause and of memory have a prefix."""
         named = {name: getattr(self, name) for name in _COLUMNS}
         seconds = {f"seconds.{cause}": part * self.time for cause, part in self.shares.items()}
         memory = {f"memory.{holder['name']}": holder["total"] for holder in self.memory}
@@ -118,48 +119,48 @@ class Outcome(JobAnswer):
 
     @property
     def learns_nothing(self) -> bool:
-        """Whether its workers have no task."""
+        """Whether the workers have no task."""
         return self.task == NoTask.name
 
     def to_frame(self) -> "pd.DataFrame":
-        """The timeline as a table, one row a span."""
+        """The timeline as a table with a row for each span."""
         return self.timeline.to_frame()
 
     def curve_frame(self) -> "pd.DataFrame":
-        """The curve as a table, one row a point."""
+        """The curve as a table with a row for each point."""
         import pandas as pd
 
         return pd.DataFrame(self.curve, columns=CurvePoint._fields)
 
     def reached(self, loss: float) -> CurvePoint | None:
-        """From where on the loss stays that low; None where it does not at the end."""
+        """The point from which on the curve stays at or below `loss`; None if its end is above."""
         return held(self.curve, loss)
 
     def time_to(self, loss: float) -> float | None:
-        """Seconds until the loss is that low for the rest of the run; None where it never is."""
+        """Seconds until the curve is at or below `loss` for the rest of the run; None if never."""
         there = self.reached(loss)
         return there and there.seconds
 
     def touched(self, loss: float) -> CurvePoint | None:
-        """When the loss first was that low, if only for a moment."""
+        """The first point of the curve at or below `loss`, if only for a moment; None if never."""
         return next((point for point in self.curve if point.loss <= loss), None)
 
     def loss_within(self, *, seconds: float = inf, samples: float = inf) -> float | None:
-        """The last loss that was taken by a moment or with so many samples, the first if none was;
-        None without a curve."""
+        """The last loss of the curve within these `seconds` and `samples`; its first loss if no
+        point lies within, None without a curve."""
         points = [p for p in self.curve if p.seconds <= seconds and p.samples <= samples]
         points = points or list(self.curve[:1])
         return points[-1].loss if points else None
 
     @property
     def excerpt_name(self) -> str:
-        """How much of the run the excerpt is."""
+        """The part of the run that the excerpt shows, in words."""
         part, whole = human_seconds(self.excerpt.end), human_seconds(self.time)
         return f"the run, {whole}" if part == whole else f"the first {part} of {whole}"
 
     @property
     def excerpt(self) -> Timeline:
-        """The first steps alone: as many as a picture has room for."""
+        """The timeline of the first steps: as many steps as a picture has room for."""
         steps = max((row["steps"] for row in self.workers), default=1)
         return self.first(min(self.time, self.time * _STEPS_SHOWN / max(steps, 1)))
 
@@ -175,6 +176,6 @@ class Outcome(JobAnswer):
 
 
 def _point(values: list[Any]) -> CurvePoint:
-    """A point of the curve; a loss that JSON has no number for has diverged."""
+    """A point of the curve; a loss that is None in JSON has diverged and becomes NaN."""
     point = CurvePoint(*values)
     return point if point.loss is not None else point._replace(loss=nan)

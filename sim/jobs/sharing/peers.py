@@ -1,7 +1,7 @@
 """The elements of gossip: local steps, messages of peers, partners.
 
-Where messages are compressed, receivers keep estimates of their senders: a message holds the
-changes since the last.
+If messages are compressed, each receiver keeps an estimate of its sender's weights, and a message
+holds their difference from this estimate.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ Vector = NDArray[np.float64]
 
 
 class LocalPeriods:
-    """How many steps a worker takes before it averages: `period`, or geometrically many with that
-    mean (the random number of local steps of SwarmSGD; Nadiradze et al. 2021)."""
+    """How many steps a worker makes before it averages: `period` steps, or a number drawn from a
+    geometric distribution with this mean (SwarmSGD; Nadiradze et al. 2021)."""
 
     def __init__(self, pool: WorkerPool, worker: Worker, period: int, *, geometric: bool) -> None:
         self.worker, self.period = worker, period
@@ -31,19 +31,19 @@ class LocalPeriods:
         self.steps = period
 
     def begin(self) -> int:
-        """The steps of a new round."""
+        """Begin a round; return its number of steps."""
         if self._draws is not None:
             self.steps = int(self._draws.geometric(1.0 / self.period))
         return self.steps
 
     def all_but_one(self) -> Process:
-        """The steps of a round on the worker's own weights; the last is the method's."""
+        """Make the local steps of a round but the last, which the method makes itself."""
         for _ in range(self.begin() - 1):
             yield from self.worker.local_step(self.worker.steps)
 
 
 def receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], key: int) -> Process:
-    """Messages of the neighbours; workers that are gone send nothing."""
+    """Receive the messages of `peers`, by rank; workers that are gone send nothing."""
     received: dict[int, Vector] = {}
     for peer in peers:
         value = yield from receive(worker, mailboxes, peer, key)
@@ -54,7 +54,7 @@ def receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], key:
 
 
 def receive(worker: Worker, mailboxes: Mailboxes, source: int, key: int) -> Process:
-    """A message; None where its sender is gone."""
+    """Receive a message; return its value, None where its sender is gone."""
     arrival = mailboxes.receive(source, worker.rank, key)
     value = yield from worker.exchange(arrival, "receive", NEIGHBOURS)
     mailboxes.discard(source, worker.rank, key)
@@ -62,7 +62,7 @@ def receive(worker: Worker, mailboxes: Mailboxes, source: int, key: int) -> Proc
 
 
 def partner(pool: WorkerPool, peers: Sequence[int], choices: np.random.Generator) -> Worker | None:
-    """A neighbour that is not known to be gone."""
+    """Choose a neighbour at random among those that are not known to be away; None without any."""
     detection = pool.recovery.detection
     present = [
         rank
@@ -86,9 +86,9 @@ _ROUNDING = 1e-9
 class PeerEstimates:
     """Estimates of the senders' weights that their messages keep up to date: x' <- x' + C(x - x').
 
-    CHOCO-SGD (Koloskova, Stich and Jaggi 2019). Both sides know the estimate, so what
-    compression leaves out is in the next difference and the mean of all workers is kept. `rate` is
-    the paper's consensus step size: the coarser the compression, the smaller it has to be.
+    CHOCO-SGD (Koloskova, Stich and Jaggi 2019). Both sides know the estimate, so the next
+    difference contains the part that compression left out, and the mean of all workers is kept.
+    `rate` is the paper's consensus step size; coarser compression needs a smaller rate.
 
     >>> topk = Compression(kind="topk", ratio=0.5)
     >>> estimates = PeerEstimates(np.zeros(2), topk, rate=1.0, seed=0)
@@ -122,7 +122,7 @@ class PeerEstimates:
     def averaged(
         self, worker: Worker, row: dict[int, float], vector: _Vector, peers: dict[int, _Vector]
     ) -> _Vector:
-        """x_i + rate (sum_j W_ij x'_j - x'_i); x' is x itself where nothing is compressed."""
+        """x_i + rate (sum_j W_ij x'_j - x'_i); without compression x' is x."""
         mean = mixed(row, worker.rank, vector, peers)
         if vector is worker.weights and self._rate == 1.0:
             return mean
@@ -130,8 +130,8 @@ class PeerEstimates:
 
 
 def mixed(row: dict[int, float], rank: int, vector: _Vector, peers: dict[int, _Vector]) -> _Vector:
-    """sum_j W_ij x_j; the weight of peers that are missing is the worker's own. Raises `InputError`
-    where the weights of a row do not add up to 1."""
+    """sum_j W_ij x_j; the weights of missing peers are added to the worker's own weight. Raises
+    `InputError` where the weights of a row do not add up to 1."""
     if abs((whole := sum(row.values())) - 1.0) > _ROUNDING:
         fault = f"weights of a mean add up to {whole:.6g}, worker {rank}'s own included"
         raise InputError("sharing", fault, "let each row add up to 1")

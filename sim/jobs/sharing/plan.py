@@ -1,4 +1,4 @@
-"""How updates are shared: the keys of `[sharing]` that all methods have, and where methods are."""
+"""How updates are shared: the keys of `[sharing]` that all methods have, and the methods' list."""
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -41,28 +41,28 @@ if TYPE_CHECKING:
     from sim.jobs.sharing.worker_pool import WorkerPool
     from sim.jobs.sharing.workload import Workload
 
-_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # of the gradients averaged, in the rate
+_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # rate ~ (averaged gradients) ^ power
 
 Momentum = Annotated[NonNegative, Lt(1)]
 OF_UPDATE = 3e-4  # s of one core
-FP32 = 4.0  # bytes of what methods keep beside a step
+FP32 = 4.0  # bytes of an element of the vectors that methods keep beside a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing(ABC):
-    """Who shares what with whom, and when; a subclass for each `method` adds its own keys.
+    """How workers share updates; a subclass for each `method` adds its own keys.
 
-    `workers` (all that there is room for by default), each a `gpu`, a `node` whose GPUs add up
-    their gradients first, so many GPUs that do, or, beside a `[plan]`, the group that this lays
-    out; `batch` samples of a GPU and step. The run ends with the samples of so many `steps` of
-    every worker in the mean, or at `until`. Every worker's computation runs in `copies` on as many
-    devices, of which the first answer counts; `efficiency` says how many samples a target takes
-    with batches of some size; `overhead` is the software's cost of a message; `fluid` sends to
-    several targets as one weighted transfer where `merges_messages`, otherwise message by message.
+    `workers` is their number; by default they fill the cluster. A `worker` is a "gpu", or a "node"
+    or a number of GPUs that add up their gradients first; beside a `[plan]` it is the group that
+    the plan lays out. Each GPU computes `batch` samples in a step. The run ends when the workers
+    have computed `steps` steps each in the mean, or at `until`. Each worker's computation runs in
+    `copies` on as many devices; the first answer counts. `efficiency` says how many samples a
+    target takes by batch size. `overhead` is the software's cost of a message. `fluid` joins
+    messages to several targets into one weighted transfer (`merges_messages`).
     """
 
     in_step: ClassVar[bool] = False
-    """Whether all workers go through each pass together, as synchronised batch norm needs it."""
+    """Whether all workers go through each pass together, as synchronised batch norm requires."""
 
     method: str
     workers: Count | None = None
@@ -92,23 +92,23 @@ class Sharing(ABC):
         """Start the method's processes on a pool of workers."""
 
     def merging(self, optimizer: Optimizer, size: int) -> Merging | None:
-        """How `size` weights that belong to nobody are stepped; None where there are none."""
+        """How updates step `size` shared weights; None where a method has no shared weights."""
         return None
 
     @property
     def fails_alone(self) -> bool:
-        """Whether the others go on while a worker has failed."""
+        """Whether the other workers go on after a worker has failed."""
         return False
 
     @property
     def waits(self) -> bool:
-        """Whether workers wait for one another, if only now and then, so that all go at the pace
-        of the slowest of their boards."""
+        """Whether workers wait for one another, if only now and then. All of them then go at the
+        pace of the slowest board."""
         return not self.fails_alone
 
     @property
     def merges_late(self) -> bool:
-        """Whether what is merged may have been computed on weights that have changed since."""
+        """Whether a merged update may come from weights that have changed since they were read."""
         return False
 
     @property
@@ -118,33 +118,34 @@ class Sharing(ABC):
 
     @property
     def merges_messages(self) -> bool:
-        """Whether messages to or from several endpoints are one weighted transfer, whose shares go
-        at the pace of the slowest: exact where their links are equally busy."""
+        """Whether messages to or from several endpoints are one weighted transfer. Its messages go
+        at the pace of the slowest, which is exact where their links are equally busy."""
         return self.fluid
 
     @property
     def optimizer_elsewhere(self) -> bool:
-        """Whether workers have no optimizer and no states of it."""
+        """Whether workers have neither an optimizer nor its states."""
         return False
 
     def wire_width(self, width: float) -> float:
-        """Bytes of an element that is sent, where the step's weights have `width`: gradients have
-        their precision."""
+        """Bytes of an element on the wire: gradients are sent in the precision of the step's
+        weights, whose elements have `width` bytes."""
         return width
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
-        """Bytes that a GPU keeps for the method beside its step, with so many parameters on it."""
+        """Bytes by part that a GPU with `parameters` parameters keeps for the method beside its
+        step."""
         error = self.compression.keeps_error
         return {"compression error": FP32 * parameters} if error else {}
 
     def kept_first(self, inputs: float, outputs: float, workers: int) -> dict[str, float]:
-        """Bytes that GPU 0 alone has beside a whole step's; `inputs` and `outputs` are those of one
-        worker's batch."""
+        """Bytes by part that GPU 0 alone holds beside those of a step. `inputs` and `outputs` are
+        the bytes of one worker's batch."""
         return {}
 
     @property
     def details(self) -> list[str]:
-        """Settings that tell this run from others of its method, in a word or two each."""
+        """The settings that distinguish this run of the method, each in a word or two."""
         return []
 
     def averaged(self, workers: int) -> float:
@@ -157,32 +158,34 @@ class Sharing(ABC):
         return learning.rate * float(self.averaged(workers) ** _POWERS[learning.scaling])
 
     def update_seconds(self, workers: int, work: "Workload") -> float:
-        """Seconds of a core for an update without its arithmetic: the order of magnitude."""
+        """Seconds of one core to simulate an update without its arithmetic, as an order of
+        magnitude."""
         return OF_UPDATE
 
     def tries(self, seconds: float, exchange: float) -> float:
-        """How many times as many steps of so many seconds are begun as come to an end; an exchange
-        takes so many."""
+        """How many steps are begun for each step that comes to an end, where a step takes `seconds`
+        and its exchange `exchange` seconds."""
         return 1.0
 
     def reach(self, workers: int) -> float:
-        """How far a worker's gradient moves the weights that are reported, in the end: the rate
-        over the gradients that they average, and 1 / (1 - beta) times that with a momentum."""
+        """How far a worker's gradient moves the reported weights in the end: the rate divided by
+        the number of averaged gradients (`spread`), and by 1 - beta with a momentum."""
         learning = self.learning or Learning()
         beta = learning.beta if learning.optimizer in ("momentum", "nesterov") else 0.0
         return self.outer_reach * self.rate(workers) / self.spread(workers) / (1.0 - beta)
 
     def spread(self, workers: int) -> float:
-        """How many workers' gradients the weights that are reported average."""
+        """How many workers' gradients are averaged in the reported weights."""
         return self.averaged(workers)
 
     @property
     def outer_reach(self) -> float:
-        """The same of an outer optimizer, for what a round has come to."""
+        """How far an outer optimizer moves the weights in the end, for each unit of a round's
+        change."""
         return 1.0
 
     def rule(self, workers: int, task: LearningTask) -> Optimizer:
-        """The (inner) optimizer of so many workers."""
+        """The (inner) optimizer of `workers` workers."""
         learning = self.learning
         if learning is None:
             return Optimizer()
@@ -200,7 +203,7 @@ class Sharing(ABC):
         )
 
     def own_gpus(self, gpus_per_node: int) -> int:
-        """GPUs whose gradients a worker adds up."""
+        """The number of GPUs whose gradients a worker adds up."""
         if isinstance(self.worker, int):
             return self.worker
         return gpus_per_node if self.worker == "node" else 1
@@ -223,7 +226,7 @@ class Sharing(ABC):
         )
 
     def gpus_of_worker(self, gpus_per_node: int) -> int:
-        """GPUs that a worker occupies, including the GPUs of its copies."""
+        """The number of GPUs that a worker occupies, including the GPUs of its copies."""
         return self.copies * self.own_gpus(gpus_per_node)
 
     @property
@@ -235,7 +238,7 @@ class Sharing(ABC):
         return f"{name} ({details})" if details else name
 
     def check(self, workers: int, nodes: int, where: str) -> None:
-        """Raise `InputError` where the table does not fit so many workers on so many nodes."""
+        """Raise `InputError` where the table does not fit the number of workers and nodes."""
         if self.learning is not None and self.learning.decay and not self.merges_late:
             what = f"learning.decay with method = {self.method!r}, where no update is late"
             raise InputError(where, what, "leave it out")
@@ -253,9 +256,10 @@ class Sharing(ABC):
 class ServerBased(Sharing):
     """Keys of methods that keep the weights on servers.
 
-    `shards` servers of equal size, `dedicated` hosts of their own, `colocated` with the workers, or
-    `spare` CPU hosts beside colocated ones (BytePS); `server_passes` of `server_memory` bandwidth
-    for each byte of an update (read the gradient, read and write the weights).
+    The weights are cut into `shards`. `servers` are "dedicated" hosts, "colocated" with the
+    workers, or "spare" CPU hosts beside colocated servers (BytePS). A server passes over its memory
+    `server_passes` times for each byte of an update (it reads the gradient, reads and writes the
+    weights), at the bandwidth `server_memory`.
     """
 
     shards: Count = 1
@@ -284,15 +288,15 @@ class ServerBased(Sharing):
         return Merging(rule=Steps(optimizer, size))
 
     def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
-        """Bytes that servers keep beside so many weights, in fp32."""
+        """Bytes by part that servers keep in fp32 beside `parameters` weights."""
         if self.servers == "spare":
             return {}
         return {"optimizer": optimizers.of(self.optimizer).state_bytes(parameters, ())}
 
     @property
     def merges_messages(self) -> bool:
-        """Workers that serve, too, have links of their own, which are busy at other times than
-        those of other servers."""
+        """Messages are merged for dedicated servers only: links of servers that are workers, too,
+        are not equally busy."""
         return self.fluid and self.servers == "dedicated"
 
     def update_seconds(self, workers: int, work: "Workload") -> float:
@@ -305,7 +309,7 @@ class ServerBased(Sharing):
 
     @property
     def server_rate(self) -> float:
-        """Bytes of updates that a host works in per second."""
+        """Bytes of updates that a server merges per second."""
         return self.server_memory / self.server_passes if self.server_passes else float("inf")
 
 
@@ -366,7 +370,7 @@ def check_members(
     where: str,
 ) -> None:
     """Raise `InputError` for a worker or node that does not exist or is named twice, and for a
-    failure of a worker or server that is away."""
+    worker or server that fails while it is away."""
     found = [("group", "rank", [rank for group in groups for rank in group.ranks])]
     for cause in stragglers:
         found.append(("straggler", "rank", list(cause.ranks or ())))
@@ -391,7 +395,8 @@ def _check_named(key: str, kind: str, named: Iterable[int], count: int, where: s
 
 
 def _check_absences(faults: Sequence[Fault], where: str) -> None:
-    """Nothing fails while it is away; a server with a replica is back as soon as it is missed."""
+    """Raise `InputError` if a worker or server fails while it is away. A server that a replica
+    replaces counts as back at once."""
     moments: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for fault in faults:
         name = f"server {fault.server}" if fault.rank is None else f"rank {fault.rank}"

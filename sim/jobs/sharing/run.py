@@ -15,11 +15,11 @@ from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import WorkerPool
 
-_LONG = 1 << 20  # steps of a worker that runs until a time limit, at most (else twice the mean)
+_LONG = 1 << 20  # steps drawn, at most, for a worker that runs until a time limit
 
 
 def run(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
-    """The pool after its training, as long as its plan says or until it has so many samples."""
+    """Train for as long as the plan says, or until `samples` samples; return the trained pool."""
     pool = build(setup, samples=samples)
     setup.plan.start(pool)
     until, record = pool.until, pool.record
@@ -33,7 +33,7 @@ def run(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
 
 
 def build(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
-    """The pool before its training."""
+    """Build the pool before its training."""
     plan, learning, cluster = setup.plan, setup.plan.learning, _cluster(setup)
     optimizer = plan.rule(len(setup.workers), setup.task)
     of_steps = plan.steps * sum(workload.batch for workload in setup.workloads)
@@ -65,7 +65,7 @@ def build(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
 
 
 def _fail(plan: Sharing, pool: WorkerPool) -> None:
-    """Workers that never come back, and servers, at their moments."""
+    """Schedule the failures of servers, and of workers that never come back."""
     for fault in plan.fault:
         if fault.server is not None:
             fail = partial(pool.server.fail, fault.server, fault.after)
@@ -134,7 +134,7 @@ def _slowdowns(setup: SharingSetup) -> WorkerSlowdowns:
 
 
 def _change_links(setup: SharingSetup, cluster: LiveCluster) -> None:
-    """Links whose capacity changes on the way, at known moments or by a law."""
+    """Schedule changes of links' capacities, at known moments or by a law."""
     for change in setup.plan.change:
         for link in cluster.routes.links_named(change.link):
             cluster.call_at(change.at, partial(cluster.slow_link, link, change.factor, "change"))

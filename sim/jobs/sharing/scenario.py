@@ -14,8 +14,8 @@ from sim.scenario.scenario import BaseScenario, named_columns
 class SharingScenario(BaseScenario):
     """Workers that share updates by a method of their own.
 
-    Without a `[plan]` a worker is a GPU, or a node of them; with one it is the group that the plan
-    lays out. No model is needed where `[sharing.times]` says how long a step takes.
+    Without a `[plan]` a worker is a GPU, a node or a number of GPUs; with a `[plan]` it is the
+    group that the plan lays out. `[sharing.times]` states how long a step takes without a model.
     """
 
     kind: ClassVar[str] = "sim.jobs.sharing.kind"

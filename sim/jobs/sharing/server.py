@@ -19,25 +19,25 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shards:
-    """The shares of the weights on each host (Li et al. 2014), adding up to 1.
+    """Each host's share of the weights (Li et al. 2014); the shares add up to 1.
 
-    `rate` is what a host takes in (bytes of updates a second): memory bandwidth / passes.
+    `rate` is the bytes of updates that a host merges per second: memory bandwidth / passes.
     """
 
     shares: Mapping[Endpoint, float]
     rate: float
 
     def seconds(self, size: float) -> float:
-        """Seconds until the host with the largest share has merged `size` bytes of update."""
+        """Seconds until the host with the largest share has merged its part of `size` bytes."""
         return max(self.shares.values()) * size / self.rate
 
 
 class Server(SharedWeights):
     """All shards together: a push to them is one transfer, so their queues are one queue.
 
-    Servers that only sum (BytePS) leave the time of the optimizer to every worker. While one is
-    away, nothing is pushed or pulled; with replicas another has its shard as soon as the failure is
-    detected, otherwise the shard goes back to its last checkpoint.
+    Servers that only sum (BytePS) leave the time of the optimizer to every worker. While a server
+    is away, nothing is pushed or pulled. With replicas, another server has its shard as soon as the
+    failure is detected. Without replicas, the shard goes back to its last checkpoint.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Server(SharedWeights):
         self._free = 0.0
 
     def push(self, worker: Worker) -> Process:
-        """An update from a worker to all shards, then its turn in their queue."""
+        """Send a worker's update to all shards, then wait until they have merged it."""
         if self.away > 0.0:
             yield from self._available(worker)
         yield from worker.wait(self.arrival(worker, worker.message), PUSH, "push")
@@ -74,11 +74,11 @@ class Server(SharedWeights):
 
     @property
     def away(self) -> float:
-        """Seconds until all servers are there."""
+        """Seconds until no server is away; 0 or less when all are present."""
         return self._back - self.cluster.now
 
     def _replicated(self, size: float) -> Iterator[Event]:
-        """Every host hands its part of an update on to the next ones."""
+        """Every host sends its part of an update on to the next hosts, which hold its replicas."""
         hosts = list(self.shards.shares)
         for place, host in enumerate(hosts):
             for behind in range(1, self.recovery.replicas + 1):
@@ -87,7 +87,7 @@ class Server(SharedWeights):
                 yield self.cluster.send(share * size, host, {replica: 1.0})
 
     def fail(self, shard: int, after: float | None) -> None:
-        """A host fails now, and is back `after` a time where no replica stands in for it."""
+        """A host fails now. It is back `after` some seconds where no replica replaces it."""
         away = self.recovery.detection
         if not self.recovery.replicas:
             away = max(after or 0.0, away) + self.recovery.restart
@@ -103,19 +103,19 @@ class Server(SharedWeights):
         return self.cluster.send(size, worker.endpoint, self.shards.shares)
 
     def worked_in(self, size: float) -> Event:
-        """Fires when the hosts have worked in what came before, and then these bytes."""
+        """An event that fires when the hosts have merged all earlier updates and these bytes."""
         self._free = max(self._free, self.cluster.now) + self.shards.seconds(size)
         return self.cluster.sleep(self._free - self.cluster.now)
 
     def pull(self, worker: Worker) -> Process:
-        """The weights as they are now become a worker's."""
+        """Bring the present weights to a worker, which goes on with them."""
         weights, version = yield from self.fetch(worker)
         if self.only_sums:
             yield from worker.optimizer_pass()
         worker.weights, worker.version = weights, version
 
     def fetch(self, worker: Worker) -> Process:
-        """The weights as they are now, on their way to a worker; returns them and their version."""
+        """Send the present weights to a worker; return the weights and their version."""
         if self.away > 0.0:
             yield from self._available(worker)
         weights, version = self.weights, self.version

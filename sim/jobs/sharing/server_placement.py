@@ -8,7 +8,7 @@ from sim.jobs.sharing.plan import ServerBased, Sharing
 
 
 def reserved_gpus(plan: Sharing, gpus_per_node: int) -> int:
-    """GPUs' slots that dedicated servers take from the machine."""
+    """How many GPUs' slots of the machine the hosts of dedicated or spare servers take."""
     if isinstance(plan, ServerBased) and plan.servers != "colocated":
         return plan.shards * gpus_per_node
     return 0
@@ -17,7 +17,8 @@ def reserved_gpus(plan: Sharing, gpus_per_node: int) -> int:
 def server_shares(
     plan: Sharing, workers: Sequence[Endpoint], used: int, gpus_per_node: int, where: str
 ) -> tuple[dict[Endpoint, float], int]:
-    """Each host's share of the weights, and how many GPUs the machine needs beside those `used`."""
+    """Each host's share of the weights, and how many GPUs the machine needs in all, `used` of them
+    by workers."""
     if not isinstance(plan, ServerBased):
         return {}, _whole_nodes(used, gpus_per_node)
     if plan.servers == "colocated":
@@ -39,9 +40,9 @@ def server_shares(
 
 
 def byteps_shares(workers: Sequence[Endpoint], spare: Sequence[Endpoint]) -> dict[Endpoint, float]:
-    """The share that each host sums so that no NIC carries more than another (Jiang et al. 2020).
+    """The share that each host sums so that all NICs carry equal bytes (Jiang et al. 2020).
 
-    With n workers and k <= n spare hosts: 2(n-1)/c for a spare host, (n-k)/c for a worker's own,
+    With n workers and k <= n spare hosts: 2(n-1)/c for a spare host, (n-k)/c for a worker's host,
     c = n^2 + kn - 2k.
 
     >>> a, b, c = (Endpoint((i,)) for i in range(3))
@@ -59,8 +60,8 @@ def byteps_shares(workers: Sequence[Endpoint], spare: Sequence[Endpoint]) -> dic
 def guest_regions(
     plan: Sharing, workers: Sequence[Endpoint], servers: Iterable[Endpoint], gpus_per_node: int
 ) -> dict[int, int]:
-    """The regions of hosts that only serve: those of the workers, in turn, not one of their own
-    whose link everything would have to pass."""
+    """The region of each node that only serves: these nodes are spread over the workers' regions. A
+    region of their own would let all updates pass a single link."""
     if plan.regions is None:
         return {}
     nodes = [host.first // gpus_per_node for host in servers if host not in workers]
@@ -69,5 +70,5 @@ def guest_regions(
 
 
 def _whole_nodes(gpus: int, gpus_per_node: int) -> int:
-    """So many GPUs as fill nodes; a single node may be partly used."""
+    """GPUs rounded up to whole nodes; a single node may be partly used."""
     return gpus if gpus <= gpus_per_node else -(-gpus // gpus_per_node) * gpus_per_node

@@ -1,4 +1,4 @@
-"""A plan of shared updates put onto a machine: the places of workers and servers, and the workers'
+"""A plan of shared updates on a machine: the places of workers and servers, and the workers'
 computations."""
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,10 @@ class SharingSetup(WithoutProgram):
     """Everything that a run of shared updates needs, checked.
 
     `servers` holds each host's share of the weights, `workloads` each worker's step; `keep_spans`
-    is the number of spans kept for pictures. `model`, `stack` and `change` are what the scenario
-    names and changes, `software` is the stack's own name; of the model, `tokens` are those of a
-    sample, `parameters` are counted, `work` says what training it is (`sim.uncertainty.evidence`),
-    and `notes` are its own.
+    is the number of spans kept for pictures. `model` and `stack` are the names in the scenario,
+    `change` its changed values, and `software` is the stack's own name. `tokens` are the tokens of
+    a sample, `parameters` is their number in the model, `work` is the kind of training
+    (`sim.uncertainty.evidence`), and `notes` are the model's notes.
     """
 
     kind: ClassVar[str] = "sim.jobs.sharing.kind"
@@ -57,7 +57,7 @@ class SharingSetup(WithoutProgram):
 
     @property
     def campaign(self) -> Campaign:
-        """Which measured steps its workers' steps are like."""
+        """The kind of the workers' steps, which selects measured steps like them."""
         topology = self.machine.topology
         return Campaign(
             stack=self.software,
@@ -83,15 +83,15 @@ class SharingSetup(WithoutProgram):
 
     @property
     def effort(self) -> float:
-        """How long a run takes on one core (s), by its order of magnitude; one in which something
-        is slow is run twice."""
+        """How long the simulation takes on one core (s), as an order of magnitude. A run in which
+        something is slow is simulated twice."""
         topology, where = self.machine.topology, f"{self.name}, sharing"
         seconds = limits.effort(self.plan, self.workloads, topology, where)
         return seconds * (1 if self.is_healthy else 2)
 
     @property
     def healthy(self) -> "SharingSetup":
-        """The same with nothing slow and nothing computed twice, for its times alone."""
+        """This setup with nothing slow, nothing computed twice and no task, for its times alone."""
         group = tuple(replace(group, slowdown=1.0) for group in self.plan.group)
         plan = replace(self.plan, straggler=(), fault=(), change=(), group=group, copies=1)
         machine = self.machine.healthy

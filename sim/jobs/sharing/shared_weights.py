@@ -1,4 +1,5 @@
-"""Weights that many read and write, wherever they are: versions, and updates on their way in."""
+"""Weights that many workers read and write, on servers or in memory: their version, and updates
+that wait to be merged."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,9 @@ Vector = NDArray[np.float64]
 
 
 class SharedWeights:
-    """The weights with a version, which is how often they have been stepped.
+    """The weights with their version: the number of steps that they have made.
 
-    An update that is s versions late counts (1 + s)^-decay (`Learning.decay`).
+    An update that is s versions late is multiplied by (1 + s)^-decay (`Learning.decay`).
     """
 
     def __init__(
@@ -23,7 +24,8 @@ class SharedWeights:
         self._waiting: list[tuple[Vector, int, float]] = []  # update, staleness, samples
 
     def merge(self, update: Vector, *, read: int, samples: float, at: Vector | None = None) -> None:
-        """Apply an update from so many samples, computed on version `read`, `at` those weights."""
+        """Merge an update from `samples` samples, computed on version `read`, whose weights are
+        `at`."""
         staleness = self.version - read
         if self.merging.compensate is not None and at is not None:
             update = self.merging.compensate(update, self.weights - at)
@@ -38,6 +40,6 @@ class SharedWeights:
             self.count(late, sum(counts))
 
     def count(self, staleness: int | tuple[int, ...], samples: float) -> None:
-        """The weights have a new version, from updates so many versions late."""
+        """Count a new version of the weights, made from updates `staleness` versions late."""
         self.version += 1
         self.record.update(staleness, samples, lambda: self.weights)

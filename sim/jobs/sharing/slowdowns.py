@@ -12,7 +12,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.tables import StragglerCause
 from sim.variability.laws import generator
 
-_BLOCK = 4096  # steps or intervals drawn at once; a longer run begins again
+_BLOCK = 4096  # steps or intervals that are drawn; a longer run uses the draws again
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ class SlowLinks:
 
     No link is ever faster than its own rate: a factor below 1 counts as 1.
 
-    Raises `InputError` for a link that is not there.
+    Raises `InputError` for a link that does not exist.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SlowLinks:
         self.factors: Floats = np.maximum(drawn, 1.0)
 
     def change(self, interval: int) -> None:
-        """From now on the factors of this interval."""
+        """Apply the factors of an interval from now on."""
         factors = self.factors[interval % _BLOCK]
         for links, factor in zip(self._links, factors, strict=True):
             for link in links:
@@ -44,10 +44,10 @@ class SlowLinks:
 
 
 def vary_links(causes: Sequence[StragglerCause], cluster: LiveCluster, *, seed: int) -> Process:
-    """Change the links of all causes at the ends of their intervals, while anything else happens.
+    """Change the links of all causes at the ends of their intervals, while other events are due.
 
-    One process for all of them, so that none keeps the run alive for the others. Raises
-    `InputError` for a link that is not there.
+    A single process changes all links; with several, each would keep the run alive for the others.
+    Raises `InputError` for a link that does not exist.
     """
     slow = [
         SlowLinks(cause, cluster, seed=seed, number=number)
@@ -73,9 +73,9 @@ def _vary(slow: Sequence[SlowLinks], cluster: LiveCluster) -> Process:
 class WorkerSlowdowns:
     """The factors of all steps, for each rank that is ever slow, and every rank's `mean` factor.
 
-    What a rank draws depends on the seed, the cause and the rank alone, so that neither another
-    cause nor the order of events reshuffles it. Of `redundancy` computations of a step the first
-    answer counts.
+    A rank's draws depend on the seed, the cause and the rank alone, so neither another cause nor
+    the order of events changes them. A step is computed `redundancy` times; the first answer
+    counts.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class WorkerSlowdowns:
 
 
 def _slowest(endpoint: Endpoint, factors: Mapping[int, float]) -> float:
-    """A worker of several GPUs is as slow as its slowest."""
+    """The factor of a worker, which is as slow as the slowest of its GPUs."""
     return max(factors.get(gpu, 1.0) for gpu in endpoint.gpus) if factors else 1.0
 
 

@@ -1,4 +1,4 @@
-"""The tables inside `[sharing]`: workers that differ, are slow or fail, links, learning."""
+"""The tables inside `[sharing]`: unlike, slow and failing workers, changing links, learning."""
 
 from typing import Annotated, Literal
 
@@ -11,11 +11,11 @@ from sim.jobs.sharing.learning.optimizers import Rule, Schedule
 from sim.variability.laws import LAWS, SlowdownLaw
 
 TASKS = ("none", "quadratic", "logistic", "perceptron", "digits", "residual", "characters")
-Count = Annotated[int, Ge(1), Le(1_000_000)]  # more would not come to an end
+Count = Annotated[int, Ge(1), Le(1_000_000)]  # a simulation of more would not come to an end
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
-_FARTHEST = 1e6  # optima of workers from that of all, which is 1: beyond, rounding hides it
+_FARTHEST = 1e6  # of a worker's optimum from the common optimum 1; beyond, rounding hides the 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,8 @@ class MeasuredStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerGroup:
-    """Some workers that differ from the others: another device, perhaps with another software
-    stack (a CPU among GPUs), or `slowdown` times as slow."""
+    """Workers that differ from the others: they run on another `device`, with another software
+    `stack` (a CPU among GPUs), or are `slowdown` times as slow."""
 
     ranks: tuple[Natural, ...]
     device: str = ""
@@ -42,10 +42,10 @@ class WorkerGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StragglerCause:
-    """Steps that take longer by a law, for some ranks or nodes, or for all.
+    """Steps that take longer by a law, on the given ranks or nodes, or on all workers.
 
-    With `links` it is these that are slow, by another factor every `interval` (at least 1). Several
-    causes multiply.
+    With `links` these links are slow instead of steps, by a new factor (at least 1) every
+    `interval`. Factors of several causes multiply.
     """
 
     law: Annotated[SlowdownLaw, Tagged("kind", lambda: LAWS, inline=True)]
@@ -63,8 +63,8 @@ class StragglerCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A worker (`rank`) or the shard of a `server` that fails at `at` and is back `after` later, or
-    never. A worker loses its step, a server without replicas what came since its checkpoint."""
+    """A worker (`rank`) or a `server` fails at `at`, and is back `after` some time or never. A
+    worker loses its step; a server without replicas loses all updates since its checkpoint."""
 
     rank: Natural | None = None
     server: Natural | None = None
@@ -80,11 +80,11 @@ class Fault:
 class Recovery:
     """The cost of a failure beside the time away.
 
-    `detection`: until the others know; 3 missed keep-alives of 5 s (torch, elastic/rendezvous/
-    dynamic_rendezvous.py, `keep_alive_interval`, `keep_alive_max_attempt`). `restart`: until a
-    group has formed again; 30 s in which ranks may still join (there, `last_call` of
-    RendezvousTimeout). Servers keep `replicas` of every shard on the next ones (Li et al.
-    2014), or go back to their last checkpoint, one every `checkpoint` updates.
+    `detection` passes until other workers know of it: 3 missed keep-alives of 5 s (torch,
+    elastic/rendezvous/dynamic_rendezvous.py, `keep_alive_interval`, `keep_alive_max_attempt`).
+    `restart` passes until a group has formed again: 30 s in which ranks may still join (same file,
+    `last_call` of RendezvousTimeout). Each server keeps `replicas` of its shard on the next servers
+    (Li et al. 2014), or goes back to its last checkpoint, made every `checkpoint` updates.
     """
 
     detection: Seconds = 15.0
@@ -104,21 +104,21 @@ class LinkChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """A task of `sim.jobs.sharing.learning` that the simulated order of updates drives. One of the
-    user's own is code, which no file of data runs: it is named on the command line, or from Python.
+    """A task of `sim.jobs.sharing.learning` that workers learn by updates in their simulated order.
+    A task of the user's own is code, and data files run no code: it is named on the command line or
+    in Python.
 
-    `unlike` makes the workers' data differ: it is the chance of a sample to be of a worker's own
-    part, or on a quadratic how far the workers' optima lie apart (gradients there are linear, so
-    that the mean of all workers learns alike on every graph). The rate and rule are those of the
-    (inner) optimizer. With `scaling` the rate is that of one gradient by itself: n times as high
-    where n of them are averaged with "linear" (Goyal et al. 2017;
-    `Sharing.averaged`), as is paired with SGD and LARS, sqrt(n) times with "sqrt" (Krizhevsky
-    2014; You et al. 2020, with LAMB). In the first `warmup` steps it climbs from there, or from 0
-    without scaling. Behind them it follows the `schedule`, over a `span` of steps ("cosine"), or
-    to a tenth behind each ("step"). `beta` is the momentum, `trust` and `weight_decay`
-    those of `Optimizer`. An update of shared weights that is s updates late counts
-    (1 + s)^-`decay`: 1 in Zhang et al. 2016 (arXiv 1511.05950), 0.5 in FedBuff (Nguyen et al. 2022;
-    FLSim's PolynomialStalenessWeight).
+    `unlike` makes the workers' data differ: it is the chance that a sample is from a worker's own
+    part. On a quadratic it is how far the workers' optima lie apart; gradients are linear there, so
+    the mean of all workers learns alike on every graph. `optimizer` and `rate` are those of the
+    (inner) optimizer. With `scaling`, `rate` is the rate for a single gradient. An average of n
+    gradients (`Sharing.averaged`) has n times this rate with "linear" (Goyal et al. 2017; for SGD
+    and LARS), and sqrt(n) times with "sqrt" (Krizhevsky 2014; You et al. 2020, with LAMB). In the
+    first `warmup` steps the rate climbs from `rate`, or from 0 without scaling. Then it follows the
+    `schedule`: "cosine" falls over a `span` of steps, "step" falls to a tenth after each span.
+    `beta` is the momentum; `trust` and `weight_decay` are those of `Optimizer`. An update of shared
+    weights that is s updates late is multiplied by (1 + s)^-`decay`: 1 in Zhang et al. 2016 (arXiv
+    1511.05950), 0.5 in FedBuff (Nguyen et al. 2022; FLSim's PolynomialStalenessWeight).
     """
 
     task: str = "perceptron"

@@ -1,4 +1,4 @@
-"""The record of a run: updates with their staleness, samples, the loss on the way."""
+"""The record of a run: its updates with their staleness, its samples, and its loss curve."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,14 +13,14 @@ from sim.engine.live_cluster import LiveCluster
 from sim.jobs.sharing.learning.task import LearningTask, accuracy
 
 _POINTS = 200  # of the loss curve, at least, in a run that is long enough
-_LARGE = 100_000  # weights; those of all points of smaller tasks are kept (8 B each, 400 points)
+_LARGE = 100_000  # weights; smaller tasks keep the weights of all points (8 B each, 400 points)
 
 Vector = NDArray[np.float64]
 
 
 class CurvePoint(NamedTuple):
-    """The loss after so many `seconds`, with so many `samples`, and the `bytes` that all links have
-    carried until then; the share of right answers (`accuracy`) where the task has any."""
+    """The `loss` after `seconds` with `samples` samples, and the `bytes` that all links have
+    carried by then; `accuracy` is the share of right answers where the task classifies."""
 
     seconds: float
     samples: float
@@ -30,7 +30,7 @@ class CurvePoint(NamedTuple):
 
 
 def held(curve: Sequence[CurvePoint], loss: float) -> CurvePoint | None:
-    """The first point from which on no loss of a curve is above `loss`; None where the last is.
+    """The first point from which on the curve stays at or below `loss`; None if its end is above.
 
     >>> losses = [CurvePoint(float(t), t, loss, 0.0) for t, loss in enumerate((3, 1, 4, 1, 1))]
     >>> held(losses, 2.0).seconds, held(losses, 0.5)
@@ -45,7 +45,7 @@ def held(curve: Sequence[CurvePoint], loss: float) -> CurvePoint | None:
 
 
 def setback(curve: Sequence[CurvePoint]) -> float:
-    """How far a loss rises above its lowest until then, as a share of how far it falls in all.
+    """The largest rise of a loss above its lowest earlier value, as a share of its whole fall.
 
     >>> round(setback([CurvePoint(0.0, 0, loss, 0.0) for loss in (3, 1, 2, 0.5)]), 2)
     0.4
@@ -59,8 +59,8 @@ def setback(curve: Sequence[CurvePoint]) -> float:
 class UpdateRecord:
     """Counts updates until there are `budget` samples, and takes the loss on the way.
 
-    The longer the run, the fewer: when the curve is full, every second point goes, in most cases
-    before anybody has computed its loss.
+    Longer runs have fewer points: when the curve is full, every second point is dropped, mostly
+    before its loss has been computed.
     """
 
     def __init__(self, cluster: LiveCluster, task: LearningTask, *, budget: float = inf) -> None:
@@ -78,7 +78,8 @@ class UpdateRecord:
     def update(
         self, staleness: int | tuple[int, ...], samples: float, weights: Callable[[], Vector]
     ) -> None:
-        """The weights have been updated, with what is so many updates old; or with several."""
+        """Count an update of the weights that is `staleness` updates late; a tuple has the lateness
+        of several merged updates. `weights()` is read if the curve takes this point."""
         self.updates += 1
         self.samples += samples
         self.staleness.update((staleness,) if isinstance(staleness, int) else staleness)
@@ -90,7 +91,7 @@ class UpdateRecord:
 
     @property
     def curve(self) -> list[CurvePoint]:
-        """The loss on the way."""
+        """The points of the loss curve, whose losses are computed now."""
         points = [point if isinstance(point, CurvePoint) else point() for point in self._points]
         self._points = [*points]
         return points

@@ -1,4 +1,4 @@
-"""A worker: its place, its computation, its weights, and the account of its time."""
+"""A worker: its GPUs, its computation, its weights, and the account of its time."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -35,12 +35,12 @@ class WorkerLost(Exception):  # noqa: N818  a simulated event, not an error
 
 
 class Worker:
-    """A worker's state, and the parts of its processes: `yield from` the methods.
+    """A worker's state, and methods that are parts of its process, used by `yield from`.
 
-    All seconds are booked: under `compute`, `optimizer`, `compression`, `communication` of any
-    kind, `server`, `waiting` and `down`; only clients of federated rounds are idle between them.
-    `slowdown` is how many times as long as usual a step takes, in the mean `mean_slowdown`;
-    `absences` are failures from which it comes back: when, and after how long.
+    Every second is booked, under `compute`, `optimizer`, `compression`, `communication` of any
+    kind, `server`, `waiting` or `down`; only clients of federated rounds are idle between rounds.
+    `slowdown` says how many times as long as usual a step takes; its mean is `mean_slowdown`.
+    `absences` are failures from which the worker comes back: when it fails, and for how long.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Worker:
         self.slowdown, self.mean_slowdown = slowdown, mean_slowdown
         self._absences = tuple(absences)
         self._to_come = sorted(absences)
-        self.restore: Callable[[Worker], Process] | None = None  # what it does when it is back
+        self.restore: Callable[[Worker], Process] | None = None  # runs when the worker is back
         self.compression, self.seed = compression, seed
         self.memory_bandwidth = workload.memory or memory_bandwidth
         self.optimizer = optimizer
@@ -73,7 +73,7 @@ class Worker:
         self.error: Vector = np.zeros_like(self.weights)
         self.push_weight = 1.0
         gpus = len(endpoint.gpus) if workload.in_pieces else 1
-        self.elements = workload.parameters / gpus  # that a GPU of it encodes and decodes
+        self.elements = workload.parameters / gpus  # that each of its GPUs encodes and decodes
         self.message = self.message_of(workload.whole)  # bytes of an update on the wire
         self.version = 0
         self.steps = 0
@@ -85,43 +85,44 @@ class Worker:
     # What a worker does.
 
     def compute(self, step: int) -> Process:
-        """Forward and backward of a step, the gradients of the worker's GPUs added up; returns the
-        gradient at the weights held at its start."""
+        """Run forward and backward of a step and add up the gradients of the worker's GPUs; return
+        the gradient at the weights that the worker had at the start."""
         gradient = yield from self.passes(step)
         yield from self._collective_inside("all_reduce", self.workload.bytes)
         return gradient
 
     def passes(self, step: int) -> Process:
-        """The same for methods that reduce the gradients of all GPUs of all workers at once."""
+        """Run forward and backward without adding up the GPUs' gradients, for methods that reduce
+        the gradients of all GPUs of all workers at once."""
         gradient = self.task.gradient(self.weights, self.rank, step)
         yield from self._execute(step, self.workload.forward, self.workload.backward)
         self.steps += 1
         return gradient
 
     def forward(self, step: int, layer: TimedLayer) -> Process:
-        """Forward through some layers."""
+        """Run the forward pass of some layers."""
         yield from self._execute(step, layer.forward, 0.0)
 
     def backward(self, step: int, layer: TimedLayer) -> Process:
-        """Backward through some layers."""
+        """Run the backward pass of some layers."""
         yield from self._execute(step, 0.0, layer.backward)
 
     def apply(self, gradient: Vector) -> Process:
-        """A step of the worker's own optimizer."""
+        """Step the worker's weights with its own optimizer."""
         yield from self.optimizer_pass()
         self.weights, self.state = self.optimizer.step(self.weights, gradient, self.state)
 
     def optimizer_pass(self, share: float = 1.0) -> Process:
-        """The time of the optimizer's step on a share of the weights, without its arithmetic."""
+        """Spend the time of the optimizer's step on a share of the weights, without arithmetic."""
         yield from self._busy(share * self.workload.optimizer, "optimizer", OPTIMIZER)
 
     def local_steps(self, round_number: int, period: int) -> Process:
-        """A round of `period` steps on the worker's own weights."""
+        """Make a round of `period` steps on the worker's own weights."""
         for step in range(round_number * period, (round_number + 1) * period):
             yield from self.local_step(step)
 
     def local_step(self, step: int) -> Process:
-        """A step on the worker's own weights."""
+        """Make a step on the worker's own weights."""
         gradient = yield from self.compute(step)
         yield from self.apply(gradient)
 
@@ -131,27 +132,27 @@ class Worker:
         return self.compressed(vector, step)
 
     def encode_part(self, share: float) -> Process:
-        """The time of compressing a share of an update, without its arithmetic: its kernels move
-        bytes, or wait to be launched."""
+        """Spend the time of compressing a share of an update, without arithmetic: the longer of
+        moving its bytes and launching its kernels."""
         moved = self.compression.encode_bytes(share * self.elements)
         launched = self.compression.kernels * self.workload.launch
         yield from self._busy(max(moved / self.memory_bandwidth, launched), "encode", COMPRESSION)
 
     def decode(self, messages: int = 1, share: float = 1.0) -> Process:
-        """The time of reading so many compressed updates, or shares of them."""
+        """Spend the time of decoding `messages` compressed updates, or this share of each."""
         moved = self.compression.decode_bytes(share * self.elements, messages)
         yield from self._busy(moved / self.memory_bandwidth, "decode", COMPRESSION)
 
     def compressed(self, vector: Vector, step: int, elements: slice = EVERYTHING) -> Vector:
-        """Elements of a vector as the receiver reads them; the rest waits for the next message
-        about them."""
+        """Elements of a vector as the receiver reads them; the compression error waits for the next
+        message about these elements."""
         seed, error = (self.seed, step), self.error[elements]
         of = self._shapes if elements == EVERYTHING else ()
         sent, self.error[elements] = self.compression.encode(vector, error, seed, of)
         return sent
 
     def wait(self, event: Event, cause: Cause = WAITING, name: str = "") -> Process:
-        """Wait for an event; returns its value. With a name it is a span."""
+        """Wait for an event; return its value. With a name the wait is recorded as a span."""
         start = self.cluster.now
         value = yield from self._book(cause, event)
         if name:
@@ -159,7 +160,7 @@ class Worker:
         return value
 
     def exchange(self, exchange: Exchange, name: str = "", cause: Cause = DATA) -> Process:
-        """Wait for the other workers, and for the bytes; returns the result of the exchange."""
+        """Wait for the other workers and for the bytes; return the result of the exchange."""
         start = self.cluster.now
         value = yield from self._book(COMMUNICATION, exchange)
         if name:
@@ -173,22 +174,22 @@ class Worker:
 
     @property
     def is_away(self) -> bool:
-        """Whether the worker is down just now, or for good."""
+        """Whether the worker is down now, or has failed for good."""
         now = self.cluster.now
         return self.lost or any(at <= now < at + after for at, after in self._absences)
 
     def unknown_for(self, detection: float) -> float:
-        """Seconds for which others still take a worker that is away to be there."""
+        """Seconds until others know that this worker is away, `detection` after it failed."""
         now = self.cluster.now
         since = [at for at, after in self._absences if at <= now < at + after]
         since += [self.ended] if self.lost else []
         return max((at + detection - now for at in since), default=0.0)
 
     def message_of(self, part: TimedLayer) -> float:
-        """Bytes of a part of it."""
+        """Bytes of an update of a part of the model on the wire."""
         return self.compression.message(part.parameters, self.workload.width, part.shapes)
 
-    # How long it takes.
+    # The time that it takes.
 
     def _execute(self, step: int, forward: float, backward: float) -> Process:
         cluster, both = self.cluster, forward + backward
@@ -211,7 +212,8 @@ class Worker:
                 )
 
     def _survive(self, seconds: float) -> Process:
-        """Seconds that the passes take from now; a failure on the way costs what was done."""
+        """Wait out failures that would interrupt passes of `seconds`, then return these seconds.
+        Work done before a failure is lost; its time counts as down."""
         while True:
             now = self.cluster.now
             if not self._to_come or self._to_come[0][0] >= now + seconds:
@@ -224,7 +226,7 @@ class Worker:
             self.cluster.span(self.rank, COMPUTE_STREAM, "down", DOWN, now, phase="down")
 
     def _collective_inside(self, kind: str, size: float) -> Process:
-        """A collective of the GPUs of one node, before anything leaves it."""
+        """A collective among the worker's own GPUs, before an update leaves the node."""
         if len(self.endpoint.gpus) > 1 and not self.workload.in_pieces:
             start = self.cluster.now
             reducing = self.cluster.collective(kind, size, [self.endpoint])
@@ -238,7 +240,7 @@ class Worker:
             self.cluster.span(self.rank, COMPUTE_STREAM, name, cause, start, phase=name)
 
     def _book(self, cause: Cause, event: Event) -> Process:
-        """Book the time until an event; a worker that fails meanwhile does nothing more."""
+        """Book the time until an event; a worker that has failed by then raises `WorkerLost`."""
         booked = COMMUNICATION if cause.kind == "communication" else cause
         self._activity = (booked, self.cluster.now, event)
         value: Any = yield event
@@ -254,7 +256,7 @@ class Worker:
         self._activity, self.lost, self.ended = None, True, self.cluster.now
 
     def seconds_until(self, end: float) -> dict[str, float]:
-        """Seconds by cause up to a moment, with what the worker is at then."""
+        """Seconds by cause up to a moment, including the activity that is under way."""
         seconds = defaultdict(float, self.seconds)
         self._settle(seconds, end)
         if self.lost:
@@ -262,7 +264,7 @@ class Worker:
         return seconds
 
     def _settle(self, seconds: dict[str, float], end: float) -> None:
-        """Add what the worker is at, until a moment."""
+        """Add the seconds of the present activity, up to a moment."""
         if self._activity:
             cause, start, event = self._activity
             waiting = event.waiting(start, end) if isinstance(event, Exchange) else 0.0
@@ -272,7 +274,7 @@ class Worker:
 
 
 def mean(values: dict[int, Vector], weights: dict[int, float] | None = None) -> Vector:
-    """The mean over ranks, added up in rank order, whatever the order of arrival."""
+    """The (weighted) mean over ranks, added up in rank order, whatever the order of arrival."""
     total: Any = None
     for rank in sorted(values):
         part = values[rank] if weights is None else weights[rank] * values[rank]

@@ -1,4 +1,4 @@
-"""How many workers: time to a target and its cost against their number, and where to stop."""
+"""How many workers to use: time and cost to a target by their number, and where to stop."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -35,16 +35,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST = 10_000  # steps of a worker on the way to a target
-_WORTH = 0.5  # of what workers are added, without a network: what reaching B_crit by doubling is
+_WORTH = 0.5  # gain below which workers are not worth adding: without a network, that of a doubling
+# that reaches B_crit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCount:
-    """So many workers: `batch` samples an update of the weights, `seconds` and `samples` to the
-    target (both without end where it is never reached), and `dollars` of rent for the workers'
-    GPUs, where the topology has a price. `gain` is the share of the workers added since the row
-    before that shortens the time: (T_before / T - 1) / (n / n_before - 1); 1 for the first row.
-    `fits` says whether all have the memory."""
+    """The row of a number of workers: `batch` samples an update, `seconds` and `samples` to the
+    target (both infinite where it is never reached), and `dollars` of rent for the workers' GPUs,
+    where the topology has a price. `gain` is the relative speedup over the row before, divided by
+    the relative growth in workers: (T_before / T - 1) / (n / n_before - 1); 1 for the first row.
+    `fits` says whether all workers and servers have the memory."""
 
     workers: int
     gpus: int
@@ -85,9 +86,10 @@ class WorkerCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCounts(Answer):
-    """Rows by their number of workers; `stop` is the number beyond which more help little.
-    Samples to the target are those of the curve `efficiency` that was given, or, where the task was
-    `trained`, its own, and the curve is an estimate of it."""
+    """Rows by their number of workers; `stop` is the row beyond which more workers help little.
+
+    Samples to the target follow the given curve `efficiency`. If the task was `trained`, they are
+    those of its runs, and the curve is an estimate."""
 
     view = "sim.interface.views.sharing:worker_counts"
     picture = "sim.interface.plots.sharing:workers"
@@ -102,7 +104,7 @@ class WorkerCounts(Answer):
 
     @property
     def stop(self) -> WorkerCount:
-        """The last row before one that half of the added workers or more is wasted on."""
+        """The last row before the first row that wastes more than half of its added workers."""
         last = self.rows[0]
         for row in self.rows[1:]:
             if row.gain < _WORTH:
@@ -135,12 +137,12 @@ class WorkerCounts(Answer):
 
     @property
     def fits(self) -> bool:
-        """Whether any of them has the memory."""
+        """Whether any number of workers has the memory."""
         return any(row.fits for row in self.rows)
 
     @property
     def cost(self) -> str:
-        """The costs that `points` state."""
+        """The unit of the costs in `points`."""
         return "GPU-hours" if self.rows[0].dollars is None else "dollars"
 
     @property
@@ -177,10 +179,10 @@ def workers(
 ) -> WorkerCounts:
     """Time to the target of a scenario and its cost with each number of workers.
 
-    `critical_batch` and `least_samples` (samples) are the curve of `[sharing.efficiency]`, that of
-    the scenario or of its task (or of `task`) otherwise; `method` is the name of a method or a
-    Python file that adds one; `price` is a GPU's rent such as "2 USD/h"
-    instead of the topology's. Raises `InputError`.
+    `critical_batch` and `least_samples` (samples) replace the curve of `[sharing.efficiency]`.
+    Without any curve the scenario's task, or `task`, is trained. `method` is the name of a method
+    or a Python file that adds a method; `price` is a GPU's rent such as "2 USD/h" instead of the
+    topology's. Raises `InputError`.
 
     >>> curve = {"critical_batch": 64.0, "least_samples": 1e6}
     >>> workers("all-reduce-ddp", (1, 2), **curve, settings="sharing.steps=3").rows[1].gpus
@@ -206,11 +208,11 @@ def worker_counts(
 ) -> WorkerCounts:
     """Time to target and cost with each number of workers.
 
-    Samples a second are simulated. Samples to the target are those of the curve at the batch that
-    one update averages (`Sharing.averaged`): neither staleness nor drift costs any there. Without a
-    curve the scenario's task, or `task`, is trained with each number of workers until its loss
-    stays at the target, as `sim run` and `sim compare` train it, for at most 10,000 steps of
-    every worker; the curve is then estimated (`efficiency_of`). Raises `InputError`.
+    Samples a second are simulated. Samples to the target come from the curve, at the batch that one
+    update averages (`Sharing.averaged`); staleness and drift cost no samples there. Without a curve
+    the scenario's task, or `task`, is trained with each number of workers, as `sim run` and `sim
+    compare` train it: until its loss stays at the target, for at most 10,000 steps of every worker.
+    The curve is then estimated (`efficiency_of`). Raises `InputError`.
     """
     if list(counts) != sorted(set(counts)) or not counts or counts[0] < 1:
         remedy = "give each once, in order, e.g. 1,2,4,8"
@@ -245,7 +247,7 @@ def worker_counts(
 
 
 def _setup(job: SharingScenario, task: Task | None) -> SharingSetup:
-    """Raises `InputError` with the number of workers that the scenario cannot have."""
+    """Load a job. Raises `InputError` that names a number of workers the scenario cannot have."""
     try:
         return from_scenario(job, task=task, keep_spans=0)
     except InputError as error:
@@ -267,12 +269,13 @@ def _by_curve(setup: SharingSetup, curve: Efficiency) -> tuple[float, CurvePoint
 def _trained(
     job: SharingScenario, setup: SharingSetup, task: Task | None
 ) -> tuple[float, CurvePoint]:
-    """The same of the task, in runs twice as long until one ends at the target."""
+    """Samples a second, and the point at which the task reaches its target; the run is repeated
+    with twice the steps until it ends at the target."""
     while True:
         plan = job.sharing
         assert plan.learning is not None  # as `_of_task` saw
         assert plan.learning.target is not None
-        with np.errstate(over="ignore", invalid="ignore"):  # what diverges never is there
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverged loss never reaches it
             pool = run(setup)
             curve = pool.record.curve
         there = held(curve, plan.learning.target)

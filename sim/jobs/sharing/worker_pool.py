@@ -1,6 +1,6 @@
 """Workers that train together: the input of every method of sharing updates.
 
-`Clocks` count how far every worker is, for stale synchronous training (Ho et al. 2013).
+`Clocks` count the steps of every worker, for stale synchronous training (Ho et al. 2013).
 """
 
 from collections import Counter
@@ -24,8 +24,8 @@ from sim.jobs.sharing.tables import Recovery
 from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker, WorkerLost
 
-_LOOK = 10_000  # events between two looks at a run
-_PATIENCE = 100  # times the samples of a run
+_LOOK = 10_000  # events between two checks of whether a run is endless
+_PATIENCE = 100  # times the samples of a run; more without an update mean an endless run
 
 
 class Clocks:
@@ -39,7 +39,7 @@ class Clocks:
         self._waiting: dict[int, Event] = {}
 
     def tick(self, rank: int) -> None:
-        """A worker has done one more step."""
+        """Count a further step of a worker."""
         self._workers_at[self._steps[rank]] -= 1
         self._steps[rank] += 1
         self._workers_at[self._steps[rank]] += 1
@@ -50,7 +50,7 @@ class Clocks:
         self._advance()
 
     def reach(self, steps: int) -> Event:
-        """Fires when even the slowest has done so many steps."""
+        """An event that fires when even the slowest worker has done `steps` steps."""
         if self.slowest >= steps:
             event = self.cluster.event()
             event.succeed()
@@ -72,10 +72,10 @@ TrainingLoop = Callable[[Worker], Process]
 class WorkerPool:
     """The workers, the cluster they run on, and their shared state.
 
-    They train until the `record` has the samples that it asks for, or until the time limit: nobody
-    has a share of the work of its own, so nobody is done before the others. `seed` feeds the
-    choices of the method itself (partners, participants), apart from data and stragglers. `shared`
-    are weights that belong to nobody, by `servers` or in memory.
+    They train until the `record` has its budget of samples, or until the time limit `until`. No
+    worker has a fixed share of the work, so none is done before the others. `seed` feeds the
+    method's own choices (partners, participants), but neither data nor stragglers. `shared` are the
+    weights that all workers update, on `servers` or in a host's memory.
     """
 
     cluster: LiveCluster
@@ -92,7 +92,7 @@ class WorkerPool:
     _on_loss: list[tuple[Callable[[int], None], float]] = field(default_factory=list)
 
     def train(self, loop: TrainingLoop) -> None:
-        """Every worker runs the loop until the run is over or it fails for good."""
+        """Let every worker run the loop until the run is over or the worker fails for good."""
         for worker in self.workers:
             self.cluster.start(self._training(worker, loop))
 
@@ -103,7 +103,7 @@ class WorkerPool:
             self.lose(worker)
 
     def lose(self, worker: Worker) -> None:
-        """A worker has failed for good: the others go on without it."""
+        """Let a worker fail for good; the other workers go on without it."""
         if not worker.lost:
             worker.fail()
             for leave, known in self._on_loss:
@@ -113,7 +113,7 @@ class WorkerPool:
                     leave(worker.rank)
 
     def run(self) -> None:
-        """Let time pass until there are enough samples, nobody is left, or the time is over."""
+        """Run until there are enough samples, no worker is left, or the time is over."""
         over = self.record.enough if self.until is None else self.cluster.sleep(self.until)
         began = monotonic()
         while not self.cluster.run(over, _LOOK):
@@ -126,7 +126,7 @@ class WorkerPool:
             raise InputError("sharing", fault, "write `yield from` before what a worker does")
 
     def _refuse_endless(self, taken: float) -> None:
-        """Raise `InputError` where workers compute on and on, and nothing is counted."""
+        """Raise `InputError` where workers compute on and on without a recorded update."""
         if self.until is not None or self.record.updates:
             return
         steps = sum(worker.steps for worker in self.workers)
@@ -137,7 +137,8 @@ class WorkerPool:
 
     @property
     def end(self) -> float:
-        """When the run was over: at its last update, or when nobody was left."""
+        """When the run was over (s): at its time limit, its last update, or when its last worker
+        failed."""
         if self.until is not None:
             return self.until
         if self.record.enough.triggered:
@@ -145,7 +146,7 @@ class WorkerPool:
         return max(self.record.last, *(worker.ended for worker in self.workers))
 
     def restore(self, worker: Worker) -> Process:
-        """A worker that is back fetches its weights, from servers or from the next replica."""
+        """Let a worker that is back fetch weights, from servers or from the next present worker."""
         cluster, size = self.cluster, worker.workload.bytes
         if self.servers is not None:
             yield cluster.gather(size, self.servers.shards.shares, worker.endpoint)
@@ -158,11 +159,11 @@ class WorkerPool:
             if self.mailboxes is not None:
                 worker.weights = replica.weights
 
-    # What they share.
+    # State that workers share.
 
     def on_loss(self, leave: Callable[[int], None], known: float | None = None) -> None:
-        """Call this with the rank of every worker that fails for good, as soon as it is `known`
-        (s), or else as failures are detected."""
+        """Call `leave` with the rank of every worker that fails for good, `known` seconds after its
+        failure; by default when the failure is detected."""
         self._on_loss.append((leave, self.recovery.detection if known is None else known))
 
     @property
@@ -173,15 +174,15 @@ class WorkerPool:
     def barrier(
         self, act: Action, known: float | None = None, members: Iterable[int] | None = None
     ) -> Barrier:
-        """Rounds in which all workers take part, or some."""
+        """A barrier for all workers, or for `members`; a lost worker leaves it after `known` s."""
         members = range(len(self.workers)) if members is None else members
         barrier = Barrier(self.cluster, members, act)
         self.on_loss(barrier.leave, known)
         return barrier
 
     def collectives(self, act: Action, members: Iterable[int] | None = None) -> Barrier:
-        """The same for collectives, which the host launches one after the other; without one of
-        them the group has to form again."""
+        """A barrier for collectives, which the host launches one after the other. A group that has
+        lost a member first detects the failure and forms again."""
         barrier = self.barrier(act, self.recovery.detection + self.recovery.restart, members)
         barrier.launch = self.workers[0].workload.call
         return barrier
@@ -199,7 +200,7 @@ class WorkerPool:
         return self.mailboxes
 
     def choices(self, *key: int) -> np.random.Generator:
-        """A generator for the method's own choices, named by their purpose."""
+        """A random generator for the method's own choices; `key` distinguishes their purposes."""
         return np.random.default_rng((self.seed, 7, *key))
 
     @property
@@ -208,7 +209,7 @@ class WorkerPool:
         return float(sum(worker.workload.batch for worker in self.workers))
 
     def average(self) -> Vector:
-        """The mean of the weights of all workers that are left."""
+        """The mean of the weights of all workers that have not failed for good."""
         left = [worker.weights for worker in self.workers if not worker.lost]
         left = left or [self.workers[0].weights]
         return sum(left[1:], left[0]) / len(left)

@@ -31,7 +31,7 @@ from sim.program.operations import Collective, Segment
 
 
 def free(collective: Collective) -> float:
-    """Seconds of a collective of a worker alone: zero."""
+    """Seconds of a collective of a worker that is alone: zero."""
     return 0.0
 
 
@@ -46,7 +46,7 @@ def worker_step(
     """The step of one GPU with `batch` samples: the job of a single rank, block by block.
 
     `collective_time` gives the seconds of a collective inside the passes (synchronised batch norm).
-    Waiting there for the slowest worker is not counted: it shortens the wait at the gradients.
+    Its wait for the slowest worker is not counted, as it shortens the wait for gradients.
 
     >>> from sim.hardware import device, stack
     >>> from sim.model.reading import load
@@ -96,7 +96,8 @@ def worker_step(
 
 
 def _layers(seconds: Sequence[float], blocks: Sequence[Block]) -> Iterator[TimedLayer]:
-    """Blocks with their `seconds`: all forward passes, then backward passes in order of play."""
+    """Yield the blocks with their `seconds`, which list all forward passes, then all backward
+    passes in the order in which they run."""
     ahead, back = seconds[: len(blocks)], reversed(seconds[len(blocks) :])
     for forward, backward, block in zip(ahead, back, blocks, strict=True):
         shapes = tuple(shape for group in block.parameters for shape in block.shapes(group))
@@ -108,7 +109,8 @@ def _layers(seconds: Sequence[float], blocks: Sequence[Block]) -> Iterator[Timed
 def _played(
     parts: Iterable[Items], opening: float, collective_time: Callable[[Collective], float]
 ) -> Iterator[float]:
-    """Seconds from the end of one part to the end of the next (`sim.program.durations`)."""
+    """Yield the device's seconds from the end of each part to the end of the next
+    (`sim.program.durations`)."""
     device, host = 0.0, opening
     for items in parts:
         before = device
@@ -132,7 +134,7 @@ def matrices(job: Job) -> tuple[tuple[int, int], ...] | None:
 
 
 def group_step(job: Job, machine: Machine) -> Workload:
-    """The step of a job on its own machine, as the step of a worker."""
+    """Play the step of a job on its own machine, and return it as the step of a worker."""
     program = training_step(job)
     record = play(program, machine)
     spent = dict(accounts(record)[critical_role(record).index].items())

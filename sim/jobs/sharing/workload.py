@@ -10,8 +10,8 @@ from sim.jobs.sharing.tables import MeasuredStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedLayer:
-    """A layer, or several: seconds of its passes and the parameters whose gradients it gives, among
-    them `matrices` of so many rows and columns; where they are not known, the squarest one."""
+    """A layer, or several layers: seconds of the passes, the number of parameters, and the rows and
+    columns of its `matrices`. Unknown matrices count as a single one, as square as possible."""
 
     forward: float
     backward: float
@@ -20,7 +20,7 @@ class TimedLayer:
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of its matrices."""
+        """The rows and columns of its matrices."""
         if self.matrices is None:
             rows = max(1, isqrt(int(self.parameters)))
             return ((rows, int(self.parameters) // rows),)
@@ -31,14 +31,14 @@ class TimedLayer:
 class Workload:
     """A step of a worker on an idle device: layers in forward order, then the optimizer.
 
-    `width` is bytes of a parameter (and of a gradient) on the wire, `batch` the samples of a step,
-    `stored` the parameters on servers where a worker meets only some of them, `inputs` the bytes of
-    one sample and `outputs` those of what the model makes of it, `launches` the host's seconds of a
-    forward pass, `launch` and `call` those of a kernel and of a collective, `memory` the bandwidth
-    of the device's memory (B/s) where it is not the machine's. Where the worker is a group whose
-    GPUs each hold a piece of the weights (`in_pieces`), `spent` are its seconds by cause. `held`
-    are bytes by part of the fullest GPU at the worst moment of a step, which has `room`; empty
-    where they are not known.
+    `width` is the bytes of a parameter (and of a gradient) on the wire, `batch` the samples of a
+    step. `stored` is the number of parameters on servers if a worker pulls only some of them.
+    `inputs` and `outputs` are the bytes of a sample and of the model's outputs for it. The host
+    takes `launches` seconds to launch a forward pass, `launch` for a kernel, `call` for a
+    collective. `memory` is the bandwidth of the device's memory (B/s) where it is not the
+    machine's. If the worker is a group whose GPUs each hold a piece of the weights (`in_pieces`),
+    `spent` has its seconds by cause. `held` are the bytes by part on the fullest GPU at the peak of
+    a step (empty if unknown); its memory has `room` bytes.
     """
 
     layers: tuple[TimedLayer, ...]
@@ -59,7 +59,7 @@ class Workload:
 
     @classmethod
     def plain(cls, seconds: float, parameters: float, **options: float) -> "Workload":
-        """A layer of so many seconds, a third of them forward."""
+        """A single layer that takes `seconds`, a third of them forward."""
         layer = TimedLayer(forward=seconds / 3, backward=seconds * 2 / 3, parameters=parameters)
         return cls(layers=(layer,), **options)  # type: ignore[arg-type]
 
@@ -97,11 +97,12 @@ class Workload:
 
     @property
     def whole(self) -> TimedLayer:
-        """All layers as one."""
+        """All layers joined into one."""
         return joined(self.layers)
 
     def fragment(self, number: int, count: int) -> TimedLayer:
-        """Every `count`-th layer, from one on; of fewer layers an equal share of each.
+        """Every `count`-th layer from layer `number` on; with fewer than `count` layers, an equal
+        share of each layer.
 
         >>> work = Workload.plain(3.0, 12.0)
         >>> work.fragment(1, 4).parameters, work.fragment(0, 1) == work.whole
@@ -118,17 +119,18 @@ class Workload:
         )
 
     def most_buckets(self, size: float) -> int:
-        """The most buckets of at least so many bytes."""
+        """The largest possible number of buckets of at least `size` bytes."""
         return min(len(self.layers), ceil(self.bytes / size) if size else len(self.layers))
 
     @property
     def bytes(self) -> float:
-        """Bytes of all gradients, or of all weights."""
+        """Bytes of all gradients, or of all weights, on the wire."""
         return self.parameters * self.width
 
 
 def buckets(layers: Sequence[TimedLayer], *, parameters: float) -> tuple[TimedLayer, ...]:
-    """Layers joined, from the last, into buckets of at least so many parameters; in forward order.
+    """Join layers, from the last on, into buckets of at least `parameters` parameters; return the
+    buckets in forward order.
 
     >>> layer = TimedLayer(forward=1.0, backward=2.0, parameters=5.0)
     >>> [bucket.parameters for bucket in buckets([layer] * 3, parameters=8.0)]
@@ -149,7 +151,7 @@ def _filled(layers: Sequence[TimedLayer], parameters: float) -> Iterator[TimedLa
 
 
 def joined(layers: Sequence[TimedLayer]) -> TimedLayer:
-    """Layers as one; their matrices stay as they are."""
+    """Join layers into one, which has all their matrices."""
     return TimedLayer(
         forward=sum(layer.forward for layer in layers),
         backward=sum(layer.backward for layer in layers),

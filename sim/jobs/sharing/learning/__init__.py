@@ -1,5 +1,5 @@
 """What do workers learn that share updates late?
 
-Small tasks compute each gradient on the weights that a worker holds at the simulated moment. It
-goes when theory tells the loss.
+Small tasks compute each gradient on the weights that a worker holds at the simulated moment. This
+folder can be deleted when theory predicts the loss.
 """

@@ -1,8 +1,8 @@
 """Two classifiers on data that this project makes itself: logistic regression and a perceptron.
 
 The data are two Gaussian clouds (logistic regression) or points on two interleaved spirals
-(multilayer perceptron), drawn once from the seed. A worker sees all of them, or, where `unlike` is
-set, mostly those of its own part of the labels.
+(multilayer perceptron), drawn once from the seed. A worker draws its batches from all points. Where
+`unlike` is set, it draws mostly from its own part of the points, which are sorted by label.
 """
 
 from dataclasses import field
@@ -16,7 +16,7 @@ from sim.jobs.sharing.learning.task import Vector
 
 @dataclass(frozen=True, slots=True)
 class LabelledPoints:
-    """Points and their labels 0 or 1, and which of them a worker draws from."""
+    """Points, their labels (0 or 1), and the split that says which points a worker draws from."""
 
     points: Vector
     labels: Vector
@@ -27,7 +27,7 @@ class LabelledPoints:
         object.__setattr__(self, "_order", np.argsort(self.labels, kind="stable"))
 
     def batch(self, rank: int, step: int, size: int) -> tuple[Vector, Vector]:
-        """A worker's batch; where data are unlike, its own part is one of the sorted labels."""
+        """A worker's batch; its own part, where data are unlike, is a piece of the sorted data."""
         chosen = drawn_rows(self._order, self.split, rank, step, size)
         return self.points[chosen], self.labels[chosen]
 
@@ -41,7 +41,7 @@ def clouds(count: int, size: int, generator: np.random.Generator) -> tuple[Vecto
 
 
 def spirals(count: int, generator: np.random.Generator) -> tuple[Vector, Vector]:
-    """Two arms of a spiral, three quarters of a turn, with a little noise."""
+    """Two arms of a spiral, each three quarters of a turn, with a little noise."""
     labels = (np.arange(count) % 2).astype(float)
     along = generator.random(count)
     angle = 1.5 * np.pi * along + np.pi * labels
@@ -156,5 +156,5 @@ def _sigmoid(score: Vector) -> Vector:
 
 
 def _right(score: Vector, labels: Vector) -> float:
-    """The share of points on the right side."""
+    """The share of points whose score has the sign of their label."""
     return float(np.mean((score > 0.0) == (labels > 0.5)))

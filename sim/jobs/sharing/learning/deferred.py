@@ -1,9 +1,9 @@
-"""Vectors that are not known yet: gradients that are computed together, and sums of them.
+"""Vectors whose values are not known yet: gradients that are computed together, and their sums.
 
-A simulation says what is computed of what long before a value is looked at. So a task may answer
-with a `Deferred` vector; arithmetic with it is recorded, and done as soon as all that it needs is
-known. Gradients are taken many at a time, those whose weights are known, when there are enough of
-them or when a value is asked for. Order and result of the arithmetic are those of doing it at once.
+A simulation fixes its arithmetic long before anybody reads a value. So a task may return a
+`Deferred` vector. Arithmetic with it is recorded, and done as soon as all its inputs are known.
+Gradients whose weights are known are computed many at a time, when there are enough of them or when
+a value is asked for. The arithmetic has the order and the result that it has without deferral.
 """
 
 import operator
@@ -18,9 +18,9 @@ Vector = NDArray[np.float64]
 
 
 class Deferred(NDArrayOperatorsMixin):
-    """The result of `function` on vectors, some of them not known yet; `size` numbers.
+    """The result of `function` on vectors, some of which are not known yet; it has `size` numbers.
 
-    Elementwise functions of it are deferred, operators among them; all else makes an array first.
+    Elementwise functions of it, operators included, are deferred; any other use computes its value.
     """
 
     __slots__ = ("_function", "_inputs", "_missing", "_readers", "batch", "size", "value")
@@ -50,7 +50,7 @@ class Deferred(NDArrayOperatorsMixin):
             self.batch.take()
         return np.array(self.value, dtype=dtype) if copy else np.asarray(self.value, dtype=dtype)
 
-    def __pow__(self, exponent: float) -> Any:  # an array's own, which squares where it can
+    def __pow__(self, exponent: float) -> Any:  # an array's own power, which squares where it can
         if self.value is not None:
             return self.value**exponent
         return Deferred(self.batch, self.size, operator.pow, (self, exponent))
@@ -67,7 +67,7 @@ class Deferred(NDArrayOperatorsMixin):
         return self.size
 
     def become(self, value: Vector) -> None:
-        """Set the value, and with it the values recorded from it."""
+        """Set the value, and compute the recorded vectors that lacked only this value."""
         found: list[tuple[Deferred, Vector]] = [(self, value)]
         while found:
             one, number = found.pop()
@@ -79,12 +79,13 @@ class Deferred(NDArrayOperatorsMixin):
                     found += reader._evaluated()
 
     def _evaluated(self) -> list[tuple["Deferred", Vector]]:
-        """The vector with its value, if the values of its inputs suffice."""
+        """This vector with its value, as all inputs are known; nothing for a `Gradient`, which
+        joins its batch instead."""
         return [(self, self._function(*map(_array, self._inputs)))]
 
 
 class Gradient(Deferred):
-    """A task's gradient at some weights, of the batch of a worker's step."""
+    """A task's gradient at some weights, on the batch of a worker's step."""
 
     __slots__ = ("rank", "step")
 
@@ -104,7 +105,7 @@ class Gradient(Deferred):
 
 
 class GradientBatch:
-    """Gradients whose weights are known, and how to `compute` some of them, `most` at a time."""
+    """Gradients whose weights are known; `compute` evaluates up to `most` of them at a time."""
 
     def __init__(
         self, compute: Callable[[Sequence[Gradient]], Iterable[Vector]], most: int
@@ -113,13 +114,13 @@ class GradientBatch:
         self.ready: list[Gradient] = []
 
     def add(self, gradient: Gradient) -> None:
-        """Defer one more gradient; enough of them are computed together."""
+        """Defer a further gradient; compute gradients once `most` of them wait."""
         self.ready.append(gradient)
         if len(self.ready) >= self._most:
             self.take()
 
     def take(self) -> None:
-        """The gradients that have waited longest."""
+        """Compute the gradients that have waited longest."""
         assert self.ready, "a value waits for gradients that nobody has asked for"
         taken, self.ready = self.ready[: self._most], self.ready[self._most :]
         for gradient, value in zip(taken, self._compute(taken), strict=True):
@@ -127,7 +128,7 @@ class GradientBatch:
 
 
 def applied(function: Callable[..., Vector], *vectors: Vector) -> Vector:
-    """A function that gives a vector of the same size, deferred where one of its vectors is."""
+    """Apply a function that returns a vector of equal size; deferred if one of `vectors` is."""
     inputs = tuple(map(known, vectors))
     waiting = next((operand for operand in inputs if isinstance(operand, Deferred)), None)
     if waiting is None:

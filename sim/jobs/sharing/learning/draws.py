@@ -1,4 +1,4 @@
-"""Which rows of a data set a worker's batch has."""
+"""The rows of a data set that a worker's batch consists of."""
 
 from typing import Protocol
 
@@ -22,8 +22,8 @@ class DataSplit(Protocol):
 
 
 def drawn_rows(order: Rows, split: DataSplit, rank: int, step: int, size: int) -> Rows:
-    """`size` rows of a worker's step: with chance `unlike` from its own part of the rows in
-    `order`, in which those that are alike stand together; otherwise from all of them."""
+    """Draw the `size` rows of a worker's step. With chance `unlike` a row is from the worker's own
+    part of `order`, a list in which similar rows are neighbours; otherwise from all rows."""
     count = len(order)
     generator = batch_generator(split.seed, rank, step)
     chosen = generator.integers(0, count, size)

@@ -1,12 +1,12 @@
-"""Statistical efficiency: how many steps and samples a target costs with batches of some size.
+"""Statistical efficiency: the steps and samples to a target loss, as functions of the batch size.
 
 McCandlish et al. 2018 (arXiv 1812.06162). A batch of B samples needs S steps and E = B S samples:
 
     S = S_min (1 + B_crit / B)    E = E_min (1 + B / B_crit)    B_crit = E_min / S_min
 
-((S / S_min - 1) (E / E_min - 1) = 1). B_crit is near the noise scale of
-the gradient, tr(Sigma) / |G|^2: the covariance of one sample's gradient against the true gradient
-(the simple noise scale, which is theirs where all directions are curved alike).
+so (S / S_min - 1) (E / E_min - 1) = 1. B_crit is near the simple noise scale of the gradient,
+tr(Sigma) / |G|^2: the covariance of one sample's gradient against the true gradient. It equals the
+paper's noise scale where the loss has the same curvature in all directions.
 """
 
 from collections.abc import Iterable
@@ -24,8 +24,10 @@ _PLACES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """The curve of a task and target: `critical_batch` (samples) and `least_samples`, E_min (or, of
-    a large model, one that its user knows; `scenarios/gpt2-1.5b-workers.toml` has a published one).
+    """The curve of a task and a target: `critical_batch` (samples) and `least_samples`, E_min.
+
+    For a large model the user states a known curve (`scenarios/gpt2-1.5b-workers.toml` has a
+    published curve).
 
     >>> curve = Efficiency(critical_batch=1000.0, least_samples=1e6)
     >>> curve.least_steps, curve.steps(1000.0), curve.samples(1000.0)
@@ -44,45 +46,45 @@ class Efficiency:
 
     @property
     def least_steps(self) -> float:
-        """S_min: as many as a batch without end needs."""
+        """S_min: the steps that infinitely large batches need."""
         return self.least_samples / self.critical_batch
 
     def steps(self, batch: float) -> float:
-        """S, with so many samples a step."""
+        """S, with `batch` samples a step."""
         return self.least_steps * (1.0 + self.critical_batch / batch)
 
     def samples(self, batch: float) -> float:
-        """E, with so many samples a step."""
+        """E, with `batch` samples a step."""
         return self.least_samples * (1.0 + batch / self.critical_batch)
 
     @classmethod
     def through(cls, critical_batch: float, batch: float, samples: float) -> "Efficiency":
-        """The curve of a critical batch on which a run with batches of `batch` has taken so many
-        samples to its target."""
+        """The curve with this critical batch on which a run with batches of `batch` samples takes
+        `samples` samples to its target."""
         least = samples / (1.0 + batch / critical_batch)
         return cls(critical_batch=critical_batch, least_samples=least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseScale:
-    """`signal` |G|^2 and `noise` tr(Sigma) of one sample, both without bias."""
+    """Unbiased estimates of |G|^2 (`signal`) and of one sample's tr(Sigma) (`noise`)."""
 
     signal: float
     noise: float
 
     @property
     def batch(self) -> float:
-        """tr(Sigma) / |G|^2, in samples; without end where no signal is seen."""
+        """tr(Sigma) / |G|^2, in samples; infinite where no signal is seen."""
         return max(self.noise, 0.0) / self.signal if self.signal > 0.0 else inf
 
 
 def noise_scale(
     task: LearningTask, places: Iterable[Vector], batch: int, *, workers: int = 32, draws: int = 8
 ) -> NoiseScale:
-    """The mean signal and noise at some `places` in the weights, from gradients of batches.
+    """The mean signal and noise at the weights `places`, from gradients of batches.
 
-    Of every draw the gradients of `workers` batches and their mean are one estimate at a small and
-    at a large batch (their appendix, whose two sides are averaged before they are divided):
+    A draw has the gradients g_i of n = `workers` batches of B samples (small batches) and their
+    mean (a large batch). As in the paper's appendix, both estimates are averaged before division:
 
         |G|^2 = (n B |g_mean|^2 - B mean |g_i|^2) / (n B - B)
         tr(Sigma) = (mean |g_i|^2 - |g_mean|^2) / (1 / B - 1 / (n B))
@@ -112,9 +114,10 @@ def efficiency_of(
     workers: int,
     most: int = 10_000,
 ) -> Efficiency:
-    """The curve of a task: synchronous training with all workers' batches up to the target, and the
-    noise scale at up to sixteen places on its way. Raises `InputError` where `most` steps do not
-    reach it, or no noise is seen."""
+    """The curve of a task, from synchronous training with all workers' batches up to the target.
+
+    The critical batch is the noise scale at up to sixteen places on the way. Raises `InputError`
+    where `most` steps do not reach the target, or no noise or no signal is seen."""
     weights, state, passed = task.start, optimizer.start(task.start.size), [task.start]
     while not task.loss(weights) <= target:
         if len(passed) > most:

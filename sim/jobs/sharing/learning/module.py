@@ -1,4 +1,4 @@
-"""Any torch module with a loss as a task; torch is imported only here, when one is made."""
+"""Any torch module with a loss as a task; torch is imported only when a task is made."""
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -11,21 +11,21 @@ from sim.jobs.sharing.learning.deferred import Gradient, GradientBatch
 from sim.jobs.sharing.learning.draws import Rows, drawn_rows
 from sim.jobs.sharing.learning.task import Vector
 
-_AT_ONCE = 64  # gradients; more do not fit the caches of a core
+_AT_ONCE = 64  # gradients; more of them do not fit the caches of a core
 
 
 class Module:
     """A torch module, its loss and its data as a `sim.jobs.sharing.learning.task.LearningTask`.
 
-    `loss(outputs, targets)` gives a scalar tensor; `inputs` and `targets` are tensors of which a
-    batch is a choice of rows; `held_out` is such a pair on which the loss is reported instead, with
-    the share of right answers where the targets are numbers of classes. Where data are `unlike`,
-    each of the `workers` draws mostly from its own part of the rows in `order`. The module's own
-    parameters are the weights to start from. Gradients of all workers that compute at a moment are
-    taken together (`torch.func.vmap` over their weights and batches). Needs the extra `torch`.
+    `loss(outputs, targets)` returns a scalar tensor. A batch is a choice of rows of the tensors
+    `inputs` and `targets`. The loss is reported on all rows, or on the pair of tensors `held_out`,
+    with the share of right answers where the targets are class numbers. Where data are `unlike`,
+    each of the `workers` draws mostly from its own part of the rows in `order`. Training starts
+    from the module's own parameters. Gradients of several workers are computed together
+    (`torch.func.vmap` over their weights and batches). Needs the extra `torch`.
 
-    Raises `InputError` for layers that draw at random or count on the way while training (dropout,
-    batch norm): such a gradient would depend on the order in which workers are simulated.
+    Raises `InputError` for layers that draw random numbers or keep running statistics in training
+    (dropout, batch norm): a gradient would depend on the order in which workers are simulated.
     """
 
     def __init__(
@@ -68,8 +68,7 @@ class Module:
         return tuple(self._shapes.values())
 
     def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
-        """A deferred gradient, computed together with all gradients whose weights are known by
-        then."""
+        """A deferred gradient, computed together with other gradients whose weights are known."""
         return cast(Vector, Gradient(self._waiting, weights, rank, step))
 
     def loss(self, weights: Vector) -> float:
@@ -84,7 +83,7 @@ class Module:
         return float((answers.argmax(1) == targets).double().mean())
 
     def _answers(self, weights: Vector) -> Any:
-        """Outputs for held-out data; the last are kept, since loss and accuracy need the same."""
+        """Outputs for held-out data; the last outputs are kept, as loss and accuracy share them."""
         import torch
 
         if self._answered[0] is not weights:
@@ -97,7 +96,7 @@ class Module:
     def _take(self, gradients: Sequence[Gradient]) -> Vector:
         import torch
 
-        # With a single one torch's kernels are others, whose sums are rounded differently.
+        # For a single gradient torch uses other kernels, whose sums are rounded differently.
         asked = list(gradients) * 2 if len(gradients) == 1 else gradients
         drawn = [drawn_rows(self._order, self, pull.rank, pull.step, self._batch) for pull in asked]
         rows = torch.as_tensor(np.stack(drawn), device=self._inputs.device)
@@ -109,7 +108,7 @@ class Module:
         return found[: len(gradients)]
 
     def _split(self, weights: list[Vector]) -> dict[str, Any]:
-        """The parameters by name, each of as many versions as there are vectors of weights."""
+        """The parameters by name, each stacked with one version for each vector of weights."""
         import torch
 
         like = self._like
@@ -120,7 +119,7 @@ class Module:
 
 
 def _gradients(module: Any, loss: Callable[[Any, Any], Any]) -> Any:
-    """From weights, inputs and targets of many workers to the gradients of each one's loss."""
+    """A function from weights, inputs and targets of many workers to each worker's gradient."""
     import torch
 
     def of_worker(weights: dict[str, Any], inputs: Any, targets: Any) -> Any:
@@ -131,7 +130,8 @@ def _gradients(module: Any, loss: Callable[[Any, Any], Any]) -> Any:
 
 @contextmanager
 def _one_thread() -> Any:
-    """Small tensors gain nothing from threads, which wait for each other where others compute."""
+    """Let torch compute with one thread: threads gain nothing on small tensors, and wait for each
+    other on a busy machine."""
     import torch
 
     usual = torch.get_num_threads()

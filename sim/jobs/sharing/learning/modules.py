@@ -1,6 +1,6 @@
-"""Tasks of torch on data that a package ships: digits of scikit-learn, characters of a text.
+"""Torch tasks on data that a package ships: digits of scikit-learn, characters of a text.
 
-Both hold a fifth of the data out, on which loss and accuracy are reported.
+Each task holds out a fifth of its data, on which loss and accuracy are reported.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from sim.config.errors import InputError
 from sim.jobs.sharing.learning.draws import Rows
 from sim.jobs.sharing.learning.module import Module
 
-_CONTEXT = 8  # characters that the next one is predicted from
+_CONTEXT = 8  # characters from which the next character is predicted
 _FOLD = 5  # every fifth image, or the last fifth of the text, is held out
 
 
 def digits(*, size: int, seed: int, **split: Any) -> Module:
-    """The 1,797 images of 8 x 8 of scikit-learn's `load_digits` (Alpaydin and Kaynak 1998) and a
-    net of two convolutions of `size` and 2 `size` channels, each with stride 2; cross-entropy."""
+    """A net of two convolutions (`size` and 2 `size` channels, stride 2) on the 1,797 images of
+    8 x 8 of scikit-learn's `load_digits` (Alpaydin and Kaynak 1998); cross-entropy."""
     nn = needed("torch").nn
 
     def net() -> Any:
@@ -37,10 +37,10 @@ def digits(*, size: int, seed: int, **split: Any) -> Module:
 
 
 def residual(*, size: int, seed: int, **split: Any) -> Module:
-    """The same images and a residual net (He et al. 2016): a convolution of `size`
-    channels, one block of two at each of the resolutions 8 x 8 and 4 x 4, the second with 2 `size`
-    channels and a 1 x 1 convolution beside it, the mean over places. Groups of channels are
-    normalised, not batches (Wu and He 2018), so that a gradient needs its own samples alone."""
+    """A residual net (He et al. 2016) on the images of `digits`. A convolution of `size` channels
+    is followed by a block of two convolutions at 8 x 8 and another at 4 x 4 with 2 `size` channels
+    and a 1 x 1 convolution as its shortcut; then by the mean over places. Each sample is normalised
+    by itself over all channels (group norm, Wu and He 2018), so gradients share no statistics."""
     torch = needed("torch")
     nn = torch.nn
 
@@ -75,8 +75,8 @@ def residual(*, size: int, seed: int, **split: Any) -> Module:
 
 
 def characters(*, size: int, seed: int, **split: Any) -> Module:
-    """The next character of this project's licence from the last eight: embeddings of `size`, a
-    hidden layer of 8 `size` tanh units (Bengio et al. 2003, without their direct
+    """Predict the next character of this project's licence from the last eight: embeddings of
+    `size`, a hidden layer of 8 `size` tanh units (Bengio et al. 2003, without the paper's direct
     connections); cross-entropy. A worker's own part is a piece of the text."""
     torch = needed("torch")
     nn = torch.nn
@@ -98,7 +98,7 @@ def characters(*, size: int, seed: int, **split: Any) -> Module:
 
 
 def _of_digits(net: Callable[[], Any], *, seed: int, **options: Any) -> Module:
-    """The images for a net that is made with the seed's parameters."""
+    """The task of `load_digits` for the net that `net` makes, with parameters drawn by the seed."""
     torch = needed("torch")
     images, labels = needed("sklearn.datasets").load_digits(return_X_y=True)
     inputs = torch.tensor(images / 16.0, dtype=torch.float32).reshape(-1, 1, 8, 8)
@@ -118,7 +118,7 @@ def _task(net: Any, inputs: Any, targets: Any, held: Any, **options: Any) -> Mod
 
 
 def needed(package: str) -> Any:
-    """A package of the extra `learning`. Raises `InputError` where it is not installed."""
+    """Import a package of the extra `learning`. Raises `InputError` where it is missing."""
     try:
         return import_module(package)
     except ImportError as error:

@@ -14,7 +14,7 @@ from sim.config.dataclass import dataclass
 from sim.jobs.sharing.learning.deferred import applied
 
 Vector = NDArray[np.float64]
-State = tuple[Any, ...]  # the steps that have been made, and vectors
+State = tuple[Any, ...]  # the number of steps made, and vectors
 Rule = Literal["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "lars", "lamb"]
 Layers = tuple[tuple[int, bool], ...]
 Schedule = Literal["constant", "step", "cosine", "inverse-root"]
@@ -38,12 +38,13 @@ class Optimizer:
     - lamb: with u = Adam's direction + l w, w - r u |w| / |u|, layer by layer (You et al. 2020,
       arXiv 1904.00962).
 
-    l is `weight_decay`, which all others add to the gradient. `layers` are the sizes of the parts
-    of the vector, and whether their steps are scaled: vectors, of biases and norms, are not
-    (facebookresearch/mae, util/lars.py), nor what is zero. Until `warmup` steps are made the rate
-    climbs in equal steps from `start_rate` to r (Goyal et al. 2017). t steps later it is
+    l is `weight_decay`; the other rules add l w to the gradient. `layers` has the size of each
+    layer's part of the vector, and whether its steps are scaled. Biases and norms, which are
+    vectors, are not scaled (facebookresearch/mae, util/lars.py), nor are parts that are zero. In
+    the first `warmup` steps the rate climbs from `start_rate` to r in equal steps (Goyal et al.
+    2017). t steps later it is
     - constant: r. step: r / 10^floor(t / `span`) (He et al. 2016, section 3.4).
-    - cosine: r (1 + cos(pi t / `span`)) / 2, and 0 behind the span (Loshchilov and Hutter 2017).
+    - cosine: r (1 + cos(pi t / `span`)) / 2, and 0 after the span (Loshchilov and Hutter 2017).
     - inverse-root: r sqrt(`warmup` / (`warmup` + t)) (Vaswani et al. 2017, equation 3).
 
     >>> rule = Optimizer(rule="momentum", rate=0.1, beta=0.5)
@@ -73,11 +74,11 @@ class Optimizer:
             raise ValueError("beta and decay must lie in [0, 1); e.g. 0.9")
 
     def start(self, size: int) -> State:
-        """The state before the first step, for so many weights."""
+        """The state before the first step, for `size` weights."""
         return (0, *(np.zeros(size) for _ in range(_MEMORIES.get(self.rule, 1))))
 
     def rate_of(self, step: int) -> float:
-        """The rate of a step, the first of which is 0.
+        """The rate of a step; steps count from 0.
 
         >>> warm = Optimizer(rate=0.8, warmup=4, start_rate=0.4)
         >>> [round(warm.rate_of(step), 3) for step in range(6)]
@@ -132,7 +133,7 @@ class Optimizer:
     def _of_moments(
         self, gradient: Vector, memory: list[Vector], steps: int
     ) -> tuple[Vector, tuple[Vector, ...]]:
-        """Adam's direction."""
+        """Adam's direction, and its new moments."""
         first = self.beta * memory[0] + (1.0 - self.beta) * gradient
         second = self.decay * memory[1] + (1.0 - self.decay) * gradient**2
         mean = first / (1.0 - self.beta**steps)
@@ -140,8 +141,9 @@ class Optimizer:
         return mean / (size + self.epsilon), (first, second)
 
     def _scaled(self, weights: Vector, direction: Vector) -> Vector:
-        """A direction with weight decay, every layer of it as long as its weights (LAMB), or
-        `trust` times as long (LARS, which takes the lengths of both parts by themselves)."""
+        """A direction plus weight decay, each layer scaled to the length of its weights (LAMB).
+
+        LARS scales a layer by `trust` |w| / (|g| + l |w|) instead."""
         scaled = direction + self.weight_decay * weights
         for part in self._scaled_parts(weights.size):
             own = float(np.linalg.norm(weights[part]))

@@ -12,9 +12,9 @@ from sim.jobs.sharing.learning.task import Vector, batch_generator
 class Quadratic:
     """f(w) = 1/2 sum_i a_i (w_i - 1)^2, with a_i from 1/`condition` to 1; its optimum is 1.
 
-    A worker's gradient is a (w - 1 - `unlike` d_r) + `noise` N(0, 1) / sqrt(batch): d_r is the
-    worker's own offset, N(0, 1) drawn once and centred over all `workers`, so that unequal data
-    leave the optimum of the mean where it is.
+    A worker's gradient is a (w - 1 - `unlike` d_r) + `noise` N(0, 1) / sqrt(batch). The worker's
+    own offset d_r is drawn once from N(0, 1). Offsets are centred over all `workers`, so unequal
+    data do not move the optimum of the mean.
 
     >>> task = Quadratic(size=3, noise=0.0)
     >>> task.loss(np.ones(3)), task.gradient(np.ones(3), rank=0, step=0)

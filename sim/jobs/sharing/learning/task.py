@@ -23,7 +23,7 @@ class LearningTask(Protocol):
         """The weights that every worker begins with."""
 
     def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
-        """The gradient of one worker's batch of its step; it may be one that is not known yet
+        """The gradient on the batch of a worker's step. Its value may be computed later
         (`sim.jobs.sharing.learning.deferred`). Nobody changes weights in place."""
 
     def loss(self, weights: Vector) -> float:
@@ -32,10 +32,10 @@ class LearningTask(Protocol):
 
 @runtime_checkable
 class Classifies(Protocol):
-    """A task that can say how often it is right."""
+    """A task that knows the share of right answers."""
 
     def accuracy(self, weights: Vector) -> float:
-        """The share of the data on which `loss` is taken whose answer is right."""
+        """The share of right answers on the data on which `loss` is taken."""
 
 
 @runtime_checkable
@@ -44,21 +44,21 @@ class Layered(Protocol):
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of each in turn: a vector's length, a matrix's rows and columns, or more."""
+        """The shape of each layer: a vector's length, a matrix's rows and columns, or more."""
 
 
 def shapes(task: LearningTask) -> tuple[tuple[int, ...], ...]:
-    """Of the layers of its weights; none where it has no layers."""
+    """The shapes of the layers of a task's weights; empty where the task has no layers."""
     return task.shapes if isinstance(task, Layered) else ()
 
 
 def accuracy(task: LearningTask, weights: Vector) -> float | None:
-    """The share of right answers; None where there are no right ones."""
+    """The share of right answers; None where the task does not classify."""
     return task.accuracy(weights) if isinstance(task, Classifies) else None
 
 
 class NoTask:
-    """No weights at all: the task of a simulation of times alone."""
+    """A task without weights, for a simulation of times alone."""
 
     name = "nothing"
     start: Vector = np.zeros(0)
@@ -71,5 +71,5 @@ class NoTask:
 
 
 def batch_generator(seed: int, rank: int, step: int) -> np.random.Generator:
-    """The generator of one worker's batch of one step (cause: data)."""
+    """The random generator that draws the data of a worker's batch in a step."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, rank, step))))

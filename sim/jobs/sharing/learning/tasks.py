@@ -1,4 +1,4 @@
-"""The task that a `[sharing.learning]` table names, or the user's own instead.
+"""The task that a `[sharing.learning]` table names, or a task of the user's own.
 
 A user's task is an object, or a Python file that makes one.
 """
@@ -21,11 +21,11 @@ _REMEDY = "see docs/sharing.md, What it learns"
 
 
 def own_task(task: Task, **options: Any) -> LearningTask:
-    """The task itself, or what the file's `task(*, size, batch, workers, unlike, seed)` returns: a
-    `sim.jobs.sharing.learning.module.Module`, or another `LearningTask`.
+    """Return the task itself, or the task that a file's function `task(*, size, batch, workers,
+    unlike, seed)` makes: a `sim.jobs.sharing.learning.module.Module`, or another `LearningTask`.
 
-    The file is run as it is. Raises `InputError` where there is none, where it fails, and where
-    that is no task.
+    The file is run as it is. Raises `InputError` where the file does not exist or fails, and where
+    the object is no task.
     """
     if isinstance(task, str | os.PathLike):
         where = f"--task {os.fspath(task)}"
@@ -62,7 +62,7 @@ _MODULES = {"digits": digits, "residual": residual, "characters": characters}
 def task_of(
     learning: Learning | None, workers: int, *, batch: int, seed: int, own: Task | None = None
 ) -> LearningTask:
-    """The task of so many workers, each with batches of so many samples; `own` comes first."""
+    """The task of `workers` workers with batches of `batch` samples; `own` replaces the table's."""
     common: dict[str, Any] = {"workers": workers, "seed": seed, "batch": batch}
     if own is not None:
         options = learning or Learning()

@@ -21,7 +21,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Sharing):
-    """With `overlap` buckets of at least `bucket` bytes are reduced beside the backward pass."""
+    """With `overlap`, buckets of at least `bucket` bytes are reduced beside the backward pass."""
 
     in_step: ClassVar[bool] = True
 
@@ -45,7 +45,7 @@ class AllReduce(Sharing):
 
 
 def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
-    """The mean of all gradients, then everybody's step (Goyal et al. 2017)."""
+    """All gradients are averaged, then every worker steps (Goyal et al. 2017)."""
 
     averaging, whole = Averaging(pool), pool.workers[0].workload.whole
 
@@ -71,7 +71,7 @@ def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
 def overlapped(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
     """DistributedDataParallel: buckets are reduced while backward goes on (Li et al. 2020).
 
-    The task's gradient travels with the last bucket, that of the first layers.
+    The task's gradient travels with the last bucket, which holds the first layers.
     """
     averaging, first = Averaging(pool), pool.workers[0].workload
     parts = buckets(first.layers, parameters=plan.bucket / first.width)

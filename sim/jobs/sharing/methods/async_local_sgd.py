@@ -1,4 +1,4 @@
-"""Asynchronous local SGD: many steps on one's own weights, then an update of the server."""
+"""Asynchronous local SGD: a worker makes many steps on its own weights, then updates the server."""
 
 from itertools import count
 from typing import Literal
@@ -16,9 +16,9 @@ from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncLocalSGD(ServerBased):
-    """`period` local steps between updates, fewer of them on slower workers where `dynamic`; the
-    server steps by `outer_rate` with the mean of every `buffer` of them, and its `outer_momentum`
-    moves every `delay` steps."""
+    """A worker makes `period` local steps between updates; with `dynamic` a slower worker makes
+    fewer. The server steps by `outer_rate` with the mean of every `buffer` updates, and its
+    `outer_momentum` moves the weights at every `delay`-th step."""
 
     method: Literal["async_local_sgd"] = "async_local_sgd"
     period: Count = 1
@@ -84,10 +84,10 @@ class AsyncLocalSGD(ServerBased):
 
 def asynchronous(plan: AsyncLocalSGD, pool: WorkerPool) -> TrainingLoop:
     """Asynchronous local SGD against a server (Liu et al. 2024, arXiv 2401.09135);
-    with a buffer FedBuff (Nguyen et al. 2022, arXiv 2106.06639).
+    with a buffer it is FedBuff (Nguyen et al. 2022, arXiv 2106.06639).
 
-    With dynamic local updates a worker does as many of the H steps as its
-    speed allows in the time of the fastest, so that all come back about equally often.
+    With dynamic local updates a worker makes as many steps as it can while the fastest worker
+    makes H steps. So all workers push updates about equally often.
     """
     server = pool.server
 

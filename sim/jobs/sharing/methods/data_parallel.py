@@ -32,9 +32,10 @@ class DataParallel(Sharing):
         return True
 
     def kept_first(self, inputs: float, outputs: float, workers: int) -> dict[str, float]:
-        """Inputs before they are scattered; outputs gathered for the loss (torch, nn/parallel/
-        data_parallel.py: `output_device` is the first), of which a cross-entropy keeps logarithms
-        for its backward pass and makes a gradient. A whole step has these two of one worker."""
+        """Bytes of all inputs before they are scattered, and of all outputs gathered for the loss
+        (torch, nn/parallel/data_parallel.py: `output_device` is the first). A cross-entropy keeps
+        logarithms of the outputs for its backward pass and makes a gradient; the step of GPU 0
+        already counts these two tensors for its own outputs."""
         return {
             "inputs of all": workers * inputs,
             "outputs of all": workers * outputs,
@@ -48,9 +49,9 @@ class DataParallel(Sharing):
 def single_process(pool: WorkerPool) -> TrainingLoop:
     """A single interpreter drives all GPUs of a node (torch/nn/parallel).
 
-    Every step GPU 0 scatters the inputs and broadcasts the weights; one thread a GPU launches
-    its kernels, but the interpreter's lock lets one launch at a time; outputs are gathered, the
-    gradients reduced on GPU 0, which alone steps. A GPU that fails for good ends the process.
+    In every step GPU 0 scatters the inputs and broadcasts the weights. Each GPU has a thread that
+    launches its kernels, but the interpreter's lock lets only one thread launch at a time. The
+    gradients are reduced on GPU 0, which alone steps. A GPU that fails for good ends the process.
     """
     workers, first = pool.workers, pool.workers[0]
     launching = sum(worker.workload.launches for worker in workers)
@@ -83,7 +84,7 @@ def single_process(pool: WorkerPool) -> TrainingLoop:
 
 
 def _distribute(pool: WorkerPool, first: Worker) -> Process:
-    """Inputs scattered and weights broadcast from GPU 0."""
+    """Scatter the inputs and broadcast the weights from GPU 0."""
     shares = {worker.endpoint: 1.0 for worker in pool.workers[1:]}
     inputs = first.workload.inputs * first.workload.batch
     scattering = pool.cluster.send(inputs, first.endpoint, shares)
@@ -94,7 +95,7 @@ def _distribute(pool: WorkerPool, first: Worker) -> Process:
 
 
 def _reduce(pool: WorkerPool, first: Worker, gradients: dict[int, Vector]) -> Process:
-    """Gradients reduced on GPU 0, and its step."""
+    """Reduce the gradients on GPU 0, and make its optimizer step."""
     endpoints = [worker.endpoint for worker in pool.workers]
     reducing = pool.cluster.collective("reduce", first.workload.bytes, endpoints)
     yield from first.wait(reducing, DATA, "reduce")
@@ -102,7 +103,8 @@ def _reduce(pool: WorkerPool, first: Worker, gradients: dict[int, Vector]) -> Pr
 
 
 def _thread(worker: Worker, step: int, launching: float) -> Process:
-    """Forward ends when all threads have launched theirs; autograd's backward needs no lock."""
+    """A worker's passes. Forward ends only when all threads have launched their kernels; autograd's
+    backward needs no lock."""
     cluster, work, began = worker.cluster, worker.workload, worker.cluster.now
     model = TimedLayer(forward=work.forward, backward=work.backward, parameters=0.0)
     yield from worker.forward(step, model)

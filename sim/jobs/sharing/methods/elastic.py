@@ -1,4 +1,4 @@
-"""EASGD: workers keep weights of their own, and a spring to a centre holds them together."""
+"""EASGD: workers keep weights of their own, which an elastic force ties to a common centre."""
 
 from itertools import count
 from typing import Literal
@@ -14,8 +14,8 @@ from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic(ServerBased):
-    """`period` local steps, then a pull towards the centre and as strong a one of the centre, by
-    `moving_rate` / workers of the distance (beta = 0.9, "default value as paper described" in
+    """After `period` local steps a worker's weights and the centre move towards each other, both by
+    `moving_rate` / workers of their distance (beta = 0.9, "default value as paper described" in
     tensorflow/contrib/opt/python/training/elastic_average_optimizer.py, which also divides it by
     the period)."""
 
@@ -57,8 +57,8 @@ class Elastic(ServerBased):
 def elastic_averaging(plan: Elastic, pool: WorkerPool) -> TrainingLoop:
     """Asynchronous EASGD (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651).
 
-    With alpha = beta / n and d = alpha (x_i - centre): x_i <- x_i - d, centre <- centre + d, so
-    that their sum changes by gradients alone. Nesterov's momentum in the workers makes it EAMSGD.
+    With alpha = beta / n and d = alpha (x_i - centre): x_i <- x_i - d, centre <- centre + d. So
+    only gradients change their sum. With Nesterov's momentum in the workers it is EAMSGD.
     """
     server, strength = pool.server, plan.moving_rate / len(pool.workers)
 

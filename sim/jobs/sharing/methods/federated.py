@@ -1,4 +1,5 @@
-"""Federated averaging: rounds of some of the clients, with unequal data, that come and go."""
+"""Federated averaging: in each round some clients train; their data may be unequal, and they may go
+offline and come back."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -23,9 +24,10 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Federated(ServerBased):
-    """A `fraction` of the workers each round, `period` steps of those with the mean share of the
-    data, which is `unequal` (the exponent of a power law). They are `online` and `offline` for such
-    times in the mean, and a share of `late` is not waited for."""
+    """In each round a `fraction` of the available workers train. A worker with the mean share of
+    the data makes `period` steps; shares follow a power law with the exponent `unequal`. Workers
+    stay online and offline in turn, for mean times `online` and `offline`. A round ends without the
+    last share `late` of its workers."""
 
     method: Literal["federated"] = "federated"
     period: Count = 1
@@ -45,7 +47,7 @@ class Federated(ServerBased):
 
     @property
     def waits(self) -> bool:
-        return True  # for the others of a round
+        return True  # for the other workers of a round
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         kept = ServerBased.kept(self, parameters, width, workers)
@@ -55,13 +57,14 @@ class Federated(ServerBased):
         return max(1.0, self.fraction * workers * (1.0 - self.late))
 
     def update_seconds(self, workers: int, work: Workload) -> float:
-        """Seconds of a step, and of the search for available clients, once in `period` steps."""
+        """Seconds of an update, and of the search for available clients, once in `period` steps."""
         there = workers * self.online / (self.online + self.offline) if self.online else workers
         looks = workers / min(there, 1.0)
         return ServerBased.update_seconds(self, workers, work) + 2e-6 * looks / self.period
 
     def tries(self, seconds: float, exchange: float) -> float:
-        """A client stays for its round, of exponential times online, with chance exp(-T / mean)."""
+        """exp(T / `online`) for a round of T seconds: times online are exponential, so a client
+        stays until the end of its round with chance exp(-T / `online`)."""
         if not self.online:
             return 1.0
         return exp(min((self.period * seconds + exchange) / self.online, 100.0))
@@ -71,10 +74,11 @@ class Federated(ServerBased):
 
 
 def rounds(plan: Federated, pool: WorkerPool) -> Process:
-    """Each round some clients train; the mean of their changes by data moves the weights.
+    """In each round some clients train; the mean of their changes, weighted by their shares of the
+    data, moves the weights (McMahan et al. 2017).
 
-    McMahan et al. 2017. Where a share of them may be late, the round ends without
-    those (over-selection; Bonawitz et al. 2019).
+    If a share of the clients may be late, the round ends without these clients (over-selection;
+    Bonawitz et al. 2019).
     """
     clients = [Client(plan, pool, worker) for worker in pool.workers]
     for number in count():
@@ -97,7 +101,7 @@ def _apply(pool: WorkerPool, clients: list["Client"], answers: dict[int, Vector]
 
 
 def _chosen(plan: Federated, pool: WorkerPool, clients: list["Client"], number: int) -> Process:
-    """The participants of a round, among those that are free; waits until one is."""
+    """Choose the participants of a round among the free clients; wait until a client is free."""
     while not all(worker.lost for worker in pool.workers):
         free = [client for client in clients if client.is_free]
         if free:
@@ -109,7 +113,7 @@ def _chosen(plan: Federated, pool: WorkerPool, clients: list["Client"], number: 
 
 
 class FederatedRound:
-    """The answers of a round; `complete` fires when they are enough, or nobody is left."""
+    """The answers of a round; `complete` fires when there are enough, or no participant is left."""
 
     def __init__(self, plan: Federated, pool: WorkerPool, number: int, participants: int) -> None:
         self.number, self.record = number, pool.record
@@ -119,14 +123,14 @@ class FederatedRound:
         self.complete = pool.cluster.event()
 
     def answer(self, rank: int, change: Vector) -> None:
-        """A participant's change; one that is late is dropped."""
+        """Take a participant's change of the weights; a late change is dropped."""
         if self.complete.triggered:
             self.record.dropped += 1
         else:
             self.answers[rank] = change
 
     def finish_one(self) -> None:
-        """A participant has finished, with an answer or without."""
+        """Note that a participant has finished, with an answer or without."""
         self.pending -= 1
         enough = len(self.answers) >= self.wanted or not self.pending
         if enough and not self.complete.triggered:
@@ -134,7 +138,7 @@ class FederatedRound:
 
 
 class Client:
-    """A worker with its share of the data; `steps` of them in a round (E n_k / B in the paper).
+    """A worker with its share of the data and its `steps` in a round (E n_k / B in the paper).
 
     Shares follow a power law of the plan's exponent `unequal`; a client with the mean share does
     `period` steps.
@@ -154,7 +158,7 @@ class Client:
         return online and not (self.is_busy or self.worker.lost)
 
     def take_part(self, this_round: FederatedRound) -> Process:
-        """Pull, train, push. The work is lost where the client goes offline or fails for good."""
+        """Pull, train, push. The work is lost if the client goes offline or fails for good."""
         worker, server, self.is_busy = self.worker, self.pool.server, True
         began = worker.cluster.now
         try:
@@ -175,7 +179,7 @@ class Client:
 
 
 class Availability:
-    """Whether a client is online; it is at first, and `changes` are the moments at which it goes
+    """Whether a client is online. It is online at first; `changes` are the moments at which it goes
     offline, comes back, and so on."""
 
     def __init__(self, changes: Iterator[float]) -> None:
@@ -184,19 +188,20 @@ class Availability:
         self._online = True
 
     def online(self, now: float) -> bool:
-        """Whether it is online at a moment; moments only grow."""
+        """Whether the client is online at a moment; later calls may only ask for later moments."""
         while self._next <= now:
             self._online = not self._online
             self._last, self._next = self._next, next(self._changes, float("inf"))
         return self._online
 
     def online_since(self, moment: float, now: float) -> bool:
-        """Whether it has been online all the time."""
+        """Whether the client has been online all the time from `moment` until now."""
         return self.online(now) and self._last <= moment
 
 
 def _changes(plan: Federated, rng: np.random.Generator) -> Iterator[float]:
-    """Exponential times online and offline by turns; no change where a client always stays."""
+    """Yield the moments of changes: times online and offline are exponential and take turns. A
+    client that always stays online has no changes."""
     moment = 0.0
     while plan.online:
         for time in (plan.online, plan.offline):

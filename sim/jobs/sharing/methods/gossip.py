@@ -1,4 +1,4 @@
-"""Gossip: workers average with a few neighbours; nobody holds the weights of all."""
+"""Gossip: each worker averages with a few neighbours; nobody holds the weights of all workers."""
 
 from itertools import count
 from typing import Any, Literal
@@ -47,11 +47,11 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gossip(Sharing):
-    """An `algorithm` on a `graph` by name or edges after every `period` local steps (of `geometric`
-    number with that mean: SwarmSGD's); with `overlap` messages go beside the passes.
+    """Workers average by an `algorithm` on a `graph` (a name or a list of edges) after every
+    `period` local steps. With `geometric` their number is drawn with this mean (SwarmSGD).
 
-    With `rendezvous` messages leave when their receivers are ready; `consensus` is CHOCO-SGD's step
-    size, below 1 for coarse compression.
+    With `overlap` messages travel beside the passes; with `rendezvous` a message leaves when its
+    receiver is ready. `consensus` is CHOCO-SGD's step size, below 1 for coarse compression.
     """
 
     method: Literal["gossip"] = "gossip"
@@ -99,19 +99,21 @@ class Gossip(Sharing):
         Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
 
     def neighbours(self, workers: int, where: str = "") -> Neighbours:
-        """The neighbours of every worker. Raises `InputError` for a graph that does not connect
-        them."""
+        """The neighbours of every worker. Raises `InputError` for a graph that does not connect all
+        workers."""
         return graph(self.graph, workers, where=f"{where}.graph")
 
     def update_seconds(self, workers: int, work: Workload) -> float:
-        """Messages to all neighbours share links with the messages of their neighbours."""
+        """Seconds grow with the squared number of neighbours, as messages to all neighbours share
+        links with the messages of these neighbours."""
         squares = 1.0
         if self.algorithm == "d_psgd":
             squares = mean_square_degree(self.graph, workers)
         return OF_UPDATE + 1e-6 * squares
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
-        """Weights of every neighbour as they arrive, one where a worker has one at a time."""
+        """With D-PSGD a worker keeps the arriving weights of every neighbour, otherwise those of
+        one neighbour at a time."""
         most = max(map(len, self.neighbours(workers))) if self.algorithm == "d_psgd" else 1
         kept = Sharing.kept(self, parameters, width, workers)
         return {**kept, "neighbours' weights": most * width * parameters}
@@ -125,8 +127,8 @@ def d_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Average with all neighbours, then step (Lian et al. 2017).
 
     x_i <- sum_j W_ij x_j - rate g(x_i). With overlap the exchange runs beside the gradient, which
-    the algorithm allows: both start from x_i. More local steps between are those of Koloskova et
-    al. 2020 (arXiv 2003.10422).
+    the algorithm allows: both start from x_i. Further local steps between averages follow Koloskova
+    et al. 2020 (arXiv 2003.10422).
     """
     mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
     neighbours = plan.neighbours(len(pool.workers))
@@ -173,9 +175,9 @@ def _local(plan: Gossip, pool: WorkerPool, worker: Worker) -> LocalPeriods:
 def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Step, and average with one random neighbour, atomically (Lian et al. 2018).
 
-    The neighbour is not asked and does not stop computing: its gradient was taken on weights that
-    have changed since. With overlap the exchange runs beside the gradient. With more local steps it
-    is SwarmSGD, not blocking (Nadiradze et al. 2021, arXiv 1910.12308).
+    The neighbour is not asked and does not stop computing, so its gradient is of weights that have
+    changed since. With overlap the exchange runs beside the gradient. With further local steps it
+    is non-blocking SwarmSGD (Nadiradze et al. 2021, arXiv 1910.12308).
     """
     neighbours, estimates = plan.neighbours(len(pool.workers)), _estimates(plan, pool)
 
@@ -202,7 +204,8 @@ def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
 def _average(
     worker: Worker, other: Worker | None, estimates: PeerEstimates, detection: float
 ) -> Process:
-    """Both average; one that is away does not answer, which is known when its failure is."""
+    """Average the weights of both workers. A worker that is away does not answer; the first worker
+    gives up when the failure is detected."""
     if other is not None and other.is_away:
         yield worker.cluster.sleep(other.unknown_for(detection))
         other = None
@@ -222,10 +225,10 @@ def _average(
 def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Stochastic gradient push (Assran et al. 2019) on the directed exponential graph.
 
-    In step k everyone sends half of (x, w) to the worker 2^k places on, keeps half and adds what
-    arrives; the gradient is taken at z = x / w. With overlap (overlap SGP) nobody
-    waits for the message of its own round, but for that of the round before, tau = `period` steps
-    ago. What rounding a message to fp16 or int8 leaves out stays with its sender.
+    In round k every worker sends half of (x, w) to the worker 2^k places on, keeps the other half
+    and adds the half that arrives; the gradient is taken at z = x / w. With overlap (overlap SGP) a
+    worker waits for the message of the round before, tau = `period` steps ago, and not for the
+    message of this round. The rounding error of a message in fp16 or int8 stays with its sender.
     """
     n, mailboxes = len(pool.workers), pool.connect(rendezvous=plan.rendezvous)
     hops, late = exponential_hops(n), 1 if plan.overlap else 0
@@ -260,9 +263,9 @@ def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
 
 
 def in_pairs(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
-    """Every round all workers are paired at random; each steps, then averages with its partner.
+    """In every round workers are paired at random; each steps, then averages with its partner.
 
-    Boyd et al. 2006 (randomised gossip), in rounds. With an odd number one sits out.
+    Boyd et al. 2006 (randomised gossip), in rounds. With an odd number of workers one sits out.
     """
     mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
     pairs = [random_pairs(pool, 0)]

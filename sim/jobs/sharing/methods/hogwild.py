@@ -18,12 +18,12 @@ from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.program.causes import PULL, PUSH
 
 Vector = NDArray[np.float64]
-_PIECES = 4  # in which a read passes over the weights: others write meanwhile
+_PIECES = 4  # of the weights that a worker reads in turn, while other workers write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hogwild(Sharing):
-    """A step reads and writes the share `touched` of the weights, as sparse data do."""
+    """A step reads and writes the share `touched` of the weights; it is small for sparse data."""
 
     method: Literal["hogwild"] = "hogwild"
     touched: Annotated[float, Gt(0), Le(1)] = 1.0
@@ -64,12 +64,12 @@ class Hogwild(Sharing):
 
 
 def lock_free(plan: Hogwild, pool: WorkerPool) -> TrainingLoop:
-    """Read, compute, write, each when it comes (Recht, Re, Wright and Niu 2011).
+    """Workers read, compute and write without locks (Recht, Re, Wright and Niu 2011).
 
-    A step moves its weights once up and once down, and a write reads what it adds to: three passes
-    over `touched` x S bytes of the host's memory, which all workers share, so that they do at most
-    B / (3 touched S) steps a second. A read is no snapshot: its pieces are of the moments at which
-    it came by.
+    A step reads the weights once; its write reads and writes them again. So it makes three passes
+    over `touched` x S bytes of the host's memory. All workers share the memory's bandwidth B, so
+    together they make at most B / (3 touched S) steps a second. A read is no snapshot: each of its
+    pieces has the weights of the moment at which it was read.
     """
     size, shared = plan.touched * pool.workers[0].workload.bytes, pool.shared
     assert shared is not None

@@ -1,4 +1,5 @@
-"""Local SGD and DiLoCo: many steps on one's own weights, then an average of all or of a piece."""
+"""Local SGD and DiLoCo: workers make many steps on their own weights, then average them, all at
+once or piece by piece."""
 
 from itertools import count
 from typing import Annotated, Literal
@@ -23,11 +24,12 @@ from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """Fragment p of P leaves after every step t with t = (p + 1) H / P modulo the `period` H, and
-    is merged `overlap` steps later (Douillard et al. 2025, arXiv 2501.18512).
+    """When fragments are averaged: fragment p of P leaves after every step t with t = (p + 1) H / P
+    modulo the `period` H, and is merged `overlap` steps later (Douillard et al. 2025, arXiv
+    2501.18512).
 
-    P divides H, so that at most one leaves at a time; `overlap` is below H, so that none leaves
-    before it has come back.
+    P divides H, so at most one fragment leaves at a time. `overlap` is below H, so a fragment has
+    come back before it leaves again.
 
     >>> calendar = Calendar(period=4, fragments=2, overlap=1)
     >>> [(calendar.leaving(t), calendar.arriving(t)) for t in range(1, 6)]
@@ -44,12 +46,12 @@ class Calendar:
         return self.period // self.fragments
 
     def leaving(self, steps: int) -> int | None:
-        """The fragment that leaves when a worker has done so many steps."""
+        """The fragment that leaves when a worker has done `steps` steps; None if none leaves."""
         number, rest = divmod(steps, self.stretch)
         return None if rest or number < 1 else (number - 1) % self.fragments
 
     def arriving(self, steps: int) -> int | None:
-        """The fragment that is merged then."""
+        """The fragment that is merged when a worker has done `steps` steps; None if none is."""
         return self.leaving(steps - self.overlap)
 
 
@@ -58,12 +60,13 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSGD(Sharing):
-    """`period` steps between averages, which are applied with `outer_rate` and `outer_momentum`
-    (with `nesterov` it is DiLoCo's).
+    """Workers make `period` steps between averages, which are applied with `outer_rate` and
+    `outer_momentum` (with `nesterov` as in DiLoCo).
 
-    Of `fragments` one is averaged at a time, beside the passes of `overlap` steps, and a worker
-    keeps the share `keep` of what it came to meanwhile (Streaming DiLoCo). Every `site` workers
-    also average among themselves every `site_period` steps (hierarchical local SGD).
+    Weights are averaged in `fragments`, one at a time, beside the passes of `overlap` steps. When
+    it merges a fragment, a worker keeps the share `keep` of its own weights (Streaming DiLoCo).
+    Every `site` workers also average among themselves every `site_period` steps (hierarchical local
+    SGD).
     """
 
     method: Literal["local_sgd"] = "local_sgd"
@@ -124,8 +127,8 @@ class LocalSGD(Sharing):
         return FP32
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
-        """Where the round began and the outer momentum; with overlap also the outer gradients that
-        are on their way."""
+        """Bytes of the weights at the start of the round and of the outer momentum; with overlap
+        also of the outer gradients that are on their way."""
         copies = 2 if self.outer_momentum else 1
         kept = Sharing.kept(self, parameters, width, workers)
         kept["outer state"] = copies * FP32 * parameters
@@ -145,15 +148,15 @@ class LocalSGD(Sharing):
 def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
     """H local steps, then the mean of the workers' weights (Stich 2019; McMahan et al. 2017).
 
-    The mean of (start - weights) is an outer gradient: with outer SGD of rate 1 this is plain
-    averaging, with a momentum SlowMo (Wang et al. 2020), with Nesterov's DiLoCo (Douillard et al.
-    2023). Inner state is kept between rounds, as DiLoCo does. Exchanges are the
-    calendar's; sites average the weights that they have in between (Lin et al. 2020, arXiv
-    1808.07217: hierarchical local SGD).
+    The mean of (start - weights) is an outer gradient. With outer SGD of rate 1 this is plain
+    averaging, with momentum it is SlowMo (Wang et al. 2020), with Nesterov's momentum it is DiLoCo
+    (Douillard et al. 2023). The inner optimizer's state is kept between rounds, as in DiLoCo. The
+    calendar sets the times of exchanges. Between them the workers of a site average their weights
+    (Lin et al. 2020, arXiv 1808.07217: hierarchical local SGD).
     """
     calendar = plan.calendar
     pieces = [Piece(pool, number, plan.fragments) for number in range(plan.fragments)]
-    at_once = plan.fragments == 1 and not plan.overlap  # such an average is one of all sites too
+    at_once = plan.fragments == 1 and not plan.overlap  # includes the sites' average
     sites = [_site(pool, rank, plan.site) for rank in range(0, len(pool.workers), plan.site)]
 
     def train(worker: Worker) -> Process:
@@ -175,7 +178,7 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
 
 
 def _site(pool: WorkerPool, first: int, size: int) -> Barrier:
-    """The mean of the weights of some workers that are near one another, as they are."""
+    """A barrier that averages the uncompressed weights of the `size` workers from rank `first`."""
 
     averaging = Averaging(pool, compression=Compression(kind="none"))
 
@@ -187,8 +190,8 @@ def _site(pool: WorkerPool, first: int, size: int) -> Barrier:
 
 
 class Piece:
-    """A fragment of the weights, which all workers average: of a task every P-th element, of a
-    model every P-th layer (the strided fragments of Douillard et al. 2025)."""
+    """A fragment of the weights, which all workers average: every P-th element of a task, every
+    P-th layer of a model (the strided fragments of Douillard et al. 2025)."""
 
     def __init__(self, pool: WorkerPool, number: int, fragments: int) -> None:
         work = pool.workers[0].workload
@@ -204,8 +207,8 @@ class Piece:
 
 
 class OuterSteps:
-    """A worker's part in the averages of a piece: what all have agreed on, and the state of the
-    outer optimizer, which is the same everywhere."""
+    """A worker's part in the averages of a piece. It holds the weights on which all workers agreed
+    last, and the state of the outer optimizer, which is equal on all workers."""
 
     def __init__(self, worker: Worker, piece: Piece, outer: Optimizer) -> None:
         self.worker, self.piece, self.outer = worker, piece, outer
@@ -214,7 +217,7 @@ class OuterSteps:
         self.joined: Exchange | None = None
 
     def leave(self, steps: int) -> Process:
-        """The outer gradient sets out: how far the worker has come since they agreed."""
+        """Send the outer gradient: how far the worker's weights have come from the agreed ones."""
         worker, piece = self.worker, self.piece
         yield from worker.encode_part(piece.share)
         gone = self.agreed - worker.weights[piece.elements]
@@ -222,8 +225,8 @@ class OuterSteps:
         self.joined = piece.barrier.join(worker.rank, steps, sent)
 
     def merge(self, keep: float) -> Process:
-        """Its mean is there: the outer step, of which the worker takes all but what it `keep`s of
-        its own."""
+        """Wait for the mean gradient and make the outer step, which changes the agreed weights; the
+        worker goes on with `keep` x its own + (1 - `keep`) x the agreed weights."""
         worker, piece = self.worker, self.piece
         assert self.joined is not None
         gradient = yield from worker.exchange(self.joined, "all-reduce")

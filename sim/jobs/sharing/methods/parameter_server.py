@@ -32,14 +32,15 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterServer(ServerBased):
-    """A `mode`, with the staleness `bound` of "ssp" and the `backup` workers of "backup".
+    """The `mode` says who waits: "bsp" is synchronous, "async" asynchronous. "ssp" has a staleness
+    `bound`, "backup" the number of `backup` workers.
 
-    Where nobody waits ("async", "ssp") the server steps with the mean of every `buffer` gradients,
-    each compensated for its delay with the strength `compensation`, `adaptive` as DC-ASGD-a's.
+    With "async" and "ssp" the server steps with the mean of every `buffer` gradients. It
+    compensates each for its delay with the strength `compensation`, `adaptive` as in DC-ASGD-a.
 
     With `cached` weights a worker of "ssp" pulls only when its copy lacks updates that the bound
-    promises, and works its own in meanwhile. With `overlap` layers of at least `bucket` bytes are
-    pushed and pulled beside the passes.
+    promises; between pulls it applies its own updates to the copy. With `overlap` layers of at
+    least `bucket` bytes are pushed and pulled beside the passes.
     """
 
     method: Literal["parameter_server"] = "parameter_server"
@@ -83,8 +84,8 @@ class ParameterServer(ServerBased):
         )
 
     def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
-        """With compensation the weights as each worker has read them (w_bak of Zheng et al.
-        2017)."""
+        """With compensation a server also keeps the weights that each worker has read (w_bak of
+        Zheng et al. 2017)."""
         copies = {
             "sum in the buffer": self.buffer > 1,
             "weights that workers have read": workers * bool(self.compensation),
@@ -154,15 +155,15 @@ def asynchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
 
 
 def _merge(pool: WorkerPool, worker: Worker, gradient: Vector) -> None:
-    """A gradient of the weights that a worker has pulled."""
+    """Merge a gradient that a worker has computed on the weights that it pulled."""
     batch, version = worker.workload.batch, worker.version
     pool.server.merge(gradient, read=version, samples=batch, at=worker.weights)
 
 
 def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
-    """No worker is more than `bound` steps ahead of the slowest (Ho et al. 2013); a
-    cache serves reads while it has all updates of `bound` steps ago, and a worker's own
-    ("read-my-writes")."""
+    """No worker is more than `bound` steps ahead of the slowest (Ho et al. 2013). A worker reads
+    its cache while the cache has all updates of `bound` steps ago; it also has the worker's own
+    updates ("read-my-writes")."""
     server, clocks = pool.server, pool.clocks()
 
     def train(worker: Worker) -> Process:
@@ -190,7 +191,7 @@ def bulk_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
 
     def apply(_: int, gradients: dict[int, Vector]) -> Process:
         apply_mean(pool, gradients)
-        yield from ()  # it takes no time: that was booked with the last push
+        yield from ()  # takes no time: the last push has booked the server's seconds
 
     server, barrier = pool.server, pool.barrier(apply)
 
@@ -206,7 +207,7 @@ def bulk_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
 
 
 def with_backup_workers(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
-    """The first n - b gradients count, later ones are dropped (Chen et al. 2016)."""
+    """The first n - b gradients of a step count, later gradients are dropped (Chen et al. 2016)."""
     server, first_gradients = pool.server, FirstGradients(pool, plan.backup)
 
     def train(worker: Worker) -> Process:
@@ -224,11 +225,12 @@ def with_backup_workers(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop
 
 
 def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
-    """Each layer is pushed as soon as its gradient is there and pulled while others compute.
+    """Each layer is pushed as soon as its gradient is ready, and pulled while other layers compute.
 
-    Poseidon's wait-free backpropagation (Zhang et al. 2017); the next forward pass
-    waits for each layer in turn (Jayarajan et al. 2019). Layers are joined to at least the plan's
-    `bucket`. The arithmetic goes with the first layer, which is pushed last and needed first.
+    This is Poseidon's wait-free backpropagation (Zhang et al. 2017); the next forward pass waits
+    for each layer in turn (Jayarajan et al. 2019). Layers are joined until they have the plan's
+    `bucket` bytes. The task's whole gradient travels with the first layer, which is pushed last and
+    needed first.
     """
 
     def apply(key: tuple[int, int], gradients: dict[int, Vector]) -> Process:
@@ -251,7 +253,7 @@ def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
                 yield from worker.exchange(pulled[number])
                 if pool.server.only_sums:
                     yield from worker.optimizer_pass(shares[number])
-                if number == 0:  # with which all weights count as arrived
+                if number == 0:  # all weights of the task arrive with this layer
                     gradient = worker.task.gradient(worker.weights, worker.rank, step)
                 yield from worker.forward(step, layer)
             sent = worker.compressed(gradient, step)
@@ -271,7 +273,8 @@ def apply_mean(pool: WorkerPool, gradients: dict[int, Vector]) -> None:
 
 
 class FirstGradients:
-    """Gradients of one round, until all workers that are left but `backup` have added theirs."""
+    """The gradients of a round, which is complete when all but `backup` of the workers that are
+    left have added theirs."""
 
     def __init__(self, pool: WorkerPool, backup: int) -> None:
         self.pool, self.backup = pool, backup
@@ -281,7 +284,7 @@ class FirstGradients:
         pool.on_loss(self.leave)
 
     def add(self, rank: int, gradient: Vector) -> Event:
-        """Fires when the round is complete."""
+        """Add a worker's gradient; the returned event fires when the round is complete."""
         self.collected[rank] = gradient
         this_round = self.complete
         self._apply_if_enough()
