@@ -1,4 +1,4 @@
-"""Where work runs: in this process, on all cores (joblib), on a Dask cluster."""
+"""Run tasks in this process, on all cores (joblib), or on a Dask cluster."""
 
 import os
 import signal
@@ -17,11 +17,11 @@ from sim.config.errors import InputError
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
-Jobs = int | str | None  # processes here, one a core without a number; or the address of a cluster
+Jobs = int | str | None  # processes on this machine (None: one per core), or a cluster's address
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     from joblib import cpu_count
 
     return int(cpu_count())
@@ -30,16 +30,17 @@ def cores() -> int:
 def answers(
     work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: Jobs = None
 ) -> Iterator[Answer]:
-    """Answers in the order of completion, from `jobs` processes or from a cluster's workers. Raises
-    `InputError` where dask is not installed, nothing answers at the address, or workers run another
-    program."""
+    """Yield the answers of `work` to `tasks` in the order of completion. `jobs` is a number of
+    processes, or the address of a Dask cluster. Raises `InputError` where dask is not installed,
+    nothing answers at the address, or workers run another program."""
     if isinstance(jobs, str):
         return cluster(partial(_as_here, program_version(), jobs, work), tasks, address=jobs)
     return here(work, tasks, jobs)
 
 
 def _as_here(version: str, address: str, work: Callable[[Task], Answer], task: Task) -> Answer:
-    """The work of a task by the program that asks for it."""
+    """Do a task's work in a Dask worker. Raises `InputError` if the worker's program is not the
+    `version` of the program that asks."""
     if program_version() != version:
         fault = "a worker runs another version of sim, or of a package that it computes with"
         raise InputError(f"--jobs {address}", fault, "install the same everywhere")
@@ -49,15 +50,15 @@ def _as_here(version: str, address: str, work: Callable[[Task], Answer], task: T
 def here(
     work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int | None = None
 ) -> Iterator[Answer]:
-    """Answers from processes of this machine."""
+    """Yield the answers from processes of this machine."""
     jobs = min(jobs or cores(), max(len(tasks), 1))
     if jobs == 1:
         yield from map(work, tasks)
         return
     from joblib import Parallel, delayed
 
-    # A caller that stops early knows that the rest is left undone; processes that have grown large
-    # are replaced by new ones, and their tasks are done all the same.
+    # Two warnings of joblib say nothing new. A caller that stops early knows that tasks are left
+    # undone. Large processes are replaced by new processes, which do the tasks nevertheless.
     for expected in ("[0-9]+ tasks (which were|have been)", "A worker stopped while some jobs"):
         warnings.filterwarnings("ignore", expected, UserWarning, "joblib")
     pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="8*n_jobs")
@@ -71,7 +72,8 @@ def here(
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Processes that are started here do not hear Ctrl-C: this one does, and stops them."""
+    """Let processes that are started in this block ignore Ctrl-C; this process receives it and
+    stops them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -84,7 +86,7 @@ def _deaf() -> Iterator[None]:
 
 @cache
 def _quiet_when_stopped() -> None:
-    """Ctrl-C takes tasks away from the thread that hands them out, which is no news to a user."""
+    """Print no traceback of joblib's thread, whose tasks Ctrl-C has taken away."""
     usual = threading.excepthook
 
     def hook(told: threading.ExceptHookArgs) -> None:
@@ -101,14 +103,14 @@ def _as_child(
     if os.getpid() != parent:
         progress.silence()
     _die_with(parent)
-    os.chdir(folder)  # joblib keeps its processes, and the user's files are looked for from here
+    os.chdir(folder)  # joblib reuses its processes; names of user files are relative to the folder
     limit.allow(allowed)
     return work(task)
 
 
 @cache
 def _die_with(parent: int) -> None:
-    """End this process soon after its parent has ended; a parent that is killed cannot say so."""
+    """End this process soon after its parent has ended, even if the parent was killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -122,7 +124,8 @@ def _die_with(parent: int) -> None:
 def cluster(
     work: Callable[[Task], Answer], tasks: Sequence[Task], *, address: str
 ) -> Iterator[Answer]:
-    """Answers from the workers of a Dask scheduler; the work of a dead worker is done again."""
+    """Yield the answers from the workers of a Dask scheduler. Tasks of a dead worker are done
+    again."""
     where = f"--jobs {address}"
     try:
         dask: Any = import_module("distributed")

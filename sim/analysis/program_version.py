@@ -1,4 +1,4 @@
-"""Which program answers: its source, modules added to it, and what it computes with."""
+"""The version of the program that answers, from its source, added modules, and packages."""
 
 import sys
 from functools import cache, lru_cache
@@ -14,13 +14,15 @@ _COMPUTES = ("numpy", "simpy", "torch", "scikit-learn")
 
 
 def program_version() -> str:
-    """A hash of the package's source, of modules added to it, and of what it computes with."""
+    """Return a hash of this package's source, of modules added to it, and of the versions of
+    packages that it computes with."""
     return _version_of(len(sys.modules))
 
 
 @lru_cache(maxsize=1)
 def _version_of(loaded: int) -> str:
-    """The version of a program that has so many modules."""
+    """Return the hash. The number of `loaded` modules is the key of the cache, since a new module
+    may change the hash."""
     added = {
         name: file
         for name, module in list(sys.modules.items())

@@ -36,11 +36,13 @@ def run(
     engine: Engine = "auto",
     task: Any = None,
 ) -> "Answer":
-    """Predict one training step of a scenario with `settings` applied, at a GPU's `price` such as
-    "2 USD/h" instead of the topology's; workers that share updates have a run instead (`Outcome`),
-    of the learning task that the scenario names or of `task`, which may be a Python file that makes
-    one. `unfold` and `engine` say how it is played (`sim.simulate.answer`). With `samples` so many
-    steps with stragglers, or runs of so many seeds. Raises `InputError`.
+    """Predict one training step of a scenario with `settings` applied. `price` is a GPU's rent such
+    as "2 USD/h" and replaces the topology's. `unfold` and `engine` say how the step is played
+    (`sim.simulate.answer`). Raises `InputError`.
+
+    For workers that share updates, predict a whole run (`Outcome`). The run trains the learning
+    task that the scenario names, or `task`: an object, or a Python file that makes a task. With
+    `samples`, draw that number of steps with random stragglers, or runs with that number of seeds.
 
     >>> run("gpt2-one-gpu", {"plan.microbatch": 2}).fits, run("gpt2-one-gpu", samples=3).samples
     (True, 3)

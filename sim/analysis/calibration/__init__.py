@@ -1,5 +1,5 @@
 """What are the constants of this machine?
 
-Times of kernels and collectives become profiles; a job's own step is measured beside its
-prediction. It goes when vendors publish measured profiles of their devices.
+Times of kernels and collectives become profiles. A job's own step is measured beside its
+prediction. The folder can be deleted when vendors publish measured profiles of their devices.
 """

@@ -1,7 +1,8 @@
-"""What do traces of PyTorch's profiler measure of a device: kernels, the host, collectives?
+"""What do traces of PyTorch's profiler say of a device: times of kernels, the host and collectives?
 
-Of several traces of one job a collective lasts as long as on the rank where it lasted least: the
-other ranks came before the last one and waited. In the trace of a single rank it has that wait.
+In traces of several ranks, a collective takes as long as on the rank where it is shortest: the
+other ranks came before the last rank and waited. In the trace of a single rank, a collective
+includes that rank's wait.
 """
 
 from collections import defaultdict
@@ -33,8 +34,8 @@ _INFLATING = {"with_stack": "stacks", "record_shapes": "shapes", "profile_memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A trace that was read: its file, the driver's name of its device, its software as far as it
-    says, and what its profiler recorded beside, which takes time of the host."""
+    """A trace that was read: its file, the driver's name of its device, and its software, if known.
+    `recorded` says what else its profiler recorded, which costs time on the host."""
 
     file: str
     device: str
@@ -44,7 +45,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The medians of kernels, of the host by operator and of collectives, over so many calls."""
+    """The medians of kernels (each with its number of calls), of the host by operator, and of
+    collectives."""
 
     sources: tuple[Source, ...]
     kernels: tuple[tuple[Measurement, int], ...]
@@ -53,8 +55,8 @@ class Evidence:
 
 
 def evidence_of(paths: Sequence[Path], device: str) -> Evidence:
-    """The evidence of the traces of a job's ranks on a device. Raises `InputError`, for a trace of
-    another device, too."""
+    """Return the evidence of the traces of a job's ranks on a device. Raises `InputError`, also for
+    a trace of another device."""
     sources, calls, samples = [], [], []
     times: defaultdict[Kernel, list[float]] = defaultdict(list)
     for path in paths:
@@ -80,8 +82,8 @@ def evidence_of(paths: Sequence[Path], device: str) -> Evidence:
 
 
 def write(evidence: Evidence, out: Path) -> tuple[Path, ...]:
-    """The tables: of kernels at `out`, of the host and of collectives beside it, each where there
-    are any."""
+    """Write the table of kernels to `out`, and those of the host and of collectives beside it. A
+    table without rows is not written. Returns the paths written."""
     host, collectives = (out.with_stem(f"{out.stem}-{part}") for part in ("host", "collectives"))
     if evidence.kernels:
         profile_file.write_table([measured for measured, _ in evidence.kernels], out)
@@ -103,7 +105,8 @@ def _measured(kernel: Kernel, seconds: Sequence[float]) -> Measurement:
 
 
 def _collectives(ranks: Sequence[Mapping[Key, list[float]]], source: str) -> list[OperationTime]:
-    """Each collective by size and group: the median over its calls of the least over its ranks."""
+    """Return each collective by size and group: the median over calls of its shortest time over
+    ranks."""
     keys = dict.fromkeys(key for rank in ranks for key in rank)
     found = []
     for key in keys:
@@ -131,7 +134,7 @@ def _source(path: Path, trace: Mapping[str, Any], device: str) -> Source:
 
 
 def _software(trace: Mapping[str, Any]) -> str:
-    """The version of CUDA or HIP; a trace has none of torch.
+    """Return the version of CUDA or HIP; a trace does not hold the version of torch.
 
     >>> _software({"cuda_runtime_version": 12040}), _software({"hip_runtime_version": 60443483})
     ('CUDA 12.4', 'HIP 6.4')

@@ -1,4 +1,4 @@
-"""`sim calibrate kernels`: from this machine's kernels to a profile of its device."""
+"""`sim calibrate kernels`: time this machine's kernels, and write a profile of its device."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +28,7 @@ from sim.model.kernels import Kernel
 
 
 def device_file(device: str) -> str:
-    """The name of the file. Raises `InputError` if none fits."""
+    """Return the name of the device's file. Raises `InputError` if no file fits."""
     if device == "cpu":
         return "cpu"
     import torch
@@ -41,7 +41,7 @@ def device_file(device: str) -> str:
     return nearest
 
 
-# Other work on a machine comes and goes; a GPU has no other users.
+# How often each kernel is timed. A CPU may have other work at times; a GPU has no other users.
 PASSES = {("cpu", "quick"): 2, ("cpu", "full"): 2, ("cuda", "quick"): 1, ("cuda", "full"): 1}
 
 
@@ -55,12 +55,12 @@ def calibrate(
     minutes: float = inf,
     note: Callable[[str], None] = lambda message: None,
 ) -> Profile | None:
-    """Time a suite and write its profile to `out`; None on ranks that do not report, and where the
-    `minutes` were over before the last kernel.
+    """Time a suite and write its profile to `out`. Returns None on ranks that do not report, and
+    where the `minutes` were over before the last kernel.
 
     Measurements are kept in `part_of(out)` until the profile is written, and a second call resumes
-    from them. `name` is the device's file; a GPU's is guessed from what the driver calls it. Raises
-    `InputError`.
+    from them. `name` is the device's file; for a GPU it is found from the driver's name of the GPU.
+    Raises `InputError`.
     """
     until = time.monotonic() + 60.0 * minutes
     torch_device.require(device)
@@ -88,7 +88,7 @@ def calibrate(
 
 
 def part_of(out: Path) -> Path:
-    """Where measurements are kept until the profile is complete.
+    """Return the file that keeps measurements until the profile is complete.
 
     >>> part_of(Path("mine.toml")).name
     'mine.part.csv'
@@ -124,7 +124,7 @@ def _on_rank(
 
 
 def _call_together(kernel: Kernel, device: str) -> Call:
-    """The kernel's call, built when every process is ready for it."""
+    """Return the kernel's call, built when every process is ready for it."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
@@ -134,7 +134,7 @@ def _call_together(kernel: Kernel, device: str) -> Call:
 
 @progress.waited("launches, copies and what slows kernels")
 def _environment(device: str, note: Callable[[str], None]) -> Environment:
-    """Launches, copies and interference, as far as the device has them."""
+    """Measure launches, copies and interference, as far as the device has them."""
     return Environment(
         host=launches(device),
         copies=tuple(copies(clock_of(device), note=note)),

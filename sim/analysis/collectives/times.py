@@ -1,4 +1,4 @@
-"""A collective by size, algorithm and protocol, as nccl-tests would print it."""
+"""Times of a collective by size, algorithm and protocol, as nccl-tests would print them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ELEMENT = 4  # bytes of nccl-tests' float
-# Those whose count is that of one rank.
+# Collectives whose `count` is that of one rank: the size divided by the number of ranks.
 _DIVIDED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ALIKE = 1e-9
-_OF_GPU = 1.2e-5  # s on one core, for each size; three times as long before the first
-_MOST_SIZES = 64  # each twice the one before
-_HUGE = 2.0**50  # bytes: latency is nothing beside them
+_OF_GPU = 1.2e-5  # s on one core, for each GPU and size; preparation takes as long as three sizes
+_MOST_SIZES = 64  # of a span; each is twice the size before
+_HUGE = 2.0**50  # bytes, of which the latency is a negligible part
 MESSAGES = "messages"
 """The protocol of rows that are played message by message, without the library's software: one
 ring or tree through the ranks in their order, where NCCL has one for each of its channels."""
@@ -46,8 +46,9 @@ ring or tree through the ranks in their order, where NCCL has one for each of it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTime:
-    """A row: `size` bytes, `count` elements of a rank, `seconds`; `chosen` by the library; `links`
-    are the busiest of each kind, with the share of the time that they carry bytes."""
+    """A row: `size` in bytes, `count` elements per rank, and `seconds`. The library takes the
+    `chosen` row of a size. `links` are the busiest links of each kind, with the share of the time
+    in which they carry bytes."""
 
     size: float
     count: int
@@ -62,12 +63,12 @@ class CollectiveTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTimes(Answer):
-    """All rows of a collective among GPUs of a topology; `bound` is the bus bandwidth (B/s) that
-    its links would allow the best of the algorithms without any latency.
+    """All rows of a collective among GPUs of a topology. `bound` is the bus bandwidth (B/s) that
+    the links would allow the best algorithm without any latency.
 
-    Rank r is GPU `places[r]`. Ranks that are `late` come so many seconds after the others: a
-    library's rows begin with the last of them, messages as soon as those that they wait for have
-    come; times count from the first rank's coming.
+    Rank r is GPU `places[r]`. A rank in `late` arrives that number of seconds after the other
+    ranks. A library's collective begins when the last rank has arrived; a message begins as soon as
+    the messages that it waits for have arrived. Times count from the arrival of the first rank.
     """
 
     view = "sim.interface.views.collective"
@@ -90,13 +91,14 @@ class CollectiveTimes(Answer):
 
     @property
     def choice(self) -> CollectiveTime:
-        """The library's choice for the largest size."""
+        """The row that the library chooses for the largest size."""
         return [row for row in self.rows if row.chosen][-1]
 
     @property
     def busy(self) -> dict[str, float]:
-        """Of that row, the share of its time for which the busiest link of each kind is busy, and
-        so every one of `cables`, those between nodes or routers."""
+        """Shares of the chosen row's time in which links carry bytes: the share of the busiest link
+        by kind of link, then the share of each of `cables` (links between nodes or routers) by
+        name."""
         shares: dict[str, float] = {}
         for name, share in self.choice.links.items():
             kind = str(links_named(name.partition(" and ")[0])[0][0]).partition("-")[0]
@@ -104,14 +106,14 @@ class CollectiveTimes(Answer):
         return {**shares, **self.cables}
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a size, algorithm and protocol."""
+        """Return a row for each size, algorithm and protocol."""
         import pandas as pd
 
         return pd.DataFrame([asdict(row) for row in self.rows])
 
     def trace(self) -> Timeline:
-        """Every message of the first algorithm with rounds, of the largest size. Raises
-        `InputError` where none has any."""
+        """Return every message of the first algorithm that consists of rounds, for the largest
+        size. Raises `InputError` where no algorithm consists of rounds."""
         for row in self.rows:
             if schedule := _rounds(row.algorithm, self.kind, self.gpus):
                 return trace_collective(
@@ -136,17 +138,17 @@ def collective(
     messages: bool = False,
     settings: Settings = (),
 ) -> CollectiveTimes:
-    """Times of a collective of `sizes` as nccl-tests counts them: bytes, or texts with their unit
-    such as "256 MiB", one or several, or all from one to another, doubling: "1KiB..8GiB".
+    """Predict the times of a collective. `sizes` are counted as nccl-tests counts them: in bytes,
+    or as text with a unit ("256 MiB"); one size, several, or a doubling span ("1KiB..8GiB").
 
-    `algorithm`: of these instead of those that the library considers. `slow` divides the bandwidth
-    of links by factors, of which others' `traffic` takes so much ("100 Gb/s"): both are
-    [[straggler]] of a scenario, of whose `settings` those hold here that concern a cluster
-    ("network.bandwidth=100 Gb/s").
-    `late` are ranks with the seconds after which they come. `placement` names each rank's GPU, or
-    is "random" ("random:7" with another seed): some of the topology's GPUs in any order. A library
-    finds its rings whatever the order is; messages follow it. With `messages` algorithms are also
-    played message by message at their links' rates. Raises `InputError`.
+    `algorithm` names algorithms to use instead of those that the library considers. `slow` divides
+    the bandwidth of links by factors; `traffic` is the bandwidth of links that others take ("100
+    Gb/s"). Both become [[straggler]] tables of a scenario. `settings` are those of a scenario that
+    concern its cluster ("network.bandwidth=100 Gb/s"). `late` maps ranks to the seconds after which
+    they arrive. `placement` names the GPU of each rank, or is "random" ("random:7" with another
+    seed), which takes GPUs of the topology in a random order. A library finds its rings whatever
+    the order is, but messages follow the order. With `messages`, algorithms are also played message
+    by message at the rates of their links. Raises `InputError`.
 
     >>> times = collective("all_reduce", 2**30, "dgx-h100-ndr", gpus=8)
     >>> [row.algorithm for row in times.rows if row.chosen]
@@ -200,8 +202,8 @@ def placed(
     gpus: int | None = None,
     placement: str | Sequence[int] = "",
 ) -> tuple[Machine, Sequence[int]]:
-    """The cluster with what is slow on it, and the GPU of each rank. Raises `InputError` for ranks
-    that compute slowly, and for GPUs that are not there."""
+    """Return the cluster with its slow links, and the GPU of each rank. Raises `InputError` for
+    ranks that compute slowly, and for GPUs that do not exist."""
     scenario = cluster_scenario(topology, changes)
     for straggler in scenario.straggler:
         if straggler.link is None:
@@ -244,7 +246,7 @@ def _random(placement: str, whole: int, gpus: int) -> Sequence[int]:
 
 
 def _sizes(given: float | str | Iterable[float | str]) -> Iterator[float]:
-    """Bytes of each size. Raises `InputError`."""
+    """Yield the bytes of each size. Raises `InputError`."""
     if isinstance(given, str) and ".." in given:
         yield from _span(given)
     elif isinstance(given, str | float | int):
@@ -265,7 +267,7 @@ def _span(text: str) -> Iterator[float]:
 
 
 def _lateness(late: Mapping[int, float | str], ranks: int) -> dict[int, float]:
-    """Seconds by rank. Raises `InputError`."""
+    """Return the delay of each late rank (s). Raises `InputError`."""
     found = {}
     for rank, text in late.items():
         where = f"--late {rank}"
@@ -278,14 +280,14 @@ def _lateness(late: Mapping[int, float | str], ranks: int) -> dict[int, float]:
 
 
 def _rounds(algorithm: str, kind: CollectiveKind, ranks: int) -> CollectiveSchedule | None:
-    """An algorithm's messages, where it is made of rounds."""
+    """Return the messages of an algorithm; None where it does not consist of rounds."""
     own = getattr(algorithms().get(algorithm), kind, None)
     found: CollectiveSchedule | None = own and own(ranks)
     return found
 
 
 class _Bench:
-    """One collective on one machine."""
+    """One collective on one machine: its costs, links and rows for any size."""
 
     def __init__(
         self,
@@ -297,14 +299,14 @@ class _Bench:
     ) -> None:
         self.kind, self.machine, self.places = kind, machine, places
         self.algorithm, self.late, self.topology = algorithm, late, machine.topology
-        self.cables = dict[str, float]()  # of what was chosen last, with their shares of the time
+        self.cables = dict[str, float]()  # busy shares of the fastest row of the last size
         self.shape = shape_of(places, self.topology)
-        # By algorithm its links, and their seconds for a byte of ports and of NICs [links, 2].
+        # By algorithm: its links, and seconds for each byte of ports and of NICs [links, 2].
         self._seconds: dict[str, tuple[list[Link], NDArray[np.float64]]] = {}
 
     def costs(self, size: float) -> list[CallCost]:
-        """Costs of the algorithms that the library considers, or of the requested ones. Raises
-        `InputError`."""
+        """Return the costs of the algorithms that the library considers, or of the requested
+        algorithms. Raises `InputError`."""
         try:
             return self.machine.candidates(self.kind, size, self.shape, self.algorithm)
         except ValueError as error:
@@ -314,7 +316,7 @@ class _Bench:
         return bus_factor(self.kind, len(self.places)) * size / seconds
 
     def wires(self, cost: CallCost) -> dict[Link, float]:
-        """Seconds of each link at its full rate."""
+        """Return the seconds for which each link carries bytes at its full rate."""
         if cost.algorithm not in self._seconds:
             loads = group_loads(self.places, self.topology, self.shape, self.kind, cost.algorithm)
             rates = np.array([self.topology.capacity(link) for link in loads])
@@ -324,7 +326,7 @@ class _Bench:
         return dict(zip(links, (seconds @ (cost.port, cost.nic)).tolist(), strict=True))
 
     def rows(self, size: float, *, messages: bool) -> list[CollectiveTime]:
-        """The rows of a size, the quickest of the library's marked."""
+        """Return the rows of a size. The fastest of the library's rows is marked as chosen."""
         found, begun = [], max(self.late.values(), default=0.0)
         for cost in self.costs(size):
             wires = self.wires(cost)
@@ -363,7 +365,8 @@ class _Bench:
 
 
 def _busiest(wires: Mapping[Link, float]) -> Iterator[tuple[str, float]]:
-    """Of each kind of link the busiest, with how many are as busy."""
+    """Yield the busiest link of each kind with its seconds; the name counts links that are as
+    busy."""
     kinds: dict[str, list[Link]] = {}
     for link in sorted(wires, key=lambda link: -wires[link]):
         kinds.setdefault(str(link[0]), []).append(link)

@@ -1,5 +1,5 @@
 """Which of some jobs is best, and why?
 
-The seconds of each cause are subtracted; differences that matter are told. It goes when sweeps
-explain their rows.
+Seconds are subtracted by cause, and differences that matter are printed. The folder can be deleted
+when sweeps explain their rows.
 """

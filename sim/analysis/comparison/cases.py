@@ -1,4 +1,4 @@
-"""The cases of a comparison: scenarios with their own settings, and earlier results."""
+"""The cases of a comparison: scenarios with their own settings, and stored results."""
 
 import json
 import os
@@ -23,14 +23,14 @@ from sim.scenario.settings import settings_of
 
 Job = str | os.PathLike[str] | BaseScenario | JobAnswer
 
-_LONGEST = 48  # characters of a name; those of tables and titles beside others
+_LONGEST = 48  # characters of a name in heads of tables and in titles
 _GRAMMAR = "write NAME, 'NAME: KEY=VALUE; KEY=VALUE', ': KEY=VALUE' for the first one, or FILE.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One of those that are compared. `rent` (USD/h) is that of all devices, where the topology has
-    a price; `asked` is the text that a short name stands for, `runs` are those of other seeds."""
+    """A job of a comparison. `rent` (USD/h) is that of all devices, where the topology has a price.
+    `asked` is the text that a short name stands for. `runs` are the runs with each seed."""
 
     name: str
     result: JobAnswer
@@ -39,13 +39,13 @@ class Case:
     runs: tuple[JobAnswer, ...] = ()
 
     def dollars(self, seconds: float) -> float | None:
-        """Rent for so long."""
+        """Return the rent for a number of seconds."""
         return None if self.rent is None else self.rent * seconds / 3600.0
 
 
 class Prepared(NamedTuple):
-    """A comparison, read and set up: the class of its `comparison`, and a function for each answer;
-    `rent` as in a `Case`."""
+    """A job that is read and set up: the class of its `comparison`, and functions for its `answer`
+    and for the `runs` of several seeds. `rent` is as in a `Case`."""
 
     name: str
     comparison: str
@@ -59,11 +59,11 @@ def prepared(
     settings: Mapping[str, Any] | None = None,
     task: Any = None,
 ) -> list[Prepared]:
-    """Everything that is to be compared, before any of it is simulated. Raises `InputError`.
+    """Read and set up all jobs of a comparison, before any is simulated. Raises `InputError`.
 
-    A text is `NAME` (or a path), `NAME: KEY=VALUE; KEY=VALUE` with settings of its own,
-    `: KEY=VALUE` with settings of its own for the first name, or the path of a result in a .json
-    file. `settings` and `task`, which workers learn, are for all scenarios.
+    A text is `NAME` (or a path), or `NAME: KEY=VALUE; KEY=VALUE` with settings of its own. The text
+    `: KEY=VALUE` is the first name with settings of its own. The path of a .json file is a stored
+    result. `settings`, and the learning `task`, hold for all scenarios.
     """
     named = list(jobs.items()) if isinstance(jobs, Mapping) else [(None, job) for job in jobs]
     found = list(_read_all(named, settings or {}, task))
@@ -73,8 +73,8 @@ def prepared(
 
 
 def cases(jobs: Sequence[Prepared], seeds: int = 1) -> tuple[Case, ...]:
-    """The same, simulated where it is not yet; with several `seeds` once for each of them. Raises
-    `InputError` for seeds of what draws nothing."""
+    """Simulate the jobs that are not stored results, once for each of several `seeds`. Raises
+    `InputError` for several seeds of a job that draws no random numbers."""
     answers = (_case(job, seeds) for job in jobs)
     found = list(counted(so_far(answers, least=2), total=len(jobs), unit="job"))
     return tuple(_told_apart(_short(found)))
@@ -108,7 +108,8 @@ _First = str | JobAnswer
 def _read(
     text: str, first: _First, settings: Mapping[str, Any]
 ) -> tuple[str, BaseScenario | JobAnswer, _First]:
-    """A text's name, what it stands for, and the scenario that `: KEY=VALUE` goes with."""
+    """Return a text's name, its scenario or result, and the scenario to which `: KEY=VALUE`
+    refers."""
     head, colon, changes = (part.strip() for part in text.partition(":"))
     if head.endswith(".json"):
         if colon or settings:
@@ -127,7 +128,8 @@ def _read(
 
 
 def _job_of(answer: JobAnswer) -> BaseScenario:
-    """The scenario that an answer is of. Raises `InputError` where its inputs give another one."""
+    """Return the scenario of an answer. Raises `InputError` where today's scenario has other inputs
+    than the answer."""
     inputs = answer.inputs
     known = Plan.__dataclass_fields__.keys() - {"dp"}
     plan = {f"plan.{key}": inputs.plan[key] for key in inputs.plan if key in known}
@@ -154,12 +156,12 @@ def _prepared(name: str | None, job: Any, task: Any) -> Prepared:
 
 
 def _seeded(job: BaseScenario, task: Any, seeds: int) -> tuple[JobAnswer, ...]:
-    """The runs of seeds one after the other: those of all jobs draw from the same seeds."""
+    """Return the runs of the first seeds; all jobs draw from the same seeds."""
     return samples(kind.seeds(job) or iter(()), seeds, task=task).runs
 
 
 def _short(found: list[Case]) -> list[Case]:
-    """Settings that are too long for the head of a column are told by their place in the list."""
+    """Replace settings that are too long for the head of a column by their number in the list."""
     return [
         replace(case, name=f"job {place}", asked=case.name) if len(case.name) > _LONGEST else case
         for place, case in enumerate(found, 1)
@@ -167,7 +169,7 @@ def _short(found: list[Case]) -> list[Case]:
 
 
 def _told_apart(found: list[Case]) -> Iterator[Case]:
-    """Cases with numbers behind names that occur twice."""
+    """Yield the cases; names that occur twice get numbers."""
     count = Counter(case.name for case in found)
     seen: Counter[str] = Counter()
     for case in found:
@@ -180,7 +182,7 @@ _REMEDY = "write it with `sim run SCENARIO --json > result.json`"
 
 
 def stored(path: Path) -> JobAnswer:
-    """The answer in a file; it has no timeline. Raises `InputError`."""
+    """Return the answer in a file, which has no timeline. Raises `InputError`."""
     written = reads.text(path)
     try:
         found = json.loads(written)
@@ -199,6 +201,6 @@ def stored(path: Path) -> JobAnswer:
 
 
 def _needed(answer: Any) -> set[str]:
-    """The keys without which a document is no such answer."""
+    """Return the keys that a document must have to be an answer of this class."""
     needed = {key.name for key in fields(answer) if key.default is key.default_factory is MISSING}
     return needed - {"timeline"}

@@ -19,15 +19,15 @@ def compare(
     task: Any = None,
     seeds: int = 1,
 ) -> Comparison:
-    """Jobs against the first of them: `StepComparison` of synchronous ones, `SharingComparison` of
-    workers that share updates.
+    """Compare jobs with the first of them: a `StepComparison` for synchronous jobs, a
+    `SharingComparison` for workers that share updates.
 
-    A job is what `sim compare` takes (`cases`), a scenario or a result; a single list holds all of
-    them, a single mapping gives them names. `settings` and `task`, which workers learn, are for all
-    scenarios; `price` is a GPU's rent such as "2 USD/h" instead of that of the topologies; `target`
-    is the loss that is to be reached; `tokens` adds the days and dollars of training each
-    synchronous job on so many. With several `seeds` workers that share updates run once with each,
-    and their order is held against all of them. Raises `InputError`.
+    A job is a text as `sim compare` takes it (`cases`), a scenario or a result. A single list holds
+    all jobs; a single mapping gives them names. `settings`, and the learning `task`, hold for all
+    scenarios. `price` is a GPU's rent such as "2 USD/h" and replaces the topologies' prices.
+    `target` is the loss to reach. `tokens` adds the days and dollars in which each synchronous job
+    trains on that number of tokens. With several `seeds`, workers that share updates run once with
+    each seed, and the answer says how often the best job is first. Raises `InputError`.
 
     >>> both = compare("megatron-1.7b", ": plan.microbatch=8")
     >>> both.best.name, int(both.to_frame().loc["plan.microbatch=8", "gpus"])

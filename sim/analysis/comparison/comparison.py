@@ -1,4 +1,4 @@
-"""Jobs side by side: a table, where differences come from, why the best is best, a picture."""
+"""Jobs side by side: a table, the sources of differences, why the best is best, and a picture."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 Seconds = Mapping[str, float]
 
-_LEAST = 5e-5  # of the first's time: a difference below is not shown
+_LEAST = 5e-5  # share of the longest time; smaller differences are not shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parted:
-    """Seconds of every case by name, under a `title`: each case's add up to its time, or, where
-    `whole` is false, are beside it."""
+    """Seconds of every case by name, under a `title`. Those of a case add up to its time, unless
+    `whole` is false."""
 
     title: str
     seconds: tuple[Seconds, ...]
@@ -31,12 +31,12 @@ class Parted:
 
     @property
     def differences(self) -> list[dict[str, float]]:
-        """Of each case to the first."""
+        """Seconds of each other case minus those of the first case."""
         return [differences(self.seconds[0], other) for other in self.seconds[1:]]
 
     @property
     def moves(self) -> bool:
-        """Whether anything differs that is shown."""
+        """Whether any difference is large enough to be shown."""
         least = _LEAST * max(sum(own.values()) for own in self.seconds)
         return any(
             abs(moved) > least for difference in self.differences for moved in difference.values()
@@ -44,8 +44,8 @@ class Parted:
 
     @property
     def rows(self) -> Iterator[Cells]:
-        """A name with the first's seconds and what others have more, those that differ most first;
-        small ones are one row, so that columns add up."""
+        """Rows of a name, the first case's seconds, and the other cases' differences; large
+        differences come first. Small rows are summed as "others", so columns add up."""
         first, more = self.seconds[0], self.differences
         total = max(sum(own.values()) for own in self.seconds)
         scale, unit = time_unit(total)
@@ -73,9 +73,10 @@ class Parted:
 def surer(
     first: tuple[float, Mapping[str, Any]], second: tuple[float, Mapping[str, Any]], name: str
 ) -> str:
-    """How sure it is that a measured run of the first takes less time, and how much longer the
-    second (of this `name`) takes, by measured layouts of a job; each is given by its seconds and
-    the law of its errors. Nothing where they do not rest on the same runs, or take as long."""
+    """Return a sentence: how probable it is that a measured run of the first job takes less time,
+    and how much longer the second job (of this `name`) takes. A job is given by its seconds and the
+    law of its errors. The sentence is empty where the jobs do not rest on the same measured runs,
+    or take equally long."""
     (seconds, law), (others, same) = first, second
     if law["basis"] != same["basis"] or seconds == others:
         return ""
@@ -97,11 +98,11 @@ def _signed(value: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Answer, ABC):
-    """Two jobs or more, of which the first is what the others are held against.
+    """Two or more jobs; the others are compared with the first.
 
     `inputs` are those of each case by its name, `asked` the texts that short names stand for,
-    `differences` seconds against the first case by title, case and name, `notes` what to
-    know of the cases.
+    `differences` the seconds against the first case by title, case and name. `notes` are remarks on
+    the cases.
     """
 
     view = "sim.interface.views.comparison"
@@ -135,17 +136,17 @@ class Comparison(Answer, ABC):
     @property
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """One row a case, as numbers."""
+        """A row of numbers for each case."""
 
     @property
     @abstractmethod
     def table(self) -> list[Cells]:
-        """The same for people, under a head."""
+        """The records as text, under a head."""
 
     @property
     @abstractmethod
     def parts(self) -> list[Parted]:
-        """Where the differences come from."""
+        """The seconds in which cases differ, by several groupings."""
 
     @property
     @abstractmethod
@@ -155,7 +156,8 @@ class Comparison(Answer, ABC):
     @property
     @abstractmethod
     def reason(self) -> str:
-        """Why, against the first or, where that is the best, the next."""
+        """Why the best case is best, against the first case; if it is the first case, against the
+        next."""
 
     @property
     def notes(self) -> list[str]:
@@ -196,11 +198,11 @@ class Comparison(Answer, ABC):
 
     @property
     def fits(self) -> bool:
-        """Whether any of them fits into memory."""
+        """Whether any case fits into memory."""
         return any(case.result.fits for case in self.cases)
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a case, by its name."""
+        """Return a row for each case, by its name."""
         import pandas as pd
 
         return pd.DataFrame(self.records).set_index("name")

@@ -1,8 +1,8 @@
-"""Jobs side by side by the figures that their kind gives: for kinds without a comparison of their
-own.
+"""Jobs side by side by the figures of their kind, for kinds without a comparison of their own.
 
-An answer names this class as its `comparison` and offers `cost` (what the best job has least of:
-its name and its seconds) and `account` (seconds by part, under a title).
+An answer names this class as its `comparison` and offers `cost` and `account`. `cost` is the name
+and the seconds of the quantity of which the best job has least. `account` has seconds by part,
+under a title.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class FigureComparison(Comparison):
 
     @property
     def costs(self) -> list[float]:
-        """Per case, what the best has least of (s)."""
+        """The seconds of each case of which the best case has least."""
         return [case.result.get("cost")[1] for case in self.cases]
 
     @property
@@ -58,7 +58,7 @@ class FigureComparison(Comparison):
 
 
 def _shown(value: Any) -> str:
-    """A figure for people."""
+    """Return a figure as text."""
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else large(value)
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

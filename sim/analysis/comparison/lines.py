@@ -1,7 +1,7 @@
 """Two recordings of a script, before and after a change: which of its lines cost more?
 
-Lines are told by their text, in their order, so that a line that moves is the same line. Where
-recordings do not have texts, they are told by their places.
+Lines are recognised by their text and order, so a line that moves is still the same line. Where
+recordings have no texts, lines are recognised by their places (file and number).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineCosts:
-    """What a line costs a step: device `seconds` of its kernels, bytes `sent` by its collectives
-    and messages, bytes that it `holds` at the fullest moment."""
+    """The costs of a line in a step: device `seconds` of its kernels, bytes `sent` by its
+    collectives and messages, and bytes that it `holds` at the fullest moment."""
 
     seconds: float = 0.0
     sent: float = 0.0
@@ -38,7 +38,7 @@ class LineCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineChange:
-    """A line with its places before and after ("" where it is not there), and its costs."""
+    """A line with its places before and after ("" where the line does not exist), and its costs."""
 
     before: str
     after: str
@@ -48,21 +48,21 @@ class LineChange:
 
     @property
     def seconds(self) -> float:
-        """Device seconds that it costs more."""
+        """Device seconds that the line costs more after the change."""
         return self.now.seconds - self.was.seconds
 
     @property
     def moved(self) -> bool:
-        """Whether it costs more or less in any way."""
+        """Whether any cost of the line differs."""
         return self.was != self.now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineDifferences(Answer):
     """The simulated steps of two recordings on one cluster, and the `lines` that differ in cost,
-    those whose seconds differ most first. `causes` are the differences of the step's seconds by
-    cause; seconds of lines are the device's, and overlap with others. `unlike` has what else the
-    two steps differ in, before and after: samples, GPUs, software."""
+    the largest difference of seconds first. `causes` are the differences of the step's seconds by
+    cause. Seconds of lines are device seconds, which may overlap those of other lines. `unlike` has
+    further facts in which the two steps differ, before and after: samples, GPUs, software."""
 
     view = "sim.interface.views.comparison:lines"
     picture = "sim.interface.plots.comparison:lines"
@@ -89,15 +89,15 @@ class LineDifferences(Answer):
 
     @property
     def slower(self) -> float:
-        """The share by which as many samples take longer (+) or shorter (-) after the change; by
-        which a step does, where samples are unknown."""
+        """The share by which equally many samples take longer (+) or shorter (-) after the change.
+        Where samples are unknown, the share by which a step does."""
         before, after = self.step_times
         samples = [result.inputs.batch for result in self.results]
         return after / before * (samples[0] / samples[1] if all(samples) else 1.0) - 1.0
 
     @property
     def unlike(self) -> dict[str, list[str]]:
-        """What the two steps differ in beside their lines, before and after."""
+        """Facts in which the two steps differ beside their lines, before and after."""
         sides = zip(self.results, self.recorded, strict=True)
         before, after = (dict(_facts(*side)) for side in sides)
         pairs = {name: [before[name], after.get(name, "")] for name in before}
@@ -109,8 +109,8 @@ class LineDifferences(Answer):
 
     @property
     def incomparable(self) -> dict[str, list[str]]:
-        """What is `unlike` and keeps seconds from being compared; other samples do not, where both
-        are known."""
+        """The `unlike` facts that keep seconds from being compared. Known numbers of samples are no
+        such fact."""
         return {
             name: pair
             for name, pair in self.unlike.items()
@@ -124,7 +124,8 @@ class LineDifferences(Answer):
 
     @property
     def causes(self) -> dict[str, float]:
-        """Seconds of the step by cause that are more (+) or less (-) after the change."""
+        """The step's seconds by cause: how many more (+) or fewer (-) there are after the
+        change."""
         before, after = (result.breakdown for result in self.results)
         return differences(before, after)
 
@@ -152,7 +153,7 @@ class LineDifferences(Answer):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on either step."""
+        """Remarks on both steps."""
         return list(dict.fromkeys(note for result in self.results for note in result.remarks))
 
     @property
@@ -165,7 +166,7 @@ class LineDifferences(Answer):
         return f"{before} -> {after}"
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a line that differs."""
+        """Return a row for each line that differs."""
         import pandas as pd
 
         return pd.DataFrame(self.changed)
@@ -176,7 +177,7 @@ _SCALES = ("tokens a sample", "GPUs", "device")  # of seconds that are no longer
 
 
 def _facts(result: Result, recorded: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What a step is of, beside its lines; "" where it is unknown."""
+    """Yield the facts of a step beside its lines; "" where a fact is unknown."""
     own = result.inputs
     yield SAMPLES, count(own.batch) if own.batch else ""
     yield "tokens a sample", f"{own.tokens:,}" if own.tokens else ""
@@ -194,8 +195,8 @@ def diff(
     after: str | PathLike[str] | BaseScenario,
     settings: Settings = (),
 ) -> LineDifferences:
-    """Hold a recording against an earlier one of the same script, on a cluster that `settings`
-    name. Raises `InputError` for what has no lines."""
+    """Compare a recording with an earlier one of the same script, on a cluster that `settings`
+    name. Raises `InputError` for a scenario without lines."""
     setups = [kind.set_up(kind.load(name, settings)) for name in (before, after)]
     sides = [_by_line(setup) for setup in setups]
     first, second = (cast(Result, kind.answer(setup)) for setup in setups)
@@ -249,11 +250,12 @@ def _texts(side: ByLine) -> dict[str, str]:
     return {line.line: line.text for line in side.lines if line.text}
 
 
-_Ordered = Sequence[tuple[str, str]]  # places, with what tells them apart
+_Ordered = Sequence[tuple[str, str]]  # places with their texts
 
 
 def _ordered(places: Mapping[str, LineCosts], texts: Mapping[str, str]) -> _Ordered:
-    """Places in the order of their files and lines, each with its text, or itself."""
+    """Return the places by file and line, each with its text, or with the place itself if it has
+    none."""
 
     def key(place: str) -> tuple[str, int]:
         file, _, number = place.rpartition(":")
@@ -263,8 +265,8 @@ def _ordered(places: Mapping[str, LineCosts], texts: Mapping[str, str]) -> _Orde
 
 
 def _pairs(before: _Ordered, after: _Ordered) -> Iterator[tuple[str, str]]:
-    """Places of the same line. Lines between two that are the same, as many before as after, are
-    each other's too: their text was changed."""
+    """Yield the places of a line before and after. Between two unchanged lines, equally many lines
+    before and after are paired, too: their text was changed."""
     one, other = [text for _, text in before], [text for _, text in after]
     for kind_, i, end, j, last in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
         if kind_ == "equal" or (kind_ == "replace" and end - i == last - j):

@@ -1,4 +1,5 @@
-"""Workers that share updates, in several ways side by side: who reaches the loss first, and why."""
+"""Several ways to share updates among workers, side by side: which reaches the loss first, and
+why."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,16 +24,17 @@ from sim.results.formatting import loss as show
 
 Floats = NDArray[np.float64]
 
-_UNLIKE = 1.05  # times a rate: less decides nothing
+_UNLIKE = 1.05  # ratio of rates; smaller ratios decide nothing
 _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingComparison(Comparison):
     """Runs of workers that share updates, compared at equal time, at equal samples and at the loss
-    `target`: what is asked for, or else the lowest that every run ends with which learns at all.
-    It is reached where it is for the rest of the run (`sim.jobs.sharing.update_record.held`). With
-    several seeds figures are their medians, and seconds by cause their means."""
+    `target`. Without a target, the loss is the jobs' common target, or the lowest that all learning
+    runs reach. It is reached where a run keeps it for the rest of the run
+    (`sim.jobs.sharing.update_record.held`). With several seeds, figures are medians, and seconds by
+    cause are means."""
 
     picture = "sim.interface.plots.sharing:ways"
     pictures: ClassVar[Mapping[str, str]] = {"curves": "sim.interface.plots.sharing:ways"}
@@ -40,7 +42,7 @@ class SharingComparison(Comparison):
     unanswered = {"tokens": "workers that share updates train to a loss"}  # noqa: RUF012
 
     def __post_init__(self) -> None:
-        """Refuse to hold a run that learns nothing against a loss. Raises `InputError`."""
+        """Raise `InputError` if a run that learns nothing is to reach a loss."""
         blank = [name for name, outcome in self.outcomes.items() if outcome.learns_nothing]
         if blank and (self.target is not None or len(blank) < len(self.cases)):
             remedy = 'give all of them a task: --task, or "sharing.learning.task"'
@@ -58,7 +60,7 @@ class SharingComparison(Comparison):
 
     @property
     def outcomes(self) -> dict[str, Outcome]:
-        """The runs by their names."""
+        """The first run of each way by its name."""
         return {case.name: cast(Outcome, case.result) for case in self.cases}
 
     @property
@@ -68,18 +70,18 @@ class SharingComparison(Comparison):
 
     @property
     def seconds(self) -> float:
-        """How long even the shortest run took."""
+        """The time of the shortest run (s)."""
         return min(run.time for run in self._all_runs)
 
     @property
     def samples(self) -> float:
-        """How many samples even the slowest has seen."""
+        """The fewest samples that a run has seen."""
         return min(run.samples for run in self._all_runs)
 
     @property
     def loss(self) -> float | None:
-        """The loss that is to be reached: what is asked for, else the jobs' own target where they
-        have one in common, else what all reach; None where nothing is learnt."""
+        """The loss to reach: the requested target, else the jobs' common target, else the lowest
+        loss that all learning runs reach; None where nothing is learnt."""
         if self.target is not None:
             return self.target
         own = {outcome.target for outcome in self.outcomes.values()}
@@ -91,12 +93,14 @@ class SharingComparison(Comparison):
         )
 
     def at_target(self, outcome: Outcome) -> CurvePoint:
-        """From where on a run has that loss; everything without end where it never has."""
+        """Return the point from which a run keeps the loss to reach; `_NEVER` where it never
+        does."""
         return (outcome.reached(self.loss) if self.loss is not None else None) or _NEVER
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """Of each way its figures; with several seeds the medians, and under `runs` each seed's."""
+        """The figures of each way. With several seeds they are medians, and `runs` has the figures
+        of each seed."""
         return [self._record(case) for case in self.cases]
 
     def _record(self, case: Case) -> dict[str, Any]:
@@ -186,7 +190,7 @@ class SharingComparison(Comparison):
         return found
 
     def _spent(self, case: Case) -> Seconds:
-        """Seconds by cause of the mean worker for as many samples as the slowest has seen."""
+        """Return the seconds by cause of the mean worker for `samples` samples."""
         spent: defaultdict[str, float] = defaultdict(float)
         runs = _runs(case)
         for run in runs:
@@ -198,7 +202,8 @@ class SharingComparison(Comparison):
 
     @property
     def ranking(self) -> list[Case]:
-        """Ways that reach the loss, the fastest first, then all others by samples a second."""
+        """The ways that reach the loss, the fastest first, then all other ways by samples a
+        second."""
         rows = zip(self.cases, self.records, strict=True)
         ranked = sorted(rows, key=lambda row: (_until(row[1]), -row[1]["samples_per_second"]))
         return [case for case, _ in ranked]
@@ -226,14 +231,15 @@ class SharingComparison(Comparison):
         return f"{head} {best.name} has {pace:.2f} times the samples a second: {why}."
 
     def _measured(self, case: Case, row: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        """Seconds to the loss, or for a sample where nothing is learnt, and the law of errors."""
+        """Return the seconds to the loss (for a sample where nothing is learnt), and the law of
+        errors."""
         each = row["time"] / (row["samples"] or 1.0)
         return each if self.loss is None else _until(row), self.outcomes[case.name].interval
 
     @property
     def evidence(self) -> list[str]:
-        """In how many seeds the best is before each other one, and by how much: the mean of the
-        ratios of both with the same seed, in which what they have in common is not counted."""
+        """A sentence for each other way: in how many seeds the best way is before it, and by how
+        much. The mean of the ratios with the same seed leaves out chance that both runs share."""
         best = self.best
         return [
             _ordered(best.name, other.name, self._taken(best), self._taken(other))
@@ -242,7 +248,7 @@ class SharingComparison(Comparison):
         ]
 
     def _taken(self, case: Case) -> Floats:
-        """Of each seed the seconds to the loss, or for a sample where nothing is learnt."""
+        """Return the seconds to the loss for each seed; for a sample where nothing is learnt."""
         runs = _runs(case)
         if self.loss is None:
             return np.array([run.time / run.samples for run in runs])
@@ -262,14 +268,14 @@ class SharingComparison(Comparison):
         return [said, *usual]
 
     def _unlike_tasks(self) -> Iterator[str]:
-        """Runs that learn other things, whose losses say nothing of one another."""
+        """Warn of runs with different learning tasks, whose losses cannot be compared."""
         tasks = {name: str(outcome.get("task") or "") for name, outcome in self.outcomes.items()}
         if len({task for task in tasks.values() if task}) > 1:
             told = ", ".join(f"{name} {task}" for name, task in tasks.items() if task)
             yield f"losses of different tasks do not compare: {told}"
 
     def _not_held(self) -> Iterator[str]:
-        """Runs that have the loss for a while."""
+        """Warn of runs that reach the loss but do not keep it."""
         for case in self.cases if self.loss is not None else ():
             runs = _runs(case)
             lost = [run for run in runs if self.at_target(run) is _NEVER]
@@ -297,18 +303,18 @@ class SharingComparison(Comparison):
 
 
 def _runs(case: Case) -> tuple[Outcome, ...]:
-    """The runs of a way, one for each seed."""
+    """Return the runs of a way, one for each seed."""
     return cast("tuple[Outcome, ...]", case.runs or (case.result,))
 
 
 def _until(row: Mapping[str, Any]) -> float:
-    """Seconds to the loss; infinite where it is never reached."""
+    """Return the seconds to the loss; infinite where it is never reached."""
     seconds = row["time_to_target"]
     return inf if seconds is None else float(seconds)
 
 
 def _above(value: float | None) -> float:
-    """A value as large as any where there is none."""
+    """Return a value; infinity where there is none."""
     return inf if value is None or isnan(value) else value
 
 
@@ -324,7 +330,8 @@ def _median(values: Sequence[float | None]) -> float | None:
 def _drawn(
     row: Mapping[str, Any], key: str, shown: Callable[[float], str], without: str = ""
 ) -> str:
-    """A figure, with several seeds the median and from where to where they go."""
+    """Return a figure as text. With several seeds it is the median, with the lowest and the
+    highest."""
 
     def text(value: float | None) -> str:
         return without if value is None else shown(value)
@@ -336,7 +343,7 @@ def _drawn(
 
 
 def _ordered(name: str, other: str, here: Floats, there: Floats) -> str:
-    """How often one is before another with the same seed, and by which share, with 90 %.
+    """Say in how many seeds one way is before another, and by which share (90 % interval).
 
     >>> _ordered("a", "b", np.array([1.0, 1.0, 1.0]), np.array([1.1, 1.2, 0.9]))
     'a is before b in 2 of 3 seeds, by 6 % (-17 to 36)'
@@ -352,7 +359,7 @@ def _ordered(name: str, other: str, here: Floats, there: Floats) -> str:
 
 
 def _rates(row: Mapping[str, Any]) -> str:
-    """The samples a second of a measured run: expected, at least and at most."""
+    """Return the samples a second of a measured run: expected, lowest and highest."""
     rates = (row["samples"] / row[f"time_{key}"] for key in ("expected", "high", "low"))
     expected, least, most = (count(rate) for rate in rates) if row["time"] else ("", "", "")
     return f"{expected} ({least} to {most})" if expected else ""

@@ -1,4 +1,4 @@
-"""Synchronous jobs side by side: which step is shortest, and by what."""
+"""Synchronous jobs side by side: which step is shortest, and by how much."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,15 +21,15 @@ _RENT = "{rent_expected:,.0f} ({rent_low:,.0f} to {rent_high:,.0f})"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepComparison(Comparison):
-    """Steps of jobs. Where batches differ, all seconds are those of as many tokens as the first's
-    step has. `tokens` to train on add days and dollars (rent) to each job."""
+    """Steps of jobs. Where batches differ, all seconds are those of as many tokens as the first
+    job's step has. With `tokens` to train on, each job also has its days and dollars (rent)."""
 
     unanswered = {"target": "synchronous steps have no loss"}  # noqa: RUF012
     picture = "sim.interface.plots.comparison:timelines"
     pictures: ClassVar[Mapping[str, str]] = {"bars": "sim.interface.plots.comparison"}
 
     def __post_init__(self) -> None:
-        """Refuse tokens of a job that trains on none. Raises `InputError`."""
+        """Raise `InputError` for `tokens` if a job's rate of tokens is unknown."""
         for name, result in zip(self.names, self.results, strict=True):
             if self.tokens is not None and not result.tokens_per_second:
                 raise InputError(name, "the rate of its tokens is unknown", "leave --tokens out")
@@ -42,19 +42,20 @@ class StepComparison(Comparison):
 
     @property
     def scales(self) -> list[float]:
-        """Per case, the steps that have as many tokens as one of the first."""
+        """For each case, the number of its steps that have as many tokens as one step of the first
+        case."""
         tokens = [result.tokens_per_second * result.step_time for result in self.results]
         return [tokens[0] / own if tokens[0] and own else 1.0 for own in tokens]
 
     @property
     def seconds(self) -> list[float]:
-        """Per case, the time of those steps."""
+        """For each case, the simulated time of `scales` steps."""
         pairs = zip(self.results, self.scales, strict=True)
         return [result.step_time * scale for result, scale in pairs]
 
     @property
     def expected(self) -> list[float]:
-        """Per case, the time of those steps when they are measured."""
+        """For each case, the time of `scales` steps that a measured run is expected to take."""
         pairs = zip(self.results, self.seconds, strict=True)
         return [likely(result).expected * seconds for result, seconds in pairs]
 
@@ -83,7 +84,8 @@ class StepComparison(Comparison):
         ]
 
     def _training(self, result: Result) -> dict[str, float]:
-        """Days and rent (dollars) of training on `tokens`, with the bounds of measured steps."""
+        """Return the days and rent (dollars) of training on `tokens`, with the bounds of measured
+        steps."""
         if self.tokens is None:
             return {}
         days = likely(result).of(self.tokens / result.tokens_per_second / DAY)
@@ -132,7 +134,8 @@ class StepComparison(Comparison):
         return rows
 
     def _costs(self, row: dict[str, Any]) -> tuple[str, str]:
-        """Dollars a million tokens, or days and dollars of `tokens`; empty where nobody knows."""
+        """Return the dollars per million tokens, or the days and dollars of `tokens`; empty where
+        unknown."""
         cost = row["dollars_per_million_tokens"]
         if self.tokens is not None:
             return _DAYS.format(**row), "" if cost is None else _RENT.format(**row)
@@ -210,6 +213,6 @@ class StepComparison(Comparison):
 
 
 def _dollars(result: Result) -> dict[str, float]:
-    """Rent for a million tokens, with the bounds that measured steps give."""
+    """Return the rent for a million tokens, with the bounds that measured steps give."""
     known = result.dollars_per_million_tokens
     return {} if known is None else likely(result).of(known)

@@ -1,5 +1,5 @@
 """What limits a step, and what would make it shorter?
 
-One compiled replay evaluates all resources faster or slower, a column each. It goes when nobody
-asks why.
+One compiled replay evaluates faster and slower resources, each as a column. The folder can be
+deleted when nobody asks why.
 """

@@ -1,4 +1,5 @@
-"""Changes of a script that make its step shorter: each is played, alone and with the others."""
+"""Changes of a script that make its step shorter. Each change is played alone and with the
+others."""
 
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -12,17 +13,18 @@ from sim.kind import Setup
 from sim.results.by_line import Suggestion
 from sim.results.result import Result
 
-_LEAST = 2e-3  # of the step: what saves less is no advice
-# Steps before the changed one are the script's own, so that the allocator keeps fewer pieces than
-# it would: by as much as 10 % of what it reserves (tests/jobs/capturing/test_edits.py).
+_LEAST = 2e-3  # share of the step that a change must save
+# Before the changed step, steps of the unchanged script are played. The allocator therefore keeps
+# fewer pieces than after changed steps, by up to 10 % of the bytes that it reserves
+# (tests/jobs/capturing/test_edits.py).
 _ROOM = 0.9
 _SEVERAL = "all of these, as far as they add up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A `change` of a script `at` a line, the `line` that it makes cheaper, and the step of the
-    changed script, which trains `samples` times as many samples."""
+    """A `change` of a script `at` a line, and the `line` that it makes cheaper. `result` is the
+    step of the changed script, which trains `samples` times as many samples."""
 
     line: str
     at: str = ""
@@ -37,17 +39,18 @@ class Advice:
 
     @property
     def each(self) -> float:
-        """Seconds for as many samples as the script's own step trains."""
+        """Seconds in which the changed script trains as many samples as a step of the original
+        script."""
         return self.step_time / self.samples
 
     def gain(self, step: float) -> float:
-        """The share of a step (s) that is saved, of the time for the same samples."""
+        """Return the share of a step (s) that is saved, for the same samples."""
         return 1.0 - self.each / step
 
 
 def advised(setup: Setup, result: Result, suggestions: Sequence[Suggestion]) -> Iterator[Advice]:
-    """Suggestions that fit into memory and make the step shorter (or make it fit), the best first;
-    in front of several, these together."""
+    """Yield the changes that fit into memory and make the step shorter (or make it fit), the best
+    first. Where there are several, all of them together come before the first."""
     rows = so_far((change, _played(change, setup)) for change in suggestions)
     made = [
         (change, advice)
@@ -62,7 +65,7 @@ def advised(setup: Setup, result: Result, suggestions: Sequence[Suggestion]) -> 
 
 
 def _played(suggestion: Suggestion, setup: Setup) -> Advice | None:
-    """The changed step; None for a change that cannot be made."""
+    """Play the changed step; None for a change that cannot be made."""
     try:
         result = cast(Result, kind.answer(suggestion.made(setup)))
     except InputError:
@@ -76,18 +79,19 @@ def _advice(suggestion: Suggestion, result: Result, samples: float) -> Advice:
 
 
 def _helps(advice: Advice, result: Result) -> bool:
-    """Whether a change saves time or makes a script fit, with room where it takes more memory."""
+    """Return whether a change saves time or makes a script fit. A change that takes more memory
+    must leave some memory free."""
     then, now = advice.result, result
     more = then.memory_per_gpu["total"] - now.memory_per_gpu["total"]
     room = not then.capacity or then.memory_per_gpu["total"] <= _ROOM * then.capacity
-    fits = then.fits is not False and (more <= 0 or room)  # of unknown memory nothing is said
+    fits = then.fits is not False and (more <= 0 or room)  # unknown memory counts as enough
     return fits and (now.fits is False or advice.gain(now.step_time) > _LEAST)
 
 
 def _best_of_each(
     made: Sequence[tuple[Suggestion, Advice]],
 ) -> Iterator[tuple[Suggestion, Advice]]:
-    """Of changes for the same reason at the same line the best."""
+    """Yield the best of the changes that have the same reason at the same line."""
     seen = set()
     for suggestion, advice in made:
         if (key := (advice.line, advice.why)) not in seen:
@@ -98,8 +102,8 @@ def _best_of_each(
 def _together(
     setup: Setup, result: Result, best: Sequence[tuple[Suggestion, Advice]]
 ) -> Advice | None:
-    """Changes made one after the other, each if it helps beside those before it; None where no two
-    do."""
+    """Make the changes one after the other, and keep each that helps beside the earlier ones.
+    Returns None where fewer than two are kept."""
     now, played, samples, taken = setup, result, 1.0, []
     for suggestion, _ in counted(best, total=len(best), unit="change"):
         try:

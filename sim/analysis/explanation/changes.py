@@ -1,4 +1,4 @@
-"""Effects of single changes of the plan: every choice of the search, one at a time."""
+"""Effects of single changes of the plan: each choice of the search is changed by itself."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,8 +21,8 @@ from sim.simulate import answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A plan with a single choice changed: the choice before and after, and the step that the plan
-    makes."""
+    """A plan with a single choice changed: the choice before and after, and the step with this
+    plan."""
 
     choice: str
     before: str
@@ -35,8 +35,9 @@ class Change:
 
 
 def changes(setup: PlanSetup, result: Result) -> list[Change]:
-    """Changes of the plan, and of an exchange between stages that blocks them, that fit into memory
-    and make the step shorter (or make it fit), the best first."""
+    """Return the changes that fit into memory and make the step shorter (or make it fit), the best
+    first. They are changes of the plan, and of an exchange between stages that blocks the
+    stages."""
     space = _space(setup)
     tried = [*_neighbours(setup, space), *_exchanges(setup)]
     made = so_far((other, _made(other.setup)) for other in tried)
@@ -61,7 +62,8 @@ def _space(setup: PlanSetup) -> Space:
 
 
 class _Other(NamedTuple):
-    """Another setup: the changed choice, its value before, its value now."""
+    """Another setup: the changed choice, its old and new value, and a function that makes the
+    setup."""
 
     choice: str
     before: str
@@ -76,13 +78,13 @@ def _neighbours(setup: PlanSetup, space: Space) -> Iterator[_Other]:
 
 
 def _others(choice: Choice, space: Space, plan: Plan) -> Iterator[tuple[str, str, Plan]]:
-    """The plan with other values: the next size up and down; every value of a choice without an
-    order."""
+    """Yield the plan with other values of a choice: the next larger and smaller size, or every
+    value of a choice without an order."""
     if not choice.applies(plan):
         return
     named = Plan.__dataclass_fields__
     sized = choice.name in named and choice.name in [size.name for size in sizes()]
-    # Sizes are chosen with all of the GPUs that the others leave.
+    # A size may use all GPUs that the other sizes leave.
     alone: dict[str, Any] = {choice.name: 1, "dp": None} if sized else {}
     possible = choice.possible(space, replace(plan, **alone))
     now = getattr(plan, choice.name, None)
@@ -106,7 +108,8 @@ def _next(values: list[Any], now: Any) -> list[Any]:
 
 
 def _exchanges(setup: PlanSetup) -> Iterator[_Other]:
-    """Stages that do not wait for the messages between them, where they do: a stack's choice."""
+    """Yield a setup whose stages do not wait for the messages between them, if the job's stages
+    wait. The stack decides this."""
     job, now = setup.job, setup.program.exchange.style
     if job.plan.pp > 1 and now == "batched":
         stack = replace(job.stack, pipeline_exchange="overlapped", exchange_sync=False)
@@ -115,7 +118,7 @@ def _exchanges(setup: PlanSetup) -> Iterator[_Other]:
 
 
 def _made(other: Callable[[], PlanSetup]) -> Result | None:
-    """The step of another setup; None where that cannot run."""
+    """Return the step of another setup; None where the setup cannot run."""
     try:
         return answer(other())
     except InputError:

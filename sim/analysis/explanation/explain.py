@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(Answer):
     """The gain of each resource if it were faster, kernels against the device's peaks, and the best
-    changes of one choice of the plan; of a recorded step instead of these the `lines` of its script
-    by the seconds of their kernels, and what they hold of memory at its fullest moment. `advice`
-    are changes of a script, each played, those that save most first."""
+    changes of one choice of the plan. A recorded step has no plan; it has the `lines` of its script
+    with the seconds of their kernels, and the memory that lines hold at the fullest moment.
+    `advice` are changes of a script, each played, the largest saving first."""
 
     view = "sim.interface.views.explanation"
     picture = "sim.interface.plots.explanation"
@@ -87,7 +87,7 @@ class Explanation(Answer):
 
     @property
     def tried(self) -> list[dict[str, Any]]:
-        """Changes of a script with their steps (s), those that save most first."""
+        """Changes of a script with their steps (s), the largest saving first."""
         return [
             {"line": one.line, "at": one.at, "change": one.change, "why": one.why,
              "step_time": one.step_time, "samples": one.samples, "gain": one.gain(self.step_time),
@@ -96,7 +96,8 @@ class Explanation(Answer):
         ]  # fmt: skip
 
     def to_frame(self) -> "pd.DataFrame":
-        """A row for each resource: the step (s) with the resource twice as fast, and at no cost."""
+        """Return a row for each resource: the step (s) with the resource twice as fast, and at no
+        cost."""
         import pandas as pd
 
         return pd.DataFrame(self.limited).set_index("resource")
@@ -110,8 +111,8 @@ def _limit(resource: str, halved: float, free: float) -> dict[str, Any]:
 def explain(
     scenario: str | PathLike[str] | BaseScenario, settings: Settings = (), *, advise: bool = False
 ) -> Explanation:
-    """Explain the limits of a step. `scenario` may be a recording on a cluster that `settings`
-    name; `advise` tries changes of its script. Raises `InputError`."""
+    """Explain the limits of a step. `scenario` may be a recording; `settings` then name its
+    cluster, and `advise` tries changes of its script. Raises `InputError`."""
     setup = kind.set_up(kind.load(scenario, settings))
     suggestions = kind.advice(setup) if advise else []
     with part(0.1):
@@ -119,7 +120,7 @@ def explain(
     with part(0.3 if setup.job or advise else 0.9):
         limited = limits(setup)
     shorter: tuple[Change, ...] = ()
-    if setup.job is not None:  # a plan, of which choices can be changed
+    if setup.job is not None:  # a plan has choices that can be changed
         with part(0.6):
             shorter = tuple(changes(kind.planned(setup), result))
     tried: tuple[Advice, ...] | None = None

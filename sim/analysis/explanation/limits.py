@@ -1,6 +1,6 @@
-"""Limits of a step: how much shorter it is if one resource is faster, by replay or by plays.
+"""Limits of a step: how much shorter it is with one resource faster, by replay or by plays.
 
-Beside them stand the step's kernels against the roofline of their device (Williams et al. 2009).
+The step's kernels are also compared with the roofline of their device (Williams et al. 2009).
 """
 
 from collections import defaultdict
@@ -23,10 +23,10 @@ NAMES = {
     "stream": "memory-bound kernels",
     "host": "the host's launches",
     "collective": "collectives inside passes",
-    bandwidth(LOADING): "the way of the samples",
+    bandwidth(LOADING): "loading of samples",
 }
-_TWICE, _FREE = 0.5, 1e-9  # what is left of a resource's seconds
-_LEAST = 5e-4  # of a step: what is less is no limit
+_TWICE, _FREE = 0.5, 1e-9  # remaining shares of a resource's seconds
+_LEAST = 5e-4  # share of a step; a resource that costs less is no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """A step of `step_time` (s): its limits, the worst first, and the limits that remain once the
-    first is twice as fast."""
+    """A step of `step_time` (s): its limits, the worst first, and the limits that remain when the
+    first resource is twice as fast."""
 
     step_time: float
     limits: tuple[Limit, ...]
@@ -50,12 +50,13 @@ class Limits:
 
 @waited("limits")
 def limits(setup: Setup) -> Limits:
-    """Each class of kernels, the host, the latency of messages, and the links by what they are for.
+    """Return the limits of a step: each class of kernels, the host, the latency of messages, and
+    the links by the purpose of their bytes.
 
-    Durations of a plan's step are columns of one compiled replay, a recorded one is played anew for
-    each: everything that waits for what is shorter moves. What kernels lose beside shorter
-    transfers is less in a recorded step, and stays as it is in a plan's. Raises `InputError` for a
-    step that cannot be replayed.
+    For a plan's step, the changed durations are columns of one compiled replay. A recorded step is
+    played again for each change. Everything that waits for a shortened operation moves. Shorter
+    transfers slow the kernels beside them less in a recorded step, but as much as before in a
+    plan's step. Raises `InputError` for a step that cannot be replayed.
     """
     speeds = kind.speeds(setup)
     step, found = _limits(speeds, np.ones(len(speeds.kinds)))
@@ -89,8 +90,9 @@ def _place(kinds: Sequence[str], resource: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """Kernels of one name on a rank of the slowest stage: their seconds a step, and what of the
-    device's peak they reach, of its products (`flops`) or of its memory's bandwidth."""
+    """Kernels of one name on a rank of the slowest stage: their seconds in a step, the rate that
+    they reach, and its share of the device's peak. The rate is FLOP/s or the memory's bandwidth, by
+    `bound`."""
 
     name: str
     seconds: float
@@ -101,14 +103,14 @@ class Roof:
 
 
 def roofline(setup: Setup) -> list[Roof]:
-    """The kernels of one step of the stage that computes longest, the longest first."""
+    """Return the kernels of a step of the stage that computes longest, the longest first."""
     device = setup.machine.topology.device
     stages = [_roofs(calls, device) for calls in kind.kernels(setup)]
     return max(stages, key=lambda found: sum(own.seconds for own in found))
 
 
 def _roofs(calls: Sequence[KernelCalls], device: Device) -> list[Roof]:
-    """Kernels by their names, the longest first."""
+    """Return the kernels by name, the longest first."""
     found: defaultdict[str, _Sum] = defaultdict(_Sum)
     for kernel, seconds, often in calls:
         if isinstance(kernel, Gemm | Attention | MemoryBound):

@@ -1,11 +1,12 @@
-"""Where a job can be moved to, each move played, the best first: other worlds, batches and
-shardings of a recording, other divisions of the GPUs of a loop.
+"""Where can a job be moved to? Every move is played, and the best come first. A recording moves to
+other worlds, batches and shardings, a loop of generation and training to other divisions of its
+GPUs.
 
-Moves that know what they take at `least` (GPU-seconds of a sample) are played from the least on,
-and not at all where others are far better.
+Moves that know a lower bound of their GPU-seconds per sample (`least`) are played in the order of
+this bound. They are not played where the best move is far better.
 
-Where a play draws random numbers, the moves near the best are played with further seeds, the same
-ones for all, so that two moves differ by more than chance where their difference does.
+Where a play draws random numbers, moves near the best are played with further seeds. All moves have
+the same seeds, so a paired comparison says whether chance explains a difference.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,16 +34,17 @@ from sim.scenario.settings import Settings, settings_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_SEEDS = 5  # with which moves are played that are near the best
-_NEAR, _MOST = 1.15, 3  # so much slower at most; so many, and all that would be ahead of them
-_ESTIMATED = 0.9  # of what moves know, which is right to some percent
-_FAR = 1.05  # times the best's step: moves that take longer at least are not played
+_SEEDS = 5  # seeds of moves near the best
+_NEAR, _MOST = 1.15, 3  # largest slowdown, and smallest number, of moves with further seeds
+_ESTIMATED = 0.9  # share of a move's `least` that is trusted, as it is right to some percent
+_FAR = 1.05  # times the best move; a move whose bound is longer is not played
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What is `moved`, and the step there; `place` is that among the suggestions, of which the
-    simplest come first, `times` are its seconds with each seed that was played."""
+    """A change that moves the job (`moved`), and the answer there. `place` is its index among the
+    suggestions, where the simplest come first. `times` are its seconds with each seed that was
+    played."""
 
     moved: str
     result: JobAnswer
@@ -56,22 +58,22 @@ class Move:
 
     @property
     def samples(self) -> float:
-        """Samples of a step; 0 where they are not known."""
+        """Samples of a step; 0 where they are unknown."""
         return float(self.result.get("samples") or self.result.inputs.batch)
 
     @property
     def step_time(self) -> float:
-        """Seconds of a step, in the mean of the seeds."""
+        """Seconds of a step, as the mean over seeds."""
         return fmean(self.times)
 
     @property
     def within(self) -> float | None:
-        """Half of the 90 % interval of the mean's relative error; None without several seeds."""
+        """Half of the 90 % interval of the mean's relative error; None with a single seed."""
         several = len(self.times) > 1
         return half(np.array(self.times)) / self.step_time if several else None
 
     def alike(self, other: "Move") -> bool:
-        """Whether chance explains the difference to another, played with the same seeds."""
+        """Return whether chance explains the difference to another move with the same seeds."""
         if min(len(self.times), len(other.times)) < 2:
             return self is other
         found = paired(self._each, other._each)
@@ -79,7 +81,7 @@ class Move:
 
     @property
     def _each(self) -> Floats:
-        """GPU-seconds of a sample, with each seed."""
+        """GPU-seconds per sample, for each seed."""
         return np.array(self.times) * self.gpus / (self.samples or 1.0)
 
     @property
@@ -89,17 +91,17 @@ class Move:
 
     @property
     def cost(self) -> float:
-        """GPU-seconds of a sample."""
+        """GPU-seconds per sample."""
         return 1.0 / self.rate
 
     @property
     def rate(self) -> float:
-        """Samples a second and GPU; steps a second and GPU where samples are not known."""
+        """Samples per second and GPU; steps per second and GPU where samples are unknown."""
         return (self.samples or 1.0) / self.step_time / self.gpus
 
     @property
     def row(self) -> dict[str, Any]:
-        """It as numbers."""
+        """The move as numbers."""
         return {
             "moved": self.moved, "gpus": self.gpus, "batch": self.samples,
             "step_time": self.step_time, "samples_per_second": self.rate * self.gpus,
@@ -110,10 +112,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves(Answer):
-    """What a job can be moved to, those that fit first, then by samples a second and GPU. `result`
-    is the job as it is, where it is drawn a `brief` play of it. `refused`
-    are moves that cannot be played, `slower` those that were not, as they are slower, with the
-    reason. `recommended` is the simplest of those that cannot be told apart from the best."""
+    """The moves of a job: moves that fit come first, then those with more samples per second and
+    GPU. `result` is the job without a move; a `brief` play of it where plays draw samples.
+    `refused` are moves that cannot be played. `slower` are moves that were not played, since they
+    are slower. Both give the reason. `recommended` is the simplest move that cannot be told apart
+    from the best."""
 
     view = "sim.interface.views.explanation:moves"
     picture = "sim.interface.plots.explanation:moves"
@@ -130,8 +133,8 @@ class Moves(Answer):
     setup: Setup | None = field(default=None, repr=False, compare=False)
 
     def emitted(self, form: str) -> tuple[str, list[str]]:
-        """How a framework is told to start the recommended move, and what it is not told. Raises
-        `InputError`."""
+        """Return a framework's arguments that start the recommended move, and what they cannot
+        express. Raises `InputError`."""
         from sim.interface.frameworks.loop_writing import written
 
         best = self.recommended
@@ -160,7 +163,7 @@ class Moves(Answer):
 
     @property
     def layouts(self) -> list[dict[str, Any]]:
-        """What moves have tried beside what they say; empty where they try nothing."""
+        """All layouts that the moves have tried; empty where moves try no layouts."""
         found = (getattr(move.made, "layouts", None) for move in self.moves)
         return next((layouts for layouts in found if layouts is not None), [])
 
@@ -174,12 +177,12 @@ class Moves(Answer):
 
     @property
     def fits(self) -> bool | None:
-        """Whether any of them fits into memory."""
+        """Whether any move fits into memory; None where it is unknown."""
         known = {move.result.fits for move in self.moves}
         return True if True in known else None if None in known else False
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a move."""
+        """Return a row for each move."""
         import pandas as pd
 
         return pd.DataFrame(self.rows)
@@ -192,10 +195,10 @@ def moves(
     *,
     global_batch: int | None = None,
 ) -> Moves:
-    """Play a job elsewhere: a recording, on a cluster that `settings` name, in other worlds, with
-    other batches and shardings of its states; a loop of generation and training divided otherwise.
-    With `global_batch` these are moves that train so many samples a step. Raises `InputError` for a
-    job that cannot be moved, and where nothing is left."""
+    """Play a job elsewhere. A recording, on a cluster that `settings` name, moves to other worlds,
+    batches and shardings of its states. A loop of generation and training divides its GPUs
+    otherwise. With `global_batch`, only moves with that number of samples in a step are played.
+    Raises `InputError` for a job that cannot be moved, and where no move is left."""
     setup = kind.set_up(_on(scenario, settings))
     suggestions = kind.moves(setup)
     with part(0.05):
@@ -204,8 +207,8 @@ def moves(
     if global_batch is not None:
         suggestions = [one for one in suggestions if round(one.samples * batch) == global_batch]
         if not suggestions:
-            fault = f"no move of {batch:,.0f} samples a step trains {global_batch:,}"
-            raise InputError("--global-batch", fault, "leave it out to see what there is")
+            fault = f"a step trains {batch:,.0f} samples, and no move trains {global_batch:,}"
+            raise InputError("--global-batch", fault, "leave it out to see all moves")
     with part(0.15):
         bounds = [
             _least(one, setup) for one in counted(suggestions, total=len(suggestions), unit="bound")
@@ -222,7 +225,8 @@ def moves(
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """What has come of moves: they are played, cannot be, or need not be."""
+    """The moves that were played, the moves that cannot be played, and the moves that need not
+    be."""
 
     played: list[Move]
     refused: list[tuple[str, str]]
@@ -252,8 +256,8 @@ def _tried(setup: Setup, suggestions: list[Suggestion], bounds: list[float]) -> 
 
 
 def _played(made: Callable[[Setup], Setup], setup: Setup) -> tuple[JobAnswer, float]:
-    """A move, and the seconds of a step there; moves that draw samples say what chance has done.
-    Raises `InputError`."""
+    """Return the answer of a move, and the seconds of a step there. A move that draws samples
+    scales the seconds to the expected samples. Raises `InputError`."""
     result = kind.answer(own := made(setup))
     even = getattr(made, "seconds", None)
     seconds = float(result.get("step_time")) if even is None else even(result, own)
@@ -261,7 +265,7 @@ def _played(made: Callable[[Setup], Setup], setup: Setup) -> tuple[JobAnswer, fl
 
 
 def _least(one: Suggestion, setup: Setup) -> float:
-    """What the move takes at least; 0 where that is not known, or the move cannot be played."""
+    """Return the lower bound of a move; 0 where it is unknown, or the move cannot be played."""
     least = getattr(one.made, "least", None)
     try:
         return 0.0 if least is None else float(least(setup))
@@ -274,7 +278,8 @@ def _rank(move: Move) -> tuple[bool, float]:
 
 
 def _on(scenario: str | PathLike[str] | BaseScenario, settings: Settings) -> BaseScenario:
-    """The scenario with its settings; one that divides its GPUs does so on other `gpus`, too."""
+    """Return the scenario with its settings. A scenario that divides its GPUs among parts is
+    resized to the `gpus` of the settings."""
     changes, asked = dict(settings_of(settings)), kind.load(scenario, settings)
     given = kind.load(scenario, {k: v for k, v in changes.items() if k != "gpus"})
     resized = getattr(given, "resized", None)
@@ -284,7 +289,7 @@ def _on(scenario: str | PathLike[str] | BaseScenario, settings: Settings) -> Bas
 
 
 def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
-    """The moves, those near the best with further seeds where seeds make a difference."""
+    """Yield the moves; moves near the best get further seeds where seeds make a difference."""
     scenario = getattr(setup, "scenario", None)
     drawn = None if scenario is None else kind.seeds(scenario)
     seeds = [] if drawn is None else [kind.set_up(own) for own in islice(drawn, 1, _SEEDS)]

@@ -1,4 +1,4 @@
-"""Step times on a grid of faster or slower parts and larger or smaller microbatches, by replay."""
+"""Step times by replay, on a grid of faster or slower parts and larger or smaller microbatches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,25 +16,25 @@ from sim.parallel.memory import fullest, memories
 from sim.scenario.setup import PlanSetup
 from sim.uncertainty.draws import bandwidth
 
-SPEEDS = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # times those of the scenario
+SPEEDS = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # times the scenario's speeds
 MICROBATCH = "sequences of a microbatch"
-_LEAST = 5e-4  # of a step: what changes less is no knob
-_KNOBS = {  # and how the resources begin whose seconds each one turns
+_LEAST = 5e-4  # share of a step that a knob must change
+_KNOBS = {  # each knob with the first letters of the resources whose seconds it changes
     "speed of the GPUs' kernels": ("gemm", "attention", "stream"),
     "speed of collectives inside passes": ("collective",),
     "bandwidth of all other transfers": (bandwidth(""),),
     "speed of the hosts' launches": ("host",),
 }
 _GRIDS = (SPEEDS, (0.5, 0.67, 1.0, 1.5, 2.0), (0.5, 1.0, 2.0))  # from fine to coarse
-_LEAST_PLAYS = 16  # two knobs at three speeds, and those that tell which are felt
-_MOST = 3  # knobs of speed: every one multiplies the columns
-_FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the microbatch, beside its own
+_LEAST_PLAYS = 16  # two knobs at three speeds, and the plays that find the two knobs
+_MOST = 3  # the most knobs of speed: every knob multiplies the columns
+_FACTORS = (0.25, 0.5, 2.0, 4.0)  # times the job's own microbatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """A quantity that may be changed: its `values` in words, the step's `own` among them, and
-    `notes` on each, if any."""
+    """A quantity that may be changed: its `values` in words, the index of the step's `own` value,
+    and `notes` on each value, if any."""
 
     name: str
     values: tuple[str, ...]
@@ -44,20 +44,22 @@ class Knob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """Step times (s) by the values of each of the `knobs`, the last knob's changing fastest."""
+    """Step times (s) by the values of each of the `knobs`; the last knob's value changes
+    fastest."""
 
     knobs: tuple[Knob, ...]
     times: tuple[float, ...]
 
 
 def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatIf:
-    """The knobs that matter most, all of their values together, as columns of a replay for each
-    microbatch that the plan allows with the same global batch. A step that no replay holds, such as
-    that of a script with several streams, is played up to so many times.
+    """Return the knobs that matter most, and step times at all combinations of their values. The
+    times are columns of a replay for each microbatch that the plan allows with the same global
+    batch. A step that cannot be replayed so, such as that of a script with several streams, is
+    played up to `plays` times.
 
-    Kernels at twice the speed take half as long, launches and latencies as they did; everything
-    that waits for what changes moves (`limits`). Raises `InputError` for a step that
-    cannot be replayed.
+    Kernels at twice the speed take half as long; launches and latencies keep their seconds.
+    Everything that waits for a changed operation moves (`limits`). Raises `InputError` for a step
+    that cannot be replayed.
     """
     try:
         own = kind.speeds(setup, many=True)
@@ -78,7 +80,7 @@ def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatI
 
 
 def _played(own: Speeds, plays: int) -> WhatIf:
-    """Up to so many plays: all knobs that are felt, at as many speeds as that leaves."""
+    """Return all knobs that the step feels, with as many speeds as `plays` allow."""
     felt = _felt(own, most=2 if plays < 3**_MOST else _MOST)
     fine = (speeds for speeds in _GRIDS if len(speeds) ** len(felt) <= plays)
     speeds = next(fine, _GRIDS[-1])
@@ -88,7 +90,7 @@ def _played(own: Speeds, plays: int) -> WhatIf:
 
 
 def _felt(speeds: Speeds, most: int = _MOST) -> tuple[str, ...]:
-    """Knobs of speed that the step feels most."""
+    """Return the knobs of speed that change the step most."""
     alone = np.ones((len(speeds.kinds), 1 + len(_KNOBS)))
     for column, kinds in enumerate(_KNOBS.values(), 1):
         alone[_rows(speeds, kinds), column] = 1.0 / SPEEDS[0]
@@ -100,7 +102,7 @@ def _felt(speeds: Speeds, most: int = _MOST) -> tuple[str, ...]:
 
 
 def _grid(speeds: Speeds, felt: Sequence[str], stops: Sequence[float] = SPEEDS) -> Floats:
-    """Step times (s) at all speeds of the knobs."""
+    """Return step times (s) at all speeds of the knobs."""
     points = list(product(stops, repeat=len(felt)))
     factors = np.ones((len(speeds.kinds), len(points)))
     for number, name in enumerate(felt):
@@ -113,7 +115,8 @@ def _rows(speeds: Speeds, kinds: Sequence[str]) -> list[int]:
 
 
 def _microbatches(setup: PlanSetup) -> Iterator[PlanSetup]:
-    """The job with microbatches of other sizes, where its plan can have them, and as it is."""
+    """Yield the job as it is, and with other sizes of microbatches that its plan allows,
+    ascending."""
     plan = setup.job.plan
     microbatch = plan.microbatch
     sizes = {

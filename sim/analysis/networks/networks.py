@@ -1,14 +1,16 @@
-"""`sim.networks`: several clusters under a mix of jobs.
+"""`sim.networks`: compare several clusters under a mix of jobs.
 
-A job's weight is its share of the devices' hours on the first cluster. Of the same work, hours on
-cluster k are h_k = sum_j w_j t_jk / t_j1, with expected steps t; tokens for a dollar of rent are
-(sum_j w_j tokens_j / t_j1) / (h_k price_k), and a failure makes hours sum_j w_j t'_jk / t_j1. With
-its network, a GPU's hour costs price_k + bill_k / (GPUs_k hours of `price.network_years`).
+A job's weight w_j is its share of the devices' hours on the first cluster. With expected steps
+t_jk, cluster k needs h_k = sum_j w_j t_jk / t_j1 hours for the work of an hour on the first
+cluster. Tokens per dollar of rent are (sum_j w_j tokens_j / t_j1) / (h_k price_k). With a failure,
+steps t' take sum_j w_j t'_jk / t_j1 hours. Including the network's price, an hour of a GPU costs
+price_k + bill_k / (GPUs_k x hours of `price.network_years`).
 
-How sure an order is follows from the steps' errors. Steps of one job that rest on the same measured
-runs share most of theirs, which cancels (`sim.uncertainty.intervals.faster`); other errors are
-taken as independent. Where connections are hashed, a step is the mean over several seeds, and its
-spread is an error of its own: a cluster has one of these hashes.
+Errors of the steps say how sure the order of clusters is. Steps of one job that rest on the same
+measured runs share most of their errors, and shared errors cancel
+(`sim.uncertainty.intervals.faster`). Other errors are taken as independent. Where connections are
+hashed to links, a step is the mean over several seeds of the hash. The spread over seeds is a
+further error, because a real cluster has only one of these hashes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,16 +38,20 @@ from sim.uncertainty.intervals import LEVEL, faster, longer
 if TYPE_CHECKING:
     import pandas as pd
 
-SEEDS = 5  # hashes of connections
+SEEDS = 5  # seeds of the hash of connections
 _GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStep:
-    """A job on a cluster: its simulated and expected step (s) with bounds, its `tokens` a step, the
-    mean draw of a device (W), its step with the failure. `apart` is the scale of the error that
-    layouts of a job do not share, `basis` the measured runs behind the expectation. `spread` is the
-    standard deviation over hashes of connections, as a share of the step; 0 without hashes."""
+    """A job's step on a cluster: `seconds` simulated, `expected` (s) from `low` to `high`, `tokens`
+    a step, `watts` (W) that a device draws in the mean, and `failed` (s), the expected step with
+    the failure.
+
+    `apart` is the scale of the error that layouts of a job do not share; `basis` names the measured
+    runs behind `expected`. `spread` is the standard deviation over hashes of connections, as a
+    share of the step (0 without hashes).
+    """
 
     job: str
     gpus: int
@@ -64,14 +70,17 @@ class JobStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A cluster under the mix: `hours` for the work of an hour on the first cluster, `low` to
-    `high` with the level of intervals; `sound` and `failed` the same without and with the failure;
-    tokens for a dollar of rent, and of rent and the network's price, written off; W of a device
-    with its host; `sure`, the probability that a measured mix takes longer here than on the best,
-    `longer` by which share at least and at most with the level of intervals. `spread` is the
-    standard deviation of the hours over hashes of connections, as a share of them. `bill` counts
-    switches, cables and transceivers for all of its GPUs, `dollars` is what they cost; None where
-    unknown."""
+    """A cluster under the mix of jobs. Unknown values are None.
+
+    `hours` are needed for the work of an hour on the first cluster, `low` to `high` at the level of
+    intervals. `sound` and `failed` are the hours without and with the failure. Tokens per dollar
+    count the rent, or the rent and the network's price, written off over years. `watts` are those
+    of a device and its share of a host. `sure` is the probability that the mix takes longer here
+    than on the best cluster, if both are measured. `longer` says by which share at least and at
+    most, at the level of intervals. `spread` is the standard deviation of the hours over hashes of
+    connections, as a share of the hours. `bill` counts switches, cables and transceivers for all of
+    the cluster's GPUs; `dollars` is their price.
+    """
 
     name: str
     gpus: int
@@ -93,14 +102,15 @@ class Network:
 
     @property
     def slowdown(self) -> float | None:
-        """Hours while the failure lasts over hours without it."""
+        """The hours with the failure over the hours without it."""
         return None if self.failed is None else self.failed / self.sound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networks(Answer):
-    """Clusters side by side under jobs of `weights`; `failure` says what fails, `failing` for which
-    share of the time. `inputs` are those of each "cluster, job"."""
+    """Clusters side by side under jobs of `weights`. `failure` holds the settings that make the
+    failure, `failing` is the share of the time that it lasts. `inputs` has a key "cluster, job" for
+    each pair."""
 
     view = "sim.interface.views.networks"
     picture = "sim.interface.plots.networks"
@@ -115,19 +125,19 @@ class Networks(Answer):
 
     @property
     def best(self) -> str:
-        """The cluster that takes the fewest hours, among those where all jobs fit if there is
-        one."""
+        """The cluster that takes the fewest hours. Clusters on which all jobs fit come before
+        others."""
         fit = [network for network in self.networks if network.fits is not False]
         return min(fit or self.networks, key=lambda network: network.hours).name
 
     @property
     def fits(self) -> bool | None:
-        """Whether all jobs fit on some cluster; None where that is unknown."""
+        """Whether all jobs fit on at least one cluster; None where it is unknown."""
         found = [network.fits for network in self.networks]
         return True if True in found else None if None in found else False
 
     def to_frame(self) -> "pd.DataFrame":
-        """A row for each cluster."""
+        """Return a row for each cluster."""
         import pandas as pd
 
         rows = []
@@ -157,13 +167,15 @@ def networks(
     price: str | None = None,
     told: Callable[[str], object] | None = None,
 ) -> Networks:
-    """Clusters under a mix of jobs, given with their weights (equal ones where none are).
+    """Compare clusters under a mix of jobs. `jobs` maps jobs to weights; a list gives equal
+    weights.
 
     A cluster is a topology's name, or `NAME: KEY=VALUE; KEY=VALUE` with values changed; `settings`
-    are for all. `failure` changes values for a second step of each; where a cluster is in that
-    state for a share `failing` of the time, as with a link that flaps, `hours` are the mean of
-    both. Where a network hashes connections, steps are means over so many `seeds`. `told` is given
-    the number of steps before they are played. Raises `InputError`.
+    change values of all clusters. `failure` changes values for a second step of each job. Where a
+    cluster is in that state for a share `failing` of the time, as with a link that flaps, `hours`
+    are the weighted mean of both states. Where a network hashes connections, steps are means over
+    `seeds` hashes. `told` is called with a line about the number of steps before they are played.
+    Raises `InputError`.
 
     >>> both = networks(["dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"], ["megatron-1.7b"])
     >>> both.best, [round(network.hours, 2) for network in both.networks]
@@ -213,7 +225,8 @@ def networks(
 def _asked(
     name: str, job: str, settings: Mapping[str, Any], failure: Mapping[str, Any], seeds: int
 ) -> list[list[BaseScenario]]:
-    """A job on a cluster, and with the failure, if there is one: each with all hashes."""
+    """Return the scenarios of a job on a cluster by state: without the failure, then with it if
+    there is one. Each state has a scenario for every hash."""
     topology, _, changes = (part.strip() for part in name.partition(":"))
     if not topology or "=" in topology:
         raise InputError(f"network {name!r}", "names no topology", _GRAMMAR)
@@ -227,7 +240,8 @@ def _asked(
 
 
 def _effort(asked: Iterable[Iterable[Sequence[BaseScenario]]]) -> float:
-    """Seconds of one core for all steps; those with other hashes take as long as the first."""
+    """Return the seconds of one core that all steps take. Steps of one state differ in the hash
+    alone, so the first of them is timed."""
     hashes = {repr(state): state for states in asked for state in states}.values()
     return sum(len(each) * kind.effort(kind.set_up(each[0], brief=True)) for each in hashes)
 
@@ -235,7 +249,7 @@ def _effort(asked: Iterable[Iterable[Sequence[BaseScenario]]]) -> float:
 def _planned(
     clusters: int, jobs: int, failure: Mapping[str, Any], asked: Sequence[Any], runs: int
 ) -> str:
-    """How many steps are to be played, and why.
+    """Say how many steps are to be played, and why.
 
     >>> _planned(2, 1, {"network.down": [[0, 0]]}, [[[1], [2]], [[3, 4], [5, 6]]], 6)
     '6 steps to play: 2 networks, 1 job, 2 states, up to 2 hashes'
@@ -250,7 +264,8 @@ def _planned(
 def _named(
     found: Mapping[str, list[tuple[JobStep, Pace]]],
 ) -> dict[str, list[tuple[JobStep, Pace]]]:
-    """By the topologies' names and what is changed; as they were given where these are equal."""
+    """Return the steps by the topologies' names and changed values; by the names as given where the
+    former are not unique."""
     names = []
     for given, steps in found.items():
         _, colon, changes = given.partition(":")
@@ -262,7 +277,7 @@ def _named(
 def _step(
     job: str, paces: Sequence[Pace], failed: Sequence[Pace] | None = None
 ) -> tuple[JobStep, Pace]:
-    """A job on a cluster, and with the failure, in the mean over hashes of connections."""
+    """Return a job's step on a cluster, without and with the failure, as the mean over hashes."""
     every = [pace.seconds for pace in paces]
     pace = replace(paces[0], seconds=fmean(every))
     sure = pace.sure
@@ -345,7 +360,7 @@ def _all(fits: Sequence[bool | None]) -> bool | None:
 
 
 def _reach(steps: Sequence[JobStep], scales: Sequence[float], hours: float) -> float:
-    """Half the width of the interval of the logarithm, from independent errors of the jobs."""
+    """Return half the width of the interval of log(hours), for independent errors of the jobs."""
     parts = (
         (scale * step.expected / hours * log(step.high / step.low) / 2.0) ** 2
         for step, scale in zip(steps, scales, strict=True)
@@ -354,14 +369,15 @@ def _reach(steps: Sequence[JobStep], scales: Sequence[float], hours: float) -> f
 
 
 def _with_chances(answer: Networks, shares: Sequence[float]) -> Networks:
-    """With the probability that each takes longer than the best."""
+    """Return the answer with each cluster's probability to take longer than the best cluster."""
     best = next(network for network in answer.networks if network.name == answer.best)
     rows = (n if n is best else _against(n, best, shares) for n in answer.networks)
     return replace(answer, networks=tuple(rows))
 
 
 def _against(other: Network, best: Network, shares: Sequence[float]) -> Network:
-    """With how sure it is that its mix takes longer than on the best, and by how much."""
+    """Return the other network with the probability that its mix takes longer than on the best one,
+    and by how much."""
     apart = _apart(other, best, shares)
     if not apart:
         return other
@@ -370,7 +386,7 @@ def _against(other: Network, best: Network, shares: Sequence[float]) -> Network:
 
 
 def _apart(other: Network, best: Network, shares: Sequence[float]) -> float:
-    """The scale of the error of each of two mixes, of what they do not have in common."""
+    """Return the scale of the error that each of two mixes does not share with the other."""
     pairs = list(zip(other.steps, best.steps, strict=True))
     hashes = (other.spread**2 + best.spread**2) / 2.0
     if all(a.apart and a.basis == b.basis for a, b in pairs):

@@ -1,10 +1,11 @@
-"""When is a training done, for which money, how many GPUs does a date need or a budget pay?
+"""When will training be done, what will it cost, and how many GPUs does a deadline need or a budget
+allow?
 
-A training is done once tokens / (tokens a step) x step seconds are productive. The step is drawn
-from what measured runs make of the simulated one (`sim.results.likely`). How long it takes until so
-many seconds are productive is simulated with failures, restarts and checkpoints
-(`sim.engine.training_run`), in as many histories as it takes until the chance to be done by any day
-has a standard error of 1.5 %. Every pair of a step and a history counts alike.
+Training is done once tokens / (tokens a step) x step seconds are productive. The step is drawn from
+its distribution around the simulated step, as measured runs give it (`sim.results.likely`). The
+time in which a run reaches its productive seconds is simulated with failures, restarts and
+checkpoints (`sim.engine.training_run`). Histories are added until the chance to be done by any day
+has a standard error of at most 1.5 %. All pairs of a step and a history are equally likely.
 """
 
 from bisect import bisect_left
@@ -42,26 +43,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHANCES = (0.1, 0.5, 0.9)
-_STEPS = 99  # quantiles of the step that are looked at
-_FEWEST, _SURE = 64, 0.015  # histories of a job; the standard error of a chance
-_LONGEST = 400 * DAY  # of productive time; the share of longer runs is that of so many days
-# A training never ends if it takes longer than so many times its productive time and repairs.
+_STEPS = 99  # quantiles of the step's distribution
+_FEWEST, _SURE = 64, 0.015  # the fewest histories of a job; the largest standard error
+_LONGEST = 400 * DAY  # of productive time that is simulated; longer runs are scaled from it
+# Training that takes longer than _NEVER x its productive time + _REPAIRS x a repair never ends.
 _NEVER, _REPAIRS = 50.0, 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget(Answer):
-    """`done` and `dollars` have the days and the rent that suffice with each of `CHANCES`; of the
-    days, `share` counts in the mean.
+    """`done` and `dollars` have the days and the rent that suffice with each of `CHANCES`; `share`
+    is the mean share of the days that is productive.
 
-    `within` is the chance of the `deadline` (days), `needed` are the fewest GPUs that fit the
-    job and meet it with `chance`, with their batch, days and dollars (empty: no size does, or there
-    is no deadline), `keeping` the fewest whose replicas divide the job's own `batch` of sequences.
-    Of `money` (dollars) to spend, `affordable` are the numbers of GPUs that fit the job, keep its
-    batch and finish it for no more with `chance`, and `soonest` is the quickest of them.
-    `interruptions` are those of a device and year, and `between` the seconds from one of the job to
-    the next; `whole` are those to the next of the causes that strike a job as a whole, as often
-    whatever its size (None: there are none). `assumed` says in words what this rests on.
+    `within` is the chance to meet the `deadline` (days). `needed` is the smallest number of GPUs
+    that fit the job and meet the deadline with `chance`, with batch, days and dollars; it is empty
+    without a deadline, or if no number of GPUs does. `keeping` is the smallest such number whose
+    replicas divide the job's own `batch` of sequences. With `money` (dollars), `affordable` are the
+    numbers of GPUs that fit the job, keep its batch, and finish within the money with `chance`;
+    `soonest` is the size that finishes first. `interruptions` counts those of a device in a year.
+    `between` is the mean time from one interruption of the job to the next (s), `whole` the mean
+    time between interruptions of causes that strike the whole job, equally often at any size (None:
+    there are none). `assumed` says in words what the answer rests on.
     """
 
     view = "sim.interface.views.reliability:budget"
@@ -93,18 +95,18 @@ class Budget(Answer):
 
     @property
     def done(self) -> dict[str, float]:
-        """Days by their chance."""
+        """Days by the chance to be done within them."""
         return {f"{chance:g}": self.after(chance) / DAY for chance in CHANCES}
 
     @property
     def dollars(self) -> dict[str, float] | None:
-        """Rent by its chance; None without a price."""
+        """Rent by the chance to be done for it; None without a price."""
         if self.rent is None:
             return None
         return {chance: days * 24.0 * self.rent for chance, days in self.done.items()}
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a chance: days and dollars."""
+        """Return a row for each chance: days and dollars."""
         import pandas as pd
 
         dollars = self.dollars or {}
@@ -113,7 +115,7 @@ class Budget(Answer):
         return pd.DataFrame(rows).set_index("chance")
 
     def after(self, chance: float) -> float:
-        """The seconds after which the training is done with a chance."""
+        """Return the seconds after which the training is done with a chance."""
         return _quantile(self.times, chance)
 
 
@@ -128,13 +130,13 @@ def budget(
     price: str | None = None,
     settings: Settings = (),
 ) -> Budget:
-    """When a scenario has trained on its tokens, or on `tokens`, with `settings` applied.
+    """Predict when a scenario has trained on its tokens, or on `tokens`, with `settings` applied.
 
-    `failures` is a table of interruptions as `sim goodput` takes it, or None for none at all;
-    settings such as "recovery.restart=10 min" change it. With a `deadline` (s) the fewest GPUs are
-    looked for that meet it with this `chance`, in the scenario's layout with more or fewer
-    replicas and the nearest batch that these divide; with `money` (dollars) the numbers of GPUs
-    whose rent stays within it. Raises `InputError`.
+    `failures` is a table of interruptions as `sim goodput` takes it; None means no failures.
+    Settings such as "recovery.restart=10 min" change the table. With a `deadline` (s), the answer
+    has the fewest GPUs that meet it with this `chance`. The layout stays the scenario's with more
+    or fewer replicas, and the batch is the nearest that the replicas divide. With `money`
+    (dollars), the answer has the numbers of GPUs whose rent stays within it. Raises `InputError`.
     """
     if not 0.0 < chance < 1.0:
         raise InputError("--chance", f"{chance:g} is no chance", "give a share such as 90%")
@@ -194,14 +196,14 @@ def _known(seconds: float) -> float | None:
 
 
 def _quantile(times: Sequence[float] | NDArray[np.float64], chance: float) -> float:
-    """The first of some times by which so large a share of them is over."""
+    """Return the first of some times by which at least a share `chance` of them has passed."""
     return float(np.quantile(times, chance, method="inverted_cdf"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """A training of so many `tokens`, with failures of a table, if any, and the chance that is
-    asked for."""
+    """What all sizes of a job share: the `tokens` to train on, the table of failures, if any, and
+    the requested chance."""
 
     tokens: float
     table: Failures | None
@@ -214,7 +216,7 @@ class _Outlook:
 
 
 class _Size:
-    """A job on so many GPUs: when it is done, and for which rent."""
+    """A job on a number of GPUs: when it is done, and for how much rent."""
 
     def __init__(self, outlook: _Outlook, job: BaseScenario, setup: Setup, pace: Pace) -> None:
         self.outlook, self.job, self.setup, self.pace = outlook, job, setup, pace
@@ -223,13 +225,13 @@ class _Size:
 
     @property
     def rent(self) -> float | None:
-        """Dollars an hour."""
+        """Dollars an hour of all GPUs."""
         price = self.pace.topology.price
         return self.gpus * price.hour if price else None
 
     @property
     def seconds(self) -> float:
-        """The time after which it is done with the chance."""
+        """The time after which the job is done with the requested chance."""
         return _quantile(self.times, self.outlook.chance)
 
     @property
@@ -247,12 +249,12 @@ class _Size:
 
     @property
     def times(self) -> list[float]:
-        """Times to the end (s), all alike, the least first."""
+        """Equally likely times until the training is done (s), ascending."""
         return self._times[1]
 
     @property
     def share(self) -> float:
-        """The share of all these times that counts."""
+        """The share of the time that is productive, over all `times`."""
         return self._times[0]
 
     @cached_property
@@ -273,8 +275,8 @@ class _Size:
     def _with_failures(
         self, table: Failures, goals: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], float]:
-        """In each history the times after which so many seconds are productive, and the longest
-        that is looked at."""
+        """Return the times after which `goals` (s) are productive, for each history, and the
+        longest time that is simulated."""
         job, pace, settled = self.job, self.pace, self.outlook.settled
         own = table.in_states(job, pace).of_job(self.gpus, job.checkpoints, pace.seconds, settled)
         if pace.alone > 1:
@@ -297,8 +299,9 @@ class _Size:
 
 
 def _needed(histories: Sequence[Sequence[float]]) -> int:
-    """How many histories it takes until the share of all times that are over by each decile has a
-    standard error of `_SURE`, by how much that share differs between the histories."""
+    """Return how many histories are needed. At each decile of all times, histories differ in the
+    share of their times that are over. The mean share must have a standard error of at most
+    `_SURE`."""
     if not histories:
         return _FEWEST
     times, tenths = np.array(histories), np.linspace(0.1, 0.9, 9)
@@ -308,9 +311,9 @@ def _needed(histories: Sequence[Sequence[float]]) -> int:
 
 
 class _Sizes:
-    """A job with other numbers of replicas. Each is set up when it is looked at, with the batch
-    nearest to the job's own that they divide. More GPUs hold no more each, are done sooner and cost
-    more in all."""
+    """A job with other numbers of replicas. A number is set up when it is looked at, with the batch
+    nearest to the job's own that the replicas divide. With more GPUs, each GPU holds no more
+    memory, and the job is done sooner but costs more in all."""
 
     def __init__(self, outlook: _Outlook, own: _Size) -> None:
         self._outlook, self._job = outlook, own.job
@@ -325,7 +328,7 @@ class _Sizes:
         self._alike = [replicas for replicas in self._all if whole % replicas == 0]
 
     def _with(self, replicas: int) -> _Size | None:
-        """The job with so many replicas; None where these cannot run."""
+        """Return the job with a number of replicas; None where they cannot run."""
         if replicas not in self._tried:
             each = replicas * self._each
             batch = each * max(round(self.batch / each), 1)
@@ -338,8 +341,8 @@ class _Sizes:
         return self._tried[replicas]
 
     def _first(self, choices: Sequence[int], passes: Callable[[_Size], bool]) -> int:
-        """The place of the first choice that passes, where all behind it do, or cannot run; behind
-        all if none."""
+        """Return the index of the first choice that passes, or the number of choices if none
+        passes. Behind the first choice that passes, every choice that can run must pass, too."""
 
         def enough(place: int) -> bool:
             size = next(filter(None, map(self._with, choices[place:])), None)
@@ -351,8 +354,8 @@ class _Sizes:
         return place
 
     def in_time(self, deadline: float) -> tuple[dict[str, float], dict[str, float]]:
-        """The fewest GPUs that are done by then, and the fewest with the job's own batch; empty if
-        none are."""
+        """Return the fewest GPUs that are done by the deadline, then the fewest of these with the
+        job's own batch; each is empty if there are none."""
 
         def passes(size: _Size) -> bool:
             return size.fits and size.seconds <= deadline
@@ -369,14 +372,15 @@ class _Sizes:
         return size.told if size else {}
 
     def paid_with(self, money: float) -> list[_Size]:
-        """The sizes with the job's own batch that fit and whose rent is no more."""
+        """Return the sizes that keep the job's own batch, fit, and cost no more rent than
+        `money`."""
         dear = self._first(self._alike, lambda size: (size.dollars or 0.0) > money)
         found = filter(None, map(self._with, self._alike[:dear]))
         return [size for size in found if size.fits]
 
 
 def _ratios(sure: Likely | None) -> Sequence[float]:
-    """Quantiles of a measured step over the simulated one."""
+    """Return equally likely ratios of the measured step to the simulated step."""
     if sure is None:
         return (1.0,)
     reach = student.quantile((1.0 + sure.level) / 2.0)

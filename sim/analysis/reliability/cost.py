@@ -1,9 +1,9 @@
-"""The cost of training: GPU-hours at the topology's price, and the energy it takes.
+"""The cost of training: GPU-hours at the topology's price, and energy.
 
 days = tokens / (tokens per second) / 86,400; dollars = days x 24 x GPUs x price per GPU-hour;
-energy = days x 86,400 x GPUs x (watts of a GPU + watts of its host) x power usage effectiveness,
-where a GPU draws what its step needs (`Device.drawn`). A scenario's checkpoints
-stop training every so many steps (`saving`).
+energy = days x 86,400 x GPUs x (watts of a GPU + watts of its host) x power usage effectiveness. A
+GPU draws the power that its step needs (`Device.drawn`). A scenario's checkpoints stop training at
+intervals of some steps (`saving`).
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 class TrainingCost(Answer):
     """Time, money and energy for `tokens` tokens.
 
-    Training stands still for `checkpoints` of these seconds. `dollars` is rent; None where the
-    topology has no price. `energy` (J) is that of the devices and of what hosts and cools them,
-    `watts` the mean draw of a device with its host; `electricity` is the price of the energy in
-    dollars, if known. Where `fits` is false the job would not run; None is unknown.
+    Training stands still for `checkpoints` of the `seconds`. `dollars` is the rent; None where the
+    topology has no price. `energy` (J) is that of the devices, their hosts and the cooling, `watts`
+    the mean draw of a device with its host. `electricity` is the price of the energy in dollars, if
+    known. Where `fits` is false, the job would not run; None means unknown.
     """
 
     view = "sim.interface.views.reliability:cost"
@@ -73,7 +73,7 @@ class TrainingCost(Answer):
 
     @property
     def bounds(self) -> dict[str, Any] | None:
-        """Bounds from measured runs: their ratio to the simulated time, and days, dollars,
+        """Bounds from measured runs: the ratio of measured to simulated time, and days, dollars and
         energy."""
         if self.likely is None:
             return None
@@ -82,7 +82,7 @@ class TrainingCost(Answer):
         return {**asdict(self.likely), **ranges}
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a figure: as simulated, and what measured runs make of it."""
+        """Return a row for each figure: its simulated value, and its bounds from measured runs."""
         import pandas as pd
 
         likely = self.bounds or {}
@@ -98,8 +98,9 @@ def cost_of(
     topology: Topology, step_time: float, tokens_per_step: float, tokens: float, *,
     goodput: float = 1.0, watts: float | None = None,
 ) -> TrainingCost:  # fmt: skip
-    """The cost of `tokens` tokens at so many a step; `goodput` is the share of time that counts.
-    A device draws `watts` in the mean, or all of its power where these are unknown."""
+    """Return the cost of `tokens` tokens at `tokens_per_step`. `goodput` is the share of the time
+    that is productive. A device draws `watts` in the mean, or its full power where `watts` is
+    unknown."""
     seconds = tokens / tokens_per_step * step_time / goodput
     hours = seconds / HOUR * topology.gpus
     price = topology.price
@@ -117,7 +118,7 @@ def cost_of(
 
 
 def tokens_of(scenario: BaseScenario, asked: float | None) -> float:
-    """The tokens that are asked for, else the scenario's own. Raises `InputError`."""
+    """Return the requested tokens, else the scenario's own. Raises `InputError`."""
     if asked is not None and not 0.0 < asked < inf:
         raise InputError("--tokens", f"{asked:g} is not positive", "write a positive number")
     tokens = asked or scenario.tokens
@@ -127,7 +128,7 @@ def tokens_of(scenario: BaseScenario, asked: float | None) -> float:
 
 
 def check_update(tokens: float, pace: Pace) -> None:
-    """Raises `InputError` for fewer tokens than an update has."""
+    """Raise `InputError` for fewer tokens than an update has."""
     if tokens < pace.tokens:
         fault = f"{tokens:,.0f} tokens are fewer than one update has: {pace.tokens:,.0f}"
         raise InputError("--tokens", fault, "give that many or more, or take a smaller batch")
@@ -141,10 +142,11 @@ def cost(
     goodput: float = 1.0,
     settings: Settings = (),
 ) -> TrainingCost:
-    """The cost of a scenario's token budget, or of `tokens`, with `settings` applied.
+    """Predict the cost of a scenario's token budget, or of `tokens`, with `settings` applied.
 
-    `price` is a GPU's rent such as "2 USD/h" instead of the topology's, `goodput` the share of the
-    time that counts. Raises `InputError`, also where nobody says how many tokens.
+    `price` is a GPU's rent such as "2 USD/h" and replaces the topology's; `goodput` is the share of
+    the time that is productive. Raises `InputError`, also where neither the scenario nor `tokens`
+    gives a number of tokens.
 
     >>> answer = cost("gpt3-175b-cost", price="2 USD/h", goodput=0.9)
     >>> answer.dollars == 2 * answer.gpu_hours, answer.inputs.price

@@ -1,4 +1,5 @@
-"""How often things break: a table of causes with counts, in TOML or as a CSV of interruptions."""
+"""How often things break: a table of causes with counts, from TOML or from a CSV of
+interruptions."""
 
 import csv
 from collections.abc import Container, Mapping, Sequence
@@ -38,12 +39,12 @@ Component = Literal["gpu", "node", "job"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCause(Checked):
-    """A class of faults: how often it was seen, and whether it strikes a GPU, a node or the job.
+    """A class of faults: how often it was counted, and whether it strikes a GPU, a node or the job.
 
-    `shape` is Weibull's (1: exponential); `breaks`, `slows` and `planned` as in
-    `sim.engine.training_run`. With a `state`, settings of the scenario such as a link that is down
-    or a slow node, training goes on: for `lasts` on average, by default until the repair, steps
-    take as long as in that state.
+    `shape` is Weibull's (1: exponential). `breaks`, `slows` and `planned` are explained in
+    `sim.engine.training_run`. `state` holds settings of the scenario, such as a link that is down
+    or a slow node. In a state, training goes on and steps take as long as with these settings, for
+    `lasts` on average, by default until the repair.
     """
 
     name: str
@@ -67,9 +68,10 @@ class FailureCause(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What happens after a fault. `interval` between checkpoints is Daly's best where left out,
-    `stop` of training for one (and its `restart` share) follows from bytes and `storage`. Spares
-    are as many as it takes where left out."""
+    """What happens after a fault. Without `interval`, the time between checkpoints is Daly's best.
+    Without `stop`, the time for which a checkpoint stops training is bytes / `storage`. Reading a
+    checkpoint back takes bytes / `storage`, too, and is added to `restart`. Without `spares`, spare
+    nodes never run out."""
 
     detection: Seconds = 120.0
     restart: Seconds = 360.0
@@ -87,9 +89,10 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Faults that `source` has seen on `gpus` devices within `window` (s), and how they are dealt
-    with; `recovery.storage` is that of all of these devices. With `interruptions` a device and year
-    the causes keep their shares, and there are as many unplanned ones of them."""
+    """Faults that `source` counted on `gpus` devices within `window` (s), and the recovery from
+    them. `recovery.storage` is the bandwidth for all of these devices. With `interruptions`, a
+    device has this number of unplanned interruptions in a year, in which the causes keep their
+    shares."""
 
     source: str = ""
     gpus: Annotated[int, Gt(0)]
@@ -102,9 +105,9 @@ class Failures:
     def of_job(
         self, gpus: int, checkpoints: Checkpoints | None, step: float, settled: Container[str]
     ) -> "Failures":
-        """These failures for a job on so many devices: with its share of the storage, or with the
-        scenario's own checkpoints, every so many steps of `step` seconds; what is `settled`, such
-        as "recovery.storage", stays as it is."""
+        """Return these failures for a job on `gpus` devices: with its share of the storage, or with
+        the scenario's own checkpoints, whose interval counts steps of `step` seconds. Keys that the
+        user has `settled`, such as "recovery.storage", stay unchanged."""
         known: dict[str, float] = {"storage": self.recovery.storage * min(gpus / self.gpus, 1.0)}
         if checkpoints is not None:
             known["interval"] = checkpoints.steps * step
@@ -114,8 +117,8 @@ class Failures:
         return replace(self, recovery=replace(self.recovery, **found))  # type: ignore[arg-type]
 
     def in_states(self, job: BaseScenario, pace: Pace) -> "Failures":
-        """With steps played in each state: how much longer they are than at a pace. Raises
-        `InputError`."""
+        """Play a step in each cause's state, and return the failures with the ratio of its length
+        to the step of `pace`. Raises `InputError`."""
         causes = []
         for cause in self.cause:
             slows = cause.slows
@@ -128,7 +131,7 @@ class Failures:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """What lasts, in words."""
+        """The causes that last for a while, in words."""
         return tuple(
             f"{cause.name}: steps take {cause.slows:.3f} times as long for {_long(cause.lasts)}"
             for cause in self.cause
@@ -142,8 +145,8 @@ class Failures:
         settled: Container[str],
         saved: Saving | None = None,
     ) -> tuple[str, ...]:
-        """The assumptions behind an answer for this many devices, in words; `self` is the table as
-        loaded, and checkpoints that are traffic are `saved` so."""
+        """Say which assumptions an answer for this many devices rests on. `self` is the table as
+        loaded; `saved` describes checkpoints whose traffic was played."""
         scale = "" if gpus == self.gpus else f", in proportion to {several(gpus, 'GPU')}"
         if self.interruptions is not None:
             scale += f", {self.interruptions:g} interruptions a device and year as set"
@@ -173,7 +176,8 @@ class Failures:
 
     @property
     def per_device_year(self) -> float:
-        """Unplanned interruptions of a device in a year, in the job that they are from."""
+        """Unplanned interruptions of a device in a year, at the rate of the job that was
+        counted."""
         return self._seen if self.interruptions is None else self.interruptions
 
     @property
@@ -183,8 +187,8 @@ class Failures:
         return seen / self.gpus / (self.window / _YEAR)
 
     def between(self, gpus: int, *components: Component) -> float:
-        """Mean seconds from one fault of a job on so many devices to the next, of all components or
-        of some."""
+        """Return the mean seconds from one fault to the next of a job on `gpus` devices, for all
+        components or for some."""
         pairs = zip(self.cause, self.faults(gpus), strict=True)
         rate = sum(
             fault.rate
@@ -194,7 +198,8 @@ class Failures:
         return 1.0 / rate if rate else inf
 
     def faults(self, gpus: int) -> list[Fault]:
-        """The faults of a job on so many devices: rates grow with what there is of a component.
+        """Return the faults of a job on `gpus` devices. A rate grows with the job's number of GPUs
+        or nodes.
 
         >>> failures = Failures(gpus=8, window=100.0, cause=(FailureCause(name="gpu", count=4),))
         >>> failures.faults(16)[0].rate
@@ -224,7 +229,7 @@ def _long(seconds: float) -> str:
 
 
 def of_table(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a question's settings that change its table of failures."""
+    """Return the settings of a question that change its table of failures."""
     return {
         key: value
         for key, value in settings.items()
@@ -233,7 +238,8 @@ def of_table(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load(name: str, settings: Sequence[tuple[str, Any]] = ()) -> Failures:
-    """The failures of a name in `topologies/failures`, a .toml path, or a .csv of interruptions.
+    """Read the failures of a name in `topologies/failures`, a .toml path, or a .csv of
+    interruptions.
 
     `settings` change values by dotted key, e.g. ("recovery.restart", "10 min"). Raises
     `InputError`.
@@ -253,10 +259,8 @@ def load(name: str, settings: Sequence[tuple[str, Any]] = ()) -> Failures:
 
 
 def _from_csv(path: Path) -> dict[str, Any]:
-    """Columns component, count, window_days, gpus; category says what breaks; totals are skipped.
-
-    The columns of a table of interruptions, such as Llama 3's table 5.
-    """
+    """Read the columns component, count, window_days and gpus of a table of interruptions, such as
+    Llama 3's table 5. The column category says what breaks; rows of totals are skipped."""
     try:
         reader = csv.DictReader(StringIO(reads.text(path)))
         rows = [row for row in reader if row.get("category") != "total"]
@@ -280,7 +284,8 @@ def _from_csv(path: Path) -> dict[str, Any]:
 
 
 def _kind(row: dict[str, str]) -> dict[str, Any]:
-    """Faults of devices and hosts take a node away; others stop the job only."""
+    """Return which component a row's faults strike. Faults of GPUs and hosts break a node; other
+    faults only stop the job."""
     category = (row.get("category") or "").lower()
     if category == "gpu":
         return {"component": "gpu", "breaks": True}

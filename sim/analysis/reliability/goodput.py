@@ -1,9 +1,10 @@
-"""Goodput: how much of a long run counts, from the rates of failures and how they are handled.
+"""Goodput: the productive share of a long run, from rates of failures and rules of recovery.
 
 Effective training time = productive time / elapsed time (Llama 3, arXiv 2407.21783, section 3.3.4).
-Beside the simulation stand the classic formulas for the best interval between checkpoints. For a
-checkpoint of cost C (s) and a mean time M (s) between failures: Young 1974, tau = sqrt(2 C M); Daly
-2006, equation 37, tau = sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + C / 18M] - C for C < 2M, else M.
+The classic formulas for the best interval between checkpoints are computed beside the simulation.
+For a checkpoint of cost C (s) and a mean time M (s) between failures: Young 1974, tau = sqrt(2 C
+M); Daly 2006, equation 37, tau = sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + C / 18M] - C for C < 2M, else
+M.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -68,7 +69,8 @@ def daly(cost: float, between: float) -> float:
 
 
 def expected_share(conduct: Conduct, between: float) -> float:
-    """The effective share by Daly 2006, equation 20, with detection and restart of every failure.
+    """Return the effective share by Daly 2006, equation 20. Every failure takes D s of detection
+    and R s of restart.
 
     M e^(-(D+R)/M) (tau/M) / (e^((tau+C)/M) - 1)
     """
@@ -80,12 +82,12 @@ def expected_share(conduct: Conduct, between: float) -> float:
 
 
 TARGET = 0.9
-_STOPS = (1.0, 5.0, 15.0, 30.0, 60.0)  # s for which a checkpoint stops training: examples
-_LOOKED_AT = 32  # workers that fail alone, of which the mean is taken
+_STOPS = (1.0, 5.0, 15.0, 30.0, 60.0)  # examples of seconds that a checkpoint stops training
+_LOOKED_AT = 32  # the most workers that are simulated where each fails alone
 ENOUGH = 10**9
 
-# Simulations of all days (the ledger, the best of nine intervals), and seconds on one core for each
-# failure.
+# How often all days are simulated (the ledger, and nine intervals), and seconds on one core for
+# each failure.
 _RUNS, _OF_FAULT = 10, 1e-4
 
 
@@ -93,14 +95,14 @@ _RUNS, _OF_FAULT = 10, 1e-4
 class Goodput(Answer):
     """`seconds` by cause over `days`; `effective` is the share that is productive.
 
-    `between` is the mean time between interruptions (s), `young` and `daly` the formulas'
-    intervals, `formula` the effective share that they expect at the interval used. `best` is the
-    interval that the simulation itself finds best, with its effective share. `tokens_likely` are
-    those that steps as long as measured ones would have trained on. `assumed` says in words what
-    this rests on, `tried` are the intervals that were simulated, with their effective shares.
+    `between` is the mean time between interruptions (s). `young` and `daly` are the intervals of
+    the formulas, `formula` is the effective share that Daly's formula expects at the interval used.
+    `best` is the interval that the simulation finds best, with its effective share; `tried` are all
+    simulated intervals with their shares. `tokens_likely` are the tokens if steps take as long as
+    measured steps. `assumed` says in words what the answer rests on.
 
-    Where `alone` workers fail each by itself (asynchronous methods), `seconds` are those of a
-    worker in the mean, `conduct` is a worker's, `between` still that of all.
+    Where `alone` workers fail each by itself (asynchronous methods), `seconds` and `conduct` are
+    those of a mean worker, but `between` is that of all workers.
     """
 
     view = "sim.interface.views.reliability:goodput"
@@ -134,7 +136,7 @@ class Goodput(Answer):
         return self.seconds["productive"] / sum(self.seconds.values())
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a cause: seconds, and their share of all."""
+        """Return a row for each cause: its seconds and their share of all seconds."""
         import pandas as pd
 
         table = pd.DataFrame({"seconds": self.seconds}).rename_axis("cause")
@@ -150,12 +152,13 @@ def goodput(
     price: str | None = None,
     settings: Settings = (),
 ) -> Goodput:
-    """Simulate so many days of a scenario, with `settings` applied.
+    """Simulate `days` of a scenario, with `settings` applied.
 
-    `failures` is a table of `topologies/failures`, a .toml, or a .csv of interruptions; settings
-    such as "recovery.restart=10 min" change it, any other key the scenario. Checkpoints and storage
-    are the scenario's own if it has any, unless recovery.interval or .storage is set. `price` is a
-    GPU's rent such as "2 USD/h" instead of the topology's. Raises `InputError`.
+    `failures` is a table of `topologies/failures`, a .toml, or a .csv of interruptions. Settings
+    such as "recovery.restart=10 min" change the table; any other key changes the scenario. The
+    scenario's own checkpoints and storage are used if it has any, unless recovery.interval or
+    .storage is set. `price` is a GPU's rent such as "2 USD/h" and replaces the topology's. Raises
+    `InputError`.
     """
     pairs = settings_of(settings, price)
     settled = of_table(pairs)
@@ -180,11 +183,11 @@ def saving_of(
     recovery: Recovery,
     settled: Container[str],
 ) -> Saving | None:
-    """The seconds of a scenario's checkpoints, where they are traffic and nobody has settled
-    otherwise what they take. Those of a plan that says nothing of them go to the topology's own
-    storage, if it has one."""
+    """Return the seconds of a scenario's checkpoints where their traffic is played; None where a
+    bandwidth or a `settled` key gives the seconds. A plan without checkpoints uses the topology's
+    own storage, if it has one."""
     if checkpoints is None and setup.job is not None and pace.topology.storage is not None:
-        checkpoints = Checkpoints(steps=1)  # as often as is best
+        checkpoints = Checkpoints(steps=1)  # the best interval is found later
     if checkpoints is None or checkpoints.storage is not None or pace.alone > 1:
         return None
     if any(f"recovery.{key}" in settled for key in ("storage", "stop", "asynchronous", "snapshot")):
@@ -196,7 +199,8 @@ def saving_of(
 def of_pace(
     pace: Pace, failures: Failures, *, days: float, seed: int = 0, saved: Saving | None = None
 ) -> Goodput:
-    """Simulate so many days of training at a pace; checkpoints take what those `saved` do."""
+    """Simulate `days` of training at a pace. `saved` are the seconds of checkpoints whose traffic
+    was played; None takes them from `failures.recovery`."""
     if pace.alone > 1:
         return _of_workers_alone(pace, failures, days=days, seed=seed)
     topology = pace.topology
@@ -220,9 +224,9 @@ def of_pace(
 
 
 def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int) -> Goodput:
-    """Workers that do not wait for one another: the mean of their ledgers, each with the faults of
-    its own devices and servers; servers, or the other workers, have the weights meanwhile, so that
-    checkpoints stop nobody and nothing goes back to one."""
+    """Simulate workers that do not wait for one another, and return the mean of their ledgers. Each
+    worker has the faults of its own devices and servers. Meanwhile, servers or the other workers
+    hold the weights. So checkpoints stop nobody, and no worker returns to a checkpoint."""
     faults = failures.faults(pace.gpus_of_one)
     of_all = failures.faults(pace.topology.gpus)
     own, between = map(_between, (faults, of_all))
@@ -250,19 +254,19 @@ def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int)
 
 
 def _between(faults: Sequence[Fault]) -> float:
-    """Mean seconds from one fault to the next, of those for which training stops."""
+    """Return the mean seconds from one fault that stops training to the next."""
     rate = sum(fault.rate for fault in faults if fault.lasts is None)
     return 1.0 / rate if rate else float("inf")
 
 
 def _stops(faults: Sequence[Fault], counts: Mapping[str, int]) -> int:
-    """How many of the faults stop training."""
+    """Return how many of the counted faults stop training."""
     lasting = {fault.name for fault in faults if fault.lasts is not None}
     return sum(count for name, count in counts.items() if name not in lasting)
 
 
 def _earned(pace: Pace, productive: float, days: float) -> tuple[float, TrainingCost]:
-    """The tokens of the productive seconds, and the cost of all days."""
+    """Return the tokens of the productive seconds, and the cost of all days."""
     tokens, share = productive / pace.seconds * pace.tokens, productive / (days * DAY)
     cost = cost_of(
         pace.topology, pace.seconds, pace.tokens, tokens, goodput=share or 1.0, watts=pace.watts
@@ -271,7 +275,7 @@ def _earned(pace: Pace, productive: float, days: float) -> tuple[float, Training
 
 
 def _tokens(simulated: float, measured: Likely) -> dict[str, float]:
-    """Tokens of as many seconds; slower steps train on fewer."""
+    """Return the tokens of the same seconds if steps take as long as measured steps."""
     return {
         "level": measured.level,
         "low": simulated / measured.high,
@@ -283,9 +287,10 @@ def _tokens(simulated: float, measured: Likely) -> dict[str, float]:
 def conduct_of(
     recovery: Recovery, size: float, between: float, replicas: int, saved: Saving | None = None
 ) -> Conduct:
-    """Checkpoints that are traffic are `saved` so. Else a blocking one stops training for
-    bytes / storage; an asynchronous one for a snapshot, and is written behind. Reading it back is
-    part of every restart."""
+    """Return how a job behaves after faults. `saved` are the seconds of checkpoints whose traffic
+    was played. Without `saved`, a blocking checkpoint stops training for bytes / storage. An
+    asynchronous checkpoint stops it for a snapshot and is written while training goes on. Every
+    restart reads a checkpoint back."""
     if saved is None:
         saved = Saving.at(size, recovery.storage)
         stop = recovery.stop if recovery.stop is not None else saved.stop
@@ -310,22 +315,22 @@ def conduct_of(
 
 
 def run(faults: Sequence[Fault], conduct: Conduct, days: float, seed: int, *worker: int) -> Ledger:
-    """The ledger of so many days; the seed's generator for failures alone decides, or that of one
-    of several workers."""
+    """Return the ledger of `days`. Its random numbers depend only on the seed, and on the number of
+    a worker where each worker has its own ledger."""
     rng = generator(seed, "failures", *worker)
     return simulate(faults, conduct, seconds=days * DAY, rng=rng)
 
 
 def effective(faults: Sequence[Fault], conduct: Conduct, days: float, seed: int) -> float:
-    """The productive share of so many days."""
+    """Return the productive share of `days`."""
     return run(faults, conduct, days, seed).seconds["productive"] / (days * DAY)
 
 
 def intervals(
     faults: Sequence[Fault], conduct: Conduct, days: float, seed: int
 ) -> tuple[tuple[float, float], ...]:
-    """Some intervals around the one in use and the effective share of each, by simulation of the
-    same failures."""
+    """Return intervals around the one in use with their effective shares, simulated with the same
+    failures."""
     tried = [max(conduct.interval * 2.0 ** (power / 2.0), 1.0) for power in range(-4, 5)]
     shares = so_far(
         (interval, effective(faults, replace(conduct, interval=interval), days, seed))
@@ -337,8 +342,9 @@ def intervals(
 def allowed(
     faults: Sequence[Fault], conduct: Conduct, between: float, days: float, seed: int
 ) -> list[dict[str, float]]:
-    """What an effective share of `TARGET` needs: per cost of a checkpoint, the longest detection
-    and restart together that still reach it, by bisection over simulations (0: out of reach)."""
+    """Return what an effective share of `TARGET` needs: for each cost of a checkpoint, the longest
+    sum of detection and restart that still reaches it. The sum is found by bisection over
+    simulations (0: out of reach)."""
     days = min(days, 54.0)
     changed = [
         replace(conduct, stop=stop, persist=0.0, interval=daly(stop, between)) for stop in _STOPS
@@ -356,7 +362,7 @@ def _longest(
 ) -> float:
     if between == float("inf"):
         return between
-    # What the formulas allow brackets it: away < M ln(their share without any / target).
+    # The formula bounds detection + restart: away < M ln(its share at away = 0 / target).
     ideal = expected_share(replace(conduct, detection=0.0, restart=0.0), between)
     low, high = 0.0, max(2.0 * between * float(np.log(ideal / TARGET)), 60.0)
     for _ in range(5):

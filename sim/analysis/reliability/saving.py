@@ -1,11 +1,12 @@
-"""What does a checkpoint cost: how long does training stop, until when is it safe, how long does
-reading it back take?
+"""What does a checkpoint cost: how long does training stop, when is the checkpoint safe, and how
+long does reading it back take?
 
 Where only a bandwidth is known, a checkpoint of S bytes stops training for S / B seconds. Where the
-topology has storage, its bytes are traffic, played on the links: synchronous checkpoints stop
-training until they are written; asynchronous ones stop it for the copy to the hosts' memory, and
-are then written beside the next steps, as evenly over as many of them as it takes. These steps
-become longer where they meet the bytes on NICs, PCIe or memory: stop = copy + n (T_n - T).
+topology has storage, the checkpoint's bytes are traffic, played on the links. Synchronous
+checkpoints stop training until they are written. Asynchronous checkpoints stop training for the
+copy to the hosts' memory. The copy is then written beside the next steps, spread evenly over as
+many steps n as needed. Steps become longer, T_n instead of T, where their traffic meets these bytes
+on NICs, PCIe or memory: stop = copy + n (T_n - T).
 """
 
 from collections.abc import Sequence
@@ -23,14 +24,14 @@ from sim.program.operations import Copy
 from sim.results.formatting import several
 from sim.results.likely import Pace
 
-_WAITS = 1e-6  # of a step, that are none
+_WAITS = 1e-6  # share of a step; shorter waits count as none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """Seconds of a checkpoint: training stops for `stop`, the checkpoint is safe `persist` later,
-    reading it back takes `read`, or `nearby` where a host still has its copy in memory. `beside`
-    are the steps that are longer meanwhile; that is part of `stop`."""
+    """Seconds of a checkpoint. Training stops for `stop`, and the checkpoint is safe `persist`
+    later. Reading it back takes `read`, or `nearby` where a host still has a copy in memory. It is
+    written beside `beside` steps; their additional time is part of `stop`."""
 
     stop: float
     persist: float = 0.0
@@ -50,12 +51,12 @@ class Saving:
 
     @classmethod
     def at(cls, size: float, bandwidth: float) -> "Saving":
-        """A checkpoint for which training stops until its bytes are in storage."""
+        """Return the seconds of a checkpoint that stops training until its bytes are in storage."""
         return cls(stop=size / bandwidth, read=size / bandwidth)
 
 
 def saving(setup: Setup, pace: Pace, checkpoints: Checkpoints, size: float = 0.0) -> Saving:
-    """The seconds of a scenario's checkpoints, of `size` bytes if not of the job's own. Raises
+    """Return the seconds of a scenario's checkpoint of `size` bytes (0: the job's own). Raises
     `InputError` where neither a bandwidth nor the topology's storage is known."""
     size = size or pace.size
     if checkpoints.storage is not None:
@@ -64,12 +65,12 @@ def saving(setup: Setup, pace: Pace, checkpoints: Checkpoints, size: float = 0.0
 
 
 def stopped(setup: Setup, pace: Pace, checkpoints: Checkpoints | None) -> float:
-    """The seconds of each step for which checkpoints stop training, in the mean."""
+    """Return the mean seconds per step for which checkpoints stop training."""
     return saving(setup, pace, checkpoints).stop / checkpoints.steps if checkpoints else 0.0
 
 
 class _Checkpoint:
-    """A checkpoint of a job, as the traffic of its `copies`."""
+    """A job's checkpoint as traffic, which `copies` describes."""
 
     def __init__(self, setup: Setup, pace: Pace, checkpoints: Checkpoints, size: float) -> None:
         self.setup, self.pace, self.checkpoints = setup, pace, checkpoints
@@ -79,7 +80,7 @@ class _Checkpoint:
         )  # fmt: skip
 
     def saving(self) -> Saving:
-        """Its seconds."""
+        """Play the copies, and return the seconds of the checkpoint."""
         copies = self.copies
         nearby = self._seconds(copies.nearby) if copies.nearby else None
         read = self._seconds(copies.back)
@@ -95,7 +96,8 @@ class _Checkpoint:
         )  # fmt: skip
 
     def _beside(self, copies: Sequence[Copy]) -> tuple[int, float]:
-        """Beside how many steps copies are made, and how long each of these is."""
+        """Return the number of steps beside which copies are made, and how long each of these steps
+        takes (s)."""
         steps = max(ceil(self._seconds(copies) / self.pace.seconds), 1)
         steps = min(steps, self.checkpoints.steps)
         while True:
@@ -108,6 +110,6 @@ class _Checkpoint:
             steps = min(ceil(1.2 * steps), self.checkpoints.steps)
 
     def _seconds(self, copies: Sequence[Copy]) -> float:
-        """How long copies take where nothing else runs."""
+        """Return how long copies take when nothing else runs (s)."""
         program = alone(self.setup.program, self.copies.work(copies))
         return play(program, self.setup.machine, engine="clock").end

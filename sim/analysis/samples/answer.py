@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples(Answer):
-    """Step times (s) of many steps, and where their loss comes from.
+    """Step times (s) of many steps with random stragglers, and where the lost time comes from.
 
-    `healthy` is the step with every rank as fast as usual; `loss` the mean step beyond it, split
-    in two ways: `by_meeting` adds up to it (where time is lost by waiting), `by_cause` is what the
-    mean step would gain without each cause. `sensitivity` has one row a stage: the seconds that
-    one tensor-parallel group of it, slower by a tenth, costs the step. `removed` is the mean step
-    after the slowest k nodes have given way to ordinary ones. `owed` [stages][replicas] are the
-    seconds of the mean step that each group accounts for (first order). These are
-    computed on the first `closer` samples. `mean_error` and `worst_error` are replay's against the
-    clock, and none of a recording, which is played on it; `sensitivity` and `owed` are empty there.
+    `healthy` is the step with every rank at its usual speed; `loss` is the mean step less
+    `healthy`. The parts of `by_meeting` add up to `loss`; they say where ranks wait. `by_cause` is
+    the time that the mean step would gain without each cause. `sensitivity` has a row for each
+    stage: the seconds by which one tensor-parallel group of the stage lengthens the step if it is a
+    tenth slower. `removed` is the mean step after the slowest k nodes are replaced by ordinary
+    nodes. `owed` [stages][replicas] are the seconds of the mean step that each group causes (first
+    order). All of these are computed on the first `closer` samples. `mean_error` and `worst_error`
+    are errors of the replay against the clock. A recording is played on the clock, so both are 0,
+    and `sensitivity` and `owed` are empty.
     """
 
     view = "sim.interface.views.samples"
@@ -70,7 +71,7 @@ class Samples(Answer):
 
     @property
     def loss(self) -> float:
-        """The mean step beyond the healthy one (s)."""
+        """The mean step less the healthy step (s)."""
         return self.mean - self.healthy
 
     @property
@@ -99,7 +100,7 @@ class Samples(Answer):
         return {"samples.mean": self.mean, "samples.loss": self.loss, **quantiles}
 
     def to_frame(self) -> "pd.DataFrame":
-        """A row for each step: its time (s)."""
+        """Return a row for each step: its time (s)."""
         import pandas as pd
 
         return pd.DataFrame({"step_time": self.step_times}).rename_axis("sample")

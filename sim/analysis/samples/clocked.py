@@ -1,12 +1,12 @@
-"""Straggler samples of any program, played on the clock: its streams wait for one another in
-ways that no replay has.
+"""Straggler samples of any program, played on the clock, because its streams wait for one another
+in ways that no replay has.
 
-Where all ranks are alike (one stage, equal links), a step takes as long as if all of them were as
-slow as the slowest. Every rank runs the same operations, so the slowest waits for none beyond what
-transfers take; no step is shorter than its own, and as all moments grow with all slowdowns, none is
-longer than that of ranks which are all like it. So one rank is played for any number of them.
-Only transfers that share links with those of ranks out of step can differ. Stages are unlike, and
-then every rank is played.
+Where all ranks are alike (one stage, equal links), a step takes as long as if all ranks were as
+slow as the slowest. Every rank runs the same operations, so the slowest rank waits only for
+transfers. The step is no shorter than the slowest rank's own step. It is no longer than the step of
+ranks that are all like the slowest, since all times grow with the slowdowns. So one rank is played
+for any number of ranks. The result differs only if transfers share links with transfers of ranks
+that are out of step. Stages are not alike, so with several stages every rank is played.
 """
 
 import time
@@ -31,12 +31,13 @@ from sim.kind import Setup
 from sim.program.program import Program
 from sim.variability.laws import Jitter
 
-_CLOSER = 16  # steps for each closer look: at causes, nodes taken away
+_CLOSER = 16  # steps for each closer look: at each cause, and at replaced nodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClockedSteps:
-    """Steps of a program whose ranks differ; `folding` has one role, or one for every rank."""
+    """Steps of a program whose ranks differ. `folding` has one role for all ranks, or one role per
+    rank."""
 
     folding: Folding
 
@@ -49,7 +50,7 @@ class ClockedSteps:
         return len(self.folding.roles)
 
     def step(self, slowdown: Floats) -> float:
-        """Seconds of a step with the slowdowns of all ranks."""
+        """Return the seconds of a step with the slowdowns of all ranks."""
         slowest = float(slowdown.max())
 
         def slower(role: Role) -> float:
@@ -59,7 +60,7 @@ class ClockedSteps:
         return end_of(processes)
 
     def steps(self, slowdowns: Floats) -> Floats:
-        """The same of many steps [steps, ranks]."""
+        """Return the seconds of many steps with slowdowns [steps, ranks]."""
         return np.array([self.step(slowdown) for slowdown in slowdowns])
 
 
@@ -113,7 +114,7 @@ def samples(setup: Setup, jitter: Jitter, count: int) -> Samples:
 
 
 def _drawn(steps: ClockedSteps, draws: Draws) -> tuple[Floats, Floats]:
-    """All steps' seconds, and every rank's slowdown in the mean."""
+    """Return the seconds of all steps, and the mean slowdown of every rank."""
     times, slowdown = list[float](), np.zeros(len(draws.placement.node))
     with metered(draws.steps, unit="step") as more:
         for own, seconds in so_far(_played(steps, draws)):

@@ -1,4 +1,4 @@
-"""The causes of the loss of drawn steps, whatever plays the steps."""
+"""The causes of the lost time of drawn steps, for steps played in any way."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ REMOVED = (1, 4, 16)
 def by_cause(
     steps: Steps, slowdowns: RankSlowdowns, times: Floats, healthy: float
 ) -> dict[str, float]:
-    """Seconds that the mean step gains without each cause."""
+    """Return the seconds that the mean step gains without each cause."""
     mean = float(times.mean())
     if len(slowdowns.by_cause) == 1:
         return dict.fromkeys(slowdowns.by_cause, mean - healthy)
@@ -27,7 +27,8 @@ def by_cause(
 def removed(
     steps: Steps, placement: RankPlacement, slowdown: Floats, closer: RankSlowdowns, times: Floats
 ) -> tuple[dict[str, float], ...]:
-    """The mean step with the slowest nodes (by their mean slowdown) replaced by the median node."""
+    """Return the mean step with the slowest nodes (by their mean slowdown) replaced by the median
+    node."""
     per_node = np.bincount(placement.node, slowdown) / np.bincount(placement.node)
     order = np.argsort(-per_node, kind="stable")
     usual = np.flatnonzero(placement.node == order[len(order) // 2])
@@ -43,7 +44,7 @@ def removed(
 
 
 def assumed(jitter: Jitter) -> list[str]:
-    """The remark for stacks and devices whose ranks vary in an unknown way."""
+    """Return the remark for scenarios that do not say how ranks vary."""
     if not jitter.assumed:
         return []
     law = jitter.causes[0].law

@@ -1,4 +1,5 @@
-"""Runs of equal seeds in pairs: what both draw alike cancels in their differences."""
+"""Pairs of runs with the same seed: random effects that both runs share cancel in their
+differences."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,17 +8,17 @@ from sim.config.dataclass import dataclass
 
 Floats = NDArray[np.float64]
 
-# Student's t at 95 % by degrees of freedom, from 1 (scipy.stats.t.ppf(0.95, n)); the last is also
-# taken for more of them, where it is up to 5 % too wide.
+# Student's t at 95 % by degrees of freedom, from 1 (scipy.stats.t.ppf(0.95, n)). The last value is
+# also taken for more degrees of freedom, where it is up to 5 % too large.
 _T90 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75,
         1.75, 1.74, 1.73, 1.73, 1.72)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """By which share a value is larger than another with the same seed: in the mean of logarithms
-    (`by`), and from `low` to `high` with 90 % by Student's t of the pairs. `both` counts the pairs
-    in which both values are finite."""
+    """The share by which a value is larger than another value with the same seed. `by` is the mean
+    of logarithms as a share; `low` to `high` is its 90 % interval by Student's t of the pairs.
+    `both` counts the pairs in which both values are finite."""
 
     by: float
     low: float
@@ -31,7 +32,8 @@ class Paired:
 
 
 def paired(here: Floats, there: Floats) -> Paired | None:
-    """How much larger the values `there` are than those `here`; None with fewer than two pairs.
+    """Return how much larger the values `there` are than the values `here`; None with fewer than
+    two pairs.
 
     >>> found = paired(np.array([1.0, 1.0, 1.0]), np.array([1.1, 1.2, 0.9]))
     >>> round(found.by, 2), round(found.low, 2), round(found.high, 2), found.both
@@ -48,6 +50,6 @@ def paired(here: Floats, there: Floats) -> Paired | None:
 
 
 def half(values: Floats) -> float:
-    """Half of the 90 % interval of the mean of at least two values."""
+    """Return half the width of the 90 % interval of the mean of at least two values."""
     count = len(values)
     return float(_T90[min(count - 1, len(_T90)) - 1] * np.std(values, ddof=1) / count**0.5)

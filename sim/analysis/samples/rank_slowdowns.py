@@ -1,4 +1,5 @@
-"""How slow every rank is in every step: causes drawn, groups as slow as their slowest member."""
+"""How slow every rank is in every step: random draws by cause, and groups as slow as their slowest
+member."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
@@ -14,13 +15,13 @@ from sim.variability.laws import Jitter, JitterCause, generator
 
 Floats = NDArray[np.float64]
 
-_AT_ONCE = 2_000_000  # factors: memory is that of a block, however many steps are asked for
-_WHO = 1  # the number of the generator that says who has a trouble at all
+_AT_ONCE = 2_000_000  # factors of a block, so memory does not grow with the number of steps
+_WHO = 1  # the number of the generator that says which ranks a cause strikes
 
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """The places of ranks: rank numbers [replicas, stages, members], and each rank's node."""
+    """The places of ranks: rank numbers [replicas, stages, members], and the node of each rank."""
 
     ranks: NDArray[np.intp]
     node: NDArray[np.intp]
@@ -42,7 +43,7 @@ class RankPlacement:
         return int(self.node[-1]) + 1
 
     def unit(self, each: str) -> NDArray[np.intp]:
-        """The number of each rank's node, stage or replica, or its own."""
+        """Return the number of each rank's node, stage or replica, or the rank's own number."""
         if each == "node":
             return self.node
         units = np.arange(len(self.node), dtype=np.intp)
@@ -53,7 +54,7 @@ class RankPlacement:
         return units
 
     def groups(self, ranks: Floats) -> Floats:
-        """[steps, ranks] to [steps, replicas, stages]: a tensor-parallel group waits for its
+        """Reduce [steps, ranks] to [steps, replicas, stages]. A tensor-parallel group waits for its
         slowest member at every collective."""
         slowest: Floats = ranks[:, self.ranks[:, :, 0]]
         for member in range(1, self.ranks.shape[2]):
@@ -65,23 +66,24 @@ class RankPlacement:
 class RankSlowdowns:
     """The factor on kernels' time of every rank: [steps, ranks], all causes multiplied.
 
-    `by_cause` keeps each cause's own part: [steps, ranks], or [1, ranks] where it lasts.
+    `by_cause` has the factors of each cause: [steps, ranks], or [1, ranks] for a cause that lasts
+    for the whole job.
     """
 
     total: Floats
     by_cause: Mapping[str, Floats]
 
     def without(self, cause: str) -> Floats:
-        """All causes but this one."""
+        """Return the product of all causes but this one."""
         others = [part for name, part in self.by_cause.items() if name != cause]
         return _product(others, *self.total.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """The slowdowns of so many steps, drawn block by block; each iteration yields the same draws.
+    """The slowdowns of `steps` steps, drawn block by block. Each iteration yields the same draws.
 
-    `slowdown` are ranks that are slow all the time.
+    `slowdown` has the factors of ranks that are slow all the time.
     """
 
     jitter: Jitter
@@ -90,13 +92,13 @@ class Draws:
     slowdown: Mapping[int, float]
 
     def blocks(self) -> Iterator[RankSlowdowns]:
-        """All steps in blocks that fit into memory."""
+        """Yield all steps in blocks that fit into memory."""
         most = max(1, _AT_ONCE // len(self.placement.node))
         whole, rest = divmod(self.steps, most)
         return self._drawn([*repeat(most, whole), *([rest] if rest else [])])
 
     def first(self, steps: int) -> RankSlowdowns:
-        """Slowdowns of the first steps only."""
+        """Return the slowdowns of the first steps only."""
         return next(self._drawn([steps]))
 
     def _drawn(self, sizes: Sequence[int]) -> Iterator[RankSlowdowns]:
@@ -108,7 +110,7 @@ class Draws:
             constant = np.ones((1, len(self.placement.node)))
             constant[0, list(self.slowdown)] = list(self.slowdown.values())
             causes["stragglers named in the scenario"] = repeat(constant)
-        for steps, *parts in zip(sizes, *causes.values(), strict=False):  # some go on for ever
+        for steps, *parts in zip(sizes, *causes.values(), strict=False):  # some causes are endless
             total = _product(parts, steps, len(self.placement.node))
             yield RankSlowdowns(total, dict(zip(causes, parts, strict=True)))
 
@@ -116,7 +118,8 @@ class Draws:
 def _drawn(
     cause: JitterCause, placement: RankPlacement, sizes: Iterable[int], seed: int
 ) -> Iterator[Floats]:
-    """The factors of one cause, block by block; a lasting cause has one row for every block."""
+    """Yield the factors of one cause, block by block. A lasting cause yields the same row for every
+    block."""
     rng, unit = generator(seed, cause.name), placement.unit(cause.each)
     count = int(unit.max()) + 1
     well = generator(seed, cause.name, _WHO).random(count) >= cause.share

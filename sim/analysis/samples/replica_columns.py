@@ -1,4 +1,4 @@
-"""Every replica of a job as a column of one program, each stage with a slowdown of its own."""
+"""The replicas of a job as columns of one program, with a separate slowdown for each stage."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ from sim.scenario.setup import PlanSetup
 
 Key = TypeVar("Key", int, tuple[int, int])
 
-PROCESSES = 2  # that play columns on the clock
-_TEST = 0.1  # the slowdown by which sensitivity is asked
+PROCESSES = 2  # processes that play columns on the clock
+_TEST = 0.1  # the slowdown of a group whose effect is its sensitivity
 
 
 class ReplicaColumns:
-    """One program that holds every replica of a job as a column."""
+    """A compiled program of a job's step that has a column for every replica."""
 
     def __init__(
         self, setup: PlanSetup, folding: Folding, columns: ColumnProgram, *, contended: bool
@@ -71,7 +71,8 @@ class ReplicaColumns:
         return cls(setup, folding, columns, contended=bool(contention))
 
     def contended_like(self, groups: Floats) -> "ReplicaColumns":
-        """The same with the mean contention of replicas with these slowdowns [runs, stages]."""
+        """Return the columns with the mean contention of replicas with these slowdowns [runs,
+        stages]."""
         runs = [clocked_contention(self._slowed(slowdowns)) for slowdowns in groups]
         columns = ColumnProgram(
             self.columns.shape.program,
@@ -82,23 +83,25 @@ class ReplicaColumns:
         return ReplicaColumns(self.setup, self.folding, columns, contended=True)
 
     def _slowed(self, slowdowns: Floats) -> FoldedProgram:
-        """The program of one replica whose stages have these factors."""
+        """Return the program of a replica whose stages have these slowdowns."""
         return self.folding.folded(lambda role: float(slowdowns[role.stage]))
 
     def durations(self, groups: Floats) -> Floats:
-        """Durations [parameters, columns] of pipelines whose stages have these factors
-        [columns, stages]."""
+        """Return durations [parameters, columns] of pipelines whose stages have the slowdowns
+        `groups` [columns, stages]."""
         durations: Floats = np.repeat(self.columns.parameters[:, None], len(groups), axis=1)
         durations[self._at] += self._kernels[:, None] * (groups.T[self._stage] - 1.0)
         return durations
 
     def steps(self, groups: Floats) -> Floats:
-        """The step time of each sample [samples, replicas, stages], replicas meeting."""
+        """Return the step time of each sample [samples, replicas, stages], with replicas that wait
+        for one another."""
         slowest: Floats = self._times(groups, meet=True).max(axis=1)
         return slowest
 
     def own_steps(self, groups: Floats) -> Floats:
-        """[samples, replicas]: the step of each replica if it had to wait for no other one."""
+        """Return the step time of each replica as if it waited for no other replica [samples,
+        replicas]."""
         return self._times(groups, meet=False)
 
     def _times(self, groups: Floats, *, meet: bool) -> Floats:
@@ -107,15 +110,17 @@ class ReplicaColumns:
         return times.reshape(-1, self.replicas)
 
     def pipelines(self, groups: Floats) -> Floats:
-        """The step times of single replicas [columns, stages]."""
+        """Return the step times of single replicas [columns, stages]."""
         return self.columns.times(self.durations(groups))
 
     def clock_check(self, samples: int) -> "ClockCheck":
-        """Hold replicas spread over so many samples to the clock, in processes beside this one."""
+        """Start a check of some replicas of that many samples against the clock, in other
+        processes."""
         return ClockCheck(self, samples * self.replicas)
 
     def sensitivity(self) -> tuple[dict[str, float], ...]:
-        """Seconds that the step loses if one group of a stage is a tenth slower, by stage."""
+        """Return, by stage, the seconds that the step loses if one group of the stage is a tenth
+        slower."""
         slower = 1.0 + _TEST * np.eye(self.stages)
         lost = self.pipelines(slower) - self.healthy
         share = lost / self.healthy / _TEST
@@ -126,8 +131,8 @@ class ReplicaColumns:
 
 
 class ClockCheck:
-    """Some of so many replicas played on the clock, in processes beside this one, as they are
-    drawn; `with` ends them."""
+    """Plays some of `count` replicas on the clock, in other processes, while samples are drawn.
+    Leaving its `with` block ends the processes."""
 
     def __init__(self, columns: ReplicaColumns, count: int) -> None:
         self._columns, self._chosen = columns, Chosen(spread(count))
@@ -141,26 +146,28 @@ class ClockCheck:
         self._pool.shutdown(cancel_futures=True)
 
     def look(self, groups: Floats) -> None:
-        """The next samples [samples, replicas, stages]: play the chosen replicas among them."""
+        """Take the next samples [samples, replicas, stages], and play the chosen replicas among
+        them."""
         for own in self._chosen.among(groups):
             self._clocked.append(self._pool.submit(_clocked, own))
 
     def errors(self) -> tuple[float, float]:
-        """The mean and the worst error of replay. Raises `InexactError` where one is above 1 %."""
+        """Return the mean and the worst error of the replay. Raises `InexactError` where an error
+        is above 1 %."""
         replayed = self._columns.pipelines(self._chosen.columns)
         return errors(replayed, [clocked.result() for clocked in self._clocked])
 
 
 class Chosen:
-    """Replicas chosen beforehand by their numbers, picked out of samples as they pass."""
+    """Replicas with numbers chosen beforehand, picked out of blocks of samples."""
 
     def __init__(self, numbers: NDArray[np.intp]) -> None:
         self._numbers, self._passed = numbers, 0
         self._found: list[Floats] = []
 
     def among(self, groups: Floats) -> Floats:
-        """The slowed groups among the next samples [samples, replicas, stages], as [columns,
-        stages]."""
+        """Return the slowdowns of the chosen replicas in the next samples [samples, replicas,
+        stages], as [columns, stages]."""
         flat = groups.reshape(-1, groups.shape[-1])
         places = self._numbers - self._passed
         found: Floats = flat[places[(places >= 0) & (places < len(flat))]]
@@ -170,33 +177,34 @@ class Chosen:
 
     @property
     def columns(self) -> Floats:
-        """All that have been found [columns, stages]."""
+        """The slowdowns of all replicas found so far [columns, stages]."""
         return np.concatenate(self._found)
 
 
-_folding: Folding  # of this process
+_folding: Folding  # set once in each process of a pool
 
 
 def _use(folding: Folding) -> None:
     global _folding
     _folding = folding
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that it was started by
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
 
 
 def _clocked(slowdowns: Floats) -> float:
-    """The step time of one replica by the clock."""
+    """Return the step time of one replica on the clock."""
     (seconds,) = clocked_times([_folding.folded(lambda role: float(slowdowns[role.stage]))])
     return seconds
 
 
 def _mean(runs: Sequence[Mapping[Key, float]], *, usual: float) -> dict[Key, float]:
-    """The mean of several runs."""
+    """Return the mean of several runs; a missing key counts as `usual`."""
     keys = sorted(set().union(*runs))
     return {key: sum(run.get(key, usual) for run in runs) / len(runs) for key in keys}
 
 
 def _joint(program: Program, folded: FoldedProgram) -> frozenset[int]:
-    """The transfers at which replicas meet: collectives over axes that divide the batch."""
+    """Return the numbers of the transfers at which replicas meet: collectives over axes that divide
+    the batch."""
     batch = set(dividing("batch"))
     names = {
         call.name

@@ -1,13 +1,13 @@
-"""Straggler samples: one step of a job many times over, every rank with a slowdown of its own.
+"""Straggler samples: one step of a job is drawn many times, with a random slowdown for every rank.
 
-Each tensor-parallel group is as slow as its slowest member; each replica's pipeline is a column of
-a replay with a slowdown of its own at every stage; replicas meet wherever a gradient is reduced.
-So a sample of 16,384 ranks is 128 columns, and a thousand of them take seconds. A recording has no
-such columns (`clocked`).
+Each tensor-parallel group is as slow as its slowest member. Each replica's pipeline is a column of
+a replay, with a slowdown for every stage. Replicas meet wherever a gradient is reduced. So a sample
+of 16,384 ranks is 128 columns, and a thousand samples take seconds. A recording has no such columns
+(`clocked`).
 
 Replicas that are out of step share the links of a node less than replicas in step do. A column
-knows its own replica alone: it is drawn as if its neighbours were as slow. So a step with one slow
-replica is drawn between that step and the step in which all replicas are as slow.
+knows its own replica alone, and is evaluated as if the replica's neighbours were as slow. So a step
+with one slow replica is drawn between its true time and the time with all replicas as slow.
 """
 
 import time
@@ -36,15 +36,15 @@ from sim.scenario.setup import PlanSetup
 from sim.simulate import garbage_left
 from sim.variability.laws import Jitter
 
-_CLOSER = 12_800  # columns for each closer look: at causes, meetings, nodes taken away
-_CLOCKED = 4  # runs of the clock where the healthy one's contention is not typical
+_CLOSER = 12_800  # columns for each closer look: at causes, waiting, and replaced nodes
+_CLOCKED = 4  # steps with stragglers on the clock if the healthy step's contention is not typical
 
 _OF_RANK = 1e-6  # s of a rank in a step, on one core
 
 
 def drawn(scenario: BaseScenario, count: int, *, task: Any = None) -> Samples | Seeds:
-    """So many steps with stragglers, or runs of so many seeds where playing draws numbers of its
-    own. Raises `InputError`."""
+    """Return `count` steps with stragglers, or runs with `count` seeds if a play of the scenario
+    draws random numbers itself. Raises `InputError`."""
     if count < 1:
         raise InputError("--samples", f"{count} is not a number of samples", "draw 1 or more")
     runs = kind.seeds(scenario)
@@ -57,9 +57,10 @@ def drawn(scenario: BaseScenario, count: int, *, task: Any = None) -> Samples | 
 def samples(scenario: BaseScenario | str, count: int = 1000, *, task: Any = None) -> Samples:
     """Draw `count` steps of a scenario; its `[jitter]` table says how ranks vary.
 
-    The same seed gives the same samples. Where transfers contend, their slowdowns come from one
-    clocked run of the healthy step, or from some with stragglers if replay cannot be held to the
-    clock within 1 % otherwise. Raises `InputError`, also where it cannot even so.
+    The same seed gives the same samples. Where transfers contend, their slowdowns come from the
+    healthy step on the clock. If the replay then differs from the clock by more than 1 %, they come
+    from some steps with stragglers. Raises `InputError`, also if the replay still differs by more
+    than 1 %.
     """
     job = kind.load(scenario)
     with garbage_left():
@@ -84,7 +85,7 @@ def _samples(setup: PlanSetup, jitter: Jitter, count: int) -> Samples:
     draws = Draws(jitter=jitter, placement=columns.placement, steps=count, slowdown=constant)
     try:
         evaluated = _evaluated(columns, draws)
-    except InexactError:  # the healthy step's contention is not that of steps with stragglers
+    except InexactError:  # with stragglers, contention differs from that of the healthy step
         columns = columns.contended_like(_some(columns, draws))
         try:
             evaluated = _evaluated(columns, draws)
@@ -112,7 +113,8 @@ def _samples(setup: PlanSetup, jitter: Jitter, count: int) -> Samples:
 
 
 def _some(columns: ReplicaColumns, draws: Draws) -> Floats:
-    """A few replicas spread over all samples [columns, stages], the first and last left out."""
+    """Return a few replicas spread over all samples [columns, stages], without the first and the
+    last."""
     last = draws.steps * columns.replicas - 1
     chosen = Chosen(np.linspace(0, last, _CLOCKED + 2).astype(np.intp)[1:-1])
     for block in draws.blocks():
@@ -139,7 +141,7 @@ def _evaluated(columns: ReplicaColumns, draws: Draws) -> dict[str, Any]:
 def _played(
     columns: ReplicaColumns, draws: Draws, clock_check: ClockCheck
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Slowdowns of ranks [steps, ranks] and step times, block by block."""
+    """Yield slowdowns of ranks [steps, ranks] and step times, block by block."""
     for block in draws.blocks():
         groups = columns.placement.groups(block.total)
         clock_check.look(groups)
@@ -149,8 +151,8 @@ def _played(
 def _looked_into(
     columns: ReplicaColumns, draws: Draws, slowdown: Floats, times: Floats
 ) -> dict[str, Any]:
-    """Where the loss comes from, on the first samples only where there are many; `slowdown` is
-    every rank's in the mean of all."""
+    """Return where the loss comes from. Of many samples, only the first are looked at. `slowdown`
+    is each rank's mean over all samples."""
     close = min(len(times), max(1, _CLOSER // columns.replicas))
     closer = draws.first(close)
     groups = columns.placement.groups(closer.total)
@@ -172,7 +174,7 @@ def _looked_into(
 def _by_meeting(
     columns: ReplicaColumns, slowdowns: RankSlowdowns, own: Floats, times: Floats
 ) -> dict[str, float]:
-    """The mean loss, step by step up from ranks that do not differ to the whole job."""
+    """Return the parts of the mean loss, from ranks that are equally slow up to the whole job."""
     groups, close = columns.placement.groups(slowdowns.total), len(own)
     even = np.full((1, columns.stages), slowdowns.total.mean())
     grouped = np.full((1, columns.stages), groups.mean())
@@ -190,7 +192,7 @@ def _by_meeting(
         "slowest replica at the gradients",
     )
     losses = dict(zip(names, np.diff(rungs).tolist(), strict=True))
-    # The closer look is at some of the samples only; this keeps the sum that of all.
+    # The closer look has only some of the samples; this makes the sum the loss of all samples.
     losses[names[-1]] += float(times.mean() - times[:close].mean())
     return losses
 
@@ -198,7 +200,8 @@ def _by_meeting(
 def _owed(
     columns: ReplicaColumns, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
 ) -> Floats:
-    """[stages, replicas]: in each sample the last replica's groups share what it lost.
+    """Return the lost seconds by group [stages, replicas]. In each sample, the groups of the last
+    replica share its loss.
 
     A group's share is its stage's sensitivity times its slowdown, scaled to the replica's loss.
     """

@@ -1,4 +1,4 @@
-"""Runs with other seeds, of updates, paths or places: how time, rate and loss vary."""
+"""Runs of one scenario with several seeds: how time, rate and loss vary."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -28,16 +28,16 @@ _DRAWN = (
 _SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 
 _ROUNDING = 1e-12
-_OF_RUN = 0.05  # s at least, on one core
+_OF_RUN = 0.05  # the least seconds of a run, on one core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seeds(Answer):
     """Runs of seeds `seed`, `seed` + 1, ...; none keeps its timeline.
 
-    `drawn` has by name (`time`, `samples_per_second`, and where something is learnt `loss`,
-    `accuracy` and `time_to_target`) one value of each of the `runs`, their `mean`, their `spread`
-    (standard deviation, n - 1) and quantiles.
+    `drawn` has names as keys: `time`, `samples_per_second`, and where something is learnt `loss`,
+    `accuracy` and `time_to_target`. For each name it has the value of each run (`runs`), their
+    `mean`, their `spread` (standard deviation, n - 1) and quantiles.
     """
 
     view = "sim.interface.views.samples:seeds"
@@ -56,13 +56,13 @@ class Seeds(Answer):
 
     @property
     def samples(self) -> int:
-        """How many runs."""
+        """The number of runs."""
         return len(self.runs)
 
     @property
     def named(self) -> Mapping[str, Floats]:
-        """One of each run, by name; losses and the like only where something is learnt, infinite
-        where it diverged, times to a target where any run has reached it, infinite where not."""
+        """The values of all runs by name. A value is infinite where a run diverged or never reached
+        the target. Names are left out where no run has a value."""
         drawn = {name: [run.get(name) for run in self.runs] for name in _DRAWN}
         known = {name: own for name, own in drawn.items() if any(cell is not None for cell in own)}
         return {name: _above(own) for name, own in known.items()}
@@ -77,7 +77,7 @@ class Seeds(Answer):
 
     @property
     def diverged(self) -> int:
-        """How many runs have."""
+        """The number of runs that diverged."""
         return sum(bool(run.get("diverged")) for run in self.runs)
 
     @property
@@ -91,8 +91,8 @@ class Seeds(Answer):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Of each figure the mean over all seeds; of those that are drawn each run's value, their
-        spread and quantiles, too (`samples.`)."""
+        """The mean of each figure over all seeds. Figures that are drawn also have each run's
+        value, the spread and quantiles (`samples.`)."""
         drawn = {
             f"samples.{name}.{key}": value
             for name, found in self.drawn.items()
@@ -107,7 +107,7 @@ class Seeds(Answer):
         return sum(run.wall_seconds for run in self.runs)
 
     def to_frame(self) -> "pd.DataFrame":
-        """A row for each run, by its seed; `curves` has the course of learning."""
+        """Return a row for each run, by its seed; `curves` has the course of learning."""
         import pandas as pd
 
         seeds = pd.RangeIndex(self.seed, self.seed + self.samples, name="seed")
@@ -123,8 +123,9 @@ def _distribution(values: Floats) -> dict[str, Any]:
 
 
 def _mean(name: str, values: Sequence[Any]) -> Any:
-    """The mean of numbers, and whether all fit or any diverged; None where any is unknown or names
-    differ."""
+    """Return the mean of numbers. Of truth values, return whether all are true; for `diverged`,
+    whether any is. Other values are returned if all are equal; else, or if any is unknown, return
+    None."""
     if any(value is None for value in values):
         return None
     if all(isinstance(value, bool) for value in values):
@@ -135,7 +136,7 @@ def _mean(name: str, values: Sequence[Any]) -> Any:
 
 
 def samples(scenarios: Iterator[BaseScenario], count: int, *, task: Any = None) -> Seeds:
-    """Play the first `count` of scenarios that differ in their seeds; workers learn `task` if it is
+    """Play the first `count` of scenarios that differ in their seeds. Workers learn `task` if it is
     given. Raises `InputError`."""
     first = next(scenarios)
     effort = kind.effort(kind.set_up(first, task=task, brief=True))
@@ -149,18 +150,20 @@ def samples(scenarios: Iterator[BaseScenario], count: int, *, task: Any = None) 
 
 
 def _above(values: Sequence[float | None]) -> Floats:
-    """Unknown and infinite values count as larger than all others."""
+    """Return the values; unknown and infinite ones become +infinity, larger than all others."""
     return np.array([inf if cell is None or not isfinite(cell) else cell for cell in values])
 
 
 def _quantile(values: Floats, share: float) -> float:
-    """numpy's quantile, between two values; infinite where one of the two is infinite."""
+    """Return numpy's quantile with interpolation; without interpolation where a value is
+    infinite."""
     method = "linear" if np.isfinite(values).all() else "higher"
     return float(np.quantile(values, share, method=method))  # type: ignore[call-overload]
 
 
 def curves(runs: Sequence[Any], seed: int = 0) -> "pd.DataFrame":
-    """The points of all curves: `seed`, `seconds`, `samples`, `loss`, `bytes`, `accuracy`."""
+    """Return the points of all curves: `seed`, `seconds`, `samples`, `loss`, `bytes`,
+    `accuracy`."""
     import pandas as pd
 
     frames = [run.curve_frame().assign(seed=seed + number) for number, run in enumerate(runs)]

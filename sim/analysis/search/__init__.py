@@ -1,5 +1,5 @@
 """Which layout is the fastest that fits?
 
-Layouts are bounded before they are written, and written before they are played. It goes when
-frameworks choose layouts themselves.
+A layout's step time is bounded before its program is written, and its program is written before it
+is played. The folder can be deleted when frameworks choose layouts themselves.
 """

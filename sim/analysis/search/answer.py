@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 class SearchResult(Answer):
     """The outcome of a search: the best layouts, fastest first, and every layout evaluated.
 
-    `recommended` is the simplest of those that cannot be told apart from the fastest, and that
-    leaves memory free if any does; `beside` are scenarios of the same model, batch and GPUs that
-    are faster than it.
+    `recommended` is the simplest layout that cannot be told apart from the fastest; layouts that
+    leave memory free are preferred. `beside` are scenarios of the same model, batch and GPUs that
+    are faster than `recommended`.
 
-    The search itself took `search_seconds`, with playing the best `wall_seconds`. One that was
-    `stopped` (Ctrl-C) has looked at some of the meshes, or played some of the best.
+    The search took `search_seconds`; with playing the best layouts it took `wall_seconds`. A search
+    that was `stopped` (Ctrl-C) has looked at some of the meshes, or played some of the best
+    layouts.
     """
 
     view = "sim.interface.views.search"
@@ -61,7 +62,8 @@ class SearchResult(Answer):
 
     @property
     def pareto(self) -> tuple[Layout, ...]:
-        """Layouts than which none is both faster (uncontended) and smaller, fastest first."""
+        """The Pareto front, fastest first: no other layout is both faster (uncontended) and
+        smaller."""
         played = {str(layout.plan): layout for layout in self.best}
         front: list[Layout] = []
         for layout in sorted(self.layouts, key=_uncontended):
@@ -92,12 +94,12 @@ class SearchResult(Answer):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The best layouts with the keys of a run, their rank and plan."""
+        """The best layouts, each with the keys of a run, its rank and its plan."""
         return [self._row(layout, rank) for rank, layout in enumerate(self.best, 1)]
 
     @property
     def first_row(self) -> dict[str, Any]:
-        """The recommended layout, with the choices that say it."""
+        """The recommended layout, with the values of `--only` that select it."""
         place = [own.plan for own in self.best]
         rank = place.index(self.recommended.plan) + 1 if self.recommended.plan in place else 0
         return {
@@ -110,7 +112,8 @@ class SearchResult(Answer):
 
     @property
     def faster_scenarios(self) -> dict[str, float]:
-        """The simulated step times (s) of scenarios that are faster."""
+        """The simulated step times (s) of the scenarios that are faster than the recommended
+        layout."""
         return {own.scenario: own.step_time for own in self.beside}
 
     @property
@@ -123,7 +126,8 @@ class SearchResult(Answer):
 
     @property
     def why(self) -> str:
-        """How the fastest other layout stands to the recommended one, by cause."""
+        """How much slower or faster the fastest other layout is than the recommended layout, by
+        cause."""
         return in_words.why(self.recommended.result, self.results)
 
     @property
@@ -132,7 +136,8 @@ class SearchResult(Answer):
         return [layout.result for layout in self.best if layout.result is not None]
 
     def scenario(self, layout: Layout | None = None) -> Scenario:
-        """The best layout, or another one, as a job to run, compare and explain."""
+        """Return the recommended layout, or another layout, as a job to run, compare and
+        explain."""
         space, plan = self.space, (layout or self.recommended).plan
         return Scenario(
             name=in_words.plan_text(plan),
@@ -144,8 +149,9 @@ class SearchResult(Answer):
         )
 
     def emitted(self, form: str, layout: Layout | None = None) -> tuple[str, list[str]]:
-        """The same as a framework is told of it ("megatron", "torchtitan", "deepspeed"), or as the
-        table of a scenario ("toml"); and the choices that it is not told. Raises `InputError`."""
+        """Return a layout in a framework's words ("megatron", "torchtitan", "deepspeed") or as the
+        table of a scenario ("toml"), and the choices that the form cannot express. Raises
+        `InputError`."""
         space, plan = self.space, (layout or self.recommended).plan
         settled = EffectivePlan(space.model, plan, space.stack, space.topology.device)
         if settled.user_buffers and plan.sequence_parallel:
@@ -161,7 +167,7 @@ class SearchResult(Answer):
         return {**result, **own, "dollars_per_million_tokens": self.dollars(layout)}
 
     def to_frame(self) -> "pd.DataFrame":
-        """The best layouts, one row each."""
+        """Return a row for each of the best layouts."""
         import pandas as pd
 
         rows = [
@@ -185,13 +191,13 @@ class SearchResult(Answer):
         return model_flops(space.model, space.global_batch) / (layout.step_time * peak)
 
     def dollars(self, layout: Layout) -> float | None:
-        """Rent for a million tokens."""
+        """Return the rent for a million tokens."""
         tokens = self.space.global_batch * self.space.model.tokens / layout.step_time
         return per_million(self.space.topology.price, self.space.gpus, tokens)
 
 
 def slower(first: Result, other: Result) -> float:
-    """The probability that a layout is slower than the first."""
+    """Return the probability that a layout is slower than the first."""
     return faster(first.step_time, other.step_time, first.interval["apart"])
 
 

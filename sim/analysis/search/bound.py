@@ -1,12 +1,12 @@
 """Lower bounds of a step's time, at a fraction of the cost of evaluating it.
 
-The first is told from the pipeline alone, before any program is written. On every stage the first
-microbatch has to come forward to its first piece; then all passes of all microbatches take their
-seconds; its last gradient must then travel back to the first piece of the model, which only W can
-overlap.
+The first bound needs the pipeline alone, before any program is written. On every stage, the first
+microbatch must come forward to the stage's first chunk. Then all passes of all microbatches take
+their seconds. The last gradient must then travel back to the first chunk of the model; only passes
+of kind W can overlap this.
 
-The second is told from a program: a stream is not through with the passes before it has carried
-the collectives of all of them. Messages, the host and what follows the passes only add to both.
+The second bound needs a program: every stream must carry all collectives of its passes. Messages,
+the host and operations behind the passes only make steps longer than both bounds.
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +25,8 @@ from sim.program.program import Program
 
 
 class ChunkSeconds(NamedTuple):
-    """Seconds of one microbatch in a chunk: forward, until its gradient is handed on, and after."""
+    """Seconds of one microbatch in a chunk: of the forward pass, of the backward pass until its
+    gradient is handed on, and of the rest."""
 
     forward: float
     back: float
@@ -33,9 +34,10 @@ class ChunkSeconds(NamedTuple):
 
 
 class PipelineBounds:
-    """The first bounds of jobs on one mesh, whose stages ask a machine for their costs.
+    """The first bounds of jobs on one mesh, from the costs that a machine gives each stage.
 
-    Stages whose collectives run on the same links take the same time for the `probe`.
+    Stages whose collectives run on the same links take the same time for the `probe`, so they share
+    results.
     """
 
     def __init__(self, machine: FoldedMachine, probe: Work) -> None:
@@ -49,7 +51,7 @@ class PipelineBounds:
         self._known: dict[tuple[object, ...], ChunkSeconds] = {}
 
     def seconds(self, job: Job) -> float:
-        """A lower bound of the job's step time, whatever its order of passes."""
+        """Return a lower bound of the job's step time for any order of passes."""
         plan = job.plan
         splits = plan.pp > 1 and schedules.entry(plan.pipeline).splits_backward
         chunks = {
@@ -58,7 +60,7 @@ class PipelineBounds:
             for chunk, piece in enumerate(own)
         }
         pieces = [chunks[piece] for piece in range(len(chunks))]
-        # What fills and drains may overlap other steps.
+        # Filling and draining may overlap other steps.
         apart = (splits and job.stack.post_validation) or plan.versions(0)
         fill = [0.0, *accumulate(0.0 if apart else piece.forward for piece in pieces)]
         drain = [0.0, *accumulate(0.0 if apart else piece.back for piece in pieces)]
@@ -83,14 +85,14 @@ class PipelineBounds:
         return self._known[key]
 
     def _device(self, job: Job, stage: int, chunk: Chunk, kind: Kind) -> float:
-        """The device's seconds in one pass through a chunk."""
+        """Return the device's seconds in one pass through a chunk."""
         return sum(
             float(times) * self._block(job, stage, slot, kind)
             for slot, times in Counter(chunk.slots).items()
         )
 
     def _block(self, job: Job, stage: int, slot: Slot, kind: Kind) -> float:
-        """Those in a block; machines of which it asks the same give it the same."""
+        """Return the device's seconds in a block; stages with equal costs share the result."""
         block, again, words = slot
         work, costs = job.work(block, kind, again, words), self._machine.costs[stage]
         asked = self._machine.asked(stage, work.every_call())
@@ -99,15 +101,15 @@ class PipelineBounds:
 
 
 class StreamBounds:
-    """The second bounds of programs; `machines` tells what calls of stages cost."""
+    """The second bounds of programs; `machines` gives the machine that knows a program's costs."""
 
     def __init__(self, machines: Callable[[Program], FoldedMachine]) -> None:
         self._machines = machines
         self._known: dict[tuple[int, ...], tuple[PassOps, RankTransfers, Mapping[str, float]]] = {}
 
     def seconds(self, program: Program, microbatches: int) -> float:
-        """A lower bound of the step time of this program, and of longer ones like it; what only
-        first and last passes do is left out."""
+        """Return a lower bound of this program's step time with `microbatches` microbatches; the
+        program may be a short form with fewer. First and last passes are left out."""
         first = {own: stage for stage, own in reversed(list(enumerate(program.stages)))}
         longest, desks = 0.0, self._machines(program).desks
         for own, stage in first.items():
@@ -117,13 +119,13 @@ class StreamBounds:
                     way = variant.kind if variant.kind in middle else "IW"
                     middle[way].append(self._streams(ops, desks[stage], stage))
             back = [added(*middle[way]) for way in ("B", "IW") if middle[way]]
-            # Where some backward passes are split and others are not, the shorter way counts.
+            # Where some backward passes are split and others are whole, the shorter counts.
             least = {s: min(own.get(s, 0.0) for own in back) for own in back for s in own}
             longest = max(longest, *added(*middle["F"], least).values(), 0.0)
         return longest * max(microbatches // len(program.schedule.ways) - 2, 0)
 
     def _streams(self, ops: PassOps, desk: RankTransfers, stage: int) -> Mapping[str, float]:
-        """The seconds of a pass's communication on each stream."""
+        """Return the seconds of a pass's communication on each stream."""
         key = id(ops), id(desk), stage
         if key not in self._known:
             streams: dict[str, float] = defaultdict(float)

@@ -1,4 +1,4 @@
-"""What would make a job fit that no layout fits: choices that were not tried, or more GPUs."""
+"""Ways to make a job fit where no layout fits: choices that were not tried, or more GPUs."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -14,13 +14,13 @@ from sim.config.errors import InputError
 from sim.config.units import human_bytes
 from sim.simulate import garbage_left
 
-_SAVING = ("recompute", "zero", "moments", "offload")  # those that save memory, cheapest first
-_MOST, _DOUBLINGS = 3, 8  # remedies that are told, times that GPUs are doubled
+_SAVING = ("recompute", "zero", "moments", "offload")  # choices that save memory, cheapest first
+_MOST, _DOUBLINGS = 3, 8  # the most remedies that are printed, and doublings of the GPUs
 
 
 def remedies(space: Space) -> list[str]:
-    """Options of the same command with which a layout fits, and the memory of a frugal one: other
-    values of a single choice, else of two, then more GPUs. Each was tried."""
+    """Return options of the same command with which a layout fits, and the memory of a frugal
+    layout. The options change one choice, else two, or take more GPUs. All of them were tried."""
     with garbage_left():
         found = list(_by_choices(space))
         more = _by_gpus(space)
@@ -28,7 +28,7 @@ def remedies(space: Space) -> list[str]:
 
 
 def _by_choices(space: Space) -> Iterator[str]:
-    """Values of one choice, or of two where no single choice helps."""
+    """Yield options that change one choice, or two where no single choice helps."""
     wider = {name: words for name in _names(space) if (words := _words(space, name)) is not None}
     for count in (1, 2):
         some = False
@@ -43,14 +43,14 @@ def _by_choices(space: Space) -> Iterator[str]:
 
 
 def _names(space: Space) -> list[str]:
-    """Choices that may save memory, and those that the user held fixed."""
+    """Return the choices that may save memory, and those that the user held fixed."""
     names = dict.fromkeys((*_SAVING, *space.only, *space.without))
     return [name for name in names if name not in space.untold]
 
 
 def _words(space: Space, name: str) -> tuple[str, ...] | None:
-    """All values of a choice that the software has, () for any number; None where the search has
-    tried them all."""
+    """Return all values of a choice that the software has, () for any number, or None where the
+    search has already tried all values."""
     own = next(choice for choice in choices() if choice.name == name)
     fixed = name in space.only or name in space.without
     if own.words is None:
@@ -66,7 +66,7 @@ def _with(space: Space, wider: Mapping[str, tuple[str, ...]]) -> Space:
 
 
 def _by_gpus(space: Space) -> list[str]:
-    """The least power of two times as many GPUs."""
+    """Return the option with the smallest power of two times the GPUs on which a layout fits."""
     for doubling in range(1, _DOUBLINGS + 1):
         gpus = space.gpus << doubling
         try:
@@ -79,7 +79,7 @@ def _by_gpus(space: Space) -> list[str]:
 
 
 def most_gpus(space: Space) -> int:
-    """The most GPUs that remedies try."""
+    """Return the largest number of GPUs that remedies try."""
     return max(space.gpus, min(space.gpus << _DOUBLINGS, space.topology.size))
 
 
@@ -89,7 +89,7 @@ def _told(options: list[str], space: Space, found: Candidate) -> str:
 
 
 def _first(space: Space) -> Candidate | None:
-    """A layout that fits, of the most frugal; None where none does."""
+    """Return a layout that fits, of the most frugal layouts; None where none fits."""
     frugal = _frugal(space)
     some = families(frugal, meshes(frugal, Pruned()), time.perf_counter())
     for mesh in chain.from_iterable(some):
@@ -108,7 +108,8 @@ _FRUGAL = {"microbatch": "1", "schedule": "1f1b", "interleave": "1", "recompute"
 
 
 def _frugal(space: Space) -> Space:
-    """Only the values that take least memory, of free choices that the software has."""
+    """Return the space with every free choice held at the value that takes least memory, if the
+    software has that value."""
     free = {
         name: (word,)
         for name, word in _FRUGAL.items()

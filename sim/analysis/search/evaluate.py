@@ -1,7 +1,8 @@
-"""The step times of many jobs without a clock, transfers taken as if alone on their links.
+"""The step times of many jobs without a clock, as if every transfer were alone on its links.
 
 A job's program is the one that the clock would play. Programs of one shape are evaluated together,
-a column each; pipelines of many microbatches as short ones that repeat themselves.
+each as a column. Pipelines of many microbatches are evaluated as short pipelines with a repeated
+part.
 """
 
 from collections import defaultdict
@@ -24,14 +25,14 @@ from sim.parallel.step import training_step
 from sim.program.program import Program
 from sim.program.schedule import Schedule
 
-_NUMBERS = 4_000_000  # of moments and causes that are evaluated at once
-# Microbatches for each stage within which a pipeline is to come to a steady state, tried in turn.
+_NUMBERS = 4_000_000  # floats (moments and causes) that are evaluated at once
+# Microbatches per stage after which a pipeline should be in a steady state, tried in turn.
 _STEADY = (3,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipelining:
-    """The order of a job's passes: a schedule, and how often a part of it is repeated."""
+    """The order of a job's passes: a schedule, and how often its steady part is repeated."""
 
     schedule: Schedule
     steady: Repeating | None = None
@@ -39,7 +40,8 @@ class Pipelining:
 
 
 def pipelining(job: Job, effort: int = 0) -> Pipelining:
-    """The short form of a job's schedule; higher efforts are longer, the highest is the whole."""
+    """Return the short form of a job's schedule. Higher efforts give longer forms, the highest
+    effort the whole schedule."""
     plan, name = job.plan, job.plan.pipeline
     if job.order is not None:
         return Pipelining(job.order)
@@ -69,8 +71,8 @@ def _short(name: str, stages: int, chunks: int, rest: int, least: int) -> Repeat
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A job that is ready to be evaluated: its order of passes, the program that follows it, and
-    the bytes that its fullest rank needs, the allocator's fragments included."""
+    """A job that is ready to be evaluated: its order of passes, and the program of this order.
+    `memory` are the bytes that its fullest rank needs, with the allocator's fragments."""
 
     job: Job
     machine: Machine
@@ -80,19 +82,19 @@ class Candidate:
 
     @classmethod
     def of(cls, job: Job, machine: Machine, effort: int = 0) -> "Candidate":
-        """A candidate without its memory."""
+        """Return a candidate whose memory is not known."""
         order = pipelining(job, effort)
         return cls(job, machine, order, training_step(job, order.schedule))
 
 
 class Evaluator:
-    """Evaluates jobs; what they have in common is worked out once."""
+    """Evaluates jobs and keeps the machines that they share."""
 
     def __init__(self) -> None:
         self._machines: dict[tuple[object, ...], tuple[Machine, FoldedMachine]] = {}
 
     def times(self, candidates: Sequence[Candidate]) -> Floats:
-        """The step time (s) of every candidate."""
+        """Return the step time (s) of every candidate."""
         times = np.full(len(candidates), np.nan)
         self._evaluate(dict(enumerate(candidates)), times)
         left = dict(enumerate(candidates))
@@ -105,11 +107,12 @@ class Evaluator:
         return times
 
     def _evaluate(self, candidates: Mapping[int, Candidate], times: Floats) -> None:
-        """Write down the times of candidates by number: NaN where a pipeline is not steady."""
+        """Write the candidates' times into `times` by number: NaN where a pipeline is not
+        steady."""
         shapes: dict[tuple[object, ...], list[tuple[int, Estimate, Pipelining]]]
         shapes = defaultdict(list)
         for number, candidate in candidates.items():
-            if not candidate.program.ends:  # a step ends on every stage at a moment of its own
+            if not candidate.program.ends:  # every stage ends its step at a moment of its own
                 times[number] = play(_whole(candidate), candidate.machine).step_time
                 continue
             estimate = self.machine(candidate.program, candidate.machine).estimate(
@@ -125,7 +128,7 @@ class Evaluator:
                 times[list(numbers)] = _seconds(estimates, orders)
 
     def machine(self, program: Program, machine: Machine) -> FoldedMachine:
-        """A machine, folded for programs of this mesh."""
+        """Return a machine, folded for programs of this mesh."""
         scopes = frozenset().union(*(stage.scopes for stage in dict.fromkeys(program.stages)))
         key = id(machine), tuple(program.mesh.items()), program.schedule.pieces, scopes
         if key not in self._machines:
@@ -134,12 +137,12 @@ class Evaluator:
 
 
 def _whole(candidate: Candidate) -> Program:
-    """A candidate's program with all microbatches."""
+    """Return a candidate's program with all microbatches."""
     return candidate.program if candidate.order.steady is None else training_step(candidate.job)
 
 
 def _seconds(estimates: Sequence[Estimate], orders: Sequence[Pipelining]) -> Floats:
-    """The step times of programs of one shape."""
+    """Return the step times of programs of one shape."""
     pipeline, own = pipeline_of(estimates[0]), durations(estimates)
     steady, count = orders[0].steady, len(estimates)
     sound: NDArray[np.bool_] = np.ones(count, dtype=bool)

@@ -1,4 +1,4 @@
-"""A layout in words: its plan in a line, its cells in a table, why it is the faster or not."""
+"""A layout in words: its plan in a line, its cells in a table, and why it is faster or slower."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ from sim.results.result import Result
 
 
 def why(chosen: Result | None, results: Sequence[Result]) -> str:
-    """How the fastest of the other results stands to the chosen one: the simulated seconds that it
-    takes longer or less, and the causes on which it spends more and less."""
+    """Say how the fastest of the other results compares with the chosen one: the difference of the
+    simulated seconds, and the causes of which the other result has more or less."""
     other = next((own for own in results if own is not chosen), None)
     if chosen is None or other is None or other.plan is None:
         return "there is no other layout to compare with"
@@ -25,7 +25,7 @@ def why(chosen: Result | None, results: Sequence[Result]) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """A plan in one line.
+    """Write a plan in one line.
 
     >>> plan_text(Plan(global_batch=8, tp=2, pp=2, dp=2, zero=1))
     'tp 2, pp 2, dp 2, microbatch 1, 1f1b, zero 1'
@@ -57,15 +57,17 @@ def _schedule(plan: Plan) -> str:
 
 
 def _context(plan: Plan) -> str:
-    """The ranks of a sequence, and how they reach each other's keys unless as the stack does."""
+    """Write the number of ranks of a sequence, and how they exchange keys unless as the stack
+    does."""
     return str(plan.cp) if plan.context is None or plan.cp == 1 else f"{plan.cp} {plan.context}"
 
 
 def _experts(plan: Plan) -> str:
-    """Groups of ranks that share the experts x ranks that share each."""
+    """Write "groups of ranks among which experts are divided x ranks that share each expert"."""
     return f"{plan.ep} x {plan.etp}" if plan.etp > 1 else str(plan.ep)
 
 
 def _replicas(plan: Plan) -> str:
-    """Of hybrid sharding groups x ranks of a group."""
+    """Write the data-parallel ranks; with hybrid sharding as "sharding groups x ranks of a
+    group"."""
     return f"{plan.dp_replicate} x {plan.dp}" if plan.dp_replicate > 1 else str(plan.dp)

@@ -1,4 +1,5 @@
-"""The layouts of a space: the sizes of meshes, the passes that run on them, states and places."""
+"""The layouts of a space, chosen in three parts: the sizes of the mesh, the passes, then the states
+and the order of ranks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,23 +14,23 @@ from sim.parallel.plan import Plan
 
 @dataclass(slots=True)
 class Pruned:
-    """How many layouts were never evaluated, and why: sizes do not divide, memory does not
-    suffice, or a lower bound of their step time is already too long."""
+    """How many layouts were never evaluated, by reason: sizes do not divide, memory does not
+    suffice, or a lower bound of the step time is already too long."""
 
     divisibility: int = 0
     memory: int = 0
     slower: int = 0
 
     def add(self, other: "Pruned") -> None:
-        """Count those of another part of the space too."""
+        """Add the counts of another part of the space."""
         self.divisibility += other.divisibility
         self.memory += other.memory
         self.slower += other.slower
 
 
 def meshes(space: Space, pruned: Pruned) -> list[Plan]:
-    """Plans of which only the sizes of the mesh are chosen; `pruned` counts those that the batch
-    cannot be divided among."""
+    """Return plans in which only the sizes of the mesh are chosen. `pruned` counts the meshes that
+    cannot divide the batch."""
     start = Plan(global_batch=space.global_batch, precision=space.precision)
     chosen = list(_chosen(space, start, sizes()))
     divided = [plan for plan in chosen if space.global_batch % plan.data_parallel == 0]
@@ -38,12 +39,12 @@ def meshes(space: Space, pruned: Pruned) -> list[Plan]:
 
 
 def passes(space: Space, mesh: Plan) -> Iterator[Plan]:
-    """The plans on a mesh of which all that concerns passes is chosen."""
+    """Yield the plans on a mesh with all choices of passes made."""
     return _chosen(space, mesh, PASSES)
 
 
 def layouts(space: Space, plan: Plan) -> Iterator[Plan]:
-    """The layouts that run the passes of a plan."""
+    """Yield the layouts that run the passes of a plan."""
     return _chosen(space, plan, STATES)
 
 

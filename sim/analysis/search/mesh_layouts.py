@@ -1,4 +1,4 @@
-"""One mesh of a space: its layouts as candidates, what they have in common worked out once."""
+"""One mesh of a space: its layouts as candidates, with shared results computed once."""
 
 from functools import cached_property, partial
 
@@ -27,7 +27,7 @@ from sim.scenario.setup import ordered
 
 
 class MeshLayouts:
-    """The layouts on a mesh of these `sizes`; `known` is shared by meshes of one space."""
+    """The layouts on a mesh with the sizes of plan `sizes`. Meshes of one family share `known`."""
 
     def __init__(self, space: Space, sizes: Plan, known: Known) -> None:
         self.space, self._known, self.evaluator = space, known, Evaluator()
@@ -43,12 +43,12 @@ class MeshLayouts:
 
     @property
     def suited(self) -> list[Plan]:
-        """The plans whose passes are chosen, and by which the model can be divided."""
+        """The plans with chosen passes that can divide the model."""
         return self._tried[0]
 
     @property
     def refusals(self) -> list[InputError]:
-        """Why others cannot divide it, one each."""
+        """Why the other plans cannot divide the model, one error for each plan."""
         return self._tried[1]
 
     @cached_property
@@ -64,7 +64,7 @@ class MeshLayouts:
 
     @cached_property
     def passes(self) -> list[tuple[float, Plan]]:
-        """All plans whose passes are chosen, behind a lower bound of their step time (s), shortest
+        """All suited plans, each behind a lower bound of its step time (s), shortest bound
         first."""
         if not self.suited:
             return []
@@ -75,13 +75,13 @@ class MeshLayouts:
         return sorted(bounded, key=lambda row: row[0])
 
     def _check(self, plan: Plan) -> None:
-        """Raise `InputError` unless the model can be divided so."""
+        """Raise `InputError` unless the plan can divide the model."""
         check_versions(self._job(plan), where="plan")
         for kind in dict.fromkeys(self._model.kinds):
             self._job(plan).block(kind)
 
     def candidate(self, plan: Plan) -> Candidate | None:
-        """A layout with its program, None where it does not fit in memory."""
+        """Return a layout with its program; None where it does not fit in memory."""
         job = ordered(self._job(plan), self._machine)
         order = pipelining(job)
         program = training_step(job, order.schedule)
@@ -95,23 +95,24 @@ class MeshLayouts:
         return topology.host is None or host_memory(job, topology) <= topology.host.memory
 
     def stream_bound(self, candidate: Candidate) -> float:
-        """A lower bound of the layout's step time (s)."""
+        """Return a lower bound of the layout's step time (s)."""
         return self._streams.seconds(candidate.program, candidate.job.plan.microbatches)
 
     def least_of_passes(self, plan: Plan) -> float:
-        """A lower bound of the memory of all layouts that run these passes."""
+        """Return a lower bound of the memory of all layouts that run these passes."""
         return 0.0 if "offload" in self.space.only else float(np.max(self._taken_by_passes(plan)))
 
     def may_fit(self, plan: Plan) -> bool:
-        """Whether a layout that runs these passes may fit, as far as bounds say."""
+        """Return whether the bounds allow that a layout with these passes fits."""
         return self.least_of_passes(plan) <= self.capacity and any(
             self.least_memory(layout) <= self.capacity
             for layout in layouts.layouts(self.space, plan)
         )
 
     def least_memory(self, plan: Plan) -> float:
-        """A lower bound of the fullest stage's memory: what stays from step to step, and what
-        passes take before their gradients. Orders that are looked for are not known here."""
+        """Return a lower bound of the fullest stage's memory: bytes that stay from step to step,
+        and bytes of the passes without their gradients. A schedule that is searched for counts no
+        bytes of passes, since its order is not known yet."""
         passes = _passes_key(plan)
         states = plan.zero, plan.reshard, plan.no_sync, plan.dp_replicate
         key = passes, *states, plan.offload, plan.moments
@@ -127,7 +128,7 @@ class MeshLayouts:
         return float((self._stays[key] + self._taken_by_passes(plan)).max())
 
     def _taken_by_passes(self, plan: Plan) -> Floats | float:
-        """Memory of the passes on each stage before their gradients."""
+        """Return the memory of the passes on each stage, without their gradients."""
         key = _passes_key(plan)
         if key not in self._activations:
             job = self._job(plan)
@@ -137,7 +138,8 @@ class MeshLayouts:
         return self._activations[key]
 
     def _job(self, plan: Plan) -> Job:
-        """The job of a plan, which stays as long as the plan is asked for by its identity."""
+        """Return the job of a plan. The job is kept by the plan's identity, so the plan is kept
+        with it."""
         if id(plan) not in self._jobs:
             self._jobs[id(plan)] = plan, self._made(plan)
         return self._jobs[id(plan)][1]
@@ -145,7 +147,7 @@ class MeshLayouts:
     def _made(self, plan: Plan) -> Job:
         space = self.space
         cut = plan.pp, plan.chunks, plan.layers, plan.pieces
-        # Unlike layers are cut by what their passes take.
+        # Where layers differ, the costs of their passes decide the cuts between stages.
         key = "chunks", *cut, plan.microbatch, plan.recompute, plan.data_parallel, plan.zero
         device = space.topology.device
         offload = with_checkpoints(plan.offload, space.stack.checkpointing, plan.recompute)
@@ -162,7 +164,7 @@ class MeshLayouts:
 
     @cached_property
     def _folded(self) -> FoldedMachine:
-        """The machine as passes on this mesh see it."""
+        """The machine, folded for this mesh, which knows the costs of passes."""
         job = self._job(self.suited[0])
         return self.evaluator.machine(training_step(job, pipelining(job).schedule), self._machine)
 
@@ -171,7 +173,7 @@ class MeshLayouts:
         return StreamBounds(lambda program: self.evaluator.machine(program, self._machine))
 
     def _memory(self, job: Job, program: Program) -> float:
-        """The bytes that the fullest stage needs, with what the allocator cannot give back."""
+        """Return the bytes that the fullest stage needs, with the allocator's fragments."""
         return self._known.memo(
             ("memory", program.schedule, program.stages),
             lambda: float((peaks(program) + fragmented(job)).max()),
@@ -179,7 +181,7 @@ class MeshLayouts:
 
 
 def _passes_key(plan: Plan) -> tuple[object, ...]:
-    """Equal for layouts on a mesh that run the same passes."""
+    """Return a key that is equal for layouts of a mesh that run the same passes."""
     return (
         plan.microbatch,
         plan.recompute,

@@ -1,4 +1,4 @@
-"""`sim.plan`: the fastest layouts of a model on a cluster that fit."""
+"""`sim.plan`: the fastest layouts of a model that fit on a cluster."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -40,16 +40,18 @@ def plan(
     framework: str = "",
     best: int = BEST,
 ) -> SearchResult:
-    """Search the fastest layout of a model on a cluster, all of whose GPUs are used or so many.
+    """Search for the fastest layout of a model on a cluster: on `gpus` of its GPUs, or on all of
+    them.
 
-    `global_batch` are the sequences of a step, `seq` their tokens, if not the model's. Only these
-    values of choices are searched, or these are left out: texts as `sim plan --only` takes them
-    ("zero=1,3"), or a mapping. Layouts may take `within` times as long as the best; `jobs` are
-    processes, or the address of a Dask scheduler; `price` is a GPU's rent such as "2 USD/h" instead
-    of the topology's. The `stack` runs the job: without one that of a `framework`, of which what it
-    can be told is searched unless `only` says otherwise, or Megatron-Core. The `best` so many are
-    played in full. Raises `InputError`, `FitError`
-    where no layout fits into memory.
+    `global_batch` is the number of sequences in a step. `seq` is the number of their tokens, if not
+    the model's. `only` lists the values of choices to search, `without` the values to leave out, as
+    text that `sim plan --only` takes ("zero=1,3") or as a mapping. Layouts that take up to `within`
+    times as long as the best are kept. `jobs` is a number of processes, or the address of a Dask
+    scheduler. `price` is a GPU's rent such as "2 USD/h" and replaces the topology's. The `stack`
+    runs the job; without it the stack of the `framework`, or Megatron-Core. Only values that the
+    framework's arguments can express are searched, unless `only` says otherwise. The fastest `best`
+    layouts are played in full. Raises `InputError`, and `FitError` where no layout fits into
+    memory.
     """
     own, told = stack_of(framework), parsed(searched(framework), "--emit")
     where = space(
@@ -73,7 +75,7 @@ def plan(
 
 
 def _faster(found: SearchResult) -> Iterator[Result]:
-    """What scenarios of the same model, batch and GPUs take, where that is less."""
+    """Yield the results of scenarios of the same model, batch and GPUs whose step is shorter."""
     space = found.space
     for name in catalog.names("scenarios"):
         document = catalog.read(catalog.find("scenarios", name))
@@ -88,8 +90,8 @@ def _faster(found: SearchResult) -> Iterator[Result]:
 
 
 def _refuse_untellable(framework: str, where: Space) -> None:
-    """Raise `InputError` before a layout is looked for where a framework has no words for the model
-    or for a ZeRO stage that is asked for."""
+    """Raise `InputError` before the search if a framework cannot express the model or a requested
+    ZeRO stage."""
     for stage in where.only.get("zero", ("0",)):
         plan = Plan(global_batch=1, dp=1, precision=where.precision, zero=int(stage))
         emitted(framework, where.model, plan)

@@ -1,8 +1,10 @@
-"""The search for a layout: bounded first, then evaluated, and the best few played in full.
+"""The search for a layout: layouts are bounded, then evaluated, and the best few are played in
+full.
 
-What has the shortest lower bounds is looked at first. What then cannot come near the best any more
-is left out (`sim.analysis.search.bound`), what does not fit in memory too; the rest is evaluated
-(`sim.analysis.search.evaluate`), and the best are played, contention included.
+Meshes with the shortest lower bounds are looked at first. Layouts that can no longer come near the
+best are left out (`sim.analysis.search.bound`), and so are layouts that do not fit in memory. The
+other layouts are evaluated (`sim.analysis.search.evaluate`). The best of them are played with
+contention.
 """
 
 import time
@@ -30,17 +32,17 @@ from sim.uncertainty.intervals import told_apart
 
 BEST = 8
 WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
-_BOUNDED, _EVALUATED = 0.2, 0.5  # of the time; the rest for playing the best
-_WAVE = 2  # meshes that are looked at first
+_BOUNDED, _EVALUATED = 0.2, 0.5  # shares of the progress bar; playing the best has the rest
+_WAVE = 2  # meshes of the first wave
 
 
 @whole("layouts")
 def search(
     space: Space, *, jobs: executors.Jobs = None, best: int = BEST, within: float = WITHIN
 ) -> SearchResult:
-    """The layouts of a space that take at most `within` times as long as the best when nothing
-    contends, and the `best` of these played in full. Raises `InputError` where none divides and
-    fits."""
+    """Return the layouts of a space that take at most `within` times as long as the best without
+    contention; the fastest `best` of them are played in full. Raises `InputError` where no layout
+    divides the GPUs and fits."""
     with garbage_left():
         return _search(space, jobs, best, within)
 
@@ -77,7 +79,7 @@ def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> Sea
     ranked = list(evaluated)
     with _stoppable() as playing, part(1.0 - _BOUNDED - _EVALUATED):
         _play(space, ranked, best, jobs)
-    if playing.stopped:  # what was not played seems faster than it is
+    if playing.stopped:  # layouts that were not played seem faster than they are
         ranked = sorted((own for own in ranked if own.result), key=_rank) or evaluated
     recommended = ranked[0]
     with _stoppable():
@@ -101,7 +103,7 @@ class _Stoppable:
 
 @contextmanager
 def _stoppable() -> Iterator[_Stoppable]:
-    """Work that Ctrl-C ends, with what there is by then."""
+    """Run work that Ctrl-C ends without an error; the caller uses what it has found by then."""
     stoppable = _Stoppable()
     try:
         yield stoppable
@@ -115,7 +117,7 @@ _Bounds = tuple[Mesh, list[Bounded]]
 def _most_promising_first(
     some: Sequence[Sequence[Mesh]], jobs: executors.Jobs, pruned: Pruned
 ) -> list[_Bounds]:
-    """Meshes with their passes, in the order of the shortest bounds; `pruned` counts the layouts
+    """Return meshes with their bounded passes, shortest bounds first. `pruned` counts the layouts
     that are left out."""
     promising = list[_Bounds]()
     found = executors.answers(bounded, some, jobs=jobs)
@@ -126,8 +128,8 @@ def _most_promising_first(
 
 
 def _waves(some: Sequence[_Bounds]) -> Iterator[Sequence[_Bounds]]:
-    """More and more meshes at once: each wave knows the standings that those before have left,
-    whatever the number of processes."""
+    """Yield meshes in growing waves. Each wave uses the standings that earlier waves have left, so
+    the result does not depend on the number of processes."""
     first, size = 0, _WAVE
     while first < len(some):
         yield some[first : first + size]
@@ -135,7 +137,8 @@ def _waves(some: Sequence[_Bounds]) -> Iterator[Sequence[_Bounds]]:
 
 
 def _play(space: Space, ranked: list[Layout], best: int, jobs: executors.Jobs) -> None:
-    """Play the best layouts in full: as long as contention puts them behind others, these too."""
+    """Play the best layouts in full. Where contention puts them behind other layouts, play these,
+    too."""
     while asked := [(space, number, layout) for number, layout in enumerate(ranked[:best])
                     if layout.result is None]:  # fmt: skip
         results = executors.answers(_result, asked, jobs=jobs)
@@ -144,12 +147,12 @@ def _play(space: Space, ranked: list[Layout], best: int, jobs: executors.Jobs) -
         ranked.sort(key=_rank)
 
 
-_ROOMY = 0.9  # of the memory: real jobs allocate what no plan knows (communicators, evaluation)
+_ROOMY = 0.9  # share of the memory: real jobs also allocate for communicators and evaluation
 
 
 def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs) -> Layout:
-    """The simplest layout that cannot be told apart from the fastest that was played; those that
-    leave a tenth of the memory free come first."""
+    """Return the simplest layout that cannot be told apart from the fastest played layout. Layouts
+    that leave a tenth of the memory free come first."""
     fastest = ranked[0]
     if fastest.result is None:
         return fastest
@@ -165,7 +168,8 @@ def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs) -> L
 
 
 def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:
-    """A layout's result, without what ran when, which need not travel between processes."""
+    """Return a layout's number and result. The timeline is removed, since it need not travel
+    between processes."""
     space, number, layout = task
     result = answer(replace(assembled(space, layout.plan), model=space.named))
     return number, replace(
@@ -174,19 +178,20 @@ def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:
 
 
 def assembled(space: Space, plan: Plan) -> PlanSetup:
-    """A layout as a scenario would give it."""
+    """Return a layout as the setup of a scenario."""
     return assemble(
         "plan", model=space.model, stack=space.stack, topology=space.topology, plan=plan
     )
 
 
 def _rank(layout: Layout) -> tuple[float, float, str]:
-    """Fastest first, then smallest, then by name, so that the order never depends on chance."""
+    """Sort the fastest first, then the smallest, then by name, so the order never depends on
+    chance."""
     return layout.step_time, layout.memory, str(layout.plan)
 
 
 def _nothing(space: Space, pruned: Pruned, tried: Sequence[Sequence[Mesh]]) -> InputError:
-    """Why no layout of the meshes that were tried was evaluated."""
+    """Return the error that says why no layout was evaluated on the meshes that were tried."""
     if pruned.memory:
         fault = f"none of {pruned.memory} layouts fits in memory"
         most = f"{most_gpus(space):,} GPUs"

@@ -1,4 +1,4 @@
-"""How simple is a layout? By what it has beyond data parallelism, each thing counted once."""
+"""How simple is a layout? Count everything that it has beyond data parallelism."""
 
 from sim.parallel.plan import Plan
 
@@ -7,7 +7,7 @@ _PLAIN = Plan(global_batch=1)
 
 
 def complications(plan: Plan) -> tuple[str, ...]:
-    """What somebody has to set up, watch and explain beyond plain data parallelism.
+    """Return everything beyond plain data parallelism that a user must set up, watch and explain.
 
     >>> complications(Plan(global_batch=8)), complications(Plan(global_batch=8, tp=2, zero=1))
     ((), ('tp', 'zero 1'))
@@ -38,5 +38,5 @@ def _rule(plan: Plan) -> str:
 
 
 def score(plan: Plan) -> tuple[int, int]:
-    """The complications and the ZeRO stage: the fewer, the simpler."""
+    """Return the number of complications and the ZeRO stage; smaller is simpler."""
     return len(complications(plan)), plan.zero

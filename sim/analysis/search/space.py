@@ -1,4 +1,4 @@
-"""The space of a search: a job of given size on given hardware, and its free choices."""
+"""The space of a search: a job of a given size on given hardware, and its free choices."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -19,10 +19,13 @@ from sim.model.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """A job and a machine, `named` like the model; `only` and `without` are values of choices by
-    the names of `sim.analysis.search.choices`, as they are written in a plan. Of other choices the
-    values are tried that the software has (`capabilities`, when it was `released`). Of the choices
-    `untold` a framework cannot be told other values."""
+    """A job and a machine. `named` is the model's name.
+
+    `only` and `without` are values of choices, as written in a plan, by the choices' names
+    (`sim.analysis.search.choices`). For other choices, the values are tried that the software has
+    by its `capabilities` when it was `released`. `untold` are choices for which a framework's
+    arguments can express only the values of `only`.
+    """
 
     model: Model
     topology: Topology
@@ -41,7 +44,7 @@ class Space:
         return self.topology.gpus
 
     def lacks(self, choice: str, value: str) -> str:
-        """Why the software has not a value of a choice; empty where it has."""
+        """Say why the software does not have a value of a choice; empty where it has the value."""
         return self.capabilities.lacks(choice, value, self.released)
 
 
@@ -60,9 +63,10 @@ def space(
     framework: str | None = None,
     untold: Iterable[str] = (),
 ) -> Space:
-    """The space that names, or what they stand for, make; a `framework` is the stack whose latest
-    release has to know the layouts, if not that of the job, and `untold` are choices of which it
-    can be told only the values of `only`. Raises `InputError`.
+    """Return the space of a search; `model`, `topology` and `stack` are names or objects.
+    `framework` is a stack whose latest release must support the layouts, if not the job's own
+    stack. `untold` are choices for which the framework can express only the values of `only`.
+    Raises `InputError`.
 
     >>> space("llama2-7b", "dgx-h100-ndr", gpus=16, global_batch=64).topology.nodes
     2
@@ -73,7 +77,7 @@ def space(
     else:
         cluster = altered(topology, rent, topology.name)
     cluster = cluster.with_gpus(gpus) if gpus else cluster
-    cluster.device.peak_rate(precision)  # refuses what the device does not have
+    cluster.device.peak_rate(precision)  # refuses a precision that the device does not have
     trained = reading.load(model) if isinstance(model, str) else model
     if seq is not None:
         trained = reading.settled(altered(trained, {"seq": seq}, "--seq"), ("seq",))

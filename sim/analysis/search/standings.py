@@ -1,4 +1,5 @@
-"""How the layouts of a search stand so far: what another one must promise to be evaluated."""
+"""The standings of a search: the best layouts so far, which say whether another layout is worth an
+evaluation."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -14,14 +15,14 @@ from sim.results.result import Result
 
 Score = tuple[int, int]
 
-_ALIKE = 1.11  # layouts of most jobs cannot be told apart below (`sim.uncertainty`, `told_apart`)
+_ALIKE = 1.11  # ratio of steps below which most layouts cannot be told apart (`told_apart`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A layout that was evaluated: its step time (s) with all transfers alone on their links, and
-    the result of playing it in full, if it was. `memory` are the bytes that the fullest rank
-    needs, as `Result.memory_per_gpu` has them."""
+    """A layout that was evaluated: its step time (s) with every transfer alone on its links, and
+    the `result` if it was played in full. `memory` are the bytes that the fullest rank needs, as in
+    `Result.memory_per_gpu`."""
 
     plan: Plan
     uncontended: float
@@ -36,8 +37,8 @@ class Layout:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
     """The step times of the `best` layouts so far, ascending, and the Pareto fronts of (time,
-    memory) and of (time, complications, ZeRO stage); nobody may take longer than `within` times the
-    best, and nobody is looked at for being simple who takes more than `_ALIKE` times as long."""
+    memory) and of (time, complications, ZeRO stage). A layout may take at most `within` times as
+    long as the best; it counts as simple only if it takes at most `_ALIKE` times as long."""
 
     best: int
     within: float
@@ -46,7 +47,7 @@ class Standings:
     simple: tuple[tuple[float, Score], ...] = ()
 
     def joined(self, layouts: Iterable[Layout]) -> "Standings":
-        """The standings with more layouts.
+        """Return the standings with more layouts.
 
         >>> plan = Plan(global_batch=1)
         >>> few = [Layout(plan=plan, uncontended=t, memory=m) for t, m in ((2, 5), (3, 6), (4, 1))]
@@ -61,12 +62,13 @@ class Standings:
         return replace(self, times=tuple(times), front=front, simple=simple)
 
     def too_slow(self, bound: float) -> bool:
-        """Whether a layout that takes at least so long is of no interest, whatever its memory."""
+        """Return whether a layout that takes at least `bound` seconds is of no interest at any
+        memory."""
         return bool(self.times) and bound > self.within * self.times[0]
 
     def admit(self, bound: float, memory: float, scored: Score | None = None) -> bool:
-        """Whether a layout that takes at least so long and so many bytes may be among the best, on
-        the Pareto front, or the simplest of those that are alike.
+        """Return whether a layout may be among the best, on the Pareto front, or the simplest of
+        the layouts that are nearly as fast. It takes at least `bound` seconds and `memory` bytes.
 
         >>> standings = Standings(best=1, within=3, times=(2.0,), front=((2.0, 5.0), (4.0, 1.0)))
         >>> [standings.admit(*own) for own in ((1.9, 9), (3.0, 4), (3.0, 6), (4.5, 2), (7.0, 0))]
@@ -84,7 +86,7 @@ class Standings:
 
 
 def _front(points: Iterable[tuple[float, Any]]) -> tuple[tuple[float, Any], ...]:
-    """Those points of (time, other) than which none is better in both."""
+    """Return the points of (time, other) that no other point beats in both."""
     front: list[tuple[float, Any]] = []
     for time, other in sorted(points):
         if not front or other < front[-1][1]:

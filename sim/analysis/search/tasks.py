@@ -1,4 +1,4 @@
-"""The meshes of a search: their layouts bounded, and evaluated where they may be worth it."""
+"""The tasks of a search: to bound the layouts of meshes, and to evaluate the promising ones."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -23,8 +23,8 @@ Bounded = tuple[float, Plan]  # a lower bound of the step time (s), and a plan o
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mesh:
-    """The sizes of a mesh, by number. Blocks do the same work on all meshes of a `family`; `search`
-    is another moment for every search."""
+    """The sizes of a mesh, with a number. Blocks do the same work on all meshes of a `family`.
+    `search` is the moment at which a search began, which identifies it."""
 
     space: Space
     sizes: Plan
@@ -33,7 +33,8 @@ class Mesh:
     number: int
 
     def layouts(self) -> MeshLayouts:
-        """Its layouts, with what this process has worked out of them and of their family."""
+        """Return the mesh's layouts, with the results that this process already has for them and
+        their family."""
         families, meshes = _worked_out(self.search)
         if self.number not in meshes:
             known = families.setdefault(self.family, Known())
@@ -41,18 +42,18 @@ class Mesh:
         return meshes[self.number]
 
     def forget(self) -> None:
-        """Its layouts are not asked for again."""
+        """Drop the mesh's layouts, which are not needed again."""
         _worked_out(self.search)[1].pop(self.number, None)
 
 
 @lru_cache(maxsize=1)
 def _worked_out(search: float) -> tuple[dict[tuple[int, ...], Known], dict[int, MeshLayouts]]:
-    """Facts of a search's families and meshes that this process has computed."""
+    """Return what this process has computed for a search: facts by family, and layouts by mesh."""
     return {}, {}
 
 
 def families(space: Space, sizes: Iterable[Plan], search: float) -> list[list[Mesh]]:
-    """Meshes that differ in their stages alone, largest families first."""
+    """Return groups of meshes that differ only in their stages, largest groups first."""
 
     def family(plan: Plan) -> tuple[int, ...]:
         return plan.tp, plan.cp, plan.ep, plan.etp, *plan.axes.values()
@@ -66,8 +67,8 @@ def families(space: Space, sizes: Iterable[Plan], search: float) -> list[list[Me
 
 
 def bounded(family: Sequence[Mesh]) -> list[tuple[Mesh, list[Bounded], Pruned]]:
-    """Each mesh with its passes and their bounds, shortest first, from the first that may fit in
-    memory on; and how many layouts are left out."""
+    """Return each mesh with its passes and their bounds, shortest first, and the counts of layouts
+    left out. Passes before the first ones that may fit in memory are left out."""
     with garbage_left():
         return [_bounded(mesh, mesh.layouts()) for mesh in family]
 
@@ -84,8 +85,8 @@ def _bounded(mesh: Mesh, own: MeshLayouts) -> tuple[Mesh, list[Bounded], Pruned]
 def evaluated_layouts(
     task: tuple[Mesh, Sequence[Bounded], Standings],
 ) -> tuple[list[Layout], Pruned]:
-    """The layouts of a mesh's passes that may be among the best or on the Pareto front. Those with
-    the shortest bounds come first, since only what is faster can make another one superfluous."""
+    """Return the layouts of a mesh's passes that may be among the best or on the Pareto front. The
+    shortest bounds come first, since only a faster layout makes another layout superfluous."""
     (mesh, rows, standings), found, pruned = task, list[Layout](), Pruned()
     with garbage_left():
         own, together = mesh.layouts(), list[_Contender]()
@@ -108,12 +109,12 @@ class _Contender(NamedTuple):
 def _contenders(
     mesh: MeshLayouts, passes: Plan, bound: float, standings: Standings, pruned: Pruned
 ) -> Iterator[_Contender]:
-    """The layouts of some passes that may fit and be worth an evaluation; `pruned` counts the
-    others, together where that shows by their passes."""
+    """Yield the layouts of some passes that may fit and be worth an evaluation. `pruned` counts the
+    other layouts, all at once where a bound of the passes excludes all of them."""
 
     def worth(least: float, count: int, plan: Plan) -> bool:
-        """Whether layouts that need at least so much memory, none simpler than a plan, are; if not,
-        so many are counted."""
+        """Return whether layouts that need at least `least` bytes, and are no simpler than `plan`,
+        may be worth an evaluation; otherwise count them as pruned."""
         fit = least <= mesh.capacity
         if fit and standings.admit(bound, least, score(plan)):
             return True
@@ -135,7 +136,7 @@ def _contenders(
 def _written(
     mesh: MeshLayouts, contenders: Iterable[_Contender], standings: Standings, pruned: Pruned
 ) -> Iterator[Candidate]:
-    """Layouts that fit and whose programs justify an evaluation."""
+    """Yield the layouts that fit and whose programs are worth an evaluation."""
     for plan, bound in contenders:
         candidate = mesh.candidate(plan)
         if candidate is None:
@@ -149,7 +150,7 @@ def _written(
 
 
 def _timed(mesh: MeshLayouts, contenders: Iterable[Candidate]) -> list[Layout]:
-    """Candidates as layouts, evaluated together."""
+    """Evaluate candidates together, and return them as layouts."""
     candidates = list(contenders)
     times = mesh.evaluator.times(candidates).tolist()
     return [

@@ -1,5 +1,5 @@
 """What are the answers of one scenario at many points?
 
-Points are tasks of an executor; answers are kept in a store while their inputs stay the same. It
-goes when somebody else's executor has such a store.
+Points are tasks of an executor. A store keeps their answers as long as their inputs stay the same.
+The folder can be deleted when a foreign executor has such a store.
 """

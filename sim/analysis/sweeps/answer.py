@@ -27,9 +27,9 @@ Varied = Iterable[str] | Mapping[str, Iterable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep(Answer):
-    """One row of `frame` a point; what is varied are columns of the row, `inputs` those of the
-    scenario before it is. `damaged` rows of the store
-    had to be computed again."""
+    """A table with a row of `frame` for each point. Varied keys are columns of the row; `inputs`
+    are those of the scenario before any change. `damaged` is the number of stored rows that had to
+    be computed again."""
 
     view = "sim.interface.views.sweep"
     picture = "sim.interface.plots.sweep"
@@ -47,12 +47,12 @@ class Sweep(Answer):
 
     @property
     def valid(self) -> int:
-        """How many of them could be simulated and fit into memory."""
+        """How many points could be simulated and fit into memory."""
         return int(self.frame["valid"].sum())
 
     @property
     def noted(self) -> tuple[str, ...]:
-        """The notes of its inputs, and which points ran another schedule than they name."""
+        """The notes of the inputs, and the points that ran another schedule than they name."""
         notes = self.inputs.notes
         if "pipeline" not in self.frame:
             return notes
@@ -74,7 +74,7 @@ class Sweep(Answer):
         return table.records(self.frame)
 
     def plot(self, of: str = "") -> "Figure":
-        """The sweep as a picture, or a column of numbers alone. Raises `InputError` for another."""
+        """Draw the sweep, or a single column of numbers. Raises `InputError` for another column."""
         numbers = [str(name) for name in self.frame.select_dtypes("number").columns]
         if of and of not in numbers:
             raise InputError("Sweep", f"has no column of numbers {of!r}", nearest(of, numbers))
@@ -82,7 +82,7 @@ class Sweep(Answer):
         return figure
 
     def to_frame(self) -> "pd.DataFrame":
-        """A row for each point."""
+        """Return a row for each point."""
         return self.frame
 
 
@@ -101,11 +101,12 @@ def sweep(
     """Simulate a scenario (a name, a file or a `Scenario`) at every point of a grid or table.
 
     `vary` are texts as `sim sweep --vary` takes them ("plan.tp=1,2,4"), or a mapping of keys to
-    values; `zipped` takes values side by side. `csv` has a point a row. `samples` steps with
-    stragglers are drawn at each, or runs of so many seeds: a row then has their means, spreads and
-    paired differences to the first valid point. `store` is the SQLite file that keeps results, if
-    any. `jobs` are processes, or the address of a Dask scheduler. `settings` hold at every point,
-    and so does the `price` of a GPU. Raises `InputError`.
+    values; with `zipped`, the values of the keys go side by side. `csv` has a row for each point.
+    With `samples`, that number of steps with stragglers, or of runs with different seeds, is drawn
+    at each point. A row then has means, spreads and paired differences to the first valid point.
+    `store` is the SQLite file that keeps results. `jobs` is a number of processes, or the address
+    of a Dask scheduler. `settings`, and the `price` of a GPU, hold at every point. Raises
+    `InputError`.
 
     >>> sweep("gpt2-one-gpu", {"plan.microbatch": [1, 2]}, jobs=1).points
     2
@@ -138,7 +139,7 @@ def sweep(
 
 
 def _inputs(job: BaseScenario) -> Inputs:
-    """The inputs of a scenario before a sweep changes it."""
+    """Return the inputs of a scenario before a sweep changes it."""
     return Inputs(
         model=name_of(job.model),
         cluster=name_of(job.topology),

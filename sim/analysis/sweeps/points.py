@@ -19,7 +19,7 @@ Point = Mapping[str, Any]
 _NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})\s*([A-Za-z][A-Za-z/]*)?(?::(\d+))?")
 _LIST_COMMA = re.compile(r",(?![^\[]*\])")
-_MOST = 1_000_000  # rows that a table and its store hold with ease
+_MOST = 1_000_000  # the most rows that a table and its store hold with ease
 _EXAMPLE = "write plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5"
 
 
@@ -34,8 +34,8 @@ class SweepAxis:
 def axis(text: str) -> SweepAxis:
     """Read one `--vary`. Raises `InputError` where it is not `key=values` or has no values.
 
-    `a..b` counts up by one, `a..b:n` are n even steps from a to b, both included; a unit behind b
-    holds for all. Commas separate values and ranges.
+    `a..b` counts up by one. `a..b:n` are n evenly spaced values from a to b, both included. A unit
+    behind b holds for all of them. Commas separate values and ranges.
 
     >>> axis("plan.tp=1,2,4..6").values
     (1, 2, 4, 5, 6)
@@ -99,7 +99,7 @@ def _whole(text: str) -> bool:
 def points(
     axes: Sequence[SweepAxis], rows: Sequence[Point] = ({},), *, zipped: bool = False
 ) -> list[Point]:
-    """All combinations of the axes (or their values side by side), for each of `rows`.
+    """Return all combinations of the axes (or their values side by side), for each of `rows`.
 
     Raises `InputError` for a key that is varied twice, or axes of unequal length when zipped.
 
@@ -126,7 +126,7 @@ def points(
 
 
 def rows(path: Path) -> list[Point]:
-    """The rows of a CSV whose columns are keys; empty cells leave the scenario's value.
+    """Return the rows of a CSV whose columns are keys. An empty cell leaves the scenario's value.
 
     Raises `InputError` where the file cannot be read or has no rows.
     """

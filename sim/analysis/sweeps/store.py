@@ -1,10 +1,10 @@
 """The store of a sweep's results: a SQLite file.
 
-A row is written as soon as it is known, in a transaction of its own, so that a sweep killed at
-any moment continues where it was. Several sweeps may use one file at once (write-ahead log). With
-a result stands all that was read to find it (`sim.config.reads`): it is an answer only while that
-is found as it was. Every row has a checksum, because SQLite has none of its own: what a disk has
-spoiled is computed again, and counted (`damaged`).
+Each row is written in its own transaction as soon as it is known, so a sweep that is killed
+continues where it was. Several sweeps may use one file at once (write-ahead log). A result is
+stored with everything that was read to find it (`sim.config.reads`). It is an answer only while all
+of these reads would give the same. Every row has a checksum, because SQLite has none of its own.
+Rows that the disk has spoiled are computed again and counted (`damaged`).
 """
 
 import json
@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from sim.config.errors import InputError
 from sim.config.reads import Reads, holds, joined
 
-# Written into the header of the file, so that no other database is mistaken for a store.
+# Written into the header of the file, so no other database is mistaken for a store.
 APPLICATION = 0x53494D31  # "SIM1"
 FORMAT = 2
 _PATIENCE = 60.0  # seconds to wait for another sweep's transaction
@@ -32,7 +32,8 @@ _TABLES = (
 
 
 class Store:
-    """Results by key: texts, so that what was stored is what is read, to the last bit.
+    """Results by key. Both are texts, so a result is read exactly as it was stored, to the last
+    bit.
 
     Raises `InputError` for a file that is not a store, is of another version or not writable.
 
@@ -54,7 +55,7 @@ class Store:
 
     def _connect(self) -> None:
         self._db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
-        # A text that is none is found by its checksum.
+        # Bytes that are no text become wrong characters, which the checksum finds.
         self._db.text_factory = partial(str, encoding="utf-8", errors="replace")
 
     def _open(self) -> None:
@@ -79,8 +80,8 @@ class Store:
         self._db.execute("COMMIT")
 
     def _write_ahead(self) -> None:
-        """Write to a log of its own. While another opens the file, SQLite refuses this at once
-        instead of waiting."""
+        """Switch to write-ahead logging. While another process opens the file, SQLite refuses this
+        at once instead of waiting, so it is tried again."""
         end = monotonic() + _PATIENCE
         while True:
             try:
@@ -93,7 +94,7 @@ class Store:
                 return
 
     def _is_sound(self) -> bool:
-        """Whether SQLite finds its pages and indices in order."""
+        """Return whether SQLite finds its pages and indices in order."""
         try:
             found = self._db.execute("PRAGMA integrity_check(1)").fetchone()
             return bool(found == ("ok",)) and self._number("SELECT count(*) FROM reads") >= 0
@@ -101,7 +102,7 @@ class Store:
             return False
 
     def _rebuild(self) -> None:
-        """Lay a damaged file aside, and begin again with the rows of it that are whole."""
+        """Move a damaged file aside, and begin a new file with the rows that are whole."""
         whole = [(table, list(self._rows(table))) for table in ("reads", "results")]
         self._db.close()
         aside = self.path.with_name(f"{self.path.name}.damaged")
@@ -116,8 +117,8 @@ class Store:
                 self._db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)
 
     def _rows(self, table: str) -> Iterator[tuple[str, ...]]:
-        """The rows that SQLite still finds, from the first on and from the last on, since a page
-        that cannot be read ends its search."""
+        """Yield the rows that SQLite still finds, from the first on and from the last on, since a
+        page that cannot be read ends the search."""
         for order in ("ASC", "DESC"):
             try:
                 yield from self._db.execute(f"SELECT * FROM {table} ORDER BY rowid {order}")
@@ -140,7 +141,7 @@ class Store:
         )
         try:
             found = self._db.execute(query, (key,)).fetchall()
-        except sqlite3.DatabaseError:  # of a file too large to be checked whole
+        except sqlite3.DatabaseError:  # in a file that was too large for a whole check
             self.damaged += 1
             return None
         for name, reads, result, checksum in found:
@@ -154,8 +155,8 @@ class Store:
         return None
 
     def _hold(self, name: str, reads: str) -> bool:
-        """Whether the inputs behind a row are unchanged; looked at once as long as the store is
-        open."""
+        """Return whether the inputs behind a row are unchanged. They are checked once while the
+        store is open."""
         if name not in self._holding:
             self._holding[name] = holds({(look, path): at for look, path, at in json.loads(reads)})
         return self._holding[name]
@@ -165,7 +166,8 @@ class Store:
             self._db.execute("DELETE FROM results WHERE key = ? AND reads = ?", (key, name))
 
     def put(self, key: str, result: str, reads: Reads) -> None:
-        """Keep a result and what it rests on; of two at once the first stays."""
+        """Keep a result and the reads that it rests on. If two sweeps store the same result, the
+        first stays."""
         text = json.dumps(sorted([*where, found] for where, found in reads.items()))
         name = _id(text)
         row = (key, name, result, _checksum(key, name, result))

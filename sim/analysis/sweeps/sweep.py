@@ -1,8 +1,8 @@
-"""Sweeps: one scenario asked many times, with values varied; one row of a tidy table a point.
+"""Sweeps: one scenario is played with many values, and each point is a row of a tidy table.
 
-Rows are plain JSON from the moment they are computed, whether by this process, another one or a
-cluster, and whether now or in a sweep that was interrupted; so the same question has the same
-bytes everywhere (`wall_seconds` aside, which is no part of the answer).
+Rows are plain JSON as soon as they are computed: by this process, another process or a cluster, now
+or in a sweep that was interrupted. So the same question has the same bytes everywhere (except
+`wall_seconds`, which is no part of the answer).
 """
 
 import json
@@ -34,12 +34,12 @@ from sim.scenario.scenario import BaseScenario
 if TYPE_CHECKING:
     import pandas as pd
 
-_OF_POINT = 0.01  # s, of the quickest
-_TRIED = 64  # points of a value, until one of them is no mistake
-_TOGETHER = 128  # points at most that are played together
-_FEW = 32  # points for each process whose time is taken
-_UNSEEN = 2.0  # s of work at most that is lost where a sweep is killed
-_SHARES = 2  # for each process, so that all are busy until the end
+_OF_POINT = 0.01  # s that the fastest point takes
+_TRIED = 64  # the most points with a value that are checked until one of them is right
+_TOGETHER = 128  # the most points that are played together
+_FEW = 32  # points for each process that are timed before the others are divided
+_UNSEEN = 2.0  # the most seconds of work that are lost where a sweep is killed
+_SHARES = 2  # tasks for each process, so all processes are busy until the end
 
 Answer = tuple[str, str, reads.Reads]  # a task's key, its row, what was read
 
@@ -62,16 +62,16 @@ def sweep(
     store: Path | None = None,
     jobs: executors.Jobs = None,
 ) -> "pd.DataFrame":
-    """Simulate a scenario at every point, with what holds `always`; a table in the order of the
-    points.
+    """Simulate a scenario at every point, with the values that hold `always`. Returns a table in
+    the order of the points.
 
-    Invalid points stay in the table with `valid` false and a `reason`. `store` keeps results, so
-    that an interrupted sweep continues and a repeated one answers at once; `jobs` processes (one a
-    core), or the Dask scheduler at this address, do the work; with `samples` so many steps with
-    stragglers, or runs of so many seeds, are drawn at every point (`analysis.samples`). The
-    attribute `damaged` of the table counts stored rows that were computed again because the disk
-    has spoiled them. Raises `InputError` for keys that do not exist and values of the wrong kind,
-    before any work.
+    Invalid points stay in the table with `valid` false and a `reason`. `store` keeps results, so an
+    interrupted sweep continues, and a repeated sweep answers at once. `jobs` processes (default:
+    one per core), or the Dask scheduler at this address, do the work. With `samples`, that number
+    of steps with stragglers, or of runs with different seeds, is drawn at every point
+    (`analysis.samples`). The table's attribute `damaged` counts stored rows that were computed
+    again because the disk has spoiled them. Raises `InputError` for keys that do not exist and
+    values of the wrong kind, before any work.
     """
     limit.refuse_long("sim sweep", f"{len(points):,} points", len(points) * _OF_POINT)
     asked = [{**(always or {}), **point} for point in points]
@@ -99,7 +99,7 @@ def sweep(
 def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) -> None:
     """Refuse mistakes before any work: values that are wrong at every point that has them.
 
-    What only does not fit together (sizes that do not divide) is an invalid row, not a mistake.
+    Sizes that do not divide are no mistake; such a point becomes an invalid row.
     """
     kind.load(scenario, always)
     right: set[tuple[str, str]] = set()
@@ -118,7 +118,7 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
 
 
 def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
-    """The mistake in a single point, sizes apart."""
+    """Return the mistake in a point; None if there is none, or if sizes do not fit together."""
     try:
         kind.set_up(kind.load(scenario, point), brief=True)
     except InputError as error:
@@ -127,7 +127,7 @@ def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
 
 
 def _values(points: Sequence[Point]) -> list[tuple[str, str]]:
-    """The values of each key, of long ranges the first and the last few."""
+    """Return the values of each key; of a long range, the first and the last eight."""
     distinct: dict[str, dict[str, None]] = {}
     for point in points:
         for key, value in point.items():
@@ -138,7 +138,8 @@ def _values(points: Sequence[Point]) -> list[tuple[str, str]]:
 
 
 def _of_layout(error: InputError) -> bool:
-    """Whether sizes do not fit together, rather than a key or value being no such thing."""
+    """Return whether an error says that sizes do not fit together, rather than that a key or value
+    does not exist."""
     return error.where.rpartition(", ")[2] in ("plan", "balance") or "GPUs" in error.what
 
 
@@ -150,7 +151,7 @@ def _computed(
     rows: dict[str, str],
     store: Store | None,
 ) -> dict[str, str]:
-    """The rows of all points by key; each new row is stored at once."""
+    """Return the rows of all points by key. Each new row is stored at once."""
     missing = [(key, point) for key, point in points.items() if key not in rows]
     total, done = len(missing) + len(rows), len(rows)
     fresh = so_far(_new_rows(partial(SweepTask, scenario=scenario, samples=samples), missing, jobs))
@@ -164,9 +165,9 @@ def _computed(
 def _new_rows(
     task: Callable[..., SweepTask], points: Sequence[tuple[str, Point]], jobs: executors.Jobs
 ) -> Iterator[Answer]:
-    """Rows as they are found: that of the first point, those of a few, those of all others. What
-    the ones before took says how many may be asked for at once. Refuses those of workers that read
-    other files."""
+    """Yield rows as they are found: first that of one point, then those of a few, then those of all
+    other points. The time of earlier points says how many points a task may have. Raises
+    `InputError` where workers read other files."""
     count = jobs if isinstance(jobs, int) else executors.cores()
     each = 0.0
     for number in (1, _FEW * count, len(points)):
@@ -197,8 +198,8 @@ def _of_tasks(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answ
 
 
 def answers(task: SweepTask) -> list[Answer]:
-    """For each point of a task its key as this process computes it, its row, and the inputs that
-    were read."""
+    """Return, for each point of a task, its key as this process computes it, its row, and the
+    inputs that were read."""
     with reads.at_once():
         points = [_Asked(task.scenario, point, task.samples) for _, point in task.points]
     with reads.recorded() as together:
@@ -216,7 +217,8 @@ def answers(task: SweepTask) -> list[Answer]:
 
 
 class _Asked:
-    """A point, its setup or why it has none, the cells that describe it, and what was read."""
+    """A point with its setup or the reason why it has none, the cells that describe it, and the
+    inputs that were read."""
 
     def __init__(self, scenario: str | BaseScenario, point: Point, samples: int) -> None:
         self.point, self.setup, self.fault = point, None, ""
@@ -236,7 +238,7 @@ class _Asked:
                 self.setup, self.fault = None, str(error)
 
     def row(self, found: Figures | InputError | None) -> Row:
-        """Inputs and figures; `reason` says why a row is not valid."""
+        """Return the point's inputs and figures; `reason` says why a row is not valid."""
         if found is None or isinstance(found, InputError):
             reason = self.fault if found is None else str(found)
             return {**self.inputs, "valid": False, "reason": reason, WALL: 0.0}
@@ -245,11 +247,11 @@ class _Asked:
 
 
 def fingerprint(scenario: str | BaseScenario, point: Point, extra: tuple[Any, ...] = ()) -> str:
-    """The hash of a question: a scenario by name or by all that it says, a point, the program's
-    version.
+    """Return the hash of a question: a scenario by name or by all its values, a point, and the
+    program's version.
 
-    What its files say is no part of it: which files are read shows only while it is answered, see
-    `sim.config.reads`.
+    The contents of its files are not part of the hash: which files are read shows only while the
+    question is answered (`sim.config.reads`).
     """
     named = scenario if isinstance(scenario, str) else dumps(_told(scenario), sort_keys=True)
     asked = dumps([_told(point), extra], sort_keys=True)
@@ -257,8 +259,8 @@ def fingerprint(scenario: str | BaseScenario, point: Point, extra: tuple[Any, ..
 
 
 def _told(value: Any) -> Any:
-    """A value as plain data, with the class of whatever has one. Raises `InputError` for what
-    cannot be told apart from others of its class."""
+    """Return a value as plain data, with the class of each dataclass. Raises `InputError` for an
+    object that cannot be told apart from others of its class."""
     if is_dataclass(value) and not isinstance(value, type):
         own = {key.name: _told(getattr(value, key.name)) for key in fields(value)}
         return [type(value).__qualname__, own]

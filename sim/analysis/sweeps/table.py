@@ -1,4 +1,4 @@
-"""The table of a sweep: one row a point, as a data frame, a file and JSON."""
+"""The table of a sweep: a row for each point, as a data frame, a file and JSON."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,8 @@ WALL = "wall_seconds"
 
 
 def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
-    """A row for each point: the varied keys, every input, every metric, validity, wall time."""
+    """Return a row for each point: the varied keys, all inputs, all metrics, validity, and wall
+    time."""
     import pandas as pd
 
     merged = [_cells({**point, **row}) for point, row in rows]
@@ -33,9 +34,9 @@ def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
 
 
 def with_differences(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """A table of seeds with the differences of each point to the first valid one: the share by
-    which a figure is larger with the same seed, in the mean and with 90 % (`pairs`). A figure that
-    the first point lacks has no differences."""
+    """Return a table of seeds with the differences of each point to the first valid point. A
+    difference is the share by which a figure is larger with the same seed: the mean, and its 90 %
+    interval (`pairs`). A figure that the first point lacks has no differences."""
     valid = [at for at, fits in enumerate(frame["valid"]) if fits]
     for column in [str(name) for name in frame.columns if str(name).endswith(".runs")]:
         cells = frame[column].tolist()
@@ -60,7 +61,8 @@ def _cell(value: Any) -> Any:
 
 
 def _place(name: str) -> int:
-    """Inputs and figures as they come, seconds by cause, bytes by part, validity, wall time."""
+    """Return the group of a column: inputs and figures, seconds by cause, bytes by part, samples,
+    validity, then wall time."""
     groups = {"seconds": 1, "memory": 2, "samples": 3, "valid": 4, "reason": 5, WALL: 6}
     return groups.get(name.partition(".")[0] if "." in name else name, 0)
 
@@ -91,6 +93,6 @@ SUFFIXES = tuple(_WRITERS)
 
 
 def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
-    """Every row as JSON has it, numbers that are absent left out."""
+    """Return every row as in JSON, without absent numbers."""
     rows = json.loads(frame.to_json(orient="records", double_precision=15))
     return [{key: value for key, value in row.items() if value is not None} for row in rows]

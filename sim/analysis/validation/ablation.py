@@ -1,6 +1,7 @@
-"""The worth of each mechanism: predictions of measured rows without it, beside complete ones.
+"""The worth of each mechanism: errors of measured rows with and without it.
 
-Mechanisms are data (`measurements/mechanisms.toml`): a name, and the settings that switch it off.
+Mechanisms are data (`measurements/mechanisms.toml`): a name, and the settings that switch the
+mechanism off.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ SHOWN = ("mape", "bias", "memory_median")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanism:
-    """`without` holds the settings that switch it off, by dotted key."""
+    """A mechanism of the model. `without` holds the settings that switch it off, by dotted key."""
 
     name: str
     without: Mapping[str, Any]
@@ -33,7 +34,8 @@ class _File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """A table with and without a mechanism: errors of the same rows, and how many of them moved."""
+    """A table with and without a mechanism: errors of the same rows before and after it is switched
+    off, and the number of rows whose prediction moved."""
 
     mechanism: str
     table: str
@@ -44,14 +46,15 @@ class Ablation:
 
 
 def mechanisms() -> tuple[Mechanism, ...]:
-    """The mechanisms of `measurements/mechanisms.toml`, or of the user's own file."""
+    """Return the mechanisms of `measurements/mechanisms.toml`, or of the user's own file."""
     return catalog.load(FOLDER, "mechanisms", _File).mechanism
 
 
 def ablations(
     paths: Sequence[Path], *, at_most: int | None = None, jobs: Jobs = None
 ) -> list[Ablation]:
-    """Every mechanism on every table in which a prediction moves without it."""
+    """Switch off every mechanism on every table, and return the pairs in which a prediction
+    moves."""
     named = mechanisms()
     variants = [{}, *(dict(flat(one.without)) for one in named)]
     whole, *others = validate_each(paths, variants, at_most=at_most, jobs=jobs)
@@ -87,7 +90,7 @@ def _of(mechanism: str, table: ValidatedTable, without: ValidatedTable) -> Ablat
 
 
 def to_dict(found: Sequence[Ablation]) -> list[dict[str, Any]]:
-    """The fractions that `--json` prints."""
+    """Return the fractions that `--json` prints."""
     return [
         {
             "mechanism": one.mechanism,

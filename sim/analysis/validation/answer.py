@@ -1,4 +1,4 @@
-"""`sim.validate`: predictions held against measured runs."""
+"""`sim.validate`: predictions compared with measured runs."""
 
 import os
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation(Answer):
-    """Measured tables with a prediction of each row: errors by table (`errors`), and
-    the `coverage` of intervals where it was asked for. `quiet` leaves the rows out of the text."""
+    """Measured tables with a prediction of each row: errors by table (`errors`), and the `coverage`
+    of intervals where it was asked for. `quiet` leaves the rows out of the text."""
 
     view = "sim.interface.views.validation"
     picture = "sim.interface.plots.validation"
@@ -44,7 +44,7 @@ class Validation(Answer):
         return {**coverages.summary(self.covered), "kinds": coverages.kinds(self.tables)}
 
     def to_frame(self) -> "pd.DataFrame":
-        """Every row with its prediction."""
+        """Return every row with its prediction."""
         return rows.frame(self.tables)
 
 
@@ -57,11 +57,12 @@ def validate(
     coverage: bool = False,
     quiet: bool = False,
 ) -> Validation:
-    """Simulate every row of tables, or `at_most` so many of each, evenly spread.
+    """Simulate every row of tables, or `at_most` rows of each table, evenly spread.
 
-    A table is a name of `measurements/` or the path of a CSV; all of `measurements/` without any.
-    `settings` hold for every row; `stack_of` gives software a stack to run by; `coverage` holds
-    intervals against rows that are kept out of them. Raises `InputError`.
+    A table is a name of `measurements/` or the path of a CSV; without arguments, all tables of
+    `measurements/` are simulated. `settings` hold for every row. `stack_of` maps names of software
+    to the stacks that run its rows. `coverage` also checks how often intervals hold rows that were
+    kept out of their evidence. Raises `InputError`.
 
     >>> validate("zero_bubble", at_most=1, jobs=1).summaries[0]["rows"]
     1

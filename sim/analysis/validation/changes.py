@@ -1,6 +1,6 @@
-"""Changes of one thing: what a row's step time is to that of the first row of its study, measured
-and predicted. What a table leaves open and what all its rows share cancels out.
-"""
+"""Changes of one thing: the ratio of a row's step time to that of the first row of its study,
+measured and predicted. Values that a table leaves open, and properties that all its rows share,
+cancel out."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -9,12 +9,13 @@ from typing import Any
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
 from sim.config.dataclass import dataclass
 
-CLOSE = 0.05  # of the step before: a size that counts as right
+CLOSE = 0.05  # share of the first step; a predicted change this close counts as right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A row of a study against the first one, `before`: by which fraction of it the step grew."""
+    """A row of a study against the study's first row, `before`: the fraction by which the step
+    grew."""
 
     study: str
     before: str
@@ -24,22 +25,24 @@ class Change:
 
     @property
     def signed(self) -> bool:
-        """Whether the prediction is on the right side."""
+        """Whether the predicted change has the sign of the measured change."""
         return self.measured * self.predicted > 0.0
 
     @property
     def close(self) -> bool:
-        """Whether its size is right."""
+        """Whether the predicted change has the right size."""
         return abs(self.predicted - self.measured) <= CLOSE
 
 
 def changes(table: ValidatedTable) -> list[Change]:
-    """Changes of all studies; rows without a measured or a predicted time are in none."""
+    """Return the changes of all studies. Rows without a measured or a predicted time are left
+    out."""
     return [change for runs in _studies(table.rows).values() for change in _of(runs)]
 
 
 def summary(table: ValidatedTable) -> dict[str, Any]:
-    """How many there are, on the right side, of the right size; nothing without studies."""
+    """Return the number of changes, and of those with the right sign and the right size; nothing
+    without studies."""
     found = changes(table)
     if not found:
         return {}

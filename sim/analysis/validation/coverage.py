@@ -1,14 +1,16 @@
-"""How often measured step times lie within the intervals that other measurements give them.
+"""How often do measured step times lie within the intervals that other measurements give them?
 
-Measurements are kept out in two ways: a whole table at a time, whose campaigns are then new to the
-rest (unless another table has them), and every other row of a campaign, once the even and once the
-odd ones, whose stack is then known. All tables that are not judged, the packaged ones too, stay in
-evidence. Rows that measured an incident are not judged.
+Measurements are kept out of the evidence in two ways. First, a whole table is kept out, so its
+campaigns are new to the evidence (unless another table has them). Second, the even rows and then
+the odd rows of each campaign are kept out, so the evidence knows their stack. All tables that are
+not judged, and the packaged ones, stay in the evidence. Rows that measured an incident are not
+judged.
 
-The share of rows within says nothing of how wide intervals are, so a proper score stands beside it:
-the interval score of Gneiting and Raftery 2007, "Strictly proper scoring rules, prediction, and
-estimation", JASA 102, equation 43, of log(step time): width + 2 / alpha x how far outside, which is
-smallest for the true quantiles. 0.3 is what an interval 35 % wide that is never left scores.
+The share of rows within intervals does not say how wide the intervals are, so a proper score is
+given, too. It is the interval score of Gneiting and Raftery 2007, "Strictly proper scoring rules,
+prediction, and estimation", JASA 102, equation 43, of log(step time): width + 2 / alpha x (distance
+outside). The score is smallest for the true quantiles. An interval 35 % wide that holds all
+measurements scores 0.3.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,13 +26,13 @@ from sim.config.dataclass import dataclass
 from sim.uncertainty.evidence import Evidence, evidence
 from sim.uncertainty.intervals import LEVEL, Interval, interval
 
-BAR = (0.85, 0.95)  # what the 90 % intervals should cover
+BAR = (0.85, 0.95)  # share of rows that the 90 % intervals should hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Runs held to their intervals: the share within, mean width (high / low), mean interval
-    score, and the mean distance |log(measured / expected)|."""
+    """Runs compared with their intervals: the share within, the mean width (high / low), the mean
+    interval score, and the mean distance |log(measured / expected)|."""
 
     covered: float
     width: float
@@ -40,7 +42,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Of a table: `table` and `rows` name what was kept out of the evidence."""
+    """The coverage of a table. `table` and `rows` say what was kept out of the evidence."""
 
     name: str
     count: int
@@ -49,8 +51,8 @@ class Coverage:
 
 
 def coverage(tables: Sequence[ValidatedTable], packaged: Evidence | None = None) -> list[Coverage]:
-    """Per table with measured rows that were predicted; beside them stands the `packaged` evidence,
-    `sim.uncertainty.evidence` unless given, of other tables."""
+    """Return the coverage of each table that has measured and predicted rows. The evidence is also
+    that of other `packaged` tables (default: `sim.uncertainty.evidence`)."""
     timed = [kept for table in tables if (kept := _timed(table)).rows]
     known, names = packaged or evidence(), {table.name for table in timed}
 
@@ -67,8 +69,9 @@ def coverage(tables: Sequence[ValidatedTable], packaged: Evidence | None = None)
 def kinds(
     tables: Sequence[ValidatedTable], packaged: Evidence | None = None
 ) -> list[dict[str, Any]]:
-    """The same with a kind of work left out at a time, of these tables and of the `packaged`
-    evidence: how sure a prediction is of a kind that nobody measured."""
+    """Return the coverage with one kind of work at a time left out of the evidence, of these tables
+    and of the `packaged` evidence. It shows how sure a prediction is for a kind that nobody
+    measured."""
     timed = [_timed(table) for table in tables]
     shown = (packaged or evidence()).replaced(spreads(timed), tables={one.name for one in timed})
     runs = [run for table in timed for run in table.rows if run.campaign]
@@ -82,7 +85,8 @@ def kinds(
 
 
 def _timed(table: ValidatedTable) -> ValidatedTable:
-    """Its rows that are judged, those of a campaign together: some tables alternate precisions."""
+    """Return the table with the rows that are judged, sorted by campaign, since some tables
+    alternate precisions."""
     together = sorted(filter(counts, table.rows), key=lambda run: repr(run.campaign))
     return replace(table, rows=tuple(together))
 
@@ -102,7 +106,7 @@ def _half(table: ValidatedTable, first: int) -> ValidatedTable:
 
 
 def _judged(runs: Sequence[ValidatedRun], known: Evidence) -> list[tuple[float, Interval]]:
-    """Measured step times and the intervals that the evidence gives."""
+    """Return measured step times with the intervals that the evidence gives."""
     errors = {run.campaign: known.errors(run.campaign) for run in runs if run.campaign}
     return [
         (run.measured or 0.0, interval(run.predicted or 0.0, errors[run.campaign]))
@@ -121,13 +125,13 @@ def _held(judged: Sequence[tuple[float, Interval]]) -> Held:
 
 
 def score(measured: float, own: Interval) -> float:
-    """The interval score of log(step time); smaller is better."""
+    """Return the interval score of log(step time); smaller is better."""
     outside = max(log(own.low / measured), log(measured / own.high), 0.0)
     return log(own.high / own.low) + 2.0 / (1.0 - own.level) * outside
 
 
 def summary(coverages: Sequence[Coverage]) -> dict[str, Any]:
-    """The keys of `--json`: by rows of all tables together, and the mean of the tables."""
+    """Return the keys of `--json`: means over the rows of all tables together, and over tables."""
     return {
         "level": LEVEL,
         "bar": BAR,

@@ -4,9 +4,9 @@ Error is predicted / measured - 1, MAPE the mean of its absolute value, bias its
 fractions). The naive predictor assumes one constant hardware-FLOP utilisation (recomputation
 counted), fitted to the very table on which it is judged (least absolute relative error).
 
-Regret is the cost of choosing a layout by prediction. A group is all measured layouts of one model,
-GPU count and global batch (and cluster, software, precision). The regret of a choice is (measured
-time of the layout chosen / the group's best) - 1.
+Regret is the cost of choosing a layout by prediction. A group holds all measured layouts of one
+model, GPU count and global batch (and cluster, software, precision). The regret of a choice is
+(measured time of the chosen layout / the group's best time) - 1.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ from sim.results.assemble import executed_flops
 from sim.scenario.setup import PlanSetup
 from sim.simulate import answer
 
-SMALLEST = 6  # measured layouts of a group that counts
+SMALLEST = 6  # fewest measured layouts of a group that counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,8 @@ class Regret:
 
 @dataclass(frozen=True, slots=True)
 class _MeasuredLayout:
-    """A measured layout: its step time as measured, with transfers alone on their links, and at the
-    peak rate (s)."""
+    """A measured layout with its step times (s): as measured, as predicted with every transfer
+    alone on its links, and of its products at the device's peak rate."""
 
     setup: PlanSetup
     measured: float
@@ -55,7 +55,7 @@ class _MeasuredLayout:
 
 
 def regret(path: Path) -> Regret:
-    """The regrets over a table's groups of at least `SMALLEST` measured layouts."""
+    """Return the regrets over a table's groups of at least `SMALLEST` measured layouts."""
     groups: dict[tuple[Any, ...], list[_MeasuredLayout]] = defaultdict(list)
     for record in records(path):
         if (layout := _layout(record)) is not None:
@@ -81,7 +81,7 @@ def regret(path: Path) -> Regret:
 
 
 def _layout(record: Mapping[str, Any]) -> _MeasuredLayout | None:
-    """None where a run was not measured or cannot be simulated."""
+    """Return the layout of a row; None where it was not measured or cannot be simulated."""
     try:
         measured = number(record, "step_time_s")
         if measured is None:
@@ -97,7 +97,8 @@ def _layout(record: Mapping[str, Any]) -> _MeasuredLayout | None:
 
 
 def _searched(group: Sequence[_MeasuredLayout]) -> list[float]:
-    """As `sim plan` ranks: all without contention, of which the best are played in full."""
+    """Return step times as `sim plan` ranks layouts: all without contention, the best played in
+    full (infinite for the others)."""
     slowest = sorted(layout.uncontended for layout in group)[:BEST][-1]
     return [
         answer(layout.setup).step_time if layout.uncontended <= slowest else float("inf")
@@ -106,7 +107,7 @@ def _searched(group: Sequence[_MeasuredLayout]) -> list[float]:
 
 
 def of_group(measured: Sequence[float], ranking: Sequence[float]) -> float:
-    """The regret of the first of a ranking; of layouts ranked equal, their mean.
+    """Return the regret of the layout that is ranked first; the mean regret of layouts that tie.
 
     >>> of_group([2.0, 1.0, 1.5], [10.0, 20.0, 30.0]), of_group([2.0, 1.0], [1.0, 1.0])
     (1.0, 0.5)
@@ -115,8 +116,8 @@ def of_group(measured: Sequence[float], ranking: Sequence[float]) -> float:
     return float(np.mean(first)) / min(measured) - 1.0
 
 
-RANKED = 20  # rows of a table whose ranks are judged
-# What figures should be, from and to.
+RANKED = 20  # fewest rows of a table whose ranks are judged
+# The range in which each figure should be.
 BARS = {
     "bias": (-0.05, 0.05),
     "spearman": (0.95, 1.0),
@@ -126,7 +127,7 @@ BARS = {
 
 
 def summary(table: ValidatedTable) -> dict[str, Any]:
-    """The keys of `--json`, fractions throughout."""
+    """Return the keys of `--json`; all figures are fractions."""
     timed = [run for run in table.rows if run.error is not None]
     errors = np.array([run.error for run in timed])
     figures: dict[str, Any] = {
@@ -185,7 +186,8 @@ def _word(fits: bool) -> str:
 
 
 def _regrets(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
-    """Regret of the layout that is ranked first, over the jobs of which several were measured."""
+    """Return the regret of the layout that is ranked first, over jobs with several measured
+    layouts."""
     regrets = [of_group(*zip(*layouts, strict=True)) for layouts in _jobs(runs)]
     if not regrets:
         return {}
@@ -197,8 +199,8 @@ def _regrets(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
 
 
 def _jobs(runs: Sequence[ValidatedRun]) -> Iterator[list[tuple[float, float]]]:
-    """Per job with several layouts their times as measured and predicted; of one that was measured
-    more than once, the median."""
+    """Yield, for each job with several layouts, their measured and predicted times. The measured
+    time of a layout that was measured several times is the median."""
     jobs: dict[tuple[str, ...], dict[float, list[float]]] = {}
     for run in runs:
         layouts = jobs.setdefault(run.job, {})
@@ -209,10 +211,10 @@ def _jobs(runs: Sequence[ValidatedRun]) -> Iterator[list[tuple[float, float]]]:
 
 
 def _repeats(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
-    """How far runs of one job and layout are from each other: the noise in which errors end.
+    """Return how far runs of one job and layout are from each other, which is noise in the errors.
 
-    `noise` is the pooled standard deviation of log(measured) within such groups, of which there are
-    `repeated`; `apart` the median of their largest over their smallest, less 1.
+    `noise` is the pooled standard deviation of log(measured) within such groups; `repeated` is
+    their number. `apart` is the median of (largest / smallest - 1) in a group.
     """
     groups: dict[tuple[Any, ...], list[float]] = {}
     for run in runs:
@@ -231,7 +233,7 @@ def _repeats(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
 
 
 def missed(errors: Mapping[str, Any]) -> set[str]:
-    """The figures of a summary that miss their bars."""
+    """Return the figures of a summary that are outside their `BARS`."""
     values = {key: errors[key] for key in BARS if errors.get(key) is not None}
     if errors.get("simulated", RANKED) < RANKED:
         values.pop("spearman", None)
@@ -239,14 +241,15 @@ def missed(errors: Mapping[str, Any]) -> set[str]:
 
 
 def mean_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The means of tables' figures, each over those that have it."""
+    """Return the means of the tables' figures, each over the tables that have the figure."""
     keys = ("mape", "median", "bias", "spearman", "naive_mape", "regret_median", "regret_mean")
     found = {key: [own[key] for own in summaries if own.get(key) is not None] for key in keys}
     return {key: float(np.mean(values)) for key, values in found.items() if values}
 
 
 def naive_mape(runs: Sequence[ValidatedRun]) -> float:
-    """MAPE of time = (time at peak) / utilisation with the utilisation that suits best."""
+    """Return the MAPE of time = (time at peak) / utilisation, with the utilisation that fits
+    best."""
     ratios = np.array([(run.at_peak or 0.0) / (run.measured or 1.0) for run in runs])
     # The best constant for a mean absolute relative error is a weighted median of 1/ratio.
     order = np.argsort(1.0 / ratios)
@@ -256,7 +259,8 @@ def naive_mape(runs: Sequence[ValidatedRun]) -> float:
 
 
 def _spearman(runs: Sequence[ValidatedRun]) -> float | None:
-    """Rank correlation of predicted and measured step times; None where either do not differ."""
+    """Return the rank correlation of predicted and measured step times; None where all predicted or
+    all measured times are equal."""
     if min(len({run.predicted for run in runs}), len({run.measured for run in runs})) < 2:
         return None
     import pandas as pd

@@ -1,8 +1,8 @@
-"""Tables of measured jobs that a kind of scenarios reads itself: several figures of each row.
+"""Tables of measured jobs that a kind of scenarios reads itself, with several figures in each row.
 
-A folder of `sim.jobs` offers such tables: `measures(columns)` says whether a table with these
-columns is its own, and the function `rows` of its module `measured` turns rows into scenarios with
-the figures that were measured (`id`, `document`, `measured`, `parts`, `assumed`, `pair`, `lacks`).
+A folder of `sim.jobs` offers such tables. Its `measures(columns)` says whether a table with these
+columns belongs to it. The function `rows` of its module `measured` turns rows into scenarios with
+the measured figures (`id`, `document`, `measured`, `parts`, `assumed`, `pair`, `lacks`).
 """
 
 import csv
@@ -32,8 +32,8 @@ STEP = "step"  # the figure of an answer's `step_time`; the others are causes of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureRun:
-    """A measured figure of a row and its prediction (s); `reason` says why there is none. Rows of
-    one `pair` are compared with its first row."""
+    """A measured figure of a row and its prediction (s); `reason` says why a prediction is missing.
+    Rows of one `pair` are compared with the pair's first row."""
 
     table: str
     id: str
@@ -52,7 +52,7 @@ class FigureRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRun:
-    """Two measured jobs: the ratio of the first one's time to the second's, measured and
+    """Two measured jobs: the time of the first over the time of the second, measured and
     predicted."""
 
     first: str
@@ -62,7 +62,7 @@ class PairRun:
 
     @property
     def same_order(self) -> bool:
-        """Whether the same job is predicted to be the faster."""
+        """Whether the job that was measured to be faster is also predicted to be faster."""
         return (self.measured > 1.0) == (self.predicted > 1.0)
 
     @property
@@ -84,9 +84,9 @@ class FigureValidation(Answer):
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """Of each figure: how many were measured, the mean of the sizes of errors (MAPE), the mean
-        with its sign (bias), the largest error, and the mean of the sizes against the measured step
-        (None where no step was) of the rows that have one."""
+        """For each figure: the number of runs, the mean absolute error (MAPE), the mean error
+        (bias), and the worst error. `of_step` is the mean absolute error as a share of the measured
+        step, over rows with a measured step (None without such rows)."""
         groups: dict[str, list[FigureRun]] = {}
         for run in self.runs:
             if run.error is not None:
@@ -96,7 +96,7 @@ class FigureValidation(Answer):
 
     @property
     def pairs(self) -> list[PairRun]:
-        """The steps of each pair against the first one of its rows."""
+        """The steps of the first row of each pair against those of the pair's other rows."""
         groups: dict[str, list[FigureRun]] = {}
         for run in self.runs:
             if run.pair and run.figure == STEP and run.predicted is not None:
@@ -113,7 +113,7 @@ class FigureValidation(Answer):
         ]
 
     def to_frame(self) -> "pd.DataFrame":
-        """Every figure with its prediction."""
+        """Return every figure with its prediction."""
         import pandas as pd
 
         return pd.DataFrame([{**asdict(run), "error": run.error} for run in self.runs])
@@ -139,8 +139,8 @@ def _errors(
 
 
 def owner(path: Path) -> ModuleType | None:
-    """The folder of the kind that reads a table itself; None if none does. Raises `InputError` for
-    a file that cannot be read."""
+    """Return the folder of the kind that reads a table itself; None if there is none. Raises
+    `InputError` for a file that cannot be read."""
     columns = next(csv.reader(StringIO(reads.text(path))), [])
     folders = modules("sim.jobs").values()
     offering = (folder for folder in folders if hasattr(folder, "measures"))
@@ -150,8 +150,8 @@ def owner(path: Path) -> ModuleType | None:
 def validate_figures(
     *tables: Path, settings: Settings = (), at_most: int | None = None
 ) -> FigureValidation:
-    """Play every row of tables, or the first `at_most` of each, with settings. Raises `InputError`
-    for a table that no kind reads itself."""
+    """Play every row of tables, or the first `at_most` rows of each, with settings. Raises
+    `InputError` for a table that no kind reads itself."""
     rows = [(path.stem, row) for path in tables for row in list(_rows(path))[:at_most]]
     known: dict[str, Any] = {}
     runs = [run for table, row in counted(rows, total=len(rows), unit="row")
@@ -170,7 +170,7 @@ def _rows(path: Path) -> Iterator[Any]:
 
 
 def _runs(table: str, row: Any, settings: Settings, known: dict[str, Any]) -> Iterator[FigureRun]:
-    """The figures of a row. Rows that describe one job are played once."""
+    """Yield the figures of a row. Rows that describe the same job are played once."""
     found, reason = None, row.lacks
     if not reason:
         document = {key: value for key, value in row.document.items() if key != "name"}

@@ -1,4 +1,4 @@
-"""Predictions of parts of a step, kernels and collectives, held against tables of measured ones."""
+"""Predictions of parts of a step (kernels and collectives), compared with measured tables."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,8 @@ _SMALL = 2.0**20  # bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartRun:
-    """A measured part and its prediction (s); `group` is the class that it is counted in."""
+    """A measured part and its prediction (s). `group` is the class of parts in which its error is
+    counted."""
 
     group: str
     part: str
@@ -47,8 +48,8 @@ class PartRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartValidation(Answer):
-    """Measured kernels or collectives with a prediction of each; `short` kernels, which last less
-    than 20 us and are mostly launches, are counted and left out of the errors."""
+    """Measured kernels or collectives with a prediction of each. `short` is the number of kernels
+    that last less than 20 us and are left out, since their time is mostly the launch."""
 
     view = "sim.interface.views.validation:parts"
     picture = "sim.interface.plots.validation:parts"
@@ -60,8 +61,8 @@ class PartValidation(Answer):
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """Of each group: how many, the median and the 95th percentile of the sizes of errors, and
-        their mean with its sign."""
+        """For each group: the number of runs, the median and the 95th percentile of absolute
+        errors, and the mean error."""
         groups: dict[str, list[float]] = {}
         for run in self.runs:
             groups.setdefault(run.group, []).append(run.error)
@@ -72,7 +73,7 @@ class PartValidation(Answer):
         ]
 
     def to_frame(self) -> "pd.DataFrame":
-        """Every part with its prediction."""
+        """Return every part with its prediction."""
         import pandas as pd
 
         return pd.DataFrame([{**asdict(run), "error": run.error} for run in self.runs])
@@ -85,10 +86,10 @@ def validate_kernels(
     precision: str = "fp16",
     held: bool = False,
 ) -> PartValidation:
-    """Hold the kernels of tables (`kernel_tables` has their columns) against a device's file and
-    its profile, `only` those rows; `precision` is that of rows which state none. Products run at
-    the full clock, as in a burst, unless they ran for minutes (`held`). Attention is that of the
-    last generation in the device's file. Raises `InputError`."""
+    """Compare the kernels of tables (`kernel_tables` has their columns) with a device's file and
+    its profile. `only` selects rows; `precision` is that of rows which state none. Products run at
+    the full clock, as in a burst, unless they ran for minutes (`held`). Attention is the newest
+    generation in the device's file. Raises `InputError`."""
     on = devices.load(device)
     on = on if held else on.in_bursts()
     timed = [row for table in tables for row in timed_rows(Path(table), only or {}, {}, precision)]
@@ -108,21 +109,22 @@ def _kernel_runs(device: Device, timed: Sequence[TimedRow]) -> Iterator[PartRun]
 
 
 def _seconds(kernel: Kernel, device: Device, offered: tuple[str, ...]) -> float:
-    """Seconds of a kernel; attention of one query reads a cache."""
+    """Return the seconds of a kernel. Attention of a single query reads a cache."""
     if isinstance(kernel, Attention) and kernel.q == 1:
         return decode_time(kernel, device)
     return kernel_time(kernel, device, offered)
 
 
 def _attention(device: Device, kernel: Kernel) -> tuple[str, ...]:
-    """The generations of fused attention that run in the kernel's precision, newest first."""
+    """Return the generations of fused attention that run in the kernel's precision, newest
+    first."""
     low = isinstance(kernel, Attention) and kernel.precision == "fp8"
     newest = reversed(list(device.attention.items()))
     return tuple(name for name, rates in newest if rates.fp8 or not low)
 
 
 def _named(kernel: Kernel) -> tuple[str, str]:
-    """The group of a kernel, and what it is.
+    """Return the group of a kernel, and its sizes in words.
 
     >>> _named(Gemm(name="forward", m=512, n=4096, k=1024, precision="bf16"))
     ('products bf16, m to 1024', '512 x 4096 x 1024')
@@ -146,7 +148,7 @@ def _named(kernel: Kernel) -> tuple[str, str]:
 
 
 def _decoding(kernel: Attention) -> tuple[str, str]:
-    """The group of a kernel that reads a cache, and what it is."""
+    """Return the group of a kernel that reads a cache, and its sizes in words."""
     seen = f", window {kernel.window}" if kernel.window else ""
     heads = f"{kernel.heads} heads of {kernel.head} ({kernel.kv_heads} of keys)"
     return (
@@ -161,8 +163,9 @@ def validate_collectives(
     only: Mapping[str, str] | None = None,
     settings: Settings = (),
 ) -> PartValidation:
-    """Hold the collectives of tables and logs (nccl-tests, profiler traces) against a topology, or
-    `only` those rows of tables. Raises `InputError`, for a group that does not fit on it, too."""
+    """Compare the collectives of tables and logs (nccl-tests, profiler traces) with a topology.
+    `only` selects rows of tables. Raises `InputError`, also for a group that does not fit on the
+    topology."""
     changes = settings_of(settings)
     on, _ = placed(topology, changes)
     readings = [r for table in tables for r in any_format.read(Path(table), only or {})]

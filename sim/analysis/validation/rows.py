@@ -17,7 +17,7 @@ _COLUMNS = (
 
 
 def frame(tables: Sequence[ValidatedTable]) -> "pd.DataFrame":
-    """One line a row."""
+    """Return a line for each row of the tables."""
     import pandas as pd
 
     return pd.DataFrame(
@@ -35,6 +35,6 @@ def frame(tables: Sequence[ValidatedTable]) -> "pd.DataFrame":
 
 
 def write(tables: Sequence[ValidatedTable], path: Path) -> None:
-    """The same as a file. Raises `InputError` where it cannot be written."""
+    """Write the frame as a CSV file. Raises `InputError` where it cannot be written."""
     with atomic_write(path) as part:
         frame(tables).to_csv(part, index=False)

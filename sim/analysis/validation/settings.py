@@ -1,7 +1,7 @@
 """Settings for measured rows (`sim validate --set`): changes of the files that a row names.
 
-Keys are those of `sim run --set`. One setting goes to rows of many clusters and stacks, so that a
-key of a table which a file does not have ("network" of a single node) says nothing there.
+Keys are those of `sim run --set`. One setting applies to rows of many clusters and stacks. It is
+ignored for a file that does not have the key's table (such as "network" of a single node).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,26 +23,26 @@ _STACKS, _TOPOLOGIES = "topologies/stacks", "topologies"
 
 
 def changed_topology(name: str, settings: Mapping[str, Any], where: str) -> Topology:
-    """A cluster with settings applied. Raises `InputError`."""
+    """Return a cluster with settings applied. Raises `InputError`."""
     return topologies.load(name, _of_cluster(name, settings, where), where=where)
 
 
 def changed_stack(software: str, precision: str, settings: Mapping[str, Any], where: str) -> Stack:
-    """A stack as it runs a precision, with settings applied. Raises `InputError`."""
+    """Return the stack that runs a precision, with settings applied. Raises `InputError`."""
     name = stacks.load(software, where=where).precisions.get(precision, software)
     return _stack(name, _of_stack(name, settings, where), where)
 
 
 def of_plan(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a row's plan that are set."""
+    """Return the settings of a row's plan."""
     return {key[5:]: value for key, value in settings.items() if key.startswith("plan.")}
 
 
 def check(
     settings: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, all_used: bool
 ) -> None:
-    """Raise `InputError` for settings that a file refuses, and for those that no file of these rows
-    has a table for, where `all_used`."""
+    """Raise `InputError` for a setting that a file refuses. With `all_used`, also raise it for a
+    setting whose table is in no file of these rows."""
     for key in settings:
         head, _, rest = key.partition(".")
         if head not in _HEADS or not rest:
@@ -65,7 +65,7 @@ def check(
 
 
 def _of_cluster(name: str, settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The settings of a cluster's file and its device's that say something there."""
+    """Return the settings that apply to a cluster's file, and to the file of its device."""
     if not (files := _of_files(settings)):
         return {}
     path = catalog.find(_TOPOLOGIES, name, where=where)

@@ -10,7 +10,7 @@ FOLDER = "measurements"
 
 
 def tables() -> list[Path]:
-    """Every table, by name; one of the user's own folder stands for the packaged one."""
+    """Return every table, by name. A table of the user's own folder replaces the packaged table."""
     found = {
         path.stem: path
         for root in reversed(catalog.roots())
@@ -20,7 +20,7 @@ def tables() -> list[Path]:
 
 
 def table(name: str) -> Path:
-    """The table that a name or a path stands for. Raises `InputError` for an unknown name.
+    """Return the table of a name or a path. Raises `InputError` for an unknown name.
 
     >>> table("zero_bubble").name, table("mine/runs.csv").name
     ('zero_bubble.csv', 'runs.csv')

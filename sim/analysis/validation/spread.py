@@ -1,7 +1,7 @@
-"""How far measured step times are from predicted ones, by campaign: the basis of intervals.
+"""How far measured step times are from predicted times, by campaign: the basis of intervals.
 
-`sim validate TABLES --spread FILE` writes it; `sim.uncertainty.evidence` reads every file of
-`topologies/validated`, so a file of your own runs there narrows your own intervals.
+`sim validate TABLES --spread FILE` writes the spreads. `sim.uncertainty.evidence` reads every file
+of `topologies/validated`, so a file there with your own runs narrows your own intervals.
 """
 
 from collections import defaultdict
@@ -31,9 +31,9 @@ spreads = [
 
 
 def spreads(tables: Iterable[ValidatedTable]) -> list[Spread]:
-    """A spread for each campaign of every table.
+    """Return a spread for each campaign of every table.
 
-    Rows without a prediction do not count, nor those that measured an incident.
+    Rows without a prediction, and rows that measured an incident, do not count.
     """
     return [
         _spread(table.name, campaign, runs)
@@ -48,7 +48,7 @@ def error(run: ValidatedRun) -> float:
 
 
 def counts(run: ValidatedRun) -> bool:
-    """Whether it shows an error: an undisturbed run that was predicted."""
+    """Return whether a run shows an error: it was predicted, and no incident disturbed it."""
     return run.error is not None and not run.incident
 
 
@@ -75,7 +75,8 @@ def _spread(table: str, campaign: Campaign, runs: Sequence[ValidatedRun]) -> Spr
 
 
 def _beside_their_jobs(runs: Sequence[ValidatedRun]) -> tuple[list[float], int]:
-    """Errors less the median of the layouts of the same job, and of how many jobs they are."""
+    """Return the errors less the median of the layouts of the same job, and the number of these
+    jobs."""
     jobs: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for run in runs:
         jobs[run.job].append(error(run))
@@ -84,7 +85,7 @@ def _beside_their_jobs(runs: Sequence[ValidatedRun]) -> tuple[list[float], int]:
 
 
 def write(tables: Sequence[ValidatedTable], path: Path) -> None:
-    """The spreads of tables as a file of `topologies/validated`."""
+    """Write the spreads of tables as a file of `topologies/validated`."""
     lines = "\n".join(f"  {{{_line(spread)}}}," for spread in spreads(tables))
     with atomic_write(path) as part:
         part.write_text(_HEAD.format(spreads=lines), encoding="utf-8")

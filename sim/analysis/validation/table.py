@@ -1,7 +1,7 @@
-"""Measurement tables: one row a measured run, turned into a setup that can be simulated.
+"""Measurement tables: each row is a measured run, which becomes a setup that can be simulated.
 
-The columns are those of the tables' README: model shape, layout, software, cluster, step time. The
-cluster is in the state in which the row's own measurement shows it.
+The columns are those of the tables' README: model shape, layout, software, cluster, step time. A
+row's own measurement of an all-reduce says in which state the cluster was.
 """
 
 import csv
@@ -41,11 +41,13 @@ from sim.program.calls import MeasuredBandwidth
 def cluster_of(
     row: Mapping[str, Any], all_reduce: float | None, settings: Mapping[str, Any] = NO_SETTINGS
 ) -> Topology:
-    """The cluster that a row names, or one of its states, with `settings` (dotted keys) applied.
+    """Return the cluster that a row names, or one of its states, with `settings` (dotted keys)
+    applied.
 
-    Bus bandwidth (B/s) of a large `all_reduce` over all devices of the job tells them apart:
-    nearest is, by ratio, what the library reaches or what was measured in a state with the next
-    number of devices. Raises `InputError`.
+    The bus bandwidth (B/s) of a large `all_reduce` over all devices of the job tells the states
+    apart. For a state, it is compared with the bandwidth measured there with a similar number of
+    devices; for the healthy cluster, with the bandwidth that the library reaches. The nearest by
+    ratio is taken. Raises `InputError`.
     """
     where = str(row["id"])
     cluster = changed_topology(str(row["cluster"]), settings, where)
@@ -63,7 +65,8 @@ def cluster_of(
 
 
 def _measured(state: Topology, gpus: int) -> MeasuredBandwidth:
-    """The all-reduce measured in a state over about so many devices."""
+    """Return the all-reduce of a state that was measured with the most similar number of
+    devices."""
     known = (
         *(state.network.measured if state.network else ()),
         *(state.checks.measured if state.checks else ()),
@@ -76,7 +79,7 @@ def _measured(state: Topology, gpus: int) -> MeasuredBandwidth:
 
 
 def _bus_bandwidth(cluster: Topology, size: float, gpus: int) -> float:
-    """B/s that the library's all-reduce reaches on a healthy cluster."""
+    """Return the bandwidth (B/s) that the library's all-reduce reaches on a healthy cluster."""
     machine = Machine(cluster.with_gpus(gpus), backend.load(cluster.backend, where=cluster.name))
     shape = GroupShape.of(gpus, cluster.gpus_per_node)
     call = machine.call("all_reduce", size, shape)
@@ -88,7 +91,7 @@ _REPEATED = re.compile(r"(?:\(([^()]*)\)|([EtmL|]))\*(\d+)")
 
 
 def layers_of(layout: str) -> tuple[int, ...]:
-    """The layers of each chunk, in the order of the model. Raises `ValueError`.
+    """Return the layers of each chunk, in the order of the model. Raises `ValueError`.
 
     >>> layers_of("Et*2|(t*3|)*2tmL")
     (2, 3, 3, 1)
@@ -113,7 +116,7 @@ REQUIRED = (
     "interleave", "schedule", "recompute", "sequence_parallel", "precision", "attention",
     "software", "step_time_s",
 )  # fmt: skip
-# What measured layouts of one job have in common.
+# Columns that measured layouts of one job have in common.
 JOB = (
     "cluster", "software", "family", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab",
     "seq", "gpus", "global_batch", "precision",
@@ -121,23 +124,23 @@ JOB = (
 _PLAN_COUNTS = ("tp", "cp", "pp", "dp", "ep", "zero", "microbatch", "global_batch", "interleave")
 _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
-# Names of the tables that are none of ours: the zero-bubble paper's automatic schedules within once
-# and twice the memory of 1F1B (arXiv 2401.10241, section 5.1), and Primus' basic zero bubble of one
-# chunk a stage (AMD-AGI/Primus, scheduler/algorithms/zerobubble.py).
+# Schedules that tables call by other names: the zero-bubble paper's automatic schedules with one
+# and two times the memory of 1F1B (arXiv 2401.10241, section 5.1), and Primus' basic zero bubble
+# with one chunk per stage (AMD-AGI/Primus, scheduler/algorithms/zerobubble.py).
 _SCHEDULES: Mapping[str, Mapping[str, Any]] = {
     "none": {"schedule": "1f1b"},
     "zb-1p": {"schedule": "zb-auto", "schedule_memory": 1.0},
     "zb-2p": {"schedule": "zb-auto", "schedule_memory": 2.0},
     "zb-b": {"schedule": "zb-h1", "interleave": 1},
 }
-# As in a plan, where a row or a script has them.
+# Columns with the keys and values of a plan; a row or a script may have them.
 _OPTIONAL = ("context", "moments", "tp_comm_overlap")
 _ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
 _MAY_BE_ZERO = ("zero", "offload_layers", *_SHARDED)
 # NeMo's and Megatron-Bridge's performance recipes: peft.target_modules = ["linear_qkv"], dim = 16.
 _LORA = {"rank": 16, "modules": ["linear_qkv"]}
-# Tables without the column say it in a note: MLPerf's adapters are those of its rules, beside both
+# Tables without the column `task` note LoRA in words. MLPerf's rules put adapters beside both
 # linear layers of attention, behind dropout (mlcommons/training, llama2_70b_lora:
 # lora_target_modules "qkv_proj,o_proj", lora_dropout 0.1; NeMo's: peft.target_modules
 # ["attention"]).
@@ -151,7 +154,7 @@ _RECIPES = {
 }
 
 
-# Software without a description, by a word of its name: whose code or compiler it shares.
+# Software without a stack, by a word of its name: a stack whose code or compiler it shares.
 _LINEAGE = {
     "paxml": "maxtext",  # GSPMD on XLA, as are T5X and Alpa (google/paxml, README)
     "t5x": "maxtext",
@@ -167,7 +170,7 @@ _OFFLOADED = re.compile(r"(?:(\d+) % )?(optimizer|parameter|activations)(?:, ove
 
 
 def _refuse_ragged(text: str, where: str) -> None:
-    """Refuse rows with fewer or more cells than there are headings."""
+    """Raise `InputError` for a row whose number of cells is not that of the headings."""
     rows = csv.reader(StringIO(text))
     headings = next(rows, [])
     for cells in rows:
@@ -177,7 +180,7 @@ def _refuse_ragged(text: str, where: str) -> None:
 
 
 def read(path: Path) -> "pd.DataFrame":
-    """A table of measured runs. Raises `InputError` for a missing file or column."""
+    """Read a table of measured runs. Raises `InputError` for a missing file or column."""
     import pandas as pd
 
     try:
@@ -195,7 +198,7 @@ def read(path: Path) -> "pd.DataFrame":
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table as dictionaries. Raises `InputError` where there are none."""
+    """Return the rows of a table as dictionaries. Raises `InputError` where there are none."""
     rows = read(path).to_dict("records")
     if not rows:
         raise InputError(str(path), "has no rows", "name a CSV of measured runs")
@@ -203,12 +206,13 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def empty(row: Mapping[str, Any], column: str) -> bool:
-    """Whether a row says nothing there."""
+    """Return whether a row's cell is empty."""
     return blank(row.get(column))
 
 
 def number(row: Mapping[str, Any], column: str) -> float | None:
-    """A measured figure; None where the cell is empty. Raises `InputError` for anything else."""
+    """Return a measured figure; None where the cell is empty. Raises `InputError` for anything
+    else."""
     if empty(row, column):
         return None
     value = row[column]
@@ -220,7 +224,7 @@ def number(row: Mapping[str, Any], column: str) -> float | None:
 
 
 def count(row: Mapping[str, Any], column: str) -> int:
-    """A cell that counts something. Raises `InputError` for anything but a whole number."""
+    """Return a cell that counts something. Raises `InputError` for anything but a whole number."""
     if column in _ONE_IF_EMPTY and empty(row, column):
         return 1
     if empty(row, column):
@@ -235,9 +239,10 @@ def count(row: Mapping[str, Any], column: str) -> int:
 
 
 def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) -> PlanSetup:
-    """The job and machine of a row, with `settings` (`sim.analysis.validation.settings`) applied.
+    """Return the job and machine of a row, with `settings` (`sim.analysis.validation.settings`)
+    applied.
 
-    Raises `InputError` with the reason where it has none.
+    Raises `InputError` with the reason where a row has no setup.
     """
     where = str(row["id"])
     stack = _stack(str(row["software"]), where)
@@ -258,7 +263,8 @@ def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) 
 
 
 def _stack(software: str, where: str) -> Stack:
-    """A row's stack. Raises `InputError` that offers the nearest by lineage for one without."""
+    """Return a row's stack. For software without a stack, raises `InputError` that offers the
+    nearest by lineage."""
     own = next((own for word, own in _LINEAGE.items() if word in software.lower()), "")
     if own and not catalog.has("topologies/stacks", software):
         fault = f"no stack named {software!r}; the nearest by lineage is {own}"
@@ -269,7 +275,7 @@ def _stack(software: str, where: str) -> Stack:
 def run_by(
     tables: Sequence[list[dict[str, Any]]], stack_of: Mapping[str, str]
 ) -> list[list[dict[str, Any]]]:
-    """The tables with other stacks for software that `stack_of` names. Raises `InputError` for
+    """Return the tables with the stacks that `stack_of` gives to software. Raises `InputError` for
     software that no row names, and for an unknown stack."""
     named = {str(row["software"]) for rows in tables for row in rows}
     for software, own in stack_of.items():
@@ -284,7 +290,8 @@ def run_by(
 
 
 def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
-    """Settings of the software's own script for its model, where a row leaves them open."""
+    """Return the settings of the software's own script for its model, where a row leaves them
+    open."""
     assumed = str(row.get("assumed")).split()
 
     def known(column: str) -> bool:
@@ -296,7 +303,7 @@ def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
 
 
 def _each(row: Mapping[str, Any]) -> int | None:
-    """GPUs of each node (a slice of TPUs), where the row says how many there are."""
+    """Return the GPUs of each node (a slice of TPUs), where the row gives the number of slices."""
     return None if empty(row, "slices") else row["gpus"] // count(row, "slices")
 
 
@@ -315,7 +322,7 @@ def _plan(row: Mapping[str, Any], model: Transformer, settings: Mapping[str, Any
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
     data |= of_plan(settings)
     plan = catalog.validate(data, Plan, str(row["id"]))
-    # Some tables and scripts say it whatever the degree is; at 1 there is nothing to split.
+    # Some tables and scripts print these two keys at any tp; at tp 1 there is nothing to split.
     if plan.tp == 1:
         plan = replace(plan, sequence_parallel=False, tp_comm_overlap=None)
     if plan.pp > 1 and plan.zero < 2 and plan.lora is None:
@@ -324,15 +331,15 @@ def _plan(row: Mapping[str, Any], model: Transformer, settings: Mapping[str, Any
 
 
 def _defers(row: Mapping[str, Any]) -> bool:
-    """Whether the vocabulary's weight gradients of all microbatches wait, as scripts allow; where
-    only those of the last ones do, none are taken to."""
+    """Return whether the vocabulary's weight gradients of all microbatches are deferred. Where a
+    script defers those of the last microbatches only, none are deferred here."""
     microbatches = row["global_batch"] // (row["microbatch"] * row["dp"])
     limit = number(row, "wgrad_deferral_limit")
     return limit is not None and microbatches <= limit
 
 
 def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The adapters of a row that trains no more than these."""
+    """Return the adapters of a row that trains adapters only."""
     if row.get("task") == "lora":
         return _LORA
     noted = _NOTED_LORA.search(str(row.get("note")))
@@ -340,14 +347,15 @@ def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _drains(row: Mapping[str, Any]) -> int:
-    """Pipelines of a step, where the row says how many sequences of a rank go through each."""
+    """Return the pipelines of a step, where the row says how many sequences of a rank each of them
+    has."""
     if row["pp"] == 1 or empty(row, "local_batch"):
         return 1
     return max(int(row["global_batch"]) // int(row["dp"] * count(row, "local_batch")), 1)
 
 
 def _sharded(row: Mapping[str, Any]) -> dict[str, int]:
-    """How many of the data-parallel ranks share states, where the row says so."""
+    """Return how many of the data-parallel ranks share states, where the row says it."""
     sizes = [count(row, column) for column in _SHARDED if not empty(row, column)]
     if not sizes or not row["zero"] or not 0 < sizes[0] < row["dp"]:
         return {}
@@ -355,7 +363,7 @@ def _sharded(row: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _layers(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The layers of each chunk where the row says them."""
+    """Return the layers of each chunk, where the row says them."""
     layout = row.get("pp_layout")
     if not isinstance(layout, str):
         return {}
@@ -366,9 +374,9 @@ def _layers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _offload(row: Mapping[str, Any]) -> dict[str, float]:
-    """What lies on the host: parts joined by "+", a share of the optimizer's states before its
-    name, as in "25 % optimizer:cpu" and "optimizer+parameter:cpu"; activations of so many layers,
-    where a column counts them."""
+    """Return the parts that lie on the host, with their shares. Parts are joined by "+"; a part may
+    have a share before its name, as in "25 % optimizer:cpu" and "optimizer+parameter:cpu". The
+    column `offload_layers` counts the layers whose activations are offloaded."""
     printed, shares = row.get("offload"), dict[str, float]()
     if not empty(row, "offload_layers"):
         shares["activations"] = count(row, "offload_layers") / row["layers"]
@@ -385,8 +393,9 @@ def _offload(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _graphs(row: Mapping[str, Any]) -> list[str]:
-    """The scopes of CUDA graphs, behind the name of what captures them: "none:attn+mlp" are none,
-    no scope at all is a whole layer. Some tables print scopes letter by letter."""
+    """Return the scopes of CUDA graphs, which are printed behind the name of the capturing code.
+    "none" in "none:attn+mlp" means no graphs. An empty list of scopes means attn and mlp. Some
+    tables print scopes letter by letter."""
     printed = row.get("cuda_graph")
     if not isinstance(printed, str) or not printed:
         return []
@@ -400,8 +409,8 @@ def _graphs(row: Mapping[str, Any]) -> list[str]:
 
 
 def _precision(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The precision of products and its recipe, which tables print as a precision of its own, or by
-    a short name, or with a remark behind it."""
+    """Return the precision of products and its recipe. Tables print a recipe as a precision of its
+    own, by a short name, or with a remark behind it."""
     printed = row.get("fp8_recipe")
     if row["precision"] == "nvfp4":
         return {"precision": "fp4", "recipe": "nvfp4"}
@@ -411,12 +420,12 @@ def _precision(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"precision": row["precision"], "recipe": _RECIPES.get(name, name)}
 
 
-# How published rows call what sends tokens to their experts.
+# Names in published rows of the dispatchers that send tokens to their experts.
 _DISPATCHERS = {"alltoall": "flat", "deepep": "deepep", "hybridep": "hierarchical"}
 
 
 def _experts(row: Mapping[str, Any]) -> dict[str, Any]:
-    """How tokens reach their experts, and whether that is overlapped."""
+    """Return how tokens reach their experts, and whether the exchange is overlapped."""
     printed = row.get("dispatcher")
     own: dict[str, Any] = {"overlap_experts": True} if _true(row, "a2a_overlap") else {}
     if isinstance(printed, str) and printed:
@@ -428,7 +437,7 @@ def _experts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recompute(row: Mapping[str, Any]) -> str | list[str]:
-    """A mode, or the modules that a column of its own names."""
+    """Return the mode of recomputation, or the modules that a separate column names."""
     mode, modules = row["recompute"], row.get("recompute_modules")
     if mode not in MODES:
         raise InputError(str(row["id"]), f"recompute is {mode}", "it must be known")
@@ -436,7 +445,7 @@ def _recompute(row: Mapping[str, Any]) -> str | list[str]:
 
 
 def _float(value: Any) -> float:
-    """The number of a cell, NaN for one that cannot mean anything."""
+    """Return the number of a cell; NaN for a cell that is no valid number."""
     try:
         return float("nan") if gate.fault_of(value) else float(value)
     except (TypeError, ValueError):
@@ -444,7 +453,7 @@ def _float(value: Any) -> float:
 
 
 def _true(row: Mapping[str, Any], column: str) -> bool:
-    """Whether a cell says so. Raises `InputError` for another word."""
+    """Return whether a cell says yes. Raises `InputError` for an unknown word."""
     try:
         return true(row.get(column))
     except ValueError as error:

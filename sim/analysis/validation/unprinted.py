@@ -1,9 +1,9 @@
-"""Rules for settings that a table and the software's scripts (`Stack.scripts`) leave open, the same
-for all rows.
+"""Rules for settings that a table and the software's scripts (`Stack.scripts`) leave open. They are
+the same for all rows.
 
 - Recomputation that a source does not print is the least that fits: none, then selective, then all.
-- A microbatch that it does not print is a rank's whole share of the batch, or the largest divisor
-  of it with which anything fits: micro-steps are what one does when memory is short.
+- A microbatch that a source does not print is a rank's whole share of the batch, or the largest
+  divisor of the share that fits, since micro-steps are used where memory is short.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,9 +20,9 @@ UNKNOWN = "unknown"
 
 
 def settled(row: Mapping[str, Any], make: Callable[[Mapping[str, Any]], PlanSetup]) -> PlanSetup:
-    """The setup that `make` makes of a row with what it leaves open filled in.
+    """Return the setup that `make` makes of a row whose open settings are filled in.
 
-    Raises `InputError` as `make` does; where nothing fits, memory decides nothing, and the smallest
+    Raises `InputError` as `make` does. Where nothing fits, memory does not decide: the smallest
     microbatch is taken without recomputation.
     """
     choices = list(_choices(row))
@@ -34,7 +34,7 @@ def settled(row: Mapping[str, Any], make: Callable[[Mapping[str, Any]], PlanSetu
 
 
 def fits(setup: PlanSetup) -> bool:
-    """Whether every stage's rank has the memory that its step takes."""
+    """Return whether the step of every stage fits into a rank's memory."""
     job = setup.job
     capacity = job.device.usable_memory
     return all(stage.fits(capacity) for stage in memories(job, training_step(job)))

@@ -1,6 +1,6 @@
-"""Predictions held against measured runs: the error of every row and of every table.
+"""Predictions compared with measured runs: the error of every row and of every table.
 
-`errors` turns rows into errors of a table, `text` shows them.
+`sim.analysis.validation.errors` turns rows into the errors of a table.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,18 +25,18 @@ from sim.simulate import answer
 from sim.uncertainty.evidence import Campaign
 
 _Task = tuple[tuple[int, Mapping[str, Any]], ...]  # rows with their numbers
-_OF_A_RUN = ("id", "software", "step_time_s")  # what rows of one job may differ in
+_OF_A_RUN = ("id", "software", "step_time_s")  # columns in which rows of one job may differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedRun:
-    """A measured run and its prediction; `reason` says why there is none.
+    """A measured run and its prediction; `reason` says why a prediction is missing.
 
-    Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
-    of all its matrix products, repeated ones too, at the device's peak rate. Rows of a `study`
-    differ in one thing, where their times are printed exactly; rows of one `job` are layouts of it;
-    `configuration` holds sizes and choices by name. `low` and `high` are the bounds of the
-    prediction's interval, `incident` says what disturbed the measured run.
+    Times are in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
+    of all executed matrix products, recomputation included, at the device's peak rate. Rows of a
+    `study` differ in one thing and print exact times. Rows of one `job` are layouts of it.
+    `configuration` holds sizes and choices by name. `low` and `high` bound the prediction's
+    interval; `incident` says what disturbed the measured run.
     """
 
     id: str
@@ -67,7 +67,7 @@ class ValidatedRun:
 
     @property
     def memory_error(self) -> float | None:
-        """The same of memory."""
+        """memory_predicted / memory_measured - 1."""
         if self.memory_measured is None or self.memory_predicted is None:
             return None
         return self.memory_predicted / self.memory_measured - 1.0
@@ -75,7 +75,7 @@ class ValidatedRun:
 
 @dataclass(frozen=True, slots=True)
 class _Simulated:
-    """A job and what was predicted of it."""
+    """A simulated job with its result and the memory of its stages."""
 
     setup: PlanSetup
     result: Result
@@ -91,7 +91,8 @@ class ValidatedTable:
 
     @property
     def views(self) -> tuple["ValidatedTable", ...]:
-        """The table, and once more without the rows that name an incident, if it has any."""
+        """The table, and a second table without the rows that name an incident, if there are
+        any."""
         calm = tuple(run for run in self.rows if not run.incident)
         if len(calm) in (0, len(self.rows)):
             return (self,)
@@ -106,9 +107,9 @@ def validate(
     at_most: int | None = None,
     jobs: executors.Jobs = None,
 ) -> list[ValidatedTable]:
-    """Simulate every row of every table, or `at_most` so many of each, evenly spread, with
-    `settings` by dotted key, and software by the stacks of `stack_of`. Raises `InputError` for a
-    table that cannot be read, a setting that no row takes, or software that no row names."""
+    """Simulate every row of every table, or `at_most` rows of each, evenly spread. `settings` apply
+    by dotted key; `stack_of` maps software to stacks. Raises `InputError` for a table that cannot
+    be read, a setting that no row takes, or software that no row names."""
     return validate_each(paths, [settings], stack_of=stack_of, at_most=at_most, jobs=jobs)[0]
 
 
@@ -120,7 +121,8 @@ def validate_each(
     at_most: int | None = None,
     jobs: executors.Jobs = None,
 ) -> list[list[ValidatedTable]]:
-    """The tables with each variant of settings; what one does not change is simulated once."""
+    """Simulate the tables with each variant of settings. A job that a variant does not change is
+    simulated once."""
     paths = list(paths)
     tables = run_by([records(path) for path in paths], stack_of)
     measured = [
@@ -134,7 +136,7 @@ def validate_each(
 
 
 def _spread(rows: list[dict[str, Any]], at_most: int | None) -> list[dict[str, Any]]:
-    """Of many rows so many, at even distances."""
+    """Return `at_most` of the rows, evenly spread."""
     if at_most is None or len(rows) <= at_most:
         return rows
     return [rows[place * len(rows) // at_most] for place in range(at_most)]
@@ -150,7 +152,7 @@ def _tables(
         places = range(first, first + len(own))
         first += len(own)
         runs = tuple(found[place][variant] for place in places if place in found)
-        if runs or not own:  # some are left out where it was stopped
+        if runs or not own:  # tables without an answer are left out where validation was stopped
             tables.append(ValidatedTable(name=name, rows=runs))
     return tables
 
@@ -158,14 +160,14 @@ def _tables(
 def _predicted(
     rows: Sequence[Mapping[str, Any]], variants: Sequence[Mapping[str, Any]], jobs: executors.Jobs
 ) -> dict[int, list[ValidatedRun]]:
-    """Per place of a row its prediction with each variant."""
+    """Return the predictions of each row with every variant, by the row's index."""
     work = partial(_of_task, variants)
     answers = so_far(executors.answers(work, _together(rows), jobs=jobs))
     return dict(counted(chain.from_iterable(answers), total=len(rows), unit="row"))
 
 
 def _together(rows: Sequence[Mapping[str, Any]]) -> list[_Task]:
-    """The rows in tasks: those that may turn out to be the same job are in one."""
+    """Return the rows as tasks. Rows that may be the same job are in one task."""
     tasks: dict[tuple[str, ...], list[tuple[int, Mapping[str, Any]]]] = {}
     for place, row in enumerate(rows):
         shape = tuple(str(row[column]) for column in REQUIRED if column not in _OF_A_RUN)
@@ -185,7 +187,7 @@ def predict(
     settings: Mapping[str, Any] = NO_SETTINGS,
     known: list[_Simulated] | None = None,
 ) -> ValidatedRun:
-    """Simulate a row, unless its job is among those `known`, to which it is added."""
+    """Simulate a row, unless its job is among the `known` jobs; a new job is added to them."""
     measured: dict[str, Any] = {"id": str(record["id"])}
     try:
         measured |= _measured(record)
@@ -209,7 +211,7 @@ def predict(
 
 
 def _simulated(setup: PlanSetup, known: list[_Simulated]) -> _Simulated:
-    """A job on its machine, simulated once however often it was measured."""
+    """Simulate a job on its machine, once even if it was measured several times."""
     for one in known:
         if setup.same_as(one.setup):
             return one
@@ -219,9 +221,10 @@ def _simulated(setup: PlanSetup, known: list[_Simulated]) -> _Simulated:
 
 
 def _counted(kind: str, setup: PlanSetup, memory: Memory) -> float:
-    """What a kind of memory figure counts: what torch has allocated at the end of a step, what it
-    has reserved, what the driver shows (context and NCCL included), the most allocated at once; a
-    "peak" is what the software prints by that name."""
+    """Return the bytes that a kind of memory figure counts. "allocated" is what torch has allocated
+    at the end of a step, "reserved" what it has reserved, "nvidia-smi" what the driver shows (with
+    context and NCCL). Other kinds are the most allocated at once. "peak" is the kind that the
+    software prints by that name."""
     kind = setup.job.stack.allocator.reports if kind == "peak" else kind
     if kind == "allocated":
         return memory.rest
@@ -231,7 +234,7 @@ def _counted(kind: str, setup: PlanSetup, memory: Memory) -> float:
 
 
 def _configuration(record: Mapping[str, Any], setup: PlanSetup) -> dict[str, Any]:
-    """The configuration of a row, as it was simulated."""
+    """Return the configuration of a row, as it was simulated."""
     job, topology = setup.job, setup.machine.topology
     plan, model = job.plan, job.model
     named = record.get("model")

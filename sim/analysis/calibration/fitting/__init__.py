@@ -1,5 +1,5 @@
 """Which constants of a device or a library explain measured times?
 
-Rates are fitted to a physical model, and a Gaussian process learns the rest. It goes when profiles
-come ready-made.
+Rates are fitted to a physical model, and a Gaussian process learns the rest. The folder can be
+deleted when vendors publish profiles.
 """

@@ -1,6 +1,5 @@
 """Fitting the constants of a collective library to measured collectives, by robust least squares
-over the logarithms of constants.
-"""
+over the logarithms of the constants."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -10,7 +9,7 @@ from typing import Any
 from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective
 from sim.config.errors import InputError
 
-FREE = 60.0  # a logarithm that no constant reaches
+FREE = 60.0  # a bound of logarithms that no constant reaches
 
 
 def minimised(
@@ -22,10 +21,10 @@ def minimised(
     scale: float,
     evaluations: int | None = None,
 ) -> Sequence[float]:
-    """The logarithms that minimise the soft-L1, of scale `scale`, of `errors`.
+    """Return the logarithms that minimise the soft-L1, of scale `scale`, of `errors`.
 
-    `pull` is the error that a factor of e away from `start` costs: what the measurements do not
-    show stays as it was. Raises `InputError` if scipy is missing.
+    `pull` is the error that a factor of e away from `start` costs, so a constant that the
+    measurements do not determine stays at its start. Raises `InputError` if scipy is missing.
     """
     try:
         from scipy.optimize import least_squares  # type: ignore[import-untyped]  # ships no types
@@ -51,7 +50,7 @@ def minimised(
 Tree = dict[str, Any]  # constants as nested tables, in SI
 Predict = Callable[[MeasuredCollective], float]  # seconds
 
-LARGE = 64 * 1024  # bytes; what training sends is larger
+LARGE = 64 * 1024  # bytes; messages of training are larger, and smaller ones have half the weight
 PULL = 0.03  # error (of the logarithm) that a factor of e away from the present constant costs
 
 
@@ -61,10 +60,10 @@ def best(
     collectives: Sequence[MeasuredCollective],
     predictor: Callable[[Tree], Predict],
 ) -> Tree:
-    """The constants with those at dotted `paths` fitted to measured collectives.
+    """Return the constants after those at the dotted `paths` are fitted to measured collectives.
 
-    Minimises the soft-L1 of log(predicted / measured) over the logarithms of the constants, with
-    a weak pull to where they start, so that what was not measured stays as it was.
+    Minimises the soft-L1 of log(predicted / measured) over the logarithms of the constants. A weak
+    pull to their start keeps constants that were not measured.
     """
 
     def with_values(logs: Iterable[float]) -> Tree:
@@ -92,13 +91,14 @@ _FREE_KEYS = (
 
 
 def _ceiling(path: str) -> float:
-    """Fractions of a line rate stay below 1; times, sizes and rates are free."""
+    """Return the largest logarithm of a constant: 0 for a fraction of a line rate, which stays
+    below 1. Times, sizes and rates are free."""
     key = path.split(".")[-1]
     return FREE if key in _FREE_KEYS or ".hop." in path else 1e-9
 
 
 def get(tree: Mapping[str, Any], path: str) -> float:
-    """The number at a dotted path."""
+    """Return the number at a dotted path."""
     value: Any = tree
     for key in path.split("."):
         value = value[key]
@@ -106,7 +106,7 @@ def get(tree: Mapping[str, Any], path: str) -> float:
 
 
 def put(tree: Tree, path: str, value: str | float) -> None:
-    """Set the value at a dotted path; tables that are missing are added."""
+    """Set the value at a dotted path, and add missing tables."""
     *keys, last = path.split(".")
     for key in keys:
         tree = tree.setdefault(key, {})

@@ -1,7 +1,5 @@
 """The profile of a device: rates fitted to measured kernels, and the errors on kernels kept out of
-the fit. Host seconds of operators come from host seconds of calls, measured or found in traces.
-
-"""
+the fit. Host seconds of operators come from host seconds of calls, measured or found in traces."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -36,11 +34,11 @@ def profiled(
     environment: Environment | None = None,
     operators: Sequence[OperatorTime] = (),
 ) -> Profile:
-    """The profile of a device's measurements.
+    """Return the profile of a device's measurements.
 
-    Rates and smoothness are fitted to measurements that are not kept out; `residuals` are the
-    errors on the others. `device` names the file whose rates are refined. `table` names the CSV of
-    the measurements; a second CSV beside it holds the host's times of `operators`.
+    Rates and smoothness are fitted to the measurements that are not kept out; `residuals` are the
+    errors on the measurements that are. `device` names the file whose rates are refined. `table`
+    names the CSV of the measurements; a second CSV beside it holds the host's times of `operators`.
     """
     folder = "topologies/devices"
     document = catalog.document(folder, catalog.find(folder, device))
@@ -74,7 +72,7 @@ def _smoothness(
 
 
 def residuals(profile: Profile, modelled: Callable[[Kernel], float]) -> list[KernelResidual]:
-    """The errors of the profile on kernels that were kept out of the fit, by class."""
+    """Return the errors of the profile on kernels that were kept out of the fit, by class."""
     predict = Calibrated(profile, modelled)
     by_class: dict[str, list[tuple[float, float]]] = {kind: [] for kind in CLASSES}
     for measurement in profile.measurements:
@@ -85,7 +83,7 @@ def residuals(profile: Profile, modelled: Callable[[Kernel], float]) -> list[Ker
 
 
 def residual(kind: str, pairs: Sequence[tuple[float, float]]) -> KernelResidual:
-    """The errors of (predicted, measured) times.
+    """Return the errors of (predicted, measured) times.
 
     >>> errors = residual("gemm", [(1.1, 1.0), (0.9, 1.0), (1.0, 1.0)])
     >>> round(errors.median, 3), round(errors.p95, 3), round(errors.bias, 3)
@@ -105,12 +103,12 @@ def residual(kind: str, pairs: Sequence[tuple[float, float]]) -> KernelResidual:
 
 
 def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
-    """The host's seconds of every operator that the calls dispatch, by phase.
+    """Return the host's seconds of every operator that the calls dispatch, by phase.
 
-    A call is as long as its operators together. Calls are read in order. The seconds of operators
-    that an earlier call has shown are taken off a call; its new operators divide the rest evenly.
-    So a script of the same calls takes as long as they do. Where the rest is negative, the new
-    operators stay unknown. Operators on lists pay for each tensor of a list.
+    The seconds of a call are the sum over its operators. Calls are read in order. The seconds of
+    operators that an earlier call has shown are subtracted, and the new operators share the rest
+    evenly. So a script of the same calls takes their measured time. Where the rest is negative, the
+    new operators stay unknown. Operators on lists cost further seconds for each tensor of a list.
     """
     known: dict[tuple[str, str], OperatorTime] = {}
     for time in times:
@@ -135,8 +133,8 @@ def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
 
 
 def traced(calls: Iterable[HostCall]) -> tuple[OperatorTime, ...]:
-    """The median of every operator and phase in traces of PyTorch's profiler, whose own time for
-    each operator is included."""
+    """Return the median of every operator and phase in traces of PyTorch's profiler. The profiler's
+    own time for each operator is included."""
     seconds: defaultdict[tuple[str, Phase], list[float]] = defaultdict(list)
     for call in calls:
         seconds[call.operator, call.phase].append(call.seconds)

@@ -1,4 +1,4 @@
-"""The rates of a device that measured kernels show: bandwidth, peaks, products, attention."""
+"""The rates of a device that measured kernels show: bandwidth, peaks, products and attention."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +17,8 @@ from sim.model.kernels import Attention, Gemm, Kernel
 
 
 def model_of(document: dict[str, Any], profile: Profile) -> Callable[[Kernel], float]:
-    """Kernel times by the device's rates as the profile refines them, without its measurements."""
+    """Return the time of kernels by the device's rates as the profile refines them, without the
+    profile's measurements."""
     device = _device(rated(document, profile))
     return lambda kernel: kernel_time(kernel, device, (kernel.name, *device.attention))
 
@@ -27,9 +28,9 @@ def _device(document: dict[str, Any]) -> Device:
 
 
 def fitted_rates(document: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """The `[rates]` of a profile: a device's constants as the measurements show them.
+    """Return the `[rates]` of a profile: a device's constants as the measurements show them.
 
-    The peak of a CPU is the fastest product measured, as there is no data sheet to take it from.
+    The peak of a CPU is the fastest measured product, since there is no data sheet for it.
     """
     rates: dict[str, Any] = {"stream": _stream_rates(document, measurements)}
     if document["generation"] == "cpu":
@@ -41,13 +42,14 @@ def fitted_rates(document: dict[str, Any], measurements: Sequence[Measurement]) 
 
 
 def _profile_of(rates: dict[str, Any]) -> Profile:
-    """A profile of nothing but rates."""
+    """Return a profile that holds only rates."""
     return Profile(origin=Origin(device="", measurements="", rates=rates))
 
 
 def _stream_rates(document: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Share of the data sheet's bandwidth on the largest size, and the time of the smallest, which
-    holds the gap between kernels: calls are timed one behind the other."""
+    """Return the share of the data sheet's bandwidth on the largest size, and the time of the
+    smallest size. That time includes the gap between kernels, since calls are timed one after
+    another."""
     curve = replace(_profile_of({}), measurements=tuple(measurements)).curves().get(ANY)
     if curve is None:
         return {}
@@ -67,7 +69,8 @@ def _peaks(measurements: Sequence[Measurement]) -> dict[str, str]:
 
 
 def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """All constants from the precision with most shapes, of the others the share at full clock."""
+    """Return all constants from the precision with most shapes; for other precisions, only the
+    share at full clock."""
     groups: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         if isinstance(measurement.kernel, Gemm):
@@ -89,7 +92,7 @@ def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str
 
 
 def _attention_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """By generation of fused attention, the shares of the peak that its kernels reach."""
+    """Return, by generation of fused attention, the shares of the peak that its kernels reach."""
     groups: dict[str, list[tuple[Attention, float]]] = {}
     for measurement in measurements:
         kernel = measurement.kernel
@@ -105,7 +108,7 @@ _FIRST = AttentionRates(forward={128: 0.4}, backward={128: 0.3})  # if the file 
 def _shares(
     device: Device, generation: str, group: Sequence[tuple[Attention, float]]
 ) -> dict[str, dict[str, float]]:
-    """The median share of the peak by direction and head size."""
+    """Return the median share of the peak by direction and head size."""
     first = device.attention.get(generation, _FIRST)
     assumed = replace(device, attention={**device.attention, generation: first})
     shares: dict[str, dict[int, list[float]]] = {}
@@ -121,7 +124,7 @@ def _shares(
 
 
 def micro(seconds: float) -> str:
-    """Seconds as a file writes them.
+    """Return seconds as a file writes them.
 
     >>> micro(3.21e-6)
     '3.21 us'

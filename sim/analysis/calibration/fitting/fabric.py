@@ -1,8 +1,8 @@
-"""Fitting a fabric: constants of gloo's or of NCCL's model, from readings of its collectives.
+"""Fitting a fabric: constants of the models of gloo or NCCL, from readings of their collectives.
 
-Every other size of each kind of call and group is fitted; the sizes between them are kept out and
-show how good the fit is. Readings of several groups at once are not fitted: contention is for the
-simulator to find.
+Every other size of each kind of call and group is fitted. The sizes between them are kept out, and
+show how good the fit is. Readings of several groups at once are not fitted, since the simulator
+itself predicts contention.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,8 @@ _LEAST = 4  # sizes that a kind of call needs to be fitted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricFit:
-    """Fitted constants as nested tables in SI units, and how far they are from the readings."""
+    """Fitted constants as nested tables in SI units, their dotted paths, and the errors on the
+    readings."""
 
     constants: Tree
     paths: tuple[str, ...]
@@ -44,7 +45,7 @@ class FabricFit:
 def fitted(
     backend: str, readings: Sequence[OperationTime], interconnect: Interconnect | None
 ) -> FabricFit:
-    """The constants of "gloo" or "nccl". Raises `InputError` if there is nothing to fit."""
+    """Return the constants of "gloo" or "nccl". Raises `InputError` if there is nothing to fit."""
     collectives = from_readings(readings, interconnect or NO_WIRES)
     rows = [collective.table for collective in collectives]
     if max(map(rows.count, rows), default=0) < _LEAST:
@@ -59,7 +60,7 @@ def fitted(
 
 
 def _gloo(collectives: Sequence[MeasuredCollective]) -> FabricFit:
-    """A `HostRates` for each kind that was measured at enough sizes."""
+    """Fit a `HostRates` for each kind of collective that was measured at enough sizes."""
     constants = asdict(_default_constants(Gloo, "gloo"))
     paths: list[str] = []
     for kind in sorted({collective.kind for collective in collectives}):
@@ -71,7 +72,7 @@ def _gloo(collectives: Sequence[MeasuredCollective]) -> FabricFit:
 
 
 def _nccl(collectives: Sequence[MeasuredCollective], interconnect: Interconnect) -> FabricFit:
-    """Within nodes the GPUs' constants, then across nodes the network's."""
+    """Fit the GPUs' constants within nodes, then the network's constants across nodes."""
     constants = asdict(_default_constants(NcclConstants, "nccl"))
     inside = [collective for collective in collectives if collective.shape.nodes == 1]
     across = [collective for collective in collectives if collective.shape.nodes > 1]
@@ -151,7 +152,7 @@ K = TypeVar("K")
 
 
 def _default_constants(kind: type[K], name: str) -> K:
-    """The constants that a library has without a profile."""
+    """Return the constants that a library has without a profile."""
     data = catalog.read(catalog.find("topologies/backends", name))
     data.pop("library", None)
     return catalog.validate(data, kind, name)

@@ -1,4 +1,4 @@
-"""The profile of a fabric: readings fitted and written, as `sim calibrate collectives` does."""
+"""The profile of a fabric: `sim calibrate collectives` fits the readings and writes it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -44,11 +44,11 @@ def profiled(
     topology: str | None,
     origin: Provenance,
 ) -> FabricProfile:
-    """Fit the readings and write the profile to `out`, its readings beside it.
+    """Fit the readings, and write the profile to `out` with its readings beside it.
 
-    `topology` is the cluster that was measured. If ranks shared a device (`origin` says so)
-    nothing is fitted: their times are not those of a fabric. Raises `InputError` if the readings
-    cannot be fitted or the files cannot be written.
+    `topology` is the cluster that was measured. If ranks shared a device (`origin` says so),
+    nothing is fitted, because the times are not those of a fabric. Raises `InputError` if the
+    readings cannot be fitted or the files cannot be written.
     """
     fit: FabricFit | None = None
     if _SHARED not in origin:
@@ -74,7 +74,8 @@ def profiled(
 
 
 def measured(name: str) -> list[MeasuredCollective]:
-    """The collectives that a profile was fitted to and judged by. Raises `InputError`."""
+    """Return the collectives to which a profile was fitted, and by which it was judged. Raises
+    `InputError`."""
     profile, path = find(name), catalog.find(FOLDER, name)
     assert profile is not None, f"{name} is the profile of a fabric"
     readings = read_readings(path.parent / profile.measurements)
@@ -89,7 +90,7 @@ def measured(name: str) -> list[MeasuredCollective]:
 
 
 def shared_devices(library: str, ranks: int, devices: int) -> Provenance:
-    """The note for NCCL ranks that outnumber the GPUs, or for a single rank without a peer.
+    """Return the note for NCCL ranks that outnumber the GPUs, or for a single rank without a peer.
 
     >>> shared_devices("nccl", 8, devices=8), shared_devices("gloo", 2, devices=0)
     ({}, {})
@@ -103,13 +104,13 @@ def shared_devices(library: str, ranks: int, devices: int) -> Provenance:
 
 
 def fabric_of(topology: str) -> Interconnect:
-    """The hardware of a cluster, as a collective library sees it. Raises `InputError`."""
+    """Return the hardware of a cluster as a collective library sees it. Raises `InputError`."""
     cluster = topologies.load(topology, where="--topology")
     return Machine(cluster, backend.load("nccl")).interconnect
 
 
 def written(path: str, value: float) -> str | float:
-    """A constant as its file keeps it: with a unit, unless it is a fraction.
+    """Return a constant as its file keeps it: with a unit, unless it is a fraction.
 
     >>> written("node.hopper.hop.ll", 6.7e-7), written("node.hopper.keeps.ll", 0.25)
     ('0.67 us', 0.25)
@@ -127,7 +128,7 @@ def written(path: str, value: float) -> str | float:
 
 
 def document(profile: FabricProfile) -> dict[str, Any]:
-    """The tables of a profile's file."""
+    """Return the tables of a profile's file."""
     tables = {key: getattr(profile, key) for key in ("format", "backend", "measurements")}
     tables |= {"provenance": profile.provenance, "constants": profile.constants}
     return tables | {"residuals": [_residual(residual) for residual in profile.residuals]}

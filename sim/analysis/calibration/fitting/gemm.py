@@ -1,4 +1,4 @@
-"""Fitting the rates of matrix products to measured ones."""
+"""Fitting the rates of matrix products to measured products."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +11,8 @@ from sim.hardware.kernels.measurements import Measurement
 from sim.hardware.kernels.rates import GemmRates, gemm_time
 from sim.model.kernels import Gemm
 
-# What is fitted of `GemmRates` where the device has it, with the most that it can be; `floor` is
-# known from empty kernels.
+# The fields of `GemmRates` that are fitted where the device has them, with their largest
+# logarithm; `floor` is known from empty kernels.
 FITTED = {
     "half_tile": FREE,
     "quarter_tile": FREE,
@@ -21,7 +21,7 @@ FITTED = {
     "persistent": 0.0,
     "bandwidth": 0.0,
 }
-MOST = 1.2  # of the peak; `Shares` takes no more
+MOST = 1.2  # the largest share of the peak; `Shares` takes no larger share
 PULL = 0.1  # error (of the logarithm) that a factor of e away from the present constant costs
 
 
@@ -32,9 +32,9 @@ def fitted(
     precision: str = "bf16",
     only_full: bool = False,
 ) -> GemmRates:
-    """The rates that minimise the soft-L1 of log(predicted / measured) over `products`.
+    """Return the rates that minimise the soft-L1 of log(predicted / measured) over `products`.
 
-    Of `full` the share of `precision` is fitted, which all products have.
+    All products have the same `precision`; of `full`, only its share is fitted.
     """
     keys = [] if only_full else [key for key in FITTED if getattr(device.gemm, key)]
 

@@ -1,4 +1,5 @@
-"""Fitting gloo: a `HostRates` for each kind of collective."""
+"""Fitting gloo: a `HostRates` for each kind of collective, or two constants for a few
+all-reduces."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,12 +20,13 @@ Transfers = Sequence[tuple[float, float]]
 
 
 def paths(kind: str) -> list[str]:
-    """The constants of a kind as dotted paths."""
+    """Return the constants of a kind as dotted paths."""
     return [f"pace.{kind}.{key}" for key in _KEYS]
 
 
 def fitted_pace(constants: Tree, kind: str, collectives: Sequence[MeasuredCollective]) -> Tree:
-    """The pace of a kind: the best fit from several first guesses, to every other size."""
+    """Return the pace of a kind: the best of the fits from several first guesses, to every other
+    size."""
     shown = alternate(collectives, 0)
     fits = [
         best({**constants, "pace": {kind: guess}}, paths(kind), shown, predictor)
@@ -35,8 +37,8 @@ def fitted_pace(constants: Tree, kind: str, collectives: Sequence[MeasuredCollec
 
 
 def _guesses(shown: Sequence[MeasuredCollective]) -> Iterator[Tree]:
-    """The shortest time is that of a message, the largest size shows the rate; the cache is varied
-    over all sizes."""
+    """Yield first guesses. The shortest time is that of a message, and the largest size shows the
+    rate. The size of the cache is varied."""
     by_size = sorted(shown, key=lambda collective: collective.size)
     smallest, largest = by_size[0], by_size[-1]
     rate = largest.size / largest.time
@@ -49,18 +51,19 @@ def _misfit(predict: Predict, shown: Sequence[MeasuredCollective]) -> float:
 
 
 def predictor(constants: Tree) -> Predict:
-    """Seconds that gloo with these constants takes on an idle fabric."""
+    """Return a function that gives the seconds of a collective by gloo with these constants, on an
+    idle fabric."""
     pace = {kind: HostRates(**table) for kind, table in constants["pace"].items()}
     gloo = Gloo(**{**constants, "pace": pace})
     return lambda collective: collective.duration(gloo.call_cost(collective))
 
 
 def fitted(machine: Machine, ranks: int, transfers: Transfers) -> Machine:
-    """The machine with gloo's cost of a message and the network's bandwidth as measured.
+    """Return the machine with gloo's cost of a message and the network's bandwidth as measured.
 
-    `transfers` are (bytes, seconds) of all-reduces over `ranks`. The shortest gives the message:
-    reduce-scatter and all-gather of a ring take one each. The slope from the second largest to the
-    largest gives the bandwidth: S bytes put 2 (n - 1) / n S on a link.
+    `transfers` are (bytes, seconds) of all-reduces over `ranks`. The shortest time gives the cost
+    of a message: a ring's reduce-scatter and all-gather take one message each. The slope from the
+    second largest to the largest size gives the bandwidth: S bytes put 2 (n - 1) / n S on a link.
     """
     library = backend.load("gloo")
     network = machine.topology.network
@@ -75,7 +78,7 @@ def fitted(machine: Machine, ranks: int, transfers: Transfers) -> Machine:
 
 
 def constants(ranks: int, transfers: Transfers) -> tuple[float, float]:
-    """Seconds of a message and bytes a second.
+    """Return the seconds of a message, and the bandwidth (B/s).
 
     >>> message, bandwidth = constants(2, [(64.0, 2e-4), (1e6, 1.2e-3), (5e6, 5.2e-3)])
     >>> message, round(bandwidth)

@@ -1,25 +1,24 @@
-"""Kernels that others measured: products in traces of PyTorch's profiler (`.json`, `.json.gz`), and
-tables with a kernel a row, by their columns:
+"""Kernels that others measured. They come from traces of PyTorch's profiler (`.json`, `.json.gz`),
+which give products, and from tables with a row for each kernel. The columns of tables:
 
     m, n, k                 a product of (m, k) by (k, n); groups or batch of them, 1 otherwise
     isl, num_heads, head_dim, num_key_value_heads, batch_size, window_size
                             fused attention of whole sequences; causal where kv heads are stated;
-                            with a step above 0 of one query to a cache of isl + step tokens
+                            with a step above 0, attention of one query to isl + step cached tokens
     num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, moe_ep_size
                             gated experts of one rank, which all tokens use alike
     op                      otherwise: the kind of a memory-bound kernel ...
-    bytes, min_bytes        ... and what it reads and writes; rows without are left out
+    bytes, min_bytes        ... and the bytes that it reads and writes; rows with none are left out
     precision, gemm_dtype, moe_dtype, kv_cache_dtype, attn_dtype
-                            the first that is filled, where it is not the same for all
+                            the first filled column is the row's precision
     seconds, median_ms, time_ms, latency_ms, time_us, median_us
-                            the first that is filled
+                            the first filled column is the row's time
 
-Rows of framework `trtllm` hold what it runs before: products in eight and four bits the
-quantisation of their input, causal attention the turning and caching of its keys.
-The CSV of a profile is such a table (`sim.hardware.kernels.measurements`), and that which
-`sim calibrate import` makes of traces. A kernel that stands in several rows takes their median. Of
-products and of sizes of a kind as many are kept out of the fit as of those that `kernel_suite`
-times.
+Times of rows with framework `trtllm` include kernels that run before: for products in eight and
+four bits, the quantisation of the input; for causal attention, the rotation and caching of keys.
+The CSV of a profile is such a table (`sim.hardware.kernels.measurements`), and so is the table that
+`sim calibrate import` makes of traces. A kernel with several rows has the median of their times. As
+in `kernel_suite`, some products, and some sizes of each memory-bound kind, are kept out of the fit.
 """
 
 from collections import defaultdict
@@ -58,10 +57,10 @@ def read(
     precision: str,
     generation: str,
 ) -> tuple[list[Measurement], tuple[OperatorTime, ...]]:
-    """The kernels of several traces, and of the `wanted` rows of tables, with what operators took
-    the host in the traces. `kinds` are the names that their `op` has here, `precision` that of
-    products whose row states none, `generation` the device's. Raises `InputError`, for a trace of a
-    CPU where the device is none, too, and the reverse."""
+    """Return the kernels of several traces and of the `wanted` rows of tables, and the host times
+    of operators in the traces. `kinds` maps names in the column `op` to this program's names;
+    `precision` is that of products whose row states none; `generation` is the device's. Raises
+    `InputError`, also for a trace of a CPU if the device is a GPU, and the reverse."""
     times: defaultdict[Kernel, list[float]] = defaultdict(list)
     calls: list[HostCall] = []
     for path in paths:
@@ -85,7 +84,7 @@ def read(
 
 
 class TimedRow(NamedTuple):
-    """A kernel of a table with its seconds, which hold the kernels that ran `before` it."""
+    """A kernel of a table with its seconds, which include the kernels that ran `before` it."""
 
     kernel: Kernel
     seconds: float
@@ -96,7 +95,7 @@ class TimedRow(NamedTuple):
 def timed_rows(
     path: Path, wanted: Mapping[str, str], kinds: Mapping[str, str], precision: str
 ) -> Iterator[TimedRow]:
-    """The kernels of a table with their seconds, a row each. Raises `InputError`."""
+    """Yield the kernels of a table with their seconds, one for each row. Raises `InputError`."""
     for row in tables.only(tables.rows(path), wanted):
         if "kernel" in row.cells:
             measured = measurement_of(row.cells, row.where)
@@ -119,9 +118,10 @@ def _alone(row: TimedRow) -> tuple[Kernel, float]:
     return row.kernel, row.seconds
 
 
-# What TensorRT-LLM runs before a product in few bits: bytes an element, launches, and elements of a
-# row that take a turn. Before attention, it turns queries and caches keys: bytes an element of
-# either, and launches. Fitted along with products and attention of five devices (docs/kernels.md).
+# Before a product in few bits, TensorRT-LLM quantises the input: bytes per element, launches, and
+# elements of a row for each wait for memory. Before attention, it rotates queries and caches keys:
+# bytes per element of both, and launches. Fitted with products and attention of five devices
+# (docs/kernels.md).
 _QUANTISED = {"fp8": (6.5, 5, 0), "fp4": (4.4, 3, 200)}
 _TURNED, _CACHED, _CALLS = 9.0, 2.8, 7
 
@@ -178,8 +178,9 @@ _SORTED = 9  # launches that route and sort tokens and sum their results: 13 to 
 
 
 def _experts(row: Row, precision: str) -> tuple[Kernel, ...]:
-    """Sorting, both products and what is between them of one rank's experts. Tokens that choose
-    `topk` of all experts at random hit experts x (1 - (1 - topk / experts)^tokens)."""
+    """Return the kernels of one rank's experts: sorting and the work between the products, then
+    both products. Tokens that choose `topk` of all experts at random reach this number of experts:
+    experts x (1 - (1 - topk / experts)^tokens)."""
     if row.cells.get("distribution", "balanced") != "balanced":
         fault = "does not say how many tokens each expert has"
         raise InputError(row.where, fault, "choose rows: --only distribution=balanced")
@@ -198,7 +199,7 @@ def _experts(row: Row, precision: str) -> tuple[Kernel, ...]:
 
 
 def _window(row: Row) -> int:
-    """Keys that a query sees at most: 0, as -1, stands for all."""
+    """Return the most keys that a query sees; 0 or -1 stands for all keys."""
     cell = row.cells.get("window_size", "")
     none = cell.removesuffix(".0") in ("", "0", "-1")
     return 0 if none else int(number(row, ("window_size",)) or 0)

@@ -1,4 +1,4 @@
-"""Measured collectives on a fabric: what the constants of collective libraries are fitted to."""
+"""Measured collectives on a fabric, to which the constants of collective libraries are fitted."""
 
 from collections.abc import Iterable, Sequence
 from math import sqrt
@@ -8,13 +8,13 @@ from sim.collectives.schedule import KINDS, GroupShape, kind_named
 from sim.config.dataclass import dataclass
 from sim.jobs.traces.operation_times import OperationTime
 
-# For ranks that no wire slows down: what gloo's calls over loopback take is attributed to gloo.
+# For ranks that no wire slows down: all the time of gloo's calls over loopback counts as gloo's.
 NO_WIRES = Interconnect(generation="cpu", gpus_per_node=1 << 20, port_bandwidth=1e18)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCollective(CollectiveCall):
-    """A call that took `time` seconds; `table` groups those of one sweep."""
+    """A call that took `time` seconds; calls of one sweep of sizes have the same `table`."""
 
     table: str
     time: float
@@ -23,11 +23,11 @@ class MeasuredCollective(CollectiveCall):
 def from_readings(
     readings: Iterable[OperationTime], interconnect: Interconnect
 ) -> list[MeasuredCollective]:
-    """Collectives among several ranks, one group at a time.
+    """Return collectives among several ranks, one group at a time.
 
-    Of several passes over the same collective the quickest counts, as with kernels: other work of
-    the machine only ever makes a call wait, on shared cores for a time slice of the scheduler
-    (3 ms).
+    Of several passes over the same collective, the shortest time counts, as with kernels. Other
+    work of the machine can only make a call wait; on shared cores it waits for a time slice of the
+    scheduler (3 ms).
     """
     passes: dict[tuple[str, int, int, float], list[float]] = {}
     for reading in readings:
@@ -57,12 +57,13 @@ def _table(kind: str, ranks: int, nodes: int) -> str:
 
 
 def tables(collectives: Iterable[MeasuredCollective]) -> tuple[str, ...]:
-    """The names of their tables, in order."""
+    """Return the names of the collectives' tables, in order."""
     return tuple(dict.fromkeys(collective.table for collective in collectives))
 
 
 def alternate(collectives: Sequence[MeasuredCollective], first: int) -> list[MeasuredCollective]:
-    """Readings at every other size of their table, starting from the first or the second size."""
+    """Return the readings at every other size of their table, from the first or the second size
+    on."""
     sizes: dict[str, set[float]] = {}
     for collective in collectives:
         sizes.setdefault(collective.table, set()).add(collective.size)
@@ -71,10 +72,10 @@ def alternate(collectives: Sequence[MeasuredCollective], first: int) -> list[Mea
 
 
 def jitter(readings: Iterable[OperationTime]) -> str:
-    """The `[jitter]` table for iterations that were timed one by one; empty without any.
+    """Return the `[jitter]` table for iterations that were timed one by one; empty without any.
 
-    The sigma of a lognormal distribution, from the variances of all readings, each weighted with
-    its samples less one.
+    The sigma of a lognormal distribution comes from the variances of all readings. Each is weighted
+    with the number of its samples less one.
 
     >>> reading = OperationTime(operation="broadcast", seconds=1e-5, ranks=2, samples=5, sigma=0.02)
     >>> print(jitter([reading, reading]))

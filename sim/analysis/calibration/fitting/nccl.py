@@ -1,4 +1,4 @@
-"""Fitting the constants of NCCL's model, in steps that follow the hardware."""
+"""Fitting the constants of NCCL's model in steps: constants of the nodes, then of the network."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
@@ -21,8 +21,9 @@ from sim.config.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitStep:
-    """Constants that are fitted together, and the tables that show them, of calls `above` a size
-    (bytes) and up to `most`."""
+    """Constants that are fitted together: those `of_node` of a `node`, and those `of_network` of
+    `networks`. They are fitted to calls of `tables` that are `above` a size (bytes) and up to
+    `most`."""
 
     tables: tuple[str, ...]
     node: str = ""
@@ -50,7 +51,7 @@ HOPS = ("launch", "hop.ll", "hop.ll128", "hop.simple")
 def fitted(
     constants: Tree, collectives: Sequence[MeasuredCollective], steps: Iterable[FitStep]
 ) -> Tree:
-    """The constants after all steps, each fitted to every other size of its tables."""
+    """Return the constants after all steps, each fitted to every other size of its tables."""
     for step in steps:
         shown = [
             collective
@@ -62,18 +63,19 @@ def fitted(
 
 
 def predictor(constants: Tree) -> Predict:
-    """Seconds that a backend with these constants predicts."""
+    """Return a function that gives the seconds of a collective by a backend with these
+    constants."""
     backend = backend_of(constants)
     return lambda collective: predicted(backend, collective)
 
 
 def predicted(backend: Nccl, collective: MeasuredCollective) -> float:
-    """Seconds that the backend predicts for the collective on an idle fabric."""
+    """Return the seconds that the backend predicts for the collective on an idle fabric."""
     return min(map(collective.duration, backend.candidates(collective)))
 
 
 def backend_of(constants: Tree) -> Nccl:
-    """A backend with these constants, in SI units."""
+    """Return a backend with these constants, in SI units."""
     return Nccl(
         NcclConstants(
             node={name: _typed(NodeConstants, table) for name, table in constants["node"].items()},

@@ -1,4 +1,4 @@
-"""Writing a device's profile: a TOML file to read, and the measurements in CSVs beside it."""
+"""Writing a device's profile: a TOML file, with the measurements in CSVs beside it."""
 
 import csv
 from collections.abc import Iterable
@@ -16,7 +16,8 @@ HEAD = "# Measured and fitted by `sim calibrate`; `sim show` draws it. Times are
 
 
 def write(profile: Profile, path: Path) -> None:
-    """All files, each complete or not at all. Raises `InputError` if they cannot be written."""
+    """Write all files, each complete or not at all. Raises `InputError` if they cannot be
+    written."""
     write_table(profile.measurements, path.parent / profile.origin.measurements)
     if profile.operators:
         dispatch.write(profile.operators, path.parent / profile.origin.operators)
@@ -25,7 +26,7 @@ def write(profile: Profile, path: Path) -> None:
 
 
 def write_table(measurements: Iterable[Measurement], path: Path) -> None:
-    """The CSV of measured kernels, complete or not at all."""
+    """Write the CSV of measured kernels, complete or not at all."""
     with atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -33,13 +34,13 @@ def write_table(measurements: Iterable[Measurement], path: Path) -> None:
 
 
 def text(profile: Profile) -> str:
-    """The TOML of a profile, as `sim.hardware.kernels.profile` reads it."""
+    """Return the TOML of a profile, as `sim.hardware.kernels.profile` reads it."""
     tables = [HEAD, toml(document(profile.origin)), profile.environment.toml()]
     return "\n".join(table for table in tables if table).rstrip() + "\n"
 
 
 def document(origin: Origin) -> dict[str, Any]:
-    """The tables of a profile's file, without those whose values have units
+    """Return the tables of a profile's file, without those whose values have units
     (`sim.hardware.kernels.environment`)."""
     tables: dict[str, Any] = {
         key: getattr(origin, key)
@@ -51,7 +52,7 @@ def document(origin: Origin) -> dict[str, Any]:
 
 
 def toml(tables: dict[str, Any]) -> str:
-    """A document as TOML. Raises `InputError` if the library for it is missing."""
+    """Return a document as TOML. Raises `InputError` if the library for it is missing."""
     try:
         import tomli_w
     except ImportError:

@@ -1,4 +1,5 @@
-"""Timing a call: on the host's clock where calls block, by device events where they do not."""
+"""Timing a call: on the host's clock where calls block, by device events where calls return
+early."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,12 +9,12 @@ from typing import Any, NamedTuple, Protocol
 Call = Callable[[], Any]
 
 LEAST, MOST = 5, 50  # repetitions
-BUDGET = 0.03  # seconds for the repetitions of one kernel, once there are enough of them
-UNSTEADY, TRIES = 0.2, 3  # a timing that spreads more is repeated, up to this many times in all
+BUDGET = 0.03  # seconds for the repetitions of one kernel beyond the `LEAST`
+UNSTEADY, TRIES = 0.2, 3  # a timing with a larger spread is repeated; the most timings in all
 
 
 class Timing(NamedTuple):
-    """Median seconds and the interquartile range over it."""
+    """The median in seconds, and the interquartile range as a share of the median."""
 
     seconds: float
     spread: float
@@ -25,15 +26,16 @@ class Clock(Protocol):
     device: str
 
     def time(self, calls: Sequence[Call]) -> Timing:
-        """The time of one call; `calls` do the same on different inputs and are used in turn."""
+        """Return the time of one call. All `calls` do the same on different inputs, and are used in
+        turn."""
         ...
 
 
 class HostClock:
-    """For a CPU: a call has done its work when it returns.
+    """The clock for a CPU, where a call has done its work when it returns.
 
-    Other processes on the machine only ever make a kernel slower, so of several timings that
-    spread widely the quickest is taken.
+    Other processes on the machine can only make a kernel slower. So of several timings with a large
+    spread, the shortest is taken.
     """
 
     device = "cpu"
@@ -59,8 +61,8 @@ class HostClock:
 
 
 class EventClock:
-    """For a CUDA device: the time between two events on its stream, with several calls between
-    them so that the events themselves do not count."""
+    """The clock for a CUDA device: the time between two events on its stream. Several calls lie
+    between the events, so the events' own time is negligible."""
 
     device = "cuda"
 
@@ -72,7 +74,7 @@ class EventClock:
         return summary(self._seconds_per_call(calls, repeats, in_a_row))
 
     def _seconds_per_call(self, calls: Sequence[Call], repeats: int, in_a_row: int) -> list[float]:
-        """For each repetition the mean of `in_a_row` calls."""
+        """Return the mean seconds of `in_a_row` calls, for each repetition."""
         import torch
 
         events: Any = [
@@ -93,7 +95,7 @@ def clock_of(device: str) -> Clock:
 
 
 def summary(times: Sequence[float]) -> Timing:
-    """Median, and interquartile range over the median.
+    """Return the median, and the interquartile range over the median.
 
     >>> summary([1.0, 2.0, 3.0, 4.0, 5.0])
     Timing(seconds=3.0, spread=1.0)

@@ -1,4 +1,5 @@
-"""Which collectives `sim calibrate collectives` times: kinds, sizes and groups of its ranks."""
+"""The collectives that `sim calibrate collectives` times: their kinds, sizes and groups of
+ranks."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from sim.jobs.traces.operation_times import OperationTime
 Suite = Literal["quick", "full"]
 Group = tuple[int, ...]
 WIDTH = 4  # bytes of an element, fp32
-# Those of a training step; others are sends from and to a rank, as point-to-point is.
+# Collectives of a training step. The other kinds are sends from and to a rank, as point-to-point.
 TIMED = tuple(kind for kind in KINDS if kind not in ("gather", "scatter", "sendrecv"))
 _STEP = {"quick": 8, "full": 2}  # each size is the previous one times this
 _LARGEST = {"quick": 16 * 2**20, "full": 2**30}
@@ -20,7 +21,7 @@ _LARGEST = {"quick": 16 * 2**20, "full": 2**30}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCase:
-    """A collective of `size` bytes, as nccl-tests counts them, in each of `groups` at once."""
+    """A collective of `size` bytes, as nccl-tests counts them, in all of `groups` at once."""
 
     kind: CollectiveKind
     size: int
@@ -31,24 +32,25 @@ class CollectiveCase:
         return len(self.groups[0])
 
     def nodes(self, per_node: int) -> int:
-        """How many nodes of `per_node` ranks a group lies on."""
+        """Return the number of nodes, of `per_node` ranks each, over which a group extends."""
         return len({rank // per_node for rank in self.groups[0]})
 
     def key(self, per_node: int) -> tuple[object, ...]:
-        """The identity of the case; `key_of` gives the same for its reading."""
+        """Return the identity of the case, which equals `key_of` of its reading."""
         nodes, size = self.nodes(per_node), float(self.size)
         return (self.kind, self.ranks, nodes, len(self.groups), size)
 
 
 def key_of(reading: OperationTime) -> tuple[object, ...]:
-    """The key of the case that a reading belongs to."""
+    """Return the key of the case to which a reading belongs."""
     return (reading.operation, reading.ranks, reading.nodes, reading.groups, reading.bytes)
 
 
 def collective_cases(
     ranks: int, per_node: int, suite: Suite, memory: float
 ) -> Iterator[CollectiveCase]:
-    """All cases of a suite; `memory` (bytes) is what a rank may use: a call takes two buffers.
+    """Yield all cases of a suite. `memory` (bytes) is what a rank may use; a call takes two
+    buffers.
 
     >>> [case.size for case in collective_cases(2, 2, "quick", 1e4) if case.kind == "reduce"]
     [8, 64, 512, 4096]
@@ -61,7 +63,7 @@ def collective_cases(
 
 
 def sizes(ranks: int, suite: Suite, memory: float) -> list[int]:
-    """From 8 bytes up, each a multiple of an element for every rank.
+    """Return sizes from 8 bytes up; each is a multiple of an element for every rank.
 
     >>> sizes(3, "quick", 1e4)
     [12, 60, 504, 4092]
@@ -74,9 +76,9 @@ def sizes(ranks: int, suite: Suite, memory: float) -> list[int]:
 
 
 def groupings(ranks: int, per_node: int) -> list[tuple[Group, ...]]:
-    """Each group size that divides the ranks, one group alone and all groups at once.
+    """Return groups of every size that divides the ranks: one group alone, and all groups at once.
 
-    Groups of neighbours first, then, with several nodes, groups of one rank of each node.
+    Groups of neighbours come first. With several nodes, groups of one rank of each node follow.
 
     >>> groupings(4, 2)[:2]
     [((0, 1),), ((0, 1), (2, 3))]
@@ -97,9 +99,11 @@ def _neighbours(ranks: int, size: int) -> list[Group]:
 
 
 def shuffled(cases: Sequence[CollectiveCase], passes: int) -> list[CollectiveCase]:
-    """All cases in each of several passes, every pass in its own order, the same on every rank.
+    """Return all cases in each of several passes. Every pass has its own order, the same on every
+    rank.
 
-    A machine that is slow for a while then spoils one pass of some sizes, not all of one size.
+    A machine that is slow for a while then spoils some sizes in one pass, not one size in all
+    passes.
     """
     orders = [list(cases) for _ in range(passes)]
     for seed, order in enumerate(orders):
@@ -110,7 +114,7 @@ def shuffled(cases: Sequence[CollectiveCase], passes: int) -> list[CollectiveCas
 def remaining(
     cases: Sequence[CollectiveCase], done: Sequence[OperationTime], per_node: int
 ) -> list[CollectiveCase]:
-    """Cases without a reading; a case that is listed twice needs two."""
+    """Return the cases without a reading. A case that is listed twice needs two readings."""
     counts, missing = Counter(map(key_of, done)), []
     for case in cases:
         key = case.key(per_node)

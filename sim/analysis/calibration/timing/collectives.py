@@ -1,8 +1,8 @@
-"""Timing collectives among ranks of this machine, or those that torchrun has started.
+"""Times of collectives among ranks of this machine, or among the ranks that torchrun has started.
 
-All ranks leave a barrier and call; a repetition lasts from the last start to the last end, on the
-clock that processes of one machine share. Across machines, whose clocks differ, it lasts as long
-as the slowest rank was in the call.
+All ranks leave a barrier and call the collective. Processes of one machine share a clock, and a
+repetition lasts from the last start to the last end. Clocks of several machines differ, and a
+repetition lasts as long as the slowest rank's call.
 """
 
 import os
@@ -32,7 +32,8 @@ _IN_A_ROW = 20  # calls of a repetition on a GPU, as nccl-tests does
 def repeated(
     case: CollectiveCase, groups: dict[Group, Any], rank: int, per_node: int, device: str
 ) -> list[float]:
-    """Seconds of every repetition. Ranks outside of the groups take part in the barriers only."""
+    """Return the seconds of every repetition. Ranks outside of the groups only take part in the
+    barriers."""
     import torch
     import torch.distributed as dist
 
@@ -49,7 +50,7 @@ def repeated(
 
 
 def durations(stamps: Sequence[Sequence[Sequence[float]]], *, one_clock: bool) -> list[float]:
-    """Seconds of each repetition from every rank's (start, end).
+    """Return the seconds of each repetition from every rank's (start, end).
 
     >>> ranks = [[(0.0, 3.0)], [(1.0, 2.5)]]
     >>> durations(ranks, one_clock=True), durations(ranks, one_clock=False)
@@ -64,7 +65,8 @@ def durations(stamps: Sequence[Sequence[Sequence[float]]], *, one_clock: bool) -
 
 
 def _stamps(call: Call, count: int, device: str) -> list[tuple[float, float]]:
-    """When each repetition started and ended; on a GPU it is one of several calls in a row."""
+    """Return when each repetition started and ended. On a GPU, a repetition is the mean of several
+    calls in a row."""
     import torch
     import torch.distributed as dist
 
@@ -83,14 +85,14 @@ def _stamps(call: Call, count: int, device: str) -> list[tuple[float, float]]:
 
 
 def _nothing() -> None:
-    """The call of a rank that is in no group."""
+    """Do nothing: the call of a rank that is in no group."""
 
 
 Backend = Literal["gloo", "nccl"]
 Told = TypeVar("Told")
 
-PASSES = {"quick": 3, "full": 8}  # over all cases, as machines drift
-_SHARE = 0.25  # of the free memory
+PASSES = {"quick": 3, "full": 8}  # passes over all cases, as a machine's speed drifts
+_SHARE = 0.25  # share of the free memory that buffers may fill
 
 
 def time_collectives(
@@ -101,13 +103,13 @@ def time_collectives(
     largest: float = inf,
     minutes: float = inf,
 ) -> list[OperationTime] | None:
-    """Time what `table` does not hold yet, append each reading to it, and return them all; None
-    where the `minutes` were over before the last one.
+    """Time the cases that `table` does not hold yet, append each reading to it, and return all
+    readings. Returns None where the `minutes` were over before the last case.
 
     Sizes end where two buffers fill a quarter of the memory, or at `largest` bytes.
 
-    Raises `InputError` if torch or a device is missing, or with the error of a rank that died;
-    what was measured until then is in the table.
+    Raises `InputError` if torch or a device is missing, or with the error of a rank that died. The
+    table keeps the readings until then.
     """
     until = time.monotonic() + 60.0 * minutes
     _check(backend)
@@ -128,7 +130,7 @@ def time_collectives(
 
 
 def _run(ranks: int, device: str, *arguments: Any) -> None:
-    """`_on_rank` on every rank."""
+    """Run `_on_rank` on every rank."""
     try:
         if ranks > 1:
             process_group.run(_on_rank, ranks, *arguments, device=device, threads=1)
@@ -140,7 +142,7 @@ def _run(ranks: int, device: str, *arguments: Any) -> None:
 
 
 def _alone(backend: Backend, *arguments: Any) -> None:
-    """One rank, in this process, as a group of its own."""
+    """Run a single rank in this process, as a group of its own."""
     import torch.distributed as dist
 
     process_group.listen_here()
@@ -165,7 +167,7 @@ def _check(backend: Backend) -> None:
 
 
 def _free_memory(backend: Backend) -> float:
-    """Bytes, of the device or of the host."""
+    """Return the free bytes of the device or of the host."""
     if backend == "nccl":
         import torch
 
@@ -174,7 +176,7 @@ def _free_memory(backend: Backend) -> float:
 
 
 def _resumed(table: Path) -> list[OperationTime]:
-    """The readings of an earlier call, without an unfinished last line."""
+    """Return the readings of an earlier call, without an unfinished last line."""
     if not table.exists():
         if process_group.own_rank() == 0:
             operation_times.write([], table)
@@ -193,14 +195,14 @@ def _on_rank(
     spawned: bool,
     until: float,
 ) -> None:
-    """A rank's part of every case; rank 0 appends the readings to the table."""
+    """Do a rank's part of every case; rank 0 appends the readings to the table."""
     import torch.distributed as dist
     from tqdm import tqdm
 
     if spawned and dist.get_world_size() > 1:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the ranks
     _let_ranks_share_a_device(rank, device)
-    # The cases that rank 0 lacks: others may see another table, or have more memory.
+    # Rank 0 decides which cases are left: other ranks may see another table or have more memory.
     cases = cases if spawned else _of_rank_0(cases)
     distinct = dict.fromkeys(members for case in cases for members in case.groups)
     groups = {members: dist.new_group(list(members)) for members in distinct}
@@ -225,7 +227,7 @@ def _on_rank(
 
 
 def _of_rank_0(told: Told) -> Told:
-    """The value that rank 0 has, on every rank."""
+    """Return rank 0's value on every rank."""
     import torch.distributed as dist
 
     shared = [told]
@@ -234,7 +236,8 @@ def _of_rank_0(told: Told) -> Told:
 
 
 def _let_ranks_share_a_device(rank: int, device: str) -> None:
-    """NCCL accepts ranks that share a device if each seems to be a host, over sockets."""
+    """Let ranks share a device: NCCL accepts this, over sockets, if each rank seems to be another
+    host."""
     if device != "cuda":
         return
     import torch

@@ -1,8 +1,8 @@
-"""Which calls of torch's users have their host's time measured: layers in a row, and optimizers.
+"""The calls of torch whose host time is measured: layers in a row, and optimizers.
 
 Each is called as a script calls it, through its module where there is one, on tensors so small that
-no device is the limit. The order matters: `fitting/host_table.py` takes what is known
-of a call's operators from its time, and gives the rest to those that are new.
+no device limits the time. The order matters: `fitting.device_profile.host_table` subtracts the
+known operators of a call from its time, and divides the rest among its new operators.
 """
 
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from typing import Any
 
 from sim.config.dataclass import dataclass
 
-SHAPE = (1, 8, 8)  # of what layers are given: sequences, tokens, channels
+SHAPE = (1, 8, 8)  # of the tensors given to layers: sequences, tokens, channels
 HEAD = 4  # channels of a head
-LISTS = (8, 64)  # tensors of an optimizer
+LISTS = (8, 64)  # numbers of an optimizer's tensors
 
 Layer = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCall:
-    """A layer that `make` builds anew for each call. A `chained` one is given what the one before
-    it gives, others `SHAPE` each."""
+    """A layer that `make` builds anew for each call. A `chained` layer is given the result of the
+    layer before it; other layers are given a tensor of `SHAPE`."""
 
     name: str
     make: Callable[[], Layer]
@@ -29,8 +29,8 @@ class LayerCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerCall:
-    """A call for a list of parameters with gradients. Where `counters` are on the host, operators
-    on their steps are none of the device's."""
+    """A call for a list of parameters with gradients. With `counters`, step counters lie on the
+    host, and operators on them are not counted as the device's."""
 
     name: str
     make: Callable[[list[Any]], Callable[[], Any]]
@@ -38,7 +38,7 @@ class OptimizerCall:
 
 
 def layers(device: str) -> list[LayerCall]:
-    """Layers of transformers, and what they are made of where they are composed."""
+    """Return layers of transformers, and the operators of which layers are composed."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -98,7 +98,8 @@ def layers(device: str) -> list[LayerCall]:
 
 
 def optimizers() -> list[OptimizerCall]:
-    """Steps on lists, the fused one, and clipping, all of them of the phase of the optimizer."""
+    """Return steps of optimizers on lists, a fused step, and gradient clipping; all of them belong
+    to the optimizer's phase."""
     import torch
 
     clip = torch.nn.utils.clip_grad_norm_

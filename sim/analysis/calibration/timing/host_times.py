@@ -1,12 +1,16 @@
 """Host seconds of calls of torch, and the operators that each call dispatches.
 
-Forward, layers of several kinds follow one another over and over, as in a model: a host that does
-one thing again and again has its code at hand, and is up to twice as fast. Backward, a layer is
-called so often in a row that the pass is long beside its own beginning, which a pass of one call is
-taken off for: seconds per node of the engine; all are longer by as much as backward passes of those
-rows are longer than their nodes together. On a GPU fewer launches are in flight than its queue
-holds, so the host never waits for it; it is waited for between what is timed. On a CPU the
-operators' own arithmetic, on a few dozen numbers, is part of the time.
+Forward, layers of several kinds follow one another, as in a model. A host that repeats one call has
+its code in the cache, and is up to twice as fast.
+
+Backward, a layer is called many times in a row. The backward pass of a single call is subtracted,
+which removes the start of a pass and leaves the seconds per call. All calls are then multiplied by
+one factor: how much longer the backward passes of the forward's mixed rows are than the sum of
+their calls.
+
+On a GPU, fewer launches are in flight than its queue holds, so the host never waits for the GPU
+while it is timed; it waits between two timings. On a CPU, the operators' own arithmetic, on a few
+dozen numbers, is part of the time.
 """
 
 import time
@@ -33,18 +37,19 @@ from sim.config.dataclass import dataclass
 from sim.hardware.kernels.dispatch import VIEW, Phase, fused_as_one
 from sim.jobs.recorded.kernels import is_free, is_shape
 
-IN_A_ROW = 100  # calls of a layer that are differentiated ...
-LAUNCHES = 200  # ... and their operators: CUDA's queue holds 1024 kernels, some are five
+IN_A_ROW = 100  # the most calls of a layer that are differentiated together
+LAUNCHES = 200  # the most operators of these calls; CUDA's queue holds 1024 kernels, some need five
 REPEATS = 15
-ORDERS = 15  # of all layers, cut into rows ...
-KINDS, LAYERS = 8, 4  # ... of so many kinds, so often over
-_READ = "_local_scalar_dense"  # the host waits for a number
+ORDERS = 15  # random orders of all layers; each order is cut into rows
+KINDS, LAYERS = 8, 4  # layers of a row, and how often the row repeats them
+_READ = "_local_scalar_dense"  # the operator that reads a number, for which the host waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTime:
-    """A call in a phase: its operators, the host's `seconds` for it, and `each` more for every
-    tensor of a list; interquartile range over the median, and how many calls were timed."""
+    """A call in a phase: its operators, and the host's `seconds` for it. For a list of tensors,
+    `each` is added for every tensor. `spread` is the interquartile range over the median, `calls`
+    the number of calls that were timed."""
 
     name: str
     phase: Phase
@@ -61,7 +66,7 @@ class HostTime:
 
 
 def host_times(device: str, passes: int = 1) -> list[HostTime]:
-    """All calls of the suite in its order, the quickest of several passes over it."""
+    """Return all calls of the suite in its order, with the shortest time of several passes."""
     return quickest(row for _ in range(passes) for row in _one_pass(device))
 
 
@@ -79,7 +84,8 @@ def _one_pass(device: str) -> Iterator[HostTime]:
 
 
 def quickest(times: Iterable[HostTime]) -> list[HostTime]:
-    """Of each call and phase: other work on a machine comes and goes."""
+    """Return the shortest time of each call and phase, since other work on a machine comes and
+    goes."""
     best: dict[tuple[str, Phase], HostTime] = {}
     for row in times:
         before = best.setdefault((row.name, row.phase), row)
@@ -91,7 +97,8 @@ def quickest(times: Iterable[HostTime]) -> list[HostTime]:
 def _forward(
     calls: Sequence[LayerCall], device: str
 ) -> tuple[list[HostTime], list[tuple[list[str], float]]]:
-    """Each call among others, and the backward passes of these rows, by their calls' names."""
+    """Return the time of each call among other calls, and for each row its calls' names with the
+    seconds of its backward pass."""
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     wholes = []
     for seed in range(ORDERS + 1):
@@ -99,7 +106,7 @@ def _forward(
         for place in range(0, len(order), KINDS):
             row = order[place : place + KINDS] * LAYERS
             spent, whole = _row(row, device)
-            if seed:  # the first one warms up
+            if seed:  # the first order warms up
                 wholes.append(([call.name for call in row], whole))
                 for call, own in zip(row, spent, strict=True):
                     seconds[call.name].append(own)
@@ -116,7 +123,7 @@ def _forward(
 
 
 def _row(row: Sequence[LayerCall], device: str) -> tuple[list[float], float]:
-    """The seconds of each call of a row, and those of the row's backward pass."""
+    """Return the seconds of each call of a row, and the seconds of the row's backward pass."""
     import torch
 
     made = [call.make() for call in row]
@@ -137,7 +144,7 @@ def _row(row: Sequence[LayerCall], device: str) -> tuple[list[float], float]:
 
 
 def _backward(call: LayerCall, device: str) -> HostTime:
-    """Seconds per call of the row's."""
+    """Return the seconds of the backward pass per call of a layer."""
     (_, one), (_, two) = (_passes(call, device, number, _counted(device)) for number in (1, 2))
     count = Counter(two) - Counter(one)
     number = max(2, min(IN_A_ROW, LAUNCHES // max(count.total(), 1)))
@@ -156,8 +163,8 @@ def _backward(call: LayerCall, device: str) -> HostTime:
 def _passes(
     call: LayerCall, device: str, number: int, watched: Callable[[Call], Any]
 ) -> tuple[Any, Any]:
-    """What is `watched` while so many layers are called in a row, and while all are differentiated.
-    Gradients are fresh, as `zero_grad` leaves them."""
+    """Return what `watched` finds while `number` layers are called in a row, and while all of them
+    are differentiated. There are no gradients before, as after `zero_grad`."""
     import torch
 
     made = [call.make() for _ in range(number)]
@@ -179,8 +186,8 @@ def _passes(
 
 
 def _of_optimizer(call: OptimizerCall, others: Sequence[LayerCall], device: str) -> HostTime:
-    """An affine function of the length of its lists, through two lengths; a forward pass of other
-    calls lies between any two steps."""
+    """Return seconds as an affine function of the list's length, fitted through two lengths. Before
+    every step, a forward and backward pass of other calls is run."""
     clocked, found = _clocked(wait_of(device)), []
     for length in LISTS:
         step = _made(call, device, length)
@@ -212,7 +219,8 @@ def _made(call: OptimizerCall, device: str, length: int) -> Call:
 
 
 def _clocked(wait: Call) -> Callable[[Call], float]:
-    """The host's seconds for a call, begun with an idle device, which it does not wait for."""
+    """Return a function that times the host's part of a call. The device is idle before, and the
+    host does not wait for it."""
 
     def seconds(call: Call) -> float:
         wait()
@@ -226,8 +234,8 @@ def _clocked(wait: Call) -> Callable[[Call], float]:
 
 
 def _steady(run: Callable[[], float]) -> Timing:
-    """The median of what a run gives, behind a run to warm up. Other work only ever makes a host
-    slower, so of several rounds that spread widely the quickest counts."""
+    """Return the median time of a run, after a run to warm up. Other work can only make a host
+    slower, so of several rounds with a large spread, the shortest is taken."""
     run()
     best = summary([run() for _ in range(REPEATS)])
     for _ in range(TRIES - 1):
@@ -238,8 +246,8 @@ def _steady(run: Callable[[], float]) -> Timing:
 
 
 def _counted(device: str, counters: bool = False) -> Callable[[Call], Counter[str]]:
-    """The operators that a call dispatches to the device: those that launch something by name,
-    views as `VIEW`."""
+    """Return a function that counts the operators that a call dispatches to the device. Operators
+    that launch kernels are counted by name, views as `VIEW`."""
     import torch
 
     own: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode

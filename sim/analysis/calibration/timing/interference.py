@@ -1,7 +1,7 @@
 """How much longer kernels take while a copy or a collective runs beside them.
 
-On a GPU the other work runs on a stream of its own, on a CPU in a thread of its own. It starts
-first and must outlast the kernels that are timed; if it ends too early, twice as much is started.
+The other work runs on its own stream on a GPU, and in its own thread on a CPU. It starts first and
+must outlast the timed kernels. If it ends too early, twice as much of it is started.
 """
 
 import threading
@@ -21,16 +21,18 @@ class Concurrency(Protocol):
     """Runs calls alone, and beside other work."""
 
     def alone(self, call: Call, count: int) -> float:
-        """Seconds of `count` calls in a row."""
+        """Return the seconds of `count` calls in a row."""
         ...
 
     def beside(self, call: Call, count: int, other: Call, others: int) -> float | None:
-        """The same while `others` calls of `other` run; None if those ended first."""
+        """Return the seconds of `count` calls while `others` calls of `other` run; None if the
+        others ended first."""
         ...
 
 
 def slowdown(concurrency: Concurrency, call: Call, other: Call) -> float | None:
-    """Seconds of a call beside the other over its seconds alone; None if they never overlapped.
+    """Return the seconds of a call beside the other work over its seconds alone. None if they never
+    overlapped.
 
     The first run of each warms up.
     """
@@ -49,7 +51,7 @@ def slowdown(concurrency: Concurrency, call: Call, other: Call) -> float | None:
 
 
 class Threads:
-    """For a CPU. The other work goes on until the timed calls have ended."""
+    """For a CPU. The other work continues until the timed calls have ended."""
 
     def alone(self, call: Call, count: int) -> float:
         began = time.perf_counter()
@@ -111,8 +113,8 @@ class Streams:
 
 
 def slowdowns(device: str) -> Iterator[Slowdown]:
-    """A product and a memory-bound kernel beside a copy, and beside an all-reduce where this
-    process is one of several ranks."""
+    """Yield the slowdown of a product and of a memory-bound kernel beside a copy, and beside an
+    all-reduce if this process is one of several ranks."""
     concurrency: Concurrency = Streams() if device == "cuda" else Threads()
     kernels = _kernels(device)
     for beside, other in _other_work(device):

@@ -1,6 +1,6 @@
-"""Which kernels a calibration times: shapes spread evenly over the logarithms of their sizes.
+"""The kernels that a calibration times: shapes spread evenly over the logarithms of their sizes.
 
-The shapes are general ones, not those of any model; some are kept out of the fit, to judge it.
+The shapes are general, not those of any model. Some are kept out of the fit, to judge it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from sim.hardware.kernels.measurements import class_of
 from sim.model.kernels import Attention, Gemm, Kernel, Precision
 
 Suite = Literal["quick", "full"]
-EVERY = 5  # one shape in this many of a class is kept out of the fit
-LARGEST_STEP = 4.0 * 2**30  # bytes; what an optimizer moves for 150 million parameters a rank
+EVERY = 5  # one in this number of shapes of a class is kept out of the fit
+LARGEST_STEP = 4.0 * 2**30  # bytes that an optimizer moves for 150 million parameters per rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCase:
-    """A kernel to time; kept out of the fit or not."""
+    """A kernel to time, and whether it is kept out of the fit."""
 
     kernel: Kernel
     kept_out: bool = False
@@ -30,8 +30,9 @@ class KernelCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteSizes:
-    """How large and how many: bounds of a product's sizes, of the FLOPs and bytes of a kernel, the
-    number of shapes, and the bytes of memory-bound kernels."""
+    """The sizes and numbers of a suite's kernels: bounds of a product's sizes (`dims`), of the
+    `flops` and `bytes` of a kernel, the numbers of `products` and `attentions`, and the bytes of
+    memory-bound kernels (`streams`)."""
 
     dims: tuple[int, int]
     flops: float
@@ -43,7 +44,7 @@ class SuiteSizes:
 
 
 def _evenly(low: float, high: float, count: int) -> tuple[float, ...]:
-    """Sizes evenly spaced on a logarithmic scale."""
+    """Return sizes evenly spaced on a logarithmic scale."""
     return tuple(float(size) for size in np.geomspace(low, high, count))
 
 
@@ -68,7 +69,7 @@ SIZES: dict[tuple[str, Suite], SuiteSizes] = {
 
 
 def kernel_cases(device: str, suite: Suite = "quick", seed: int = 0) -> list[KernelCase]:
-    """The kernels of a suite, the same for the same seed.
+    """Return the kernels of a suite. The same seed gives the same kernels.
 
     >>> cases = kernel_cases("cpu", "quick")
     >>> len(cases) == len({repr(case.kernel) for case in cases})
@@ -88,11 +89,11 @@ def kernel_cases(device: str, suite: Suite = "quick", seed: int = 0) -> list[Ker
 def _products(
     sizes: SuiteSizes, precision: Precision, count: int, random: np.random.Generator
 ) -> Iterator[Kernel]:
-    """The three products of linear layers; one shape in eight is a batched product."""
+    """Yield the three products of linear layers; one shape in eight is a batched product."""
     for number in range(count):
         m, n, k = _dims(sizes, 16 if precision == "fp8" else 8, random)
         gemm = Gemm(name="forward", m=m, n=n, k=k, precision=precision)
-        if precision == "fp8":  # torch has neither batches of them nor other layouts
+        if precision == "fp8":  # torch has no batched fp8 products, and no other layouts
             yield gemm
         elif number % 8 == 7:
             yield _batched(gemm, sizes, random)
@@ -101,7 +102,7 @@ def _products(
 
 
 def _dims(sizes: SuiteSizes, step: int, random: np.random.Generator) -> tuple[int, int, int]:
-    """m, n and k, multiples of `step`, whose product is small enough."""
+    """Return m, n and k, multiples of `step`, of a product within the suite's FLOPs and bytes."""
     low, high = map(log2, sizes.dims)
     while True:
         m, n, k = (step * max(1, round(2 ** random.uniform(low, high) / step)) for _ in range(3))
@@ -111,7 +112,7 @@ def _dims(sizes: SuiteSizes, step: int, random: np.random.Generator) -> tuple[in
 
 
 def _batched(gemm: Gemm, sizes: SuiteSizes, random: np.random.Generator) -> Gemm:
-    """The product once for each head of a few sequences, as standard attention needs it."""
+    """Return the product once for each head of a few sequences, as standard attention needs it."""
     fits = min(sizes.flops / gemm.flops, sizes.bytes / gemm.bytes)
     batch = max(2, int(2 ** random.uniform(1.0, max(1.1, min(9.0, log2(max(fits, 2.0)))))))
     return replace(gemm, batch=batch)
@@ -120,7 +121,8 @@ def _batched(gemm: Gemm, sizes: SuiteSizes, random: np.random.Generator) -> Gemm
 def _attentions(
     device: str, sizes: SuiteSizes, precision: Precision, count: int, random: np.random.Generator
 ) -> Iterator[Kernel]:
-    """Forward and backward by each generation of fused attention that torch has on the device."""
+    """Yield forward and backward passes of each generation of fused attention that torch has on the
+    device."""
     for number in range(count // 2):
         attention = _attention(sizes, precision, number, random)
         for generation in _generations(device, attention, number):
@@ -129,7 +131,8 @@ def _attentions(
 
 
 def _generations(device: str, attention: Attention, number: int) -> tuple[str, ...]:
-    """Generations of GPUs that can do it: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp."""
+    """Return the generations that support an attention on GPUs:
+    aten/src/ATen/native/transformers/cuda/sdp_utils.cpp."""
     if device == "cpu":
         return ("cpu",)
     half = ("flash2", "cudnn") if attention.precision in ("fp16", "bf16") else ()
@@ -159,7 +162,7 @@ def _attention(
 
 
 def _keep_out_shapes(kernels: Sequence[Kernel]) -> Iterator[KernelCase]:
-    """Every fifth of a class and precision is kept out of the fit."""
+    """Yield the cases of kernels; every fifth of a class and precision is kept out of the fit."""
     counts: dict[tuple[str, str], int] = {}
     for kernel in kernels:
         kind = (class_of(kernel), getattr(kernel, "precision", ""))
@@ -168,7 +171,8 @@ def _keep_out_shapes(kernels: Sequence[Kernel]) -> Iterator[KernelCase]:
 
 
 def _streams(device: str, sizes: Sequence[float]) -> Iterator[KernelCase]:
-    """A curve of sizes for each kind, some of them kept out of the fit."""
+    """Yield a curve of sizes for each kind of memory-bound kernel; some sizes are kept out of the
+    fit."""
     for name, kind in memory_bound.KINDS.items():
         longer = (LARGEST_STEP,) if kind.optimizer and device == "cuda" else ()
         curve = sorted({*sizes, *longer})
@@ -178,7 +182,8 @@ def _streams(device: str, sizes: Sequence[float]) -> Iterator[KernelCase]:
 
 
 def size_kept_out(place: int, count: int) -> bool:
-    """Whether a size of a curve of so many is kept out of the fit: every fourth, never the last.
+    """Return whether a size of a curve of `count` sizes is kept out of the fit: every fourth, never
+    the last.
 
     >>> [place for place in range(7) if size_kept_out(place, 7)]
     [2]

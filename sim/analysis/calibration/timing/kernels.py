@@ -1,4 +1,5 @@
-"""Timing every kernel of a suite, keeping each as soon as it is measured, and resuming later."""
+"""Timing every kernel of a suite. Each time is stored as soon as it is measured, so a later call
+resumes."""
 
 import csv
 import math
@@ -13,8 +14,8 @@ from sim.config.tables import without_torn_end
 from sim.hardware.kernels.measurements import COLUMNS, HEADING, Measurement, read, row
 from sim.model.kernels import Attention, Gemm, Kernel
 
-MOST_INPUTS = 8  # sets of inputs that are used in turn ...
-CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # ... until together they are more bytes than any cache holds
+MOST_INPUTS = 8  # the most sets of inputs that are used in turn
+CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # bytes of the sets together that no cache holds
 
 
 def time_kernels(
@@ -29,14 +30,14 @@ def time_kernels(
     make: Callable[[Kernel, str], Call] = call,
     until: float = math.inf,
 ) -> list[Measurement]:
-    """Time the kernels that `store` does not hold yet; with `keep` each is appended to it at once.
+    """Time the kernels that `store` does not hold yet; with `keep`, each is appended to it at once.
 
-    None is begun when `time.monotonic()` is past `until`.
+    No kernel is begun when `time.monotonic()` is past `until`.
 
-    With several `passes` each kernel is timed in each of them and its shortest time is used: other
-    work on the machine comes and goes. A kernel that runs out of memory, that torch cannot execute
-    here, or whose time is not a positive number is left out and reported through `note`. What was
-    measured before an interruption is kept. Raises `InputError` if the store cannot be read.
+    With several `passes`, each kernel is timed in every pass, and its shortest time is used, since
+    other work on the machine comes and goes. A kernel is left out and reported through `note` if it
+    runs out of memory, if torch cannot execute it here, or if its time is not a positive number.
+    Measurements before an interruption are kept. Raises `InputError` if the store cannot be read.
     """
     done: dict[str, list[Measurement]] = {}
     if store is not None and store.exists():
@@ -62,7 +63,7 @@ def time_kernels(
 
 
 def quickest(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The shortest time of each kernel, in the order in which kernels first appear."""
+    """Return the shortest time of each kernel, in the order in which kernels first appear."""
     best: dict[str, Measurement] = {}
     for measurement in measurements:
         before = best.setdefault(repr(measurement.kernel), measurement)
@@ -85,14 +86,14 @@ def _measured(
     make: Callable[[Kernel, str], Call],
     note: Callable[[str], None],
 ) -> Measurement | None:
-    """The time of a case, or None if it cannot be measured here."""
+    """Return the time of a case; None if it cannot be measured here."""
     kernel, failed = case.kernel, ""
     try:
         calls = [make(kernel, clock.device) for _ in range(_input_sets(kernel, clock.device))]
         timing = clock.time(calls)
     except (RuntimeError, MemoryError) as error:  # torch's OutOfMemoryError is a RuntimeError
         failed = _first_line(error)
-    if failed:  # the error is gone, and with it what held the inputs
+    if failed:  # the error is gone, and with it the references to the inputs
         note(f"left out {description(kernel)}: {failed}")
         _empty_cache(clock.device)
         return None
@@ -105,7 +106,7 @@ def _measured(
 
 
 def _empty_cache(device: str) -> None:
-    """Memory in pieces of a size that did not fit is of no use to the next kernel."""
+    """Free cached memory: pieces of a size that did not fit are of no use to the next kernel."""
     if device == "cuda":
         import torch
 
@@ -113,7 +114,7 @@ def _empty_cache(device: str) -> None:
 
 
 def _input_sets(kernel: Kernel, device: str) -> int:
-    """How many sets of inputs do not fit into a cache together."""
+    """Return how many sets of inputs together are larger than a cache."""
     return max(1, min(MOST_INPUTS, math.ceil(CACHE[device] / max(kernel.bytes, 1.0))))
 
 
@@ -123,7 +124,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def description(kernel: Kernel) -> str:
-    """A kernel in a few words.
+    """Return a kernel in a few words.
 
     >>> description(Gemm(name="wgrad", m=8, n=16, k=32))
     'bf16 product wgrad 8 x 16 x 32'

@@ -17,7 +17,7 @@ SIZES = (64 * 2**10, MIB, 16 * MIB, 256 * MIB)
 
 
 def launches(device: str) -> LaunchTimes:
-    """Measured with the smallest kernel there is: adding one to a single number."""
+    """Measure launches with the smallest kernel: adding one to a single number."""
     import torch
 
     number = torch.zeros(1, device=device)
@@ -26,8 +26,8 @@ def launches(device: str) -> LaunchTimes:
 
 
 def launch_costs(kernel: Call, wait: Call, replay: Call | None) -> LaunchTimes:
-    """The costs of launching `kernel`; `wait` returns when the device is idle, `replay` runs a
-    graph of `LAUNCHES` such kernels."""
+    """Return the costs of launching `kernel`. `wait` returns when the device is idle; `replay` runs
+    a graph of `LAUNCHES` such kernels."""
     for _ in range(LAUNCHES):
         kernel()
     wait()
@@ -39,7 +39,7 @@ def launch_costs(kernel: Call, wait: Call, replay: Call | None) -> LaunchTimes:
 
 
 def _seconds_per_launch(kernel: Call, wait: Call) -> float:
-    """The host's seconds while the queue has room."""
+    """Return the host's seconds per launch while the queue has room."""
     began = time.perf_counter()
     for _ in range(LAUNCHES):
         kernel()
@@ -56,14 +56,15 @@ def _round_trip(call: Call, wait: Call) -> float:
 
 
 def _seconds_per_node(replay: Call, wait: Call) -> float:
-    """Includes a five-hundredth of the round trip of a launch."""
+    """Return the seconds per node of a graph, with a five-hundredth of the round trip of its
+    launch."""
     replay()
     wait()
     return median(_round_trip(replay, wait) for _ in range(REPEATS)) / LAUNCHES
 
 
 def wait_of(device: str) -> Call:
-    """A function that returns when the device is idle."""
+    """Return a function that returns when the device is idle."""
     import torch
 
     return torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -87,7 +88,8 @@ def copies(
     sizes: Sequence[int] = SIZES,
     note: Callable[[str], None] = lambda message: None,
 ) -> Iterator[CopyTime]:
-    """Each kind that the device has; a copy that does not fit into memory is left out and noted."""
+    """Yield the times of each kind of copy that the device has. A copy that does not fit into
+    memory is left out and noted."""
     for kind, pinned in copy_kinds(clock.device):
         for size in sizes:
             try:
@@ -100,7 +102,7 @@ def copies(
 
 
 def copy_kinds(device: str) -> tuple[tuple[CopyKind, bool], ...]:
-    """Kinds of copies, each with whether the host's memory is page-locked.
+    """Return the kinds of copies, each with whether the host's memory is page-locked.
 
     >>> copy_kinds("cpu")
     (('device to device', False),)

@@ -1,6 +1,7 @@
-"""A process group on this machine: processes that are started here, or by torchrun.
+"""A process group on this machine, whose processes are started here or by torchrun.
 
-If a rank dies, by an error or a signal, the other ranks are ended and the caller gets its error.
+If a rank dies, by an error or a signal, the other ranks are ended, and the caller gets the error of
+the rank that died.
 """
 
 import os
@@ -20,17 +21,17 @@ from sim.config.errors import InputError
 
 Task = Callable[..., Any]
 
-# The peers of a rank that died fail too, with a broken connection: after the first error the others
-# get this long (s) to report, so that the error that caused them is among the reports.
+# The peers of a rank that died fail, too, with a broken connection. After the first error, other
+# ranks have this time (s) to report, so the error that caused theirs is among the reports.
 SETTLING = 3.0
 _TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Membership:
-    """The work of each process of a group, and how it joins; `store` is where ranks meet.
+    """The task of each process of a group, and how the process joins; ranks meet at `store`.
 
-    `threads` are torch's in each process; 0 leaves them alone.
+    `threads` is torch's number of threads in each process; 0 keeps torch's own.
     """
 
     task: Task
@@ -41,7 +42,7 @@ class _Membership:
     store: str
 
     def execute(self, rank: int) -> Any:
-        """Join the process group, do the task, leave."""
+        """Join the process group, do the task, and leave."""
         import torch
         import torch.distributed as dist
 
@@ -57,13 +58,13 @@ class _Membership:
         try:
             return self.task(rank, *self.arguments)
         finally:
-            with suppress(Exception):  # a group whose peers have died cannot be left in order
+            with suppress(Exception):  # leaving fails if peers have died
                 dist.destroy_process_group()
 
 
 def listen_here() -> None:
-    """Let ranks of one machine listen on the loopback, unless an interface is asked for, as NCCL
-    (user guide, environment variables) and gloo (torch.distributed) want it: NCCL_SOCKET_IFNAME,
+    """Let ranks of one machine listen on the loopback unless the user has chosen an interface. NCCL
+    (user guide, environment variables) and gloo (torch.distributed) read NCCL_SOCKET_IFNAME and
     GLOO_SOCKET_IFNAME."""
     ranks = os.environ.get("WORLD_SIZE", "1")
     if os.environ.get("LOCAL_WORLD_SIZE", ranks) == ranks:
@@ -72,26 +73,26 @@ def listen_here() -> None:
 
 
 def launched() -> int | None:
-    """How many ranks torchrun has started, or None without torchrun."""
+    """Return how many ranks torchrun has started; None without torchrun."""
     return int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else None
 
 
 def own_rank() -> int:
-    """This process's rank under torchrun, else 0."""
+    """Return this process's rank under torchrun, else 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def threads_each(processes: int) -> int:
-    """Threads for each of several processes that share this machine's cores."""
+    """Return the threads for each of several processes that share this machine's cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, (cores or 1) // processes)
 
 
 def run(task: Task, ranks: int, *arguments: Any, device: str = "cpu", threads: int = 0) -> Any:
-    """`task(rank, *arguments)` in each of `ranks` processes that form a process group.
+    """Run `task(rank, *arguments)` in each of `ranks` processes that form a process group.
 
-    Returns rank 0's answer. `threads` are torch's in each process; 0 leaves them alone. Raises
-    `InputError` with the error of a rank that died, after ending the others.
+    Returns rank 0's answer. `threads` is torch's number of threads in each process; 0 keeps torch's
+    own. Raises `InputError` with the error of a rank that died, after ending the other ranks.
     """
     member_of = partial(
         _Membership, task=task, arguments=arguments, ranks=ranks, device=device, threads=threads
@@ -111,7 +112,7 @@ def run(task: Task, ranks: int, *arguments: Any, device: str = "cpu", threads: i
 
 
 def _spawned(membership: _Membership) -> Any:
-    """Rank 0's answer from processes that are started for it."""
+    """Start a process for each rank, and return rank 0's answer."""
     import torch.multiprocessing as mp
 
     context = mp.get_context("spawn")
@@ -137,7 +138,8 @@ def _spawned(membership: _Membership) -> Any:
 
 
 def _collected(ranks_by_pipe: dict[Any, int], processes: Sequence[Any]) -> dict[int, Any]:
-    """Every rank's answer. Raises `InputError` with the error of the rank that failed first."""
+    """Return every rank's answer. Raises `InputError` with the error of the rank that failed
+    first."""
     answers: dict[int, Any] = {}
     errors: dict[int, str] = {}
     deadline = float("inf")
@@ -166,21 +168,21 @@ def _received(pipe: Any, process: Any) -> tuple[str, Any]:
 
 
 def _is_consequence(error: str) -> bool:
-    """Whether an error is only that of a connection to a rank that died."""
+    """Return whether an error is only the broken connection to a rank that died."""
     return any(word in error for word in ("onnection", "gloo", "NCCL", "ncclRemote"))
 
 
 def _child(pipe: Connection, membership: _Membership, rank: int) -> None:
-    """Runs in a process of its own; sends its answer or its error."""
+    """Run a rank's task in its own process, and send its answer or its error."""
     Thread(target=_end_with_parent, daemon=True).start()
     try:
         pipe.send(("answer", membership.execute(rank)))
-    except Exception as error:  # of any kind: the parent prints it
+    except Exception as error:  # the parent prints any error
         pipe.send(("error", one_line(error)))
 
 
 def _end_with_parent() -> None:
-    """Wait until the parent ends, for any reason, and end too."""
+    """Wait until the parent ends, for any reason, then end this process."""
     parent = parent_process()
     assert parent is not None
     parent.join()
@@ -188,7 +190,7 @@ def _end_with_parent() -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """The type of an error and the first line of its message.
+    """Return the type of an error and the first line of its message.
 
     >>> one_line(ValueError("no such thing\\n  at line 3"))
     'ValueError: no such thing'

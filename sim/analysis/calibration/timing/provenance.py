@@ -14,7 +14,7 @@ _QUERIED = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "tempe
 
 
 def provenance(device: str, *, processes: int = 1) -> Provenance:
-    """Known facts of the machine that the command runs on."""
+    """Return known facts of the machine that the command runs on."""
     import torch
 
     software: Provenance = {
@@ -29,7 +29,7 @@ def provenance(device: str, *, processes: int = 1) -> Provenance:
 
 
 def command() -> Provenance:
-    """When, and by which command."""
+    """Return the date and the command."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": " ".join(["sim", *sys.argv[1:]]),
@@ -37,7 +37,7 @@ def command() -> Provenance:
 
 
 def machine(device: str) -> dict[str, str]:
-    """The device and torch's version, as a comparison names them."""
+    """Return the device's name and torch's version, which are printed above a comparison."""
     import torch
 
     if device == "cuda":
@@ -49,7 +49,7 @@ def machine(device: str) -> dict[str, str]:
 
 
 def processor() -> str:
-    """The processor's name as Linux gives it, else its architecture."""
+    """Return the processor's name as Linux gives it, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -72,7 +72,7 @@ def _gpu() -> Provenance:
 
 
 def _nvidia_smi() -> Provenance:
-    """Driver, clocks and temperature; empty without nvidia-smi."""
+    """Return driver, clocks and temperature; empty without nvidia-smi."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return {}

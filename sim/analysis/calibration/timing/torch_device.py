@@ -1,4 +1,4 @@
-"""Whether torch is installed and has the device that a calibration needs."""
+"""Checks that torch is installed and has the device, and a setting of the host's allocator."""
 
 import ctypes
 from contextlib import suppress
@@ -24,11 +24,12 @@ _NEVER = 2**31 - 1
 
 
 def keep_freed() -> bool:
-    """Tell glibc to keep freed memory instead of giving it back; False where that is impossible.
+    """Tell glibc to keep freed memory instead of giving it back; return False where this is
+    impossible.
 
-    By default every tensor above 32 MiB is mapped anew, and its pages are cleared and faulted in
-    when they are first written, which takes many times as long as the kernel that writes them.
-    With this setting memory is reused as torch's caching allocator reuses it on GPUs.
+    By default, every tensor above 32 MiB is mapped anew. Its pages are cleared and faulted in when
+    they are first written, which takes many times as long as the kernel that writes them. With this
+    setting, memory is reused as torch's caching allocator reuses it on GPUs.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

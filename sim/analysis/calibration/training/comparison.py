@@ -1,4 +1,4 @@
-"""Measured and predicted side by side: one row a quantity."""
+"""Measured and predicted quantities side by side, a row for each."""
 
 import csv
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _PASSES = {"F": "forward", "B": "backward", "optimizer": "optimizer"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedQuantity:
-    """One quantity; `unit` is s, B or empty for a count."""
+    """A measured and predicted quantity; `unit` is s, B or empty for a count."""
 
     name: str
     measured: float
@@ -36,7 +36,7 @@ class ComparedQuantity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobComparison(Answer):
-    """A measured job and its prediction; `source` says where the kernel times are from."""
+    """A measured job and its prediction; `source` says where the kernel times come from."""
 
     view = "sim.interface.views.validation:measured"
     picture = "sim.interface.plots.validation:measured"
@@ -111,7 +111,7 @@ def compare(
     parameters: int,
     source: str,
 ) -> JobComparison:
-    """A measurement and a prediction of the same job; `memory` are the predicted bytes."""
+    """Compare a measurement and a prediction of the same job; `memory` are the predicted bytes."""
     predicted = {"step": result.step_time, **phases(result)}
     quantities = [
         ComparedQuantity(
@@ -141,7 +141,8 @@ def compare(
 
 
 def phases(result: Result) -> dict[str, float]:
-    """Seconds of the first role's passes and optimizer, and of its exposed communication."""
+    """Return the seconds of the first role's passes and optimizer, and of its exposed
+    communication."""
     seconds = {**dict.fromkeys(PHASES, 0.0), **_passes(result.timeline)}
     seconds["communication"] = result.breakdown.get(DATA, 0.0)
     return seconds
@@ -157,7 +158,8 @@ def _passes(timeline: Timeline) -> dict[str, float]:
 
 
 def write_steps(comparison: JobComparison, path: Path) -> None:
-    """Every step as a row of CSV: round, the round's reference (s), seconds by phase."""
+    """Write every step as a row of CSV: its round, the round's reference (s), and seconds by
+    phase."""
     with files.atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["round", "reference", *PHASES, "step"])

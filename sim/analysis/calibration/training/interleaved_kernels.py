@@ -1,4 +1,4 @@
-"""Kernels that are timed between training steps, and the profile that is made of them."""
+"""Kernels that are timed between training steps, and the profile made from their times."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +18,10 @@ from sim.model.kernels import Precision
 
 
 def time_share(device: str, precision: Precision, number: int, rounds: int) -> list[Measurement]:
-    """Time the share of the quick suite's kernels that belongs to a round; over all rounds each
-    kernel is timed once. Call it on every rank at once.
+    """Time the kernels of the quick suite that belong to a round; over all rounds, each kernel is
+    timed once. Call it on every rank at once.
 
-    The suite's shapes are general ones; those of the measured job are among them only by chance.
+    The suite has general shapes, which are those of the measured job only by chance.
     """
     cases = [
         case
@@ -32,10 +32,10 @@ def time_share(device: str, precision: Precision, number: int, rounds: int) -> l
 
 
 def at_median_speed(job: JobMeasurement) -> list[Measurement]:
-    """Every kernel once: the mean over ranks and rounds, at the speed of the median round.
+    """Return every kernel once: the mean over ranks and rounds, at the speed of the median round.
 
-    A round's times are scaled as if the machine had then been as fast as its reference kernels
-    were in the median round.
+    A round's times are scaled as if the machine had then been as fast as its reference kernels were
+    in the median round.
     """
     middle = median(measured.reference for measured in job.rounds)
     by_kernel: dict[str, list[Measurement]] = {}
@@ -52,7 +52,7 @@ def _mean(same: Sequence[Measurement]) -> Measurement:
 
 
 def write_profile(job: JobMeasurement, device_file: str, path: Path, processes: int) -> None:
-    """Write the profile of what was timed between the steps."""
+    """Write the profile of the kernels that were timed between the steps."""
     origin = provenance("cpu" if device_file == "cpu" else "cuda", processes=processes)
     table = path.with_suffix(".csv").name
     write(profiled(device_file, at_median_speed(job), table=table, provenance=origin), path)

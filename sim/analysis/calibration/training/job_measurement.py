@@ -15,7 +15,8 @@ PHASES = ("forward", "backward", "communication", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRound:
-    """One round: seconds of the reference kernels (mean of before and after), and of each step.
+    """A round of steps: seconds of the reference kernels (mean of before and after), and of each
+    step by phase.
 
     `kernels` are the calibration's measurements, `transfers` bytes and seconds of all-reduces.
     """
@@ -28,7 +29,7 @@ class MeasuredRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMeasurement:
-    """All rounds of a job; `peak` is the memory (bytes) of the rank that takes most."""
+    """All rounds of a job; `peak` is the memory (bytes) of the rank that needs most."""
 
     rounds: tuple[MeasuredRound, ...]
     parameters: int
@@ -41,7 +42,7 @@ class JobMeasurement:
         return tuple(step for measured in self.rounds for step in measured.steps)
 
     def median(self, phase: str) -> float:
-        """Median seconds of a phase over all steps."""
+        """Return the median seconds of a phase over all steps."""
         return median(step.get(phase, 0.0) for step in self.steps)
 
     @property
@@ -65,7 +66,8 @@ class JobMeasurement:
 
 
 def joined(ranks: Sequence[JobMeasurement]) -> JobMeasurement:
-    """One measurement of equal ranks: mean times, the highest peak, the kernels of all."""
+    """Join the measurements of equal ranks: mean times, the highest peak, the kernels of all
+    ranks."""
     rounds = tuple(map(_joined_round, zip(*(rank.rounds for rank in ranks), strict=True)))
     peak, loss = max(rank.peak for rank in ranks), mean(rank.loss for rank in ranks)
     return replace(ranks[0], rounds=rounds, peak=peak, loss=loss)

@@ -49,9 +49,9 @@ def measure(
 ) -> JobComparison | None:
     """Run the scenario's job in torch and predict it; None on ranks that do not report.
 
-    With `calibrate` (the default on CPUs, whose speed drifts) kernels are timed between the
-    training steps, and the prediction is made from these times; otherwise from the scenario's own
-    profile, or from rates if it has none. Raises `InputError` if the job cannot be built here.
+    With `calibrate` (the default on CPUs, whose speed drifts), kernels are timed between the
+    training steps, and the prediction uses these times. Otherwise it uses the scenario's own
+    profile, or rates if there is no profile. Raises `InputError` if the job cannot be built here.
     """
     torch_device.require(device, "sim measure")
     setup = kind.planned(kind.set_up(scenario))
@@ -80,8 +80,8 @@ def asked(
     steps: int = 20,
     calibrate: bool | None = None,
 ) -> JobComparison | None:
-    """`sim.measure`: as `measure`, of a name or file with settings, on a GPU if there is one, for
-    at least so many steps. Raises `InputError`."""
+    """`sim.measure`: measure a scenario, given by name or file with settings, for at least `steps`
+    steps. It runs on `device`, by default on a GPU if there is one. Raises `InputError`."""
     return measure(
         kind.load(scenario, settings),
         device=available_device(device),
@@ -91,14 +91,14 @@ def asked(
 
 
 def printed(scenario: BaseScenario, *, device: str, steps: int) -> str:
-    """The script that `measure` runs, for so many steps. Raises `InputError`."""
+    """Return the script that `measure` runs, with `steps` steps. Raises `InputError`."""
     setup = kind.planned(kind.set_up(scenario))
     check(setup.job, scenario.name, device)
     return script_of(setup.job, scenario.name, device, steps=steps)
 
 
 def available_device(wanted: Literal["cuda", "cpu"] | None) -> Literal["cuda", "cpu"]:
-    """The device asked for, else a GPU if there is one. Raises `InputError`."""
+    """Return the requested device, else a GPU if there is one. Raises `InputError`."""
     torch_device.require(wanted or "cpu", "sim measure")
     import torch
 
@@ -108,7 +108,8 @@ def available_device(wanted: Literal["cuda", "cpu"] | None) -> Literal["cuda", "
 def _compared(
     scenario: BaseScenario, setup: PlanSetup, measurement: JobMeasurement, *, calibrated: bool
 ) -> JobComparison:
-    """The measurement beside the prediction; `calibrated` from kernels that were timed with it."""
+    """Compare the measurement with a prediction. A `calibrated` prediction uses the kernels that
+    were timed between the steps."""
     if calibrated:
         timings = sum(len(measured.kernels) for measured in measurement.rounds)
         source = f"{timings} timings between the steps"
@@ -130,7 +131,7 @@ def _compared(
 def _predicted(
     scenario: BaseScenario, setup: PlanSetup, measurement: JobMeasurement, path: Path
 ) -> Result:
-    """The step on the device as it was timed between the steps."""
+    """Predict the step on the device as it was timed between the steps."""
     processes = setup.job.plan.data_parallel
     write_profile(measurement, _device_file(scenario), path, processes)
     changed = replace(scenario, change={**scenario.change, "device.profile": str(path)})
@@ -143,7 +144,7 @@ def _predicted(
 
 
 def _device_file(scenario: BaseScenario) -> str:
-    """The name of the device's file, as the scenario's topology gives it."""
+    """Return the name of the device's file, as the scenario's topology gives it."""
     if not isinstance(scenario.topology, str):
         return scenario.topology.device.name
     path = catalog.find("topologies", scenario.topology, where=f"{scenario.name}, topology")
@@ -167,11 +168,11 @@ def measure_script(
     steps: int = 10,
     settings: Settings = (),
 ) -> JobComparison:
-    """Run a script's steps on this machine (`world` ranks, by torchrun), capture one on a GPU that
-    is not there, play it on a topology, and lay both side by side.
+    """Run a script's steps on this machine (`world` ranks, by torchrun). Capture a step on a fake
+    GPU, play it on a topology, and compare both.
 
-    On a `device` "cpu" the script sees no GPU, and has to be content with that. Raises
-    `InputError` where it fails.
+    On a `device` "cpu", the script sees no GPU and must run without one. Raises `InputError` where
+    the script fails.
     """
     try:
         recordings = capture_script(script, arguments, world=world)
@@ -196,7 +197,7 @@ def measure_script(
 
 
 def _ran(script: Sequence[str], device: str, world: int, steps: int) -> JobMeasurement:
-    """The measurement of a script in processes of its own."""
+    """Run a script in separate processes, and return its measurement."""
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
     with TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"

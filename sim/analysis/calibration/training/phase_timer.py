@@ -1,6 +1,6 @@
 """Seconds of each phase of a training step: on the host's clock, or by events on a GPU's stream.
 
-The bytes that tensors hold, and the most that they take at once.
+Also the bytes that tensors hold, and the most bytes that they hold at once.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 class PhaseTimer:
     """Adds up, by name, the time from each mark to the next.
 
-    `stamp` notes a moment, `between` gives the seconds from one moment to another.
+    `stamp` records a moment; `between` returns the seconds from one moment to another.
 
     >>> ticks = iter([0.0, 1.0, 3.0, 3.5])
     >>> timer = PhaseTimer(lambda: next(ticks), lambda before, after: after - before)
@@ -29,11 +29,11 @@ class PhaseTimer:
         self._marks: list[tuple[str, Any]] = []
 
     def mark(self, name: str) -> None:
-        """The phase of this name ends now."""
+        """End the phase of this name now."""
         self._marks.append((name, self._stamp()))
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by phase since the first mark; the timer is then reset."""
+        """Return seconds by phase since the first mark, and reset the timer."""
         by_phase: dict[str, float] = {}
         marks, self._marks = self._marks, []
         for (_, before), (name, after) in pairwise(marks):
@@ -42,12 +42,14 @@ class PhaseTimer:
 
 
 def on_host() -> PhaseTimer:
-    """The host's clock; right if every call returns when its work is done, as on CPUs."""
+    """Return a timer on the host's clock. It is right if every call returns when its work is done,
+    as on CPUs."""
     return PhaseTimer(time.perf_counter, lambda before, after: after - before)
 
 
 def on_gpu() -> PhaseTimer:
-    """Events on the current stream of the current device; reading them waits for the last one."""
+    """Return a timer by events on the current stream of the current device. Reading waits for the
+    last event."""
     import torch
 
     def stamp() -> Any:
@@ -64,10 +66,12 @@ def on_gpu() -> PhaseTimer:
 
 @contextmanager
 def counted(held: Callable[[], float], device: str) -> Iterator[list[float]]:
-    """The most bytes that tensors take at once within; the list has them afterwards.
+    """Yield a list that holds, when the block ends, the most bytes that tensors held at once within
+    it.
 
-    On a GPU the caching allocator's own count, `torch.cuda.max_memory_allocated`. On a CPU torch's
-    profiler counts allocations from here on; `held` says how many bytes were allocated before.
+    On a GPU, they are the caching allocator's own count, `torch.cuda.max_memory_allocated`. On a
+    CPU, torch's profiler counts allocations within the block; `held` returns the bytes allocated
+    before.
     """
     import torch
 
@@ -90,7 +94,8 @@ def counted(held: Callable[[], float], device: str) -> Iterator[list[float]]:
 
 @contextmanager
 def _standard_error_discarded() -> Iterator[None]:
-    """The profiler's C++ writes warnings about memory that was allocated before."""
+    """Discard standard error, where the profiler's C++ code warns of memory that was allocated
+    before."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
@@ -102,7 +107,7 @@ def _standard_error_discarded() -> Iterator[None]:
 
 
 def highest_sum(changes: list[int]) -> int:
-    """The highest running sum, at least zero.
+    """Return the highest running sum, at least zero.
 
     >>> highest_sum([5, -5, 3, 4, -7])
     7
@@ -115,13 +120,13 @@ def highest_sum(changes: list[int]) -> int:
 
 
 def _allocations(profiler: Any) -> list[int]:
-    """Bytes allocated (or freed, negative), in order of time."""
+    """Return the bytes allocated (or freed, negative), in order of time."""
     events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
     return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
 
 
 def bytes_of(tensors: Iterable[Any]) -> float:
-    """Bytes of tensors; storage that several share counts once.
+    """Return the bytes of tensors; storage that several tensors share counts once.
 
     >>> import pytest; torch = pytest.importorskip("torch")
     >>> x = torch.zeros(10)
@@ -130,7 +135,7 @@ def bytes_of(tensors: Iterable[Any]) -> float:
     """
     sizes = {}
     for tensor in tensors:
-        here = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # its shard, of FSDP
+        here = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # FSDP's local shard
         storage = here.untyped_storage()
         sizes[storage.data_ptr()] = storage.nbytes()
     return float(sum(sizes.values()))

@@ -1,11 +1,11 @@
-"""A training script run for real: its steps timed by phase, its memory counted, and kernels timed
-between the steps where the machine's speed drifts.
+"""A training script run for real. Its steps are timed by phase, and its memory is counted. Where
+the machine's speed drifts, kernels are timed between the steps.
 
-A step ends where the script's optimizer has updated (or its CUDA graph has been replayed).
-`python -m sim.analysis.calibration.training.real_run ANSWER STEPS SCRIPT ...` writes what rank 0
-has seen to the file ANSWER, as JSON.
+A step ends where the script's optimizer has updated (or its CUDA graph has been replayed). The
+measurement of rank 0 is written to the file ANSWER, as JSON, by `python -m
+sim.analysis.calibration.training.real_run ANSWER STEPS SCRIPT ...`.
 
-Reference work, kernels and all-reduces, shows how fast the machine is at a moment.
+Reference kernels and all-reduces show how fast the machine is at a moment.
 """
 
 import gc
@@ -63,7 +63,8 @@ def reference_kernels(device: str) -> float:
 
 
 def transfers() -> tuple[tuple[float, float], ...]:
-    """(bytes, median seconds) of all-reduces of each of `TRANSFERS`; call it on every rank."""
+    """Return (bytes, median seconds) of all-reduces of each of `TRANSFERS`; call it on every
+    rank."""
     return tuple((size, _all_reduce(size)) for size in TRANSFERS)
 
 
@@ -86,9 +87,9 @@ TimeKernels = Callable[[int, int], Sequence[Measurement]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interleaving:
-    """`rounds` of `steps` training steps each, behind `warm_up` ones; before those of a round
-    `time_kernels(round, rounds)` times kernels, unless there is a profile already, and `settling`
-    steps find in the caches what that left there."""
+    """`rounds` of `steps` training steps each, after `warm_up` steps. Before the steps of a round,
+    `time_kernels(round, rounds)` times kernels, if they are needed. Then `settling` untimed steps
+    fill the caches again."""
 
     rounds: int = 5
     steps: int = 4
@@ -98,7 +99,7 @@ class Interleaving:
 
 
 def interleaving(steps: int) -> Interleaving:
-    """At least so many steps in rounds of about four, an even number of rounds.
+    """Return an even number of rounds of about four steps, with at least `steps` steps in all.
 
     >>> found = [interleaving(steps) for steps in (20, 3)]
     >>> [(interleaved.rounds, interleaved.steps) for interleaved in found]
@@ -109,15 +110,15 @@ def interleaving(steps: int) -> Interleaving:
 
 
 class _Enough(BaseException):
-    """All steps have ended."""
+    """Raised when all steps have ended."""
 
 
 class RealRun:
     """Seconds and memory of a script's steps on a device; `graph` if each step replays one CUDA
     graph.
 
-    Between two steps the run's own protocol goes on by one: a generator that yields where the
-    script shall do its next step.
+    The run's protocol is a generator that yields where the script is to do its next step. Between
+    two steps of the script, it is resumed once.
     """
 
     def __init__(
@@ -143,7 +144,8 @@ class RealRun:
         self._replicated: Any = None
 
     def measured(self, script: Callable[[], object]) -> JobMeasurement:
-        """Run a script until all steps have ended, or it has. Raises `InputError` in that case."""
+        """Run a script until all steps have ended. Raises `InputError` if the script ends
+        before."""
         if self.device == "cpu":
             torch_device.keep_freed()
         self._protocol = self._steps()
@@ -161,7 +163,7 @@ class RealRun:
         raise InputError("sim measure", f"{fault} behind the first", remedy)
 
     def _steps(self) -> Generator[None, None, None]:
-        """The protocol."""
+        """Yield before each step of the script; measure between the steps."""
         for _ in range(self.plan.warm_up):
             yield
         self._find_replicas()
@@ -170,12 +172,12 @@ class RealRun:
         for number in range(self.plan.rounds):
             self.report(f"round {number + 1} of {self.plan.rounds}")
             yield from self._round(number)
-        if not self.graph:  # whose memory is a pool of its own, which torch does not count
+        if not self.graph:  # a graph's memory is a separate pool, which torch does not count
             yield from self._counted()
 
     def _counted(self) -> Generator[None, None, None]:
-        """A step that is not timed, as counting a CPU's allocations takes a profiler; it begins
-        with the first module, since blocks that are older are freed unseen."""
+        """Count the memory of a step that is not timed, because counting a CPU's allocations takes
+        a profiler. Counting begins with the first module, since older blocks are freed unseen."""
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         with ExitStack() as stack:
@@ -245,7 +247,7 @@ class RealRun:
 
     def _updated(self, optimizer: Any, *_: Any) -> None:
         self._optimizer = self._optimizer or id(optimizer)
-        if id(optimizer) != self._optimizer:  # of several, the one that steps first counts
+        if id(optimizer) != self._optimizer:  # of several optimizers, the first to step counts
             return
         weights = (weight for group in optimizer.param_groups for weight in group["params"])
         self.parameters = {id(weight): weight for weight in weights}
@@ -268,8 +270,8 @@ class RealRun:
         return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 1
 
     def _find_replicas(self) -> None:
-        """With DDP the backward pass ends with the first parameters' gradients; what is left of it
-        then is communication."""
+        """With DDP, mark the end of the backward pass where the first parameters have their
+        gradients; the rest of the pass is communication."""
         from torch.nn.parallel import DistributedDataParallel
 
         if self._ranks == 1:
@@ -283,7 +285,7 @@ class RealRun:
         return self._replicated is not None and self._replicated.require_backward_grad_sync
 
     def _tensors(self) -> Iterator[Any]:
-        """All tensors that the script has made, with the gradients of the parameters."""
+        """Yield all tensors that the script has made, with the gradients of the parameters."""
         for kept in _of_type(self.torch.Tensor):
             older = self._older.get(id(kept))
             if older is None or older() is not kept:
@@ -307,7 +309,7 @@ class RealRun:
 
 
 def _of_type(kind: type) -> Iterator[Any]:
-    """The objects of a type that there are."""
+    """Yield all live objects of a type."""
     return (kept for kept in gc.get_objects() if issubclass(type(kept), kind))
 
 
@@ -319,7 +321,8 @@ def measure_text(
     report: Callable[[str], None],
     graph: bool = False,
 ) -> JobMeasurement:
-    """Run the text of a script on this rank; the result is the same on all, joined over them."""
+    """Run the text of a script on this rank. The result joins all ranks, and is the same on
+    each."""
     told = report if rank == 0 else lambda message: None
     code = compile(script, "train.py", "exec")
     run = RealRun(device, plan, graph=graph, report=told)
@@ -327,7 +330,7 @@ def measure_text(
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Run the script of the command line, and write the answer."""
     import torch
 
     answer, steps, script, *arguments = sys.argv[1:]
@@ -343,7 +346,7 @@ def main() -> None:
         found = {"what": error.what, "remedy": error.remedy}
     if os.environ.get("RANK", "0") == "0":
         Path(answer).write_text(json.dumps(found), encoding="utf-8")
-    os._exit(0)  # process groups that a script left open do not keep it
+    os._exit(0)  # process groups that a script left open cannot block the exit
 
 
 if __name__ == "__main__":

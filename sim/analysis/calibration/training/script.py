@@ -1,4 +1,5 @@
-"""A described job as a training script of plain torch, and why some jobs have none."""
+"""A described job as a training script of plain torch, and the reasons why some jobs have no
+script."""
 
 import os
 from typing import Any
@@ -22,14 +23,14 @@ _UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent", "output_norms", "em
             "decoder_seq")  # fmt: skip
 # Classes of torch.optim and their options, by the names of `sim.model.optimizers`.
 _OPTIMIZERS = {"adam": ("AdamW", ""), "sgd": ("SGD", ""), "momentum": ("SGD", ", momentum=0.9")}
-# A job of 17.5 GiB was killed on a host of 23.5 GiB: torch's libraries, the profiler that counts
-# allocations, and freed blocks that are kept need memory too.
+# A job of 17.5 GiB was killed on a host of 23.5 GiB. Torch's libraries, the profiler that counts
+# allocations, and freed blocks that are kept also need memory.
 _MARGIN = 1.5
 
 
 def script_of(job: Job, name: str, device: str, *, steps: int = 20) -> str:
-    """The text of a script that trains so many steps of a job that `check` admits, and one step
-    before them, on "cpu" or "cuda"."""
+    """Return the text of a script that trains `steps` steps of a job, after a first step that is
+    not timed, on "cpu" or "cuda". `check` must accept the job."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -45,7 +46,7 @@ def script_of(job: Job, name: str, device: str, *, steps: int = 20) -> str:
 
 
 def _facts(job: Job, device: str) -> dict[str, Any]:
-    """The values of a job that the template needs."""
+    """Return the values of a job that the template needs."""
     plan, model, stack = job.plan, job.execution.shape, job.stack
     ranks, sharded = plan.data_parallel, plan.zero == 3 and plan.data_parallel > 1
     optimizer, options = _OPTIMIZERS[plan.optimizer]
@@ -74,7 +75,7 @@ def _facts(job: Job, device: str) -> dict[str, Any]:
 
 
 def check(job: Job, name: str, device: str) -> None:
-    """Raise `InputError` unless a torch module on `device` does what the job describes."""
+    """Raise `InputError` unless a torch module on `device` can do what the job describes."""
     _check_model(job, name)
     _check_plan(job, name, device)
     _check_stack(job, device)
@@ -83,8 +84,8 @@ def check(job: Job, name: str, device: str) -> None:
 
 
 def _check_memory(job: Job, name: str) -> None:
-    """The ranks together must fit into this host's memory: Linux overcommits, so the kernel would
-    otherwise kill this process, or another one."""
+    """Raise `InputError` unless all ranks together fit into this host's memory. Linux overcommits
+    memory, so the kernel would otherwise kill this process or another one."""
     needed = _MARGIN * memory(job, training_step(job), 0).total * job.plan.data_parallel
     host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > host:
@@ -103,7 +104,7 @@ def _check_model(job: Job, name: str) -> None:
 
 
 def _foreign(model: Transformer) -> list[str]:
-    """The facts of a model that no module has."""
+    """Return the features of a model for which no torch module is written."""
     foreign = [key for key in _UNBUILT if getattr(model, key) not in (0, "none", None)]
     if model.norm_weights is not None:
         foreign.append(f"norm_weights = {model.norm_weights}")

@@ -1,4 +1,4 @@
-"""One thing that a plan decides, and the values that a search tries."""
+"""One choice of a plan, and the values that a search tries."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isqrt
@@ -16,12 +16,14 @@ YES_OR_NO = ("yes", "no")
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """`possible` are all values that the sizes allow, `usual` tells those worth trying unasked;
-    `take` makes a plan with one of them, `read` tells which one a plan has, where neither is its
-    key of that name. Plans to which it does not apply stay as they are.
+    """`possible` gives all values that the sizes allow; `usual` says which of them are tried
+    unasked. `take` makes a plan with a value, and `read` returns a plan's value; without them, the
+    value is the plan's field of this name. Plans to which the choice does not apply stay as they
+    are.
 
-    In an option values are written as numbers, or as one of `words`; where the choice is `open`
-    others than these may be asked for."""
+    In an option, values are written as numbers or as one of `words`; an `open` choice accepts other
+    words, too.
+    """
 
     name: str
     possible: Callable[[Space, Plan], Iterable[Any]]
@@ -33,7 +35,7 @@ class Choice:
     read: Callable[[Space, Plan], Any] | None = None
 
     def plans(self, space: Space, plan: Plan) -> Iterator[Plan]:
-        """The plan with each of the values to try."""
+        """Yield the plan with each of the values to try."""
         if not self.applies(plan):
             yield plan
             return
@@ -44,12 +46,14 @@ class Choice:
                 yield replaced(plan, **{self.name: value})
 
     def said(self, space: Space, plan: Plan) -> str:
-        """The value that a plan has, as it is written in an option; empty where it has none."""
+        """Return the value that a plan has, as written in an option; empty where the choice does
+        not apply."""
         value = self.read(space, plan) if self.read else getattr(plan, self.name)
         return written(value) if value is not None and self.applies(plan) else ""
 
     def tries(self, space: Space, plans: Sequence[Plan], word: str) -> bool:
-        """Whether a word is tried unasked on some plan, or the choice is not there on any."""
+        """Return whether a word is tried unasked on some plan; True also where the choice applies
+        to no plan."""
         there = [plan for plan in plans if self.applies(plan)]
         values = (
             (plan, value)
@@ -60,7 +64,7 @@ class Choice:
         return not there or any(self.usual(space, plan, value) for plan, value in values)
 
     def check(self, values: Iterable[str], option: str) -> None:
-        """Refuse words that no value is written as. Raises `InputError`."""
+        """Raise `InputError` for a word that stands for no value."""
         words = None if self.words is None else list(self.words())
         for value in values:
             if words is None and not value.isdecimal():
@@ -86,7 +90,7 @@ class Choice:
 
 
 def written(value: object) -> str:
-    """A value as it is written in an option.
+    """Return a value as it is written in an option.
 
     >>> written(True), written(4), written("gpipe"), written(("mlp", "layernorm"))
     ('yes', '4', 'gpipe', 'mlp+layernorm')
@@ -97,7 +101,7 @@ def written(value: object) -> str:
 
 
 def divisors(number: int, most: int) -> list[int]:
-    """All divisors up to `most`, ascending.
+    """Return all divisors up to `most`, ascending.
 
     >>> divisors(24, 8)
     [1, 2, 3, 4, 6, 8]

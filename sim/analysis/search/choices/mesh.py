@@ -1,4 +1,4 @@
-"""The sizes of the mesh: layouts that share them share most of their work."""
+"""The sizes of the mesh. Layouts with the same sizes share most of their work."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ from sim.model.kinds import experts_of
 from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan
 
-_TOKENS = 4096  # fewest of a sequence on a rank where context parallelism is not asked for
+_TOKENS = 4096  # fewest tokens on a rank with which context parallelism is tried unasked
 _EXPERTS, _NODES = 32, 8  # DeepSeek-V3 on 64 ranks of 8 nodes (arXiv 2412.19437, section 3.2)
 
 
@@ -23,7 +23,8 @@ def _tensor(space: Space, plan: Plan) -> Iterator[int]:
 
 
 def _context(space: Space, plan: Plan) -> Iterator[int]:
-    """Each rank has two shares of the sequence, so that a causal mask leaves equal work to all."""
+    """Yield sizes of context parallelism. Each rank has two shares of the sequence, so a causal
+    mask leaves equal work to all ranks."""
     for cp in divisors(_left(space, plan), space.model.seq):
         if cp == 1 or space.model.seq % (2 * cp) == 0:
             yield cp
@@ -38,12 +39,13 @@ def _with_stages(space: Space, plan: Plan, pp: int) -> Plan:
 
 
 def _left(space: Space, plan: Plan) -> int:
-    """The GPUs for each set of ranks of the axes chosen so far."""
+    """Return the number of GPUs that are left for each rank of the axes chosen so far."""
     return space.gpus // plan.degree(axes())
 
 
 def _experts(space: Space, plan: Plan) -> Iterator[int]:
-    """Groups of ranks of a stage that each have whole experts, equally many in every layer."""
+    """Yield the numbers of ranks among which a stage's experts can be divided evenly in every
+    layer."""
     if space.model.tables:
         yield plan.data_parallel
         return
@@ -55,7 +57,8 @@ def _experts(space: Space, plan: Plan) -> Iterator[int]:
 
 
 def _usual_experts(space: Space, plan: Plan, ep: int) -> bool:
-    """At most as many experts a rank, and as many nodes a group, as published jobs have."""
+    """Return whether a rank has as few experts, and a group spans as few nodes, as in published
+    jobs."""
     if space.model.tables:
         return True
     most = max((settings.experts for settings in experts_of(space.model)), default=1)
@@ -63,7 +66,7 @@ def _usual_experts(space: Space, plan: Plan, ep: int) -> bool:
 
 
 def _expert_tensor(space: Space, plan: Plan) -> Iterator[int]:
-    """Neighbours that each expert is divided over."""
+    """Yield the numbers of neighbouring ranks among which each expert can be divided."""
     ranks = (plan.dp or 1) * plan.tp * plan.cp // plan.ep
     width = gcd(*(settings.ffn for settings in experts_of(space.model)))
     for etp in divisors(gcd(width, ranks), ranks) if width else [1]:
@@ -72,7 +75,7 @@ def _expert_tensor(space: Space, plan: Plan) -> Iterator[int]:
 
 
 def _own_axis(name: str) -> Choice:
-    """An axis of one's own, which is used where it is asked for."""
+    """Return the choice of a user-defined axis, which is tried only where it is asked for."""
     return Choice(
         name=name,
         possible=lambda space, plan: divisors(_left(space, plan), space.gpus),
@@ -83,7 +86,7 @@ def _own_axis(name: str) -> Choice:
 
 
 def divides(plan: Plan) -> bool:
-    """Whether experts divide the ranks of a stage that ZeRO shards over."""
+    """Return whether the expert groups divide the ranks of a stage over which ZeRO shards."""
     try:
         plan.check_mesh()
     except InputError:
@@ -112,6 +115,7 @@ _OF_THE_REST = (
 
 
 def sizes() -> tuple[Choice, ...]:
-    """The sizes of the mesh, axes of one's own among them; data parallelism is what is left."""
+    """Return the choices of sizes, with user-defined axes; data parallelism takes the ranks that
+    are left."""
     own = (axis for axis in axes() if axis not in Plan.__dataclass_fields__)
     return *_OF_A_SEQUENCE, *map(_own_axis, own), *_OF_THE_REST

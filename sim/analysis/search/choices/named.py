@@ -13,12 +13,12 @@ from sim.parallel.plan import Plan
 
 
 def choices() -> tuple[Choice, ...]:
-    """All choices, in the order in which they are made: each sees those before it."""
+    """Return all choices in the order in which they are made; each choice sees the earlier ones."""
     return (*sizes(), *PASSES, *STATES)
 
 
 def said(space: Space, plan: Plan) -> dict[str, str]:
-    """The choices of a layout, by name, as `--only` takes them."""
+    """Return the choices of a layout by name, as `--only` takes them."""
     own = {choice.name: choice.said(space, plan) for choice in choices()}
     return {name: word for name, word in own.items() if word}
 
@@ -26,8 +26,8 @@ def said(space: Space, plan: Plan) -> dict[str, str]:
 def not_tried(
     space: Space, plans: Iterable[Plan]
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """The words of each choice that no plan tries unasked though the software has them, and those
-    that it lacks."""
+    """Return the words of each choice that the software has but no plan tries unasked, and the
+    words that the software lacks."""
     asked, lacking, some = dict[str, list[str]](), dict[str, list[str]](), list(plans)
     for choice in choices():
         if choice.name in space.only or choice.words is None:
@@ -44,7 +44,8 @@ def not_tried(
 
 
 def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:
-    """Options such as "zero=1,3" by the name of their choice. Raises `InputError`.
+    """Return the values of options such as "zero=1,3" by the name of their choice. Raises
+    `InputError`.
 
     >>> parsed(["zero=1,3", "schedule=1f1b"], "--only")
     {'zero': ('1', '3'), 'schedule': ('1f1b',)}

@@ -1,4 +1,4 @@
-"""Choices of the work of a rank in a microbatch, and of its order."""
+"""Choices of a rank's work in a microbatch, and of the order of passes."""
 
 from collections.abc import Iterable, Iterator
 from typing import get_args
@@ -17,7 +17,7 @@ from sim.parallel.plan import MOST_MICROBATCHES, Plan
 from sim.parallel.resolved import check_used
 
 EVEN, BALANCED = "even", "balanced"
-_MICROBATCH, _CHUNKS = 16, 12  # the largest that are usual
+_MICROBATCH, _CHUNKS = 16, 12  # the largest values that are tried unasked
 
 
 def _microbatches(space: Space, plan: Plan) -> list[int]:
@@ -27,8 +27,8 @@ def _microbatches(space: Space, plan: Plan) -> list[int]:
 
 
 def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
-    """The usual words, and modules that are asked for (--only recompute=none,mlp+layernorm), or
-    which the software takes."""
+    """Yield the usual words, and modules that the user asks for (--only
+    recompute=none,mlp+layernorm) or that the software takes."""
     modules = space.model.alike
     yield from (mode for mode in MODES if modules or mode != SELECTIVE)
     for value in space.only.get("recompute", space.capabilities.tried.get("recompute", ())):
@@ -40,7 +40,7 @@ def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
 
 
 def _contexts(space: Space, plan: Plan) -> Iterator[Context]:
-    """An exchange for heads needs a head for every rank."""
+    """Yield the exchanges of context parallelism. Ulysses needs a multiple of `cp` heads."""
     heads = space.model.heads // plan.tp
     yield from (name for name in get_args(Context) if name != "ulysses" or heads % plan.cp == 0)
 
@@ -56,8 +56,8 @@ def _schedules(space: Space, plan: Plan) -> Iterator[str]:
 
 
 def _usual_schedule(space: Space, plan: Plan, name: str) -> bool:
-    """Not what is there to compare with, nor what takes long to look for an order or
-    would need groups of uneven sizes, nor what trains with stale gradients."""
+    """Return whether a schedule is tried unasked. Left out are schedules that exist for comparison,
+    take long to search for an order, need groups of uneven sizes, or train with stale gradients."""
     entry = schedules.entry(name)
     whole = plan.microbatches % entry.group(plan.pp) == 0
     return entry.usual and entry.searched is None and entry.versions is None and whole
@@ -68,10 +68,11 @@ def _chunks(space: Space, plan: Plan) -> Iterable[int]:
 
 
 def _splits(space: Space, plan: Plan) -> Iterator[str]:
-    """Evenly (or as the stack does), and so that the costliest chunk is as cheap as can be."""
+    """Yield the ways to divide layers: evenly (or as the stack does), and so that the costliest
+    chunk is as cheap as possible."""
     layers, pieces = space.model.layers, plan.cuts
     if not space.model.alike:
-        yield EVEN  # its layers are unlike: always so that the slowest stage is as fast as can be
+        yield EVEN  # unlike layers are always divided so that the slowest stage is fastest
         return
     if _even(space, pieces) or space.stack.balance != "even":
         yield EVEN
@@ -80,7 +81,8 @@ def _splits(space: Space, plan: Plan) -> Iterator[str]:
 
 
 def _even(space: Space, pieces: int) -> bool:
-    """Whether so many pieces can have equally many layers, or those at the ends one less."""
+    """Return whether all pieces can have equally many layers, or the first and last piece one layer
+    less."""
     return space.model.layers % pieces == 0 or (space.model.layers + 2) % pieces == 0
 
 
@@ -95,7 +97,8 @@ def _with_dispatcher(space: Space, plan: Plan, name: Dispatcher) -> Plan:
 
 
 def _turns(space: Space, plan: Plan) -> Iterator[bool]:
-    """Passes beside tokens under way, where that is asked for and passes take turns."""
+    """Yield whether passes run beside tokens in transit: yes only where asked for and passes take
+    turns."""
     yield False
     if "overlap_experts" in space.only:
         try:
@@ -106,7 +109,7 @@ def _turns(space: Space, plan: Plan) -> Iterator[bool]:
 
 
 def _with_turns(space: Space, plan: Plan, value: bool) -> Plan:
-    """As the schedule does by itself, unless asked for."""
+    """Return the plan with the value; unchanged, as the schedule has it, unless asked for."""
     return replaced(plan, overlap_experts=value) if "overlap_experts" in space.only else plan
 
 

@@ -1,4 +1,5 @@
-"""Where states lie and which ranks are neighbours: what layouts of the same passes differ in."""
+"""Choices of where states lie and which ranks are neighbours. Layouts with the same passes differ
+only in these choices."""
 
 from collections.abc import Iterator
 from typing import get_args
@@ -22,14 +23,15 @@ ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # tensor-parallel peers are neighbours 
 
 
 def _offloads(space: Space, plan: Plan) -> Iterator[str]:
-    """Parts that may lie on hosts with links in the cluster; parameters if ZeRO-3 shards them."""
+    """Yield the parts that may lie on hosts: none without host links, parameters only if ZeRO-3
+    shards them."""
     for name, offload in OFFLOADS.items():
         if not offload or (space.topology.host and (plan.zero >= 3 or not offload.parameters)):
             yield name
 
 
 def _replicas(space: Space, plan: Plan) -> Iterator[int]:
-    """States sharded over all replicas, or over those of one node."""
+    """Yield the number of sharding groups: one over all replicas, or one for each node."""
     yield 1
     inside = space.topology.gpus_per_node // plan.degree(
         axis for axis in axes() if axis not in ("dp", "pp")

@@ -8,7 +8,7 @@ from sim.analysis.calibration.timing.calls.tensors import backward, random_tenso
 from sim.analysis.calibration.timing.clock import Call
 from sim.model.kernels import Attention
 
-# torch's backends by the generations of fused attention that devices and stacks name.
+# Names of torch's backends, by the generation of fused attention as devices and stacks name it.
 BACKENDS = {
     "flash2": "FLASH_ATTENTION",
     "cudnn": "CUDNN_ATTENTION",
@@ -18,8 +18,8 @@ BACKENDS = {
 
 
 def call(kernel: Attention, device: str) -> Call:
-    """torch's scaled_dot_product_attention with the backend that the kernel's name stands for;
-    the backward pass alone if the kernel is one."""
+    """Return a call of torch's scaled_dot_product_attention with the backend that the kernel's name
+    stands for. If the kernel is a backward pass, only this pass is called."""
     from torch.nn.functional import scaled_dot_product_attention
 
     random = random_tensors(device, kernel.precision)
@@ -39,7 +39,8 @@ def call(kernel: Attention, device: str) -> Call:
 
 
 def _backend(generation: str) -> Callable[[], Any]:
-    """A context in which torch uses that backend only; an empty one for other generations."""
+    """Return a context in which torch uses only that backend; an empty context for other
+    generations."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     name = BACKENDS.get(generation)

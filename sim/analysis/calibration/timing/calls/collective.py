@@ -8,7 +8,7 @@ from sim.analysis.calibration.timing.collective_suite import WIDTH, CollectiveCa
 
 
 def call(case: CollectiveCase, members: Group, group: Any, rank: int, device: str) -> Call:
-    """A member's call on buffers of its own, of random numbers as real data are."""
+    """Return a member's call on its own buffers, which hold random numbers as real data do."""
     import torch
     import torch.distributed as dist
 
@@ -39,7 +39,8 @@ def call(case: CollectiveCase, members: Group, group: Any, rank: int, device: st
 
 
 def _available(*names: str) -> Callable[..., Any]:
-    """The first of these functions that this torch has; their names change with its version."""
+    """Return the first of these functions that this torch has, since names change with its
+    version."""
     import torch.distributed as dist
 
     function: Callable[..., Any] = next(getattr(dist, n) for n in names if hasattr(dist, n))

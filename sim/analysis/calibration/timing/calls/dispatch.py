@@ -8,7 +8,8 @@ from sim.model.kernels import Attention, Gemm, Kernel, Precision
 
 
 def call(kernel: Kernel, device: str) -> Call:
-    """One execution of a kernel on its own inputs. Raises `InputError` for an unknown kernel."""
+    """Return one execution of a kernel on its own inputs. Raises `InputError` for an unknown
+    kernel."""
     if isinstance(kernel, Gemm):
         return _rounded(gemm.call(kernel, device), kernel.precision)
     if isinstance(kernel, Attention):
@@ -17,7 +18,8 @@ def call(kernel: Kernel, device: str) -> Call:
 
 
 def _rounded(run: Call, precision: Precision) -> Call:
-    """With fp32 operands a product is one of TF32 only while torch is told so."""
+    """Return the call with torch's TF32 switch set: fp32 operands become TF32 only while torch
+    allows it."""
     if precision not in ("fp32", "tf32"):
         return run
     import torch

@@ -1,7 +1,7 @@
-"""Elementwise kernels, with those that eager torch composes of several or runs on views.
+"""Elementwise kernels; eager torch composes some of them of several kernels or runs them on views.
 
-Each function makes one call on `rows` x `width` tensors of its own. What belongs together in a
-step is timed together: scale, mask and softmax of the scores; bias, dropout and residual sum.
+Each function builds one call on its own tensors of `rows` x `width`. Kernels that belong together
+in a step are timed together: scale, mask and softmax of the scores; bias, dropout and residual sum.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from sim.analysis.calibration.timing.calls.tensors import Random, backward
 from sim.analysis.calibration.timing.clock import Call
 
 HEAD = 64  # width of a head
-SEQUENCE = 256  # tokens of a sequence, if there are as many
+SEQUENCE = 256  # the most tokens of a sequence
 DROPOUT = 0.1
 
 
@@ -61,13 +61,13 @@ def gelu_gradient(rows: int, width: int, random: Random) -> Call:
 
 
 def swiglu(rows: int, width: int, random: Random) -> Call:
-    """silu(gate) * up of one tensor of both, in two kernels: five passes."""
+    """silu(gate) * up on one tensor that holds both, in two kernels: five passes."""
     x = random(rows, 2 * width)
     return lambda: _gated(x)
 
 
 def swiglu_gradient(rows: int, width: int, random: Random) -> Call:
-    """Its backward pass, both gradients joined: thirteen passes."""
+    """The backward pass of `swiglu`, which joins both gradients: thirteen passes."""
     x = random(rows, 2 * width).requires_grad_()
     return backward(_gated(x), [x])
 
@@ -86,13 +86,13 @@ def softmax(rows: int, width: int, random: Random) -> Call:
 
 
 def softmax_gradient(rows: int, width: int, random: Random) -> Call:
-    """Its backward pass: seven passes."""
+    """The backward pass of `softmax`: seven passes."""
     x, mask = random(rows, width).requires_grad_(), _mask(width, random)
     return backward(_masked_softmax(x, mask), [x])
 
 
 def _mask(width: int, random: Random) -> Any:
-    """Half of the keys, hidden from every query."""
+    """Return a mask that hides half of the keys from every query."""
     return random(width) > random(width).median()
 
 

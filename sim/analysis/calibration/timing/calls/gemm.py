@@ -9,7 +9,7 @@ from sim.model.kernels import Gemm
 
 
 def call(gemm: Gemm, device: str) -> Call:
-    """y = x W' with W (n, k) as `nn.Linear` keeps it, or one of the products of its backward."""
+    """Return y = x W' with W (n, k) as `nn.Linear` keeps it, or a product of its backward pass."""
     import torch
 
     if gemm.precision == "fp8":

@@ -10,7 +10,7 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES, MemoryBound
 
-CLASSES = 8192  # of the cross-entropy
+CLASSES = 8192  # classes of the cross-entropy
 WIDTH = 1024  # columns of the tensors that memory-bound kernels work on
 _STEP = {"fp32": True, "optimizer": True}
 
@@ -83,7 +83,7 @@ def clip_gradients(rows: int, width: int, random: Random) -> Call:
 
 
 def _parameters(rows: int, width: int, random: Random) -> list[Any]:
-    """Parameters of at most `width` x `width`, with gradients."""
+    """Return parameters of at most `width` x `width`, with gradients."""
     import torch
 
     parameters = []
@@ -95,7 +95,7 @@ def _parameters(rows: int, width: int, random: Random) -> list[Any]:
 
 
 def embedding(rows: int, width: int, random: Random) -> Call:
-    """As many tokens as the table has rows."""
+    """Look up as many tokens as the table has rows."""
     from torch.nn.functional import embedding
 
     table = random(rows, width)
@@ -143,9 +143,10 @@ def _random_indices(count: int, below: int, device: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBoundKind:
-    """Passes over a tensor of rows x `WIDTH`, as `sim.model` counts them, and the torch call of
-    (rows, width, random tensors). `fp32` where a GPU keeps fp32 although activations are bf16;
-    one call of an `optimizer` works on all of a rank's parameters."""
+    """A kind of memory-bound kernel: its passes over a tensor of rows x `WIDTH`, as `sim.model`
+    counts them, and its torch call of (rows, width, random tensors). `fp32` is set where a GPU
+    keeps fp32 although activations are bf16. One call of an `optimizer` works on all parameters of
+    a rank."""
 
     passes: float
     call: Callable[[int, int, Random], Call]
@@ -156,12 +157,12 @@ class MemoryBoundKind:
         return "bf16" if device == "cuda" and not self.fp32 else "fp32"
 
     def row(self, device: str) -> float:
-        """Bytes that a row of the tensor counts for."""
+        """Return the bytes that a row of the tensor counts for."""
         return self.passes * WIDTH * BYTES[self.precision(device)]
 
 
-# Kinds by the names that `sim.model` gives its kernels (the last words of them), with the passes
-# that it counts; "stream" stands for every other kernel.
+# Kinds by the last words of the names that `sim.model` gives its kernels, with the passes that
+# `sim.model` counts; "stream" stands for every other kernel.
 KINDS: dict[str, MemoryBoundKind] = {
     "stream": MemoryBoundKind(3, elementwise.add),
     "copy": MemoryBoundKind(2, elementwise.copy),
@@ -199,13 +200,13 @@ KINDS: dict[str, MemoryBoundKind] = {
 
 
 def kernel(name: str, size: float, device: str) -> MemoryBound:
-    """The memory-bound kernel of a kind that moves about `size` bytes."""
+    """Return the memory-bound kernel of a kind that moves about `size` bytes."""
     row = KINDS[name].row(device)
     return MemoryBound(name=name, bytes=max(1, round(size / row)) * row)
 
 
 def call(kernel: MemoryBound, device: str) -> Call:
-    """One execution of a kernel. Raises `InputError` for one of an unknown kind."""
+    """Return one execution of a kernel. Raises `InputError` for a kernel of unknown kind."""
     if kernel.name not in KINDS:
         raise InputError("calibration", f"no torch call for {kernel.name!r}", "leave it out")
     kind = KINDS[kernel.name]

@@ -5,20 +5,21 @@ from typing import Any
 
 from sim.analysis.calibration.timing.clock import Call
 
-Random = Callable[..., Any]  # of a shape, a tensor of normal numbers
+Random = Callable[..., Any]  # makes a tensor of normal numbers from a shape
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def dtype_of(precision: str) -> Any:
-    """torch's type of a precision's numbers."""
+    """Return torch's type of a precision's numbers."""
     import torch
 
     return getattr(torch, DTYPES[precision])
 
 
 def random_tensors(device: str, precision: str) -> Random:
-    """Tensors of normal numbers; zeros would draw less power than training does."""
+    """Return a function that makes tensors of normal numbers; zeros would draw less power than
+    training."""
     import torch
 
     dtype = dtype_of(precision)
@@ -26,7 +27,7 @@ def random_tensors(device: str, precision: str) -> Random:
 
 
 def backward(output: Any, inputs: Sequence[Any], **options: Any) -> Call:
-    """The backward pass from `output` to `inputs`, alone and repeatable."""
+    """Return the backward pass from `output` to `inputs` as a call that can be repeated."""
     import torch
 
     gradient = torch.randn_like(output)
