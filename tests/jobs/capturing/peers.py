@@ -23,7 +23,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing import get_context
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 _NAMES = {  # of operators without underscores, by how they begin
@@ -38,6 +38,12 @@ _NAMES = {  # of operators without underscores, by how they begin
     "send": "send",
     "recv": "recv",
 }
+_IN_FP32 = (  # by CUDA's autocast (ATen/autocast_mode.h), not by a CPU's
+    ("softmax", "int"),
+    ("log_softmax", "int"),
+    ("layer_norm", "default"),
+    ("rms_norm", "default"),
+)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _UNFOLDS = (DTensor, AsyncCollectiveTensor)  # into tensors of this rank
 
@@ -122,6 +128,29 @@ def _size(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+def _autocast_as_on_cuda() -> torch.library.Library:
+    """A CPU's autocast keeps in fp32 what CUDA's does, for as long as the answer lives."""
+    library = torch.library.Library("aten", "IMPL", "AutocastCPU")
+    for name, overload in _IN_FP32:
+        library.impl(f"{name}.{overload}".removesuffix(".default"), _in_fp32(name, overload))
+    return library
+
+
+def _in_fp32(name: str, overload: str) -> Callable[..., torch.Tensor]:
+    operator = getattr(getattr(torch.ops.aten, name), overload)
+
+    def run(*args: Any, **kwargs: Any) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return operator(*tree_map(_wide, args), **kwargs)  # type: ignore[no-any-return]
+
+    return run
+
+
+def _wide(value: Any) -> Any:
+    half = isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16
+    return value.float() if half else value
+
+
 Train = Callable[[Callable[[], None]], None]  # is told of what to call behind each update
 
 
@@ -157,6 +186,7 @@ class Peers:
 
 def _work(rank: int, world: int, meeting: Path, end: Connection) -> None:
     torch.set_num_threads(1)
+    policy = _autocast_as_on_cuda()  # noqa: F841
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
     while True:
         script = end.recv()
