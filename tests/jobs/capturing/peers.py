@@ -4,9 +4,11 @@ Each rank counts the FLOPs of a step by torch's own table (`torch.utils.flop_cou
 its collectives and messages, and the bytes of all storages that are alive.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -185,15 +187,26 @@ class Peers:
 
 
 def _work(rank: int, world: int, meeting: Path, end: Connection) -> None:
-    torch.set_num_threads(1)
+    """Each script runs in a process of its own, with which the threads of its groups end."""
     policy = _autocast_as_on_cuda()  # noqa: F841
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
-    while True:
+    for number in count():
         script = end.recv()
-        counting = Counting(2)
-        try:
-            with counting:
-                script.train("cpu", 3, counting.updated)
-            end.send(counting.found)
-        except Exception as error:
-            end.send(f"{type(error).__name__}: {error}"[:300])
+        process = os.fork()
+        if not process:
+            end.send(_counted(script, rank, world, Path(f"{meeting}-{number}")))
+            os._exit(0)
+        if status := os.waitpid(process, 0)[1]:
+            end.send(f"rank {rank} ended with status {status}")
+
+
+def _counted(script: Any, rank: int, world: int, meeting: Path) -> Counted | str:
+    """A script's third step, or what it raises."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+    counting = Counting(2)
+    try:
+        with counting:
+            script.train("cpu", 3, counting.updated)
+        return counting.found
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:300]
