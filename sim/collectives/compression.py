@@ -75,9 +75,9 @@ class Compression:
 
     def __post_init__(self) -> None:
         if self.kind not in ("topk", "randomk"):
-            refuse(self, f'say nothing of "{self.kind}"; set kind = "topk"', "ratio")
+            refuse(self, f'have no effect on "{self.kind}"; set kind = "topk"', "ratio")
         if self.kind != "powersgd":
-            refuse(self, f'say nothing of "{self.kind}"; set kind = "powersgd"', "rank")
+            refuse(self, f'have no effect on "{self.kind}"; set kind = "powersgd"', "rank")
 
     @property
     def reducible(self) -> bool:

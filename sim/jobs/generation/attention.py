@@ -69,10 +69,10 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class CachedLayer:
-    """Attention of `layers` equal layers on one rank: the `kernel` of a prompt, the number of heads
-    of keys and values (`kv_heads`), the elements that the cache keeps for a token (`width`), the
-    elements multiplied for each head and cached token (`multiplied`), and the most tokens of a
-    sequence that attention sees (`window`, 0: all)."""
+    """Attention of `layers` equal layers on one rank. `kernel` is the kernel of a prompt. Keys and
+    values have `kv_heads` heads. The cache keeps `width` elements for a token; `multiplied`
+    elements are multiplied for each head and cached token. Attention sees the last `window` tokens
+    of a sequence (0: all tokens)."""
 
     kernel: Attention
     kv_heads: int

@@ -24,11 +24,11 @@ class Sequence:
     """A request on the server; `done` fires with its answer.
 
     While it decodes, its answer has `written` + (step - `since`) tokens. Before, `target` tokens
-    have to be computed; `computed` counts those that are, or are found in blocks of a shared prompt
-    or in blocks that the sequence gave back. `given` has the number of tokens in the latter blocks,
-    and the bytes handed out at which they are lost (`Cache.lost_from`). The engine reserves
-    `promised` bytes. `booked` tokens are counted for a version of the weights. `turn` counts
-    admissions, to recognise an end that was planned in an earlier turn.
+    have to be computed. `computed` counts the tokens that are computed, or found in blocks of a
+    shared prompt or in blocks that the sequence gave back. `given` has the number of tokens in the
+    latter blocks, and the bytes handed out at which they are lost (`Cache.lost_from`). The engine
+    reserves `promised` bytes. `booked` tokens are counted for a version of the weights. `turn`
+    counts admissions, to recognise an end that was planned in an earlier turn.
     """
 
     request: Request

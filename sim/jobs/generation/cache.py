@@ -2,8 +2,8 @@
 
 A sequence of c tokens holds ceil(c / block) blocks for layers without a window, and
 ceil(min(c, w) / block) for layers with a window of w tokens. All sequences grow by a token a step.
-Sequences are counted by the step in which they take their next block (modulo `block`), so a leap
-over many steps costs no more than a single step.
+Sequences are counted by the step in which they take their next block (modulo `block`). So the count
+for many steps costs no more than the count for a single step.
 """
 
 from dataclasses import dataclass, field
@@ -70,8 +70,8 @@ class Pages:
         return self.full[0][0] - step if self.full else 1 << 62
 
     def advance(self, steps: int, step: int) -> None:
-        """Let `steps` steps pass from this one on, at most the `steady` ones. In the last step
-        sequences may fill their windows."""
+        """Let `steps` steps pass from step `step` on, no more than `steady` returns. In the last
+        step sequences may fill their windows."""
         behind = step + steps
         ended = 0
         while self.steady(behind) == 0:

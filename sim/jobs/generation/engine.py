@@ -20,9 +20,10 @@ class Engine(metaclass=Named):
     engine takes a share `memory` of a GPU for weights, `workspace` and cache; the cache consists of
     blocks of `block` tokens. Scheduler: a step has at most `sequences` sequences and `budget`
     tokens. Each sequence that decodes takes one token, chunks of prompts take the rest. A new
-    sequence is admitted while the cache has room for its prompt and for the share `reserved` of the
-    longest answers of all sequences, at most `estimate` tokens of each. If the engine `reuses`
-    blocks, a sequence that lost its cache finds its blocks again unless other sequences took them.
+    sequence is admitted while the cache has room for its prompt. The engine also reserves room for
+    the share `reserved` of each sequence's longest possible answer, at most `estimate` tokens. If
+    the engine `reuses` blocks, a sequence that lost its cache finds its blocks again unless other
+    sequences took them.
 
     Host: `step` seconds of each step and `sequence` seconds of each sequence in it (scheduling,
     inputs, detokenisation). These come on top of the device's seconds, unless the engine `overlaps`

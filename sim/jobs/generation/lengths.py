@@ -46,7 +46,7 @@ class Law(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant(Law):
-    """Always the same value.
+    """A single value.
 
     >>> Constant(value=8.0).values(np.zeros(2), 5.0).tolist()
     [5.0, 5.0]

@@ -65,7 +65,7 @@ class GenerationSetup(WithoutProgram):
     def _notes(self) -> Iterator[str]:
         device, model = self.machine.topology.device, self.speed.passes.model
         if device.generation not in READINGS:
-            yield f"attention to a cache was not timed on {device.name}: rates of {ASSUMED} GPUs"
+            yield f"attention to a cache was not timed on {device.name}: it has {ASSUMED} rates"
         used = self.machine.topology.gpus
         asked = self.scenario.gpus or used
         if asked > used:
@@ -97,7 +97,7 @@ def from_scenario(scenario: GenerationScenario) -> GenerationSetup:
     gpus = scenario.gpus or (own.servers * each if own.servers else topology.gpus)
     servers = own.servers or gpus // each
     if any(straggler.link for straggler in scenario.straggler):
-        fault = "what a slow link costs servers is not known: they have their links to themselves"
+        fault = "servers are simulated without shared links, so a slow link has no known cost"
         raise InputError(where, fault, "name a rank or a node")
     if not servers or servers * each > gpus:
         wanted = several(own.servers or 1, "server")

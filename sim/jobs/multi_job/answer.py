@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A job beside the other jobs. `alone` is its step time without other jobs (s), `step_time` the
+    """The figures of a job. `alone` is its step time without other jobs (s), `step_time` the
     mean of its steps, with their standard deviation (`spread`), the shortest and the longest.
     `slowed_by` has the seconds that each other job adds to a step. `submitted`, `begun` and `ended`
     are moments (s), the last two None where the job has not begun or ended. Its `faults` cost it

@@ -137,8 +137,8 @@ def _names(company: Together) -> list[str]:
 
 def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
     """Seconds that each other job of its company adds to its step. They are negative where it would
-    meet the remaining jobs more often without that job. For a job that has ended it is empty if
-    jobs come by and by, as the job's last company then says nothing about its steps."""
+    meet the remaining jobs more often without that job. The result is empty for a job that has
+    ended if jobs arrive over time: its last company then does not represent its steps."""
     assert visit.company is not None, "it runs"
     assert visit.pace is not None, "it runs"
     jobs, how = [act.job for act in visit.company.acts], visit.company.how

@@ -1,11 +1,12 @@
 """Paces of jobs that meet in unknown phases: each pace is the mean over all phases.
 
-It is used where a company is too large to play, where jobs come by and by in unknown phases, and
-for workers that share updates, which repeat no step. A job is on a link for a share a of its time:
-the seconds of its bytes at its speed there, divided by its pace. K of the other jobs are on the
-link with it, each independently, and the link is shared evenly. Alone the job has the speed m
-there: the capacity C, or the bandwidth of its NICs if this is lower. Beside the other jobs it finds
-the mean share r = E[min(1, C / (m (1 + K)))] of m.
+Three cases use this mean: companies too large to play, jobs that arrive over time in unknown
+phases, and workers that share updates, which repeat no step.
+
+A job is on a link for a share a of its time: the seconds of its bytes at its speed there, divided
+by its pace. K of the other jobs are on the link with it, each independently, and share it evenly.
+Alone the job has the speed m there: the capacity C, or the bandwidth of its NICs if this is lower.
+Beside the other jobs it finds the mean share r = E[min(1, C / (m (1 + K)))] of m.
 
 The link with the least r sets the pace of a job: all its links of the kinds on which it meets other
 jobs are taken to be as narrow. A step is a maximum of sums of durations, some of which grow with

@@ -81,9 +81,8 @@ class Company:
 @dataclass(eq=False)
 class Paces:
     """Paces of sets of jobs. A set is played for `steady` steps a job, once for all sets like it.
-    With `best` the best offsets are searched. Paces are means over all phases for jobs that come
-    `by_and_by` or lose their phase at every checkpoint, for checkpoints, and for large companies.
-    """
+    With `best` the best offsets are searched. Paces are means over all phases for checkpoints, for
+    large companies, and for jobs that arrive over time (`by_and_by`) or write checkpoints."""
 
     steady: int
     best: bool = False

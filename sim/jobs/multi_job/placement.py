@@ -80,8 +80,8 @@ class Occupancy:
             if len(nodes) > 1 or slots != tuple(range(slots[0], slots[0] + len(slots))):
                 raise InputError(where, "gpus are not neighbours in one node", "name whole nodes")
             if not self._aligned(slots[0], len(slots)):
-                fault = "gpus begin amid those of a PCIe link and go on at the next"
-                raise InputError(where, fault, "begin with the first of a link")
+                fault = "gpus begin amid the GPUs of a PCIe link and go on at the next link"
+                raise InputError(where, fault, "begin with the first GPU of a link")
         if len(set(nodes)) < len(job.nodes):
             raise InputError(where, "a node is named twice", "name each node once")
         if max(nodes) >= cluster.nodes:

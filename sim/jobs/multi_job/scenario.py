@@ -61,9 +61,10 @@ class JobTable(Checked):
 class FaultTable(Checked):
     """Faults that stop jobs. Each GPU fails after intervals with the mean `every` (exponential).
 
-    All jobs on the GPU's node stop and lose their steps since the last checkpoint, which is written
-    each time a job has trained for `checkpoint`. They go to the head of the queue for GPUs, and
-    then take `restart` until they train again. The node is out of service for `repair`.
+    All jobs on the GPU's node stop and lose their steps since the last checkpoint. A checkpoint is
+    written each time a job has trained for `checkpoint`. Stopped jobs go to the head of the queue
+    for GPUs, and then take `restart` until they train again. The node is out of service for
+    `repair`.
     """
 
     every: PositiveSeconds

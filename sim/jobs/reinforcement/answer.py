@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """A step of the trainer: its `seconds`, in all and by cause (`spent`). `generation` are the
-    seconds from the beginning of its first group to its last answer, `tail` those in which at most
-    a tenth of its answers were still being written. `tokens` are those of its answers with prompts,
-    `longest` is the longest answer, `staleness` the answers' mean staleness (versions)."""
+    """A step of the trainer: its `seconds`, in all and by cause (`spent`). `generation` is the time
+    (s) from the beginning of its first group to its last answer. In the last `tail` seconds of it
+    at most a tenth of the answers were still being written. `tokens` counts the answers with their
+    prompts, `longest` the longest answer; `staleness` is the answers' mean age (versions)."""
 
     number: int
     begin: float
@@ -30,9 +30,9 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """The GPUs of the trainer or of the servers: the share of the time in which they are `idle`,
-    their `tokens_per_second` in all, the bytes by part on the fullest GPU (`held`), and the `room`
-    of a GPU in bytes."""
+    """The GPUs of the trainer or of the servers. They are `idle` for a share of the time and handle
+    `tokens_per_second` in all. `held` has the bytes by part of the fullest GPU, which has `room`
+    bytes."""
 
     name: str
     gpus: int

@@ -89,12 +89,12 @@ def _notes(setup: ReinforcementSetup) -> Iterator[str]:
     """Yield sentences about assumptions."""
     yield from setup.training.model.notes
     if any(slow.link for slow in setup.scenario.straggler):
-        yield "a slow link holds up training and weights; servers have their links to themselves"
+        yield "a slow link slows training and the transfer of weights, but not the servers' steps"
     yield f"answers are packed into rows of at most {setup.training.row:,} tokens"
     if setup.plan.sample > 1:
-        yield f"of {setup.plan.sample} servers with their prompts one is played, for all of them"
+        yield f"of every {setup.plan.sample} servers with their prompts, one is played for all"
     if setup.plan.reference:
-        yield "the reference's weights are taken to be on the trainer's GPUs when they are needed"
+        yield "the reference's weights are assumed to be on the trainer's GPUs when needed"
 
 
 def _row(step: Step, each: int) -> StepRow:

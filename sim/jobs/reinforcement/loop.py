@@ -6,8 +6,8 @@ Three mechanisms make all modes.
   begun, not counting dropped groups. So a step's group is never begun more than `staleness` steps
   ahead. With 0 the sides take turns; with 1 a step of generation runs beside a step of training;
   with more, generation is a stream.
-- *A batch.* The trainer takes groups of `chunk` prompts as soon as so many are ready, in the order
-  in which they became ready. Groups begun beyond the bound of staleness are then dropped or kept.
+- *A batch.* The trainer takes the groups of `chunk` prompts as soon as they are ready, the first
+  ready first. Groups begun beyond the bound of staleness are then dropped or kept.
 - *A swap.* New weights wait for running answers, or running answers go on with the new weights, or
   they begin anew.
 

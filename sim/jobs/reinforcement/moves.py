@@ -1,8 +1,8 @@
-"""Other ways to run a loop on the same GPUs: who writes answers, in which layouts, how stale.
+"""Other ways to run a loop on its GPUs: which GPUs write answers, in which layouts, how stale.
 
 `sim plan` plays each way and ranks the ways by answers a second. For each number of the trainer's
-GPUs, a walk over neighbouring layouts, which begins at the scenario's layout, finds the best layout
-as if no transfers met. After the steps in which the loop fills, a few steps are played. If servers
+GPUs, a walk from the scenario's layout to better neighbours finds the best layout, as if transfers
+shared no links. After the steps in which the loop fills, a few steps are played. If servers
 have GPUs of their own, only a sample of them is played. Steps are compared as if their answers had
 the expected length.
 """

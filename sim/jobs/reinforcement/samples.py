@@ -58,8 +58,8 @@ class Sample:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The answers to a prompt of `prompt` tokens. It is ready when all answers have their rewards;
-    `left` counts the others. A group that teaches nothing is `filtered`: it is then replaced."""
+    """The answers to a prompt of `prompt` tokens. A group is ready when all answers have their
+    rewards; `left` answers have none yet. A `filtered` group teaches nothing and is replaced."""
 
     number: int
     prompt: int

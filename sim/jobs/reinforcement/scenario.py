@@ -90,8 +90,8 @@ class WeightTransfer(Checked):
     """How weights reach the servers, after each step of the trainer.
 
     "broadcast": weights are gathered on every rank of the trainer, and one rank sends them to all
-    servers. "buckets" is a broadcast in which each rank keeps its part of the tensors in pinned
-    memory of its host meanwhile, which is allocated each time, and ranks send in turn. "sharded":
+    servers. "buckets" is a broadcast in turn by all ranks; meanwhile each rank keeps its part of
+    the tensors in pinned memory of its host, which is allocated each time. "sharded":
     each rank sends its shard to the servers that need it. "host": shards pass through the memory of
     both hosts. "storage": weights are written to the cluster's `[storage]` and read from it, or at
     `storage` B/s. `tensor` is the software's cost of each tensor (s): gathering, sending, renaming
@@ -130,8 +130,8 @@ class Reinforcement(Checked):
     single process may take answers from the servers and hand them to the ranks, padded to the
     longest prompt and answer. It takes `collected` seconds for each token that it takes, and
     `controller` for each that it hands out, before each pass and before the updates. `offload`
-    names tensors that the trainer keeps on the host while servers use its GPUs, `parked` those that
-    it keeps there between updates, in memory that is pinned anew each time. Figures are means of
+    names tensors that the trainer keeps on the host while servers use its GPUs. `parked` tensors
+    are on the host between updates, in memory that is pinned anew each time. Figures are means of
     `steps` steps after the first `warmup` steps. Of each `sample` servers with their prompts, one
     is played, and each of its answers counts `sample` times.
     """

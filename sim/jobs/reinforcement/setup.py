@@ -321,11 +321,11 @@ def _check(plan: Reinforcement, where: str) -> None:
     """Raise `InputError` for settings that contradict one another."""
     shared = plan.servers.shared
     if shared and plan.chunk:
-        fault = "chunk, but servers on the trainer's GPUs stand from the first one on"
+        fault = "chunk is set, but servers on the trainer's GPUs pause from the first chunk on"
         raise InputError(where, fault, "leave chunk out, or servers.shared")
     ahead = plan.staleness or (plan.oversample and plan.surplus == "keep")
     if shared and ahead and plan.swap == "drain":
-        fault = 'swap = "drain", but answers on the trainer\'s GPUs stand while it trains'
+        fault = 'swap = "drain", but answers on the trainer\'s GPUs pause while it trains'
         raise InputError(where, fault, 'set swap = "continue"')
     if plan.row and plan.row < plan.prompt.cap + plan.answer.cap:
         longest = plan.prompt.cap + plan.answer.cap

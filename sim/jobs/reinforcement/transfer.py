@@ -45,8 +45,8 @@ def copies(job: Job) -> int:
 
 
 def stored(topology: Topology, way: str, gpus: Iterable[int]) -> float:
-    """The rate at which the nodes of some GPUs together write to the cluster's storage ("up") or
-    read from it (B/s): the lower of the rates of their stores and of the links that lead there."""
+    """The rate (B/s) at which the nodes of some GPUs together write to the cluster's storage ("up")
+    or read from it: the lower of the rates of their stores and of the links to the stores."""
     nodes, storage = {topology.node_of(gpu) for gpu in gpus}, topology.storage
     assert storage is not None, "checked with the scenario"
     stores = {storage.place_of(node) for node in nodes}

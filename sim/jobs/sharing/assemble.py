@@ -202,9 +202,9 @@ def _far_servers(
     sent = [row[causes.COMMUNICATION] for row in rows]
     if len(serving) < len(own) and max(sent) > min(sent) + _MUCH:
         yield (
-            f"servers are in {len(serving)} of {len(own)} regions: workers there communicate for "
-            f"{min(sent):.0%} of their time, others for up to {max(sent):.0%}; shards = {len(own)} "
-            "puts a server into each"
+            f"servers are in {len(serving)} of {len(own)} regions: some workers communicate for "
+            f"{min(sent):.0%} of their time, others for {max(sent):.0%}; shards = {len(own)} puts "
+            "a server into each region"
         )
 
 
@@ -295,6 +295,6 @@ def _unfinished(pool: WorkerPool) -> Iterator[str]:
     rest = done - record.samples
     if not (record.dropped or record.lost) and rest > (_NEWS - 1.0) * done:
         yield (
-            f"{rest / done:.0%} of the samples that were computed are of rounds that had not ended "
-            "and do not count, though their time does: let it run longer"
+            f"{rest / done:.0%} of the computed samples belong to rounds that had not ended: they "
+            "do not count, but their time does; let the run last longer"
         )

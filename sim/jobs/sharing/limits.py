@@ -107,6 +107,6 @@ def _steps(plan: Sharing, step: Workload, where: str) -> float:
     if plan.until is None:
         return max(plan.steps, getattr(plan, "period", 1))  # at least a whole round
     if not step.seconds:
-        fault = "until, but a step takes no time, so that no number of them is enough"
+        fault = "until is set, but a step takes no time, so no number of steps is enough"
         raise InputError(where, fault, "give steps, or sharing.times.forward")
     return plan.until / step.seconds

@@ -76,7 +76,7 @@ def _laid_out(scenario: SharingScenario) -> Sharing:
     for own, theirs in known.items():
         usual = Sharing.__dataclass_fields__[own].default
         if getattr(sharing, own) not in (usual, getattr(plan, theirs)):
-            fault = f"{own} beside [plan], whose {theirs} says it"
+            fault = f"{own} is set beside [plan], which states it as {theirs}"
             raise InputError(where, fault, f"leave {own} out")
     if sharing.in_step:
         fault = f'method = "{sharing.method}" beside [plan]: groups share weights, not passes'

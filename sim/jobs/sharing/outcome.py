@@ -26,9 +26,9 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(JobAnswer):
-    """The pace of shared updates, and what the task learnt from them.
+    """The pace of shared updates, and the losses of the task that the workers learnt.
 
-    `worker` says what a worker is. `time` (s) is the time of the whole run. `shares` are the mean
+    `worker` describes a worker in words. `time` (s) is the time of the whole run. `shares` are mean
     shares of this time by cause, adding up to 1 (a client that no round has chosen is `idle`), and
     `workers` has a row for each worker. A measured run takes `time_low` to `time_high` with
     probability `interval["level"]` and `time_expected` at the median, by the errors of measured

@@ -139,8 +139,8 @@ class Sharing(ABC):
         return {"compression error": FP32 * parameters} if error else {}
 
     def kept_first(self, inputs: float, outputs: float, workers: int) -> dict[str, float]:
-        """Bytes by part that GPU 0 alone holds beside those of a step. `inputs` and `outputs` are
-        the bytes of one worker's batch."""
+        """Bytes by part that GPU 0 alone holds beside its step. `inputs` and `outputs` are the
+        bytes of one worker's batch."""
         return {}
 
     @property
@@ -280,7 +280,7 @@ class ServerBased(Sharing):
                 what = f"fault: there is no server {fault.server}"
                 raise InputError(where, what, f"use 0 to {self.shards - 1}")
             if fault.server is not None and fault.after is None and not self.recovery.replicas:
-                what = f"fault: server {fault.server} never comes back, and its weights are nowhere"
+                what = f"fault: server {fault.server} never comes back; no server has its weights"
                 raise InputError(where, what, "give after, or recovery.replicas = 1")
         Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
 
@@ -369,8 +369,9 @@ def check_members(
     nodes: int,
     where: str,
 ) -> None:
-    """Raise `InputError` for a worker or node that does not exist or is named twice, and for a
-    worker or server that fails while it is away."""
+    """Raise `InputError` for a worker or node that does not exist or is named twice.
+
+    Raise it also for a worker or server that fails while it is away."""
     found = [("group", "rank", [rank for group in groups for rank in group.ranks])]
     for cause in stragglers:
         found.append(("straggler", "rank", list(cause.ranks or ())))

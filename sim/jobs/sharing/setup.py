@@ -27,7 +27,7 @@ class SharingSetup(WithoutProgram):
     `servers` holds each host's share of the weights, `workloads` each worker's step; `keep_spans`
     is the number of spans kept for pictures. `model` and `stack` are the names in the scenario,
     `change` its changed values, and `software` is the stack's own name. `tokens` are the tokens of
-    a sample, `parameters` is their number in the model, `work` is the kind of training
+    a sample, `parameters` is the number of the model's parameters. `work` is the kind of training
     (`sim.uncertainty.evidence`), and `notes` are the model's notes.
     """
 
@@ -52,7 +52,7 @@ class SharingSetup(WithoutProgram):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """No columns beside those of the scenario."""
+        """No columns of a sweep's row beyond the scenario's columns."""
         return {}
 
     @property

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class SlowLinks:
-    """The links of one cause and their factors [intervals, links], the same for both directions.
+    """The links of one cause and their factors [intervals, links], equal in both directions.
 
     No link is ever faster than its own rate: a factor below 1 counts as 1.
 

@@ -58,7 +58,7 @@ class StragglerCause:
         if self.links and (self.ranks is not None or self.nodes is not None):
             raise ValueError("ranks or nodes are slow in their steps, links by time; write two")
         if not self.links:
-            refuse(self, "say nothing of steps, each of which has a factor; name links", "interval")
+            refuse(self, "have no effect on steps, each of which draws; name links", "interval")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,8 @@ class Learning:
         if self.task not in TASKS:
             raise ValueError(f"there is no task {self.task!r}; it is one of {', '.join(TASKS)}")
         if self.task != "quadratic":
-            refuse(self, 'say nothing of this task; set task = "quadratic"', "noise", "condition")
+            why = 'have no effect on this task; set task = "quadratic"'
+            refuse(self, why, "noise", "condition")
         most = _FARTHEST if self.task == "quadratic" else 1.0
         if self.unlike > most:
             raise ValueError(f"unlike = {self.unlike:g} of this task; set it to at most {most:g}")
@@ -152,10 +153,10 @@ class Learning:
         if spans and self.span is None:
             raise ValueError(f"schedule = {self.schedule!r} needs span: in how many steps it falls")
         if not spans:
-            refuse(self, 'say nothing of this schedule; set schedule = "cosine"', "span")
+            refuse(self, 'have no effect on this schedule; set schedule = "cosine"', "span")
         if self.schedule == "inverse-root" and not self.warmup:
             raise ValueError('schedule = "inverse-root" needs warmup: it falls with sqrt(warmup)')
         if self.optimizer != "lars":
-            refuse(self, 'say nothing of this rule; set optimizer = "lars"', "trust")
+            refuse(self, 'have no effect on this rule; set optimizer = "lars"', "trust")
         if self.optimizer in ("sgd", "adagrad", "rmsprop"):
-            refuse(self, 'say nothing of this rule; set optimizer = "momentum"', "beta")
+            refuse(self, 'have no effect on this rule; set optimizer = "momentum"', "beta")

@@ -82,7 +82,7 @@ class Worker:
         self.ended = 0.0
         self.lost = False
 
-    # What a worker does.
+    # Activities of a worker.
 
     def compute(self, step: int) -> Process:
         """Run forward and backward of a step and add up the gradients of the worker's GPUs; return

@@ -116,8 +116,8 @@ class WorkerCounts(Answer):
     def basis(self) -> str:
         """The source of the samples to the target."""
         if self.trained:
-            return "Samples to the target as the task has taken them, late and unlike updates too."
-        return "Samples to the target by the curve: neither staleness nor drift costs any."
+            return "Samples to the target are those of the task's runs, with staleness and drift."
+        return "Samples to the target are read off the curve: staleness and drift cost none."
 
     @property
     def sentence(self) -> str:

@@ -29,7 +29,7 @@ _PATIENCE = 100  # times the samples of a run; more without an update mean an en
 
 
 class Clocks:
-    """How many steps each worker has done; the slowest holds back the others."""
+    """Counts the steps that each worker has done; workers wait here for the slowest worker."""
 
     def __init__(self, cluster: LiveCluster, members: Iterable[int]) -> None:
         self.cluster = cluster
@@ -119,7 +119,7 @@ class WorkerPool:
         while not self.cluster.run(over, _LOOK):
             self._refuse_endless(monotonic() - began)
         if self.end <= 0.0:
-            fault = "no update was recorded: workers wait for what nobody sends"
+            fault = "no update was recorded: workers wait for messages that nobody sends"
             raise InputError("sharing", fault, "check what the method sends and what it awaits")
         if self.record.updates and not any(worker.steps for worker in self.workers):
             fault = "updates were recorded, but no worker has computed a step"

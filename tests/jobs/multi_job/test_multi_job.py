@@ -175,7 +175,7 @@ def test_a_node_has_room_for_as_many_jobs_as_its_gpus_are_enough_for(gpus: int) 
 def test_gpus_that_share_pcie_links_otherwise_than_the_first_are_refused() -> None:
     pair = {"scenario": ONE, "set": SMALL | {"gpus": 2, "plan.global_batch": 2}}
     assert within_a_node(pair | {"gpus": [2, 3]}).jobs
-    with pytest.raises(InputError, match="begin amid those of a PCIe link"):
+    with pytest.raises(InputError, match="begin amid the GPUs of a PCIe link"):
         within_a_node(pair | {"gpus": [1, 2]})
 
 

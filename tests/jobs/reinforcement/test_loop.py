@@ -276,7 +276,7 @@ def test_a_reward_is_waited_for_behind_the_last_answer() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"servers": {"shared": True}, "chunk": 4}, "stand from the first"),
+        ({"servers": {"shared": True}, "chunk": 4}, "pause from the first chunk"),
         ({"servers": {"shared": True}, "staleness": 1.0}, 'swap = "continue"'),
         ({"servers": {"gpus": 3, "layout": {"tp": 2}}}, "no multiple"),
         ({"servers": {"gpus": 8}}, "leaves none"),

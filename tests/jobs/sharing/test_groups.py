@@ -88,8 +88,8 @@ def test_asynchronous_groups_do_not_wait_for_a_slow_site():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"sharing.batch": 3}, "batch beside .plan., whose global_batch says it"),
-        ({"sharing.precision": "fp16"}, "precision beside .plan."),
+        ({"sharing.batch": 3}, "batch is set beside .plan., which states it as global_batch"),
+        ({"sharing.precision": "fp16"}, "precision is set beside .plan."),
         ({"sharing.worker": "node"}, "lays out 16 GPUs; leave worker out"),
         ({"plan.tp": 5}, "tp"),
         ({"sharing": {"method": "all_reduce", "workers": 4}}, "groups share weights, not passes"),

@@ -66,7 +66,7 @@ LONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a time of steps that take none": (
         {"method": "all_reduce", "until": 1.0, "workload": work(layers=())},
-        "so that no number of them is enough",
+        "so no number of steps is enough",
     ),
 }
 

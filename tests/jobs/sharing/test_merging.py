@@ -133,8 +133,8 @@ def test_what_servers_keep_for_a_method():
 @pytest.mark.parametrize(
     ("method", "options", "said"),
     [
-        ("parameter_server", {"buffer": 4}, "buffer would say nothing with mode"),
-        ("parameter_server", {"mode": "bsp", "compensation": 0.1}, "compensation would say"),
+        ("parameter_server", {"buffer": 4}, "buffer would have no effect with mode"),
+        ("parameter_server", {"mode": "bsp", "compensation": 0.1}, "compensation would have no"),
         ("parameter_server", {"mode": "async", "adaptive": True}, "without compensation"),
         ("async_local_sgd", {"delay": 4}, "without outer_momentum"),
     ],

@@ -28,31 +28,31 @@ MISTAKES = {
     "a bound below 0": (SERVER + 'mode = "ssp"\nbound = -1', "bound = -1: input should be"),
     "a bound without its mode": (
         SERVER + "bound = 2",
-        'bound would say nothing with mode = "bsp"; set mode = "ssp"',
+        'bound would have no effect with mode = "bsp"; set mode = "ssp"',
     ),
     "a cache that no bound clears": (
         SERVER + "cached = true",
-        'cached would say nothing with mode = "bsp"',
+        'cached would have no effect with mode = "bsp"',
     ),
     "a momentum of a rule that has none": (
         SERVER + "[sharing.learning]\nbeta = 0.5",
-        'beta would say nothing of this rule; set optimizer = "momentum", or leave beta out',
+        'beta would have no effect on this rule; set optimizer = "momentum", or leave beta out',
     ),
     "a ratio of rounded numbers": (
         SERVER + '[sharing.compression]\nkind = "fp16"\nratio = 0.5',
-        'ratio would say nothing of "fp16"',
+        'ratio would have no effect on "fp16"',
     ),
     "a rank of the largest elements": (
         SERVER + '[sharing.compression]\nkind = "topk"\nrank = 2',
-        'rank would say nothing of "topk"',
+        'rank would have no effect on "topk"',
     ),
     "an interval of slow steps": (
         SERVER + '[[sharing.straggler]]\nkind = "lognormal"\nsigma = 0.2\ninterval = "2 s"',
-        "interval would say nothing of steps",
+        "interval would have no effect on steps",
     ),
     "Nesterov's form of no momentum": (
         'method = "local_sgd"\nnesterov = true',
-        "nesterov would say nothing without outer_momentum",
+        "nesterov would have no effect without outer_momentum; set outer_momentum, or leave",
     ),
     "replicas without servers": (
         'method = "gossip"\n[sharing.recovery]\nreplicas = 1',
@@ -205,23 +205,23 @@ MISTAKES = {
     ),
     "a graph that nobody asks": (
         'method = "gossip"\nalgorithm = "sgp"\ngraph = "star"',
-        "graph would say nothing: this algorithm has partners of its own, or leave graph out",
+        'graph would have no effect with algorithm = "sgp"; choose another algorithm, or leave',
     ),
     "overlap of random pairs": (
         'method = "gossip"\nalgorithm = "random_pairs"\noverlap = true',
-        "overlap would say nothing",
+        "overlap would have no effect",
     ),
     "a consensus step without compression": (
         'method = "gossip"\nconsensus = 0.5',
-        "consensus would say nothing without [sharing.compression]",
+        "consensus would have no effect without [sharing.compression]",
     ),
     "buckets that nobody overlaps": (
         'method = "all_reduce"\nbucket = "1 MB"',
-        "bucket would say nothing without overlap = true",
+        "bucket would have no effect without overlap; set overlap = true",
     ),
     "noise of a perceptron": (
         'method = "all_reduce"\n[sharing.learning]\ntask = "perceptron"\nnoise = 3.0',
-        'noise would say nothing of this task; set task = "quadratic"',
+        'noise would have no effect on this task; set task = "quadratic"',
     ),
     "a NIC of servers that have none": (
         SERVER + 'servers = "colocated"\nserver_bandwidth = "1 GB/s"',

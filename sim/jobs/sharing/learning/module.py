@@ -18,8 +18,8 @@ class Module:
     """A torch module, its loss and its data as a `sim.jobs.sharing.learning.task.LearningTask`.
 
     `loss(outputs, targets)` returns a scalar tensor. A batch is a choice of rows of the tensors
-    `inputs` and `targets`. The loss is reported on all rows, or on the pair of tensors `held_out`,
-    with the share of right answers where the targets are class numbers. Where data are `unlike`,
+    `inputs` and `targets`. The loss is reported on all rows, or on the pair of tensors `held_out`;
+    if targets are class numbers, so is the share of right answers. Where data are `unlike`,
     each of the `workers` draws mostly from its own part of the rows in `order`. Training starts
     from the module's own parameters. Gradients of several workers are computed together
     (`torch.func.vmap` over their weights and batches). Needs the extra `torch`.

@@ -38,9 +38,9 @@ def digits(*, size: int, seed: int, **split: Any) -> Module:
 
 def residual(*, size: int, seed: int, **split: Any) -> Module:
     """A residual net (He et al. 2016) on the images of `digits`. A convolution of `size` channels
-    is followed by a block of two convolutions at 8 x 8 and another at 4 x 4 with 2 `size` channels
-    and a 1 x 1 convolution as its shortcut; then by the mean over places. Each sample is normalised
-    by itself over all channels (group norm, Wu and He 2018), so gradients share no statistics."""
+    is followed by a block of two convolutions at 8 x 8 and another block at 4 x 4. The latter has
+    2 `size` channels and a 1 x 1 convolution as its shortcut; the mean over places follows. Each
+    sample is normalised by itself over all channels (group norm, Wu and He 2018)."""
     torch = needed("torch")
     nn = torch.nn
 

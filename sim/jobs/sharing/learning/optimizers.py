@@ -1,6 +1,6 @@
 """First-order optimizers on numpy vectors: pure steps from (weights, gradient, state).
 
-All follow torch.optim's conventions, so that a run here can be repeated there.
+All optimizers follow the conventions of torch.optim, so a run can be repeated with torch.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Rule = Literal["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "lar
 Layers = tuple[tuple[int, bool], ...]
 Schedule = Literal["constant", "step", "cosine", "inverse-root"]
 
-_MEMORIES: dict[str, int] = {"sgd": 0, "adam": 2, "lamb": 2}  # vectors of state; 1 for all others
+_MEMORIES: dict[str, int] = {"sgd": 0, "adam": 2, "lamb": 2}  # vectors of state; other rules: 1
 _BY_LAYER = ("lars", "lamb")
 
 

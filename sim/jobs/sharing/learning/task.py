@@ -1,7 +1,7 @@
 """A task: weights to start from, gradients of a worker's own batches, and the loss.
 
-A gradient's noise or batch depends on the seed, the worker and its step only, never on the order
-in which a simulation asks for it.
+A gradient's noise or batch depends only on the seed, the worker and its step. It does not depend on
+the order in which a simulation asks for gradients.
 """
 
 from typing import Protocol, runtime_checkable

@@ -41,7 +41,7 @@ def own_task(task: Task, **options: Any) -> LearningTask:
 
 
 def _made(path: Path, where: str, options: dict[str, Any]) -> Any:
-    """The task that a file's function returns; None where the file has no such function."""
+    """The task that a file's function `task` returns; None where the file lacks the function."""
     source = reads.text(path, where=where)
     namespace: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     try:

@@ -31,7 +31,7 @@ class AllReduce(Sharing):
 
     def __post_init__(self) -> None:
         if not self.overlap:
-            refuse(self, "say nothing without overlap = true", "bucket")
+            refuse(self, "have no effect without overlap; set overlap = true", "bucket")
 
     @property
     def details(self) -> list[str]:

@@ -30,7 +30,7 @@ class AsyncLocalSGD(ServerBased):
 
     def __post_init__(self) -> None:
         if not self.outer_momentum:
-            refuse(self, "say nothing without outer_momentum, which alone waits", "delay")
+            refuse(self, "have no effect without outer_momentum; set outer_momentum", "delay")
 
     @property
     def details(self) -> list[str]:

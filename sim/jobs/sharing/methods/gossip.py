@@ -72,13 +72,14 @@ class Gossip(Sharing):
         if self.algorithm == "ad_psgd" and self.rendezvous:
             raise ValueError("ad_psgd does not wait for its partners; leave rendezvous out")
         if self.algorithm in ("sgp", "random_pairs"):
-            refuse(self, "say nothing: this algorithm has partners of its own", "graph")
+            why = f'have no effect with algorithm = "{self.algorithm}"; choose another algorithm'
+            refuse(self, why, "graph")
         if self.algorithm == "random_pairs":
-            refuse(self, "say nothing: a pair averages what both have stepped to", "overlap")
+            refuse(self, why, "overlap")
         if self.period == 1:
-            refuse(self, "say nothing with period = 1, the mean of no other number", "geometric")
+            refuse(self, "have no effect with period = 1; raise period", "geometric")
         if kind == "none":
-            refuse(self, "say nothing without [sharing.compression]", "consensus")
+            refuse(self, "have no effect without [sharing.compression]; add it", "consensus")
 
     @property
     def fails_alone(self) -> bool:

@@ -91,11 +91,11 @@ class LocalSGD(Sharing):
         if self.site > 1 and self.period % self.site_period:
             raise ValueError(f"site_period = {self.site_period} does not divide the period")
         if not self.outer_momentum:
-            refuse(self, "say nothing without outer_momentum, whose form it is", "nesterov")
+            refuse(self, "have no effect without outer_momentum; set outer_momentum", "nesterov")
         if not self.overlap:
-            refuse(self, "say nothing without overlap, which leaves own steps to keep", "keep")
+            refuse(self, "have no effect without overlap; set overlap", "keep")
         if self.site == 1:
-            refuse(self, "say nothing without site = 8 or the like", "site_period")
+            refuse(self, "have no effect without sites; set site", "site_period")
 
     @property
     def details(self) -> list[str]:
@@ -108,7 +108,7 @@ class LocalSGD(Sharing):
 
     def check(self, workers: int, nodes: int, where: str) -> None:
         if workers % self.site:
-            fault = f"site = {self.site} workers, of which {workers} are no whole number of sites"
+            fault = f"site = {self.site} does not divide {workers} workers"
             raise InputError(where, fault, f"set workers to a multiple of {self.site}")
         Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
 
@@ -217,7 +217,7 @@ class OuterSteps:
         self.joined: Exchange | None = None
 
     def leave(self, steps: int) -> Process:
-        """Send the outer gradient: how far the worker's weights have come from the agreed ones."""
+        """Send the outer gradient: the difference of the agreed and the worker's weights."""
         worker, piece = self.worker, self.piece
         yield from worker.encode_part(piece.share)
         gone = self.agreed - worker.weights[piece.elements]

@@ -58,15 +58,15 @@ class ParameterServer(ServerBased):
         of_modes = {"ssp": ("bound", "cached"), "backup": ("backup",), "bsp": ("overlap",)}
         for mode, keys in of_modes.items():
             if self.mode != mode:
-                why = f'say nothing with mode = "{self.mode}"; set mode = "{mode}"'
+                why = f'have no effect with mode = "{self.mode}"; set mode = "{mode}"'
                 refuse(self, why, *keys)
         if not self.overlap:
-            refuse(self, "say nothing without overlap = true", "bucket")
+            refuse(self, "have no effect without overlap; set overlap = true", "bucket")
         if not self.merges_late:
-            why = f'say nothing with mode = "{self.mode}", where all gradients are of one version'
+            why = f'have no effect with mode = "{self.mode}"; set mode = "async" or "ssp"'
             refuse(self, why, "buffer", "compensation")
         if not self.compensation:
-            refuse(self, "say nothing without compensation", "adaptive")
+            refuse(self, "have no effect without compensation; set compensation", "adaptive")
 
     @property
     def fails_alone(self) -> bool:

@@ -265,5 +265,5 @@ def test_gossip_is_named_by_its_paper(options, title):
 
 
 def test_a_geometric_number_needs_a_mean():
-    with pytest.raises(ValueError, match="geometric would say nothing with period = 1"):
+    with pytest.raises(ValueError, match="geometric would have no effect with period = 1"):
         setup("gossip", geometric=True)

@@ -225,7 +225,7 @@ def test_what_does_not_fit_together_is_refused(options, said):
 
 
 def test_workers_that_fill_no_sites_are_refused():
-    with pytest.raises(InputError, match="no whole number of sites"):
+    with pytest.raises(InputError, match="site = 3 does not divide"):
         outcome("local_sgd", period=4, site=3)
 
 
