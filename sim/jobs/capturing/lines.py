@@ -146,10 +146,16 @@ def _origins(buffer: Any) -> Any:
 
 
 def _made(node: Any) -> int:
-    """Bytes that a node makes, which are none of a view; where sizes are no numbers, nodes weigh
-    the same."""
-    value = node.meta.get("val")
-    sizes = getattr(value, "shape", ())
-    if getattr(node.target, "is_view", False) or not all(isinstance(n, int) for n in sizes):
+    """Bytes that a node makes, of one tensor or several, which are none of a view; where sizes are
+    no numbers, nodes weigh the same."""
+    values = node.meta.get("val")
+    if getattr(node.target, "is_view", False):
         return 1
-    return int(value.numel() * value.element_size()) or 1 if sizes else 1
+    sizes = [_size(value) for value in (values if isinstance(values, tuple) else (values,))]
+    return max(sum(sizes), 1)
+
+
+def _size(value: Any) -> int:
+    sizes = getattr(value, "shape", ())
+    known = sizes and all(isinstance(n, int) for n in sizes)
+    return int(value.numel() * value.element_size()) if known else 0

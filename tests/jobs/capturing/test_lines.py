@@ -1,6 +1,6 @@
 """Kernels of a compiled graph come from the lines of the script that they were."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -34,12 +34,13 @@ def kernels(own: Recording, script: str) -> Iterator[tuple[Event, str, str]]:
             yield event, own.operators[event.operator].name, texts[number - 1].strip()
 
 
-def products(own: Recording, script: str, *, again: bool) -> dict[str, int]:
-    found: dict[str, int] = defaultdict(int)
-    for event, name, text in kernels(own, script):
-        if name == "aten.mm" and event.again == again:
-            found[text] += 1
-    return dict(found)
+def products(own: Recording, script: str, *, again: bool) -> Counter[tuple[str, str]]:
+    """How often each product, and attention, forward and back, is of a line."""
+    return Counter(
+        (name, text)
+        for event, name, text in kernels(own, script)
+        if (name == "aten.mm" or "attention" in name) and event.again == again
+    )
 
 
 def test_a_kernel_of_a_graph_is_of_the_line_that_it_was(captured: Capture) -> None:
