@@ -1,5 +1,6 @@
 """How do process groups, DDP, FSDP and DTensor work in a world that is not there?"""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -212,21 +213,18 @@ def _as_they_come(weights: list[Any]) -> list[int]:
 
 
 def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
-    """Gradients are reduced by a hook, the script's own or this: the reducer needs a result that a
-    fake group does not give. Hooks that DDP has built in are those that it has in Python."""
+    """Gradients are reduced by a hook, the script's own or what stands for none: the reducer needs
+    a result that a fake group does not give. Hooks that DDP has built in are those that it has in
+    Python."""
     dist, forward = torch.distributed, model.forward
-
-    def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch looks at annotations
-        group = group or dist.group.WORLD
-        mean = bucket.buffer().div_(dist.get_world_size(group))
-        dist.all_reduce(mean, group=group, async_op=True)
-        future = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
+    reduce, came = _without_hook(torch)
 
     def with_hook(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._comm_hooks:
             self.register_comm_hook(self.process_group, reduce)
+            for weight in self.parameters() if self.gradient_as_bucket_view else ():
+                if weight.requires_grad:
+                    weight.register_post_accumulate_grad_hook(came)
         return forward(self, *args, **kwargs)
 
     def built_in(self: Any, kind: Any) -> None:
@@ -237,6 +235,35 @@ def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
 
     patches.set(model, "forward", with_hook)
     patches.set(model, "_register_builtin_comm_hook", built_in)
+
+
+def _without_hook(torch: Any) -> tuple[Callable[..., Any], Callable[[Any], None]]:
+    """A hook that does what the reducer does without any, and what tells it of gradients that come,
+    where they are views of buckets (torch/csrc/distributed/c10d/reducer.cpp).
+
+    The reducer divides a gradient as it copies it into its bucket, in a kernel that moves the bytes
+    of a copy, and in place where it is there already (`mark_variable_ready_dense`); at the end of a
+    backward pass it waits for all sums (`finalize_backward`).
+    """
+    dist = torch.distributed
+    stored: dict[int, int] = {}  # the storage of each gradient, by its weight
+
+    def came(weight: Any) -> None:
+        stored[id(weight)] = id(weight.grad.untyped_storage())
+
+    def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch looks at annotations
+        group, buffer, weights = group or dist.group.WORLD, bucket.buffer(), bucket.parameters()
+        for weight, gradient in zip(weights, bucket.gradients(), strict=True):
+            if stored.get(id(weight)) == id(buffer.untyped_storage()):
+                gradient.div_(dist.get_world_size(group))
+        work = dist.all_reduce(buffer, group=group, async_op=True)
+        if id(weights[0]) in stored:  # else what is copied out waits
+            torch.autograd.Variable._execution_engine.queue_callback(work.wait)
+        future = torch.futures.Future()
+        future.set_result(buffer)
+        return future
+
+    return reduce, came
 
 
 def _futures(torch: Any, patches: Patches, log: Log) -> None:

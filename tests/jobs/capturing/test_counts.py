@@ -44,6 +44,20 @@ def test_ddp_sums_each_gradient_once_a_microbatch() -> None:
     assert sum(calls(recorded(late + MICRO), "all_reduce", "backward")) == 4 * WEIGHTS
 
 
+def test_ddp_divides_a_gradient_as_it_is_copied_or_where_it_lies() -> None:
+    """Three microbatches: in and out of a bucket each time; as views, in once and then in place."""
+    views = MICRO.replace("device_ids=[0]", "device_ids=[0], gradient_as_bucket_view=True")
+    for end, copied, divided in ((MICRO, 6, 0), (views, 1, 2)):
+        recording = recorded(SCRIPT + end)
+        written = Counter[str]()
+        for event in recording.events:
+            if event.kind == "kernel" and event.phase == "backward":
+                operator = recording.operators[event.operator]
+                written[operator.name] += int(operator.written)
+        assert written["aten.copy_"] == copied * 4 * WEIGHTS
+        assert written["aten.div_"] == divided * 4 * WEIGHTS
+
+
 @pytest.mark.parametrize("shard", [64, 8], ids=["fsdp", "hsdp"])
 def test_fsdp_gathers_weights_in_bf16_and_scatters_gradients(shard: int) -> None:
     """Two microbatches; each layer is gathered forward and back, the root forward only. torch

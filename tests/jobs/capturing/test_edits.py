@@ -171,8 +171,7 @@ def test_buckets_that_are_larger_are_ddps() -> None:
 def test_gradients_that_are_views_of_buckets_are_not_copied() -> None:
     text = SCRIPT + MICRO
     views = text.replace("device_ids=[0]", "device_ids=[0], gradient_as_bucket_view=True")
-    # A capture waits for the last sums where they are read, an edit where DDP's backward pass ends.
-    held_against("bucket_view", text, views, time=0.035)
+    held_against("bucket_view", text, views, time=0.01, memory=0.01)
 
 
 def test_what_checkpointing_ran_again_is_held() -> None:

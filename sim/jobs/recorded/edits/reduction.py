@@ -1,5 +1,6 @@
 """Gradients and weights between ranks: how often, in which pieces and how wide they move."""
 
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -140,12 +141,41 @@ def with_buckets(recording: Recording, axes: Axes, times: int) -> Recording:
 
 
 def without_copies(recording: Recording, axes: Axes) -> Recording:
-    """Gradients are made in their buckets, once they are there: the first microbatch, which finds
-    none, still copies them in, and nothing copies them out."""
+    """Gradients lie in their buckets: nothing copies them out, and what they are made in is given
+    back once it is copied in. Those that are there already are divided in place, which moves as
+    many bytes as to copy them in."""
     of = _microbatches(recording)
     last = {of[n]: n for n in data_calls(recording, axes, "all_reduce")}
-    gone = [n for n in _copies(recording, axes) if of[n] or n > last.get(0, 0)]
-    return rewritten(recording, dict.fromkeys(gone, ()))
+    copies = _copies(recording, axes)
+    out = {n for n in copies if n > last.get(of[n], n)}
+    rows = _given_back(recording, [n for n in copies if n not in out])
+    return rewritten(recording, dict.fromkeys(out, ()), memory=rows)
+
+
+def _given_back(recording: Recording, copies: Sequence[int]) -> tuple[Allocation, ...]:
+    """Its memory, where each block of gradients is given back behind the first copy of as many
+    bytes; at once where that was before the step."""
+    waiting: defaultdict[float, deque[int]] = defaultdict(deque)
+    for number in copies:
+        written = recording.operators[recording.events[number].operator].written
+        waiting[written].append(number)
+    ends: dict[int, int] = {}
+    rows = []
+    for row in recording.memory:
+        if row.part != PARTS.index("gradients"):
+            rows.append(row)
+        elif row.bytes:
+            rows.append(row)
+            sizes = waiting[row.bytes]
+            while sizes and sizes[0] < row.event:
+                sizes.popleft()
+            if row.event < 0 or not sizes:
+                rows.append(replace(row, bytes=0, line=-1))
+            else:
+                ends[row.block] = sizes.popleft() + 1
+    freed = [Allocation(end, block, 0, 0, -1, PARTS.index("gradients"))
+             for block, end in ends.items()]  # fmt: skip
+    return tuple(sorted([*rows, *freed], key=lambda row: row.event))
 
 
 def in_bf16(recording: Recording, axes: Axes) -> Recording:
