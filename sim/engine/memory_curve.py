@@ -58,11 +58,19 @@ def memory_curve(
         allocates = np.array([use is not NOTHING for use in uses])[order]
         step = levels(resident, uses, order[allocates])
         starts, ends = record.moments(stage, place[allocates], number[allocates])
+    return drawn(stage, step, starts, np.minimum(ends, record.end), fragmented)
+
+
+def drawn(
+    stage: int, step: Levels, starts: Floats, ends: Floats, fragmented: float = 0.0
+) -> MemoryCurve:
+    """The curve of operations with these levels, which begin and end then (s). None is drawn before
+    an earlier one."""
     starts = np.maximum.accumulate(starts)
-    ends = np.clip(ends, starts, np.append(starts[1:], record.end))
+    ends = np.clip(ends, starts, np.append(starts[1:], np.inf))
     times = np.concatenate(([0.0], np.column_stack((starts, ends)).ravel()))
-    middle = np.stack((step.during[1:], step.after[1:]), axis=1).reshape(-1, len(step.parts))
-    bytes = np.concatenate((step.after[:1], middle))
+    middle = np.stack((step.during[1:], step.after[1:]), axis=1)
+    bytes = np.concatenate((step.after[:1], middle.reshape(2 * len(starts), len(step.parts))))
     return MemoryCurve(stage, step, times, bytes, fragmented)
 
 

@@ -6,18 +6,19 @@ from typing import Any
 
 from sim.config.units import human_bytes
 from sim.engine.accounts import Account
-from sim.engine.memory_curve import MemoryCurve, memory_curve
+from sim.engine.memory_curve import MemoryCurve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.jobs.recorded.allocator_settings import VARIABLES
+from sim.jobs.recorded.curve import curve
 from sim.jobs.recorded.host import coverage
 from sim.jobs.recorded.memory import BESIDE, Memory, Peak, fullest
+from sim.jobs.recorded.program import EventPlaces
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import Recorded, host_of
 from sim.jobs.recorded.work import WorkDone, work_of
 from sim.model.kernels import Precision
 from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE
-from sim.program.program import Program
 from sim.results.answer import Inputs
 from sim.results.assemble import account_of, expected, rates
 from sim.results.result import Result
@@ -29,14 +30,14 @@ _LINES = 3  # of a script, that hold most at the peak
 
 def report(
     setup: Recorded,
-    program: Program,
+    noted: Sequence[EventPlaces],
     record: Record,
     spent: Sequence[Account],
     *,
     wall_seconds: float,
 ) -> Result:
-    """The result of a program that was made of recordings, one per stage; formulas stand with
-    `Result`, FLOPs with `WorkDone`."""
+    """The result of a record of recordings, one per stage, whose events are `noted`; formulas stand
+    with `Result`, FLOPs with `WorkDone`."""
     topology, step = setup.machine.topology, record.step_time
     recordings, axes = [recording for recording, _ in setup.stages], setup.stages[0][1]
     work = [work_of(recording, topology.device) for recording in recordings]
@@ -63,7 +64,7 @@ def report(
         stages=tuple(map(_stage, range(len(recordings)), spent, peaks)),
         wall_seconds=wall_seconds,
         warnings=tuple(dict.fromkeys(_warnings(setup))),
-        memory_curves=Deferred(partial(_curves, program, record)),
+        memory_curves=Deferred(partial(_curves, setup, noted, record)),
         capacity=topology.device.usable_memory,
         setup=setup,
         **_room(setup.memories, peaks),
@@ -133,8 +134,9 @@ def _parts(worst: Peak) -> dict[str, float]:
     return {**worst.parts, BESIDE: worst.reserved - worst.allocated, "total": worst.reserved}
 
 
-def _curves(written: Program, record: Record) -> list[MemoryCurve]:
-    return [memory_curve(written, record, stage) for stage in range(len(written.stages))]
+def _curves(setup: Recorded, noted: Sequence[EventPlaces], record: Record) -> list[MemoryCurve]:
+    rows = zip(setup.memories, noted, setup.seconds(), strict=True)
+    return [curve(*row, record, stage) for stage, row in enumerate(rows)]
 
 
 def _remedies(memories: Sequence[Memory]) -> list[str]:

@@ -222,10 +222,8 @@ def answer(setup: Recorded, *, engine: Engine = "auto", unfold: bool = False) ->
     program, noted = setup.placed({})
     record = play(program, setup.machine, engine=engine, unfold=unfold)
     remembered = setup.remembered(record, noted)
-    if remembered is not setup:
-        program = remembered.program
     wall = time.perf_counter() - began
-    return report(remembered, program, record, accounts(record), wall_seconds=wall)
+    return report(remembered, noted, record, accounts(record), wall_seconds=wall)
 
 
 def pace(setup: Recorded) -> Pace:

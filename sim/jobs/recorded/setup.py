@@ -115,6 +115,10 @@ class Recorded:
             for recording, _ in self.stages
         ]
 
+    def seconds(self) -> list[list[float]]:
+        """The device's seconds of the operators of each stage's recording."""
+        return [[self.time(kernel) for kernel in kernels] for kernels in self._kernels()]
+
     def remembered(self, record: Record, noted: Sequence[EventPlaces]) -> "Recorded":
         """The setup in which blocks of several streams are free when they were free in a record."""
         if not any(memory.used_by_several for memory in self.memories):

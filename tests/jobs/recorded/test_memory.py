@@ -172,6 +172,19 @@ def test_the_curve_rises_to_what_is_reserved(tmp_path: Path) -> None:
     assert BESIDE in (tmp_path / "memory.csv").read_text().splitlines()[0]
 
 
+def test_a_block_is_drawn_while_the_kernels_between_its_ends_run() -> None:
+    """Kernels of a pass without collectives are a single computation."""
+    rows = (Allocation(1, 1, GIB, 0, 0, MOMENT), Allocation(3, 1, 0, 0, -1, 0))
+    result = run(recorded(*[LAUNCH] * 8, memory=rows))
+    (curve,) = result.memory_curves
+    held = curve.bytes[:, curve.parts.index(PARTS[MOMENT])]
+    *_, (begin, end) = ((s.start, s.end) for s in result.timeline.spans)
+    times = [begin + share * (end - begin) for share in (1 / 8, 3 / 8)]
+    assert {*curve.times[held == GIB].round(9)} == {*np.round(times, 9)}
+    assert held[-1] == held[0] == 0.0
+    assert result.memory_per_gpu["total"] == curve.peak == GIB
+
+
 @pytest.mark.parametrize("given", ["expandable_segments:maybe", "splits:3", "backend:mine"])
 def test_settings_that_torch_does_not_know_are_refused_in_one_line(
     tmp_path: Path, given: str
