@@ -94,7 +94,7 @@ def _notes(setup: ReinforcementSetup) -> Iterator[str]:
     if setup.plan.sample > 1:
         yield f"of every {setup.plan.sample} servers with their prompts, one is played for all"
     if setup.plan.reference:
-        yield "the reference's weights are assumed to be on the trainer's GPUs when needed"
+        yield "the reference's weights are taken to be on the trainer's GPUs when they are needed"
 
 
 def _row(step: Step, each: int) -> StepRow:

@@ -63,7 +63,7 @@ class StragglerCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A worker (`rank`) or a `server` fails at `at`, and is back `after` some time or never. A
+    """A worker (`rank`) or a `server` fails at `at`. It is back a time `after` later, or never. A
     worker loses its step; a server without replicas loses all updates since its checkpoint."""
 
     rank: Natural | None = None

@@ -73,9 +73,9 @@ class WorkerPool:
     """The workers, the cluster they run on, and their shared state.
 
     They train until the `record` has its budget of samples, or until the time limit `until`. No
-    worker has a fixed share of the work, so none is done before the others. `seed` feeds the
-    method's own choices (partners, participants), but neither data nor stragglers. `shared` are the
-    weights that all workers update, on `servers` or in a host's memory.
+    worker has a fixed share of the work, so none is done before the others. `seed` draws the
+    method's own choices (partners, participants), independently of data and stragglers. `shared`
+    are the weights that all workers update, on `servers` or in a host's memory.
     """
 
     cluster: LiveCluster
@@ -126,7 +126,7 @@ class WorkerPool:
             raise InputError("sharing", fault, "write `yield from` before what a worker does")
 
     def _refuse_endless(self, taken: float) -> None:
-        """Raise `InputError` where workers compute on and on without a recorded update."""
+        """Raise `InputError` where workers compute without end and no update is recorded."""
         if self.until is not None or self.record.updates:
             return
         steps = sum(worker.steps for worker in self.workers)

@@ -255,7 +255,7 @@ def test_servers_are_in_the_regions_of_the_workers_and_not_behind_a_link_of_thei
     near, *others = (row["communication"] for row in one.workers)
     assert near < 0.5 * min(others)
     (warning,) = [one for one in one.warnings if "regions" in one]
-    assert warning.startswith("servers are in 1 of 4 regions: workers there communicate for")
+    assert warning.startswith("servers are in 1 of 4 regions: some workers communicate for")
 
 
 def test_with_a_shard_for_each_region_all_workers_are_alike():
