@@ -49,8 +49,8 @@ class Generated(JobAnswer):
     """Answers to prompts.
 
     `time` is the moment of the last token (s). `tokens` counts the tokens of the answers,
-    `prompt_tokens` the computed tokens of prompts. A prompt that several answers share is computed
-    once, and again after a sequence has lost its cache (`preempted` times). `first` is the time to
+    `prompt_tokens` the computed tokens of prompts. A shared prompt counts once. A sequence
+    that lost its cache (`preempted` times) is computed and counted again. `first` is the time to
     the first token (TTFT), `each` the time of every further token (TPOT), `whole` the time of an
     answer (s); `lengths` are the answers' numbers of tokens.
 

@@ -47,8 +47,8 @@ def set_up(
 
 @waited("the answers")
 def answer(setup: GenerationSetup, *, engine: Engine = "auto", unfold: bool = False) -> Generated:
-    """Play the servers until all prompts are answered. Raises `InputError`, also for an `engine` or
-    `unfold`: these are of a training step."""
+    """Play the servers until all prompts are answered. Raises `InputError`, also for choices that
+    only a training step has (`engine`, `unfold`)."""
     why = "servers are played on the clock, every one by itself"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()

@@ -11,8 +11,8 @@ from sim.config.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The seconds of consecutive steps: the device's `first`, and how much `more` each takes than
-    the step before; at least `floor`, and `extra` on top."""
+    """The seconds of consecutive steps. The device takes `first` for the first step and `more` more
+    for each further step, but at least `floor`; `extra` comes on top of every step."""
 
     first: float
     more: float

@@ -126,7 +126,7 @@ class Passes:
 
     def head(self, rows: int) -> Iterator[tuple[Item, int]]:
         """Yield the kernels and collectives that compute and gather the logits of `rows` sequences
-        and choose their next tokens; and how often each runs."""
+        and choose their next tokens. Each comes with how often it runs."""
         run = self.run(rows)
         for operator in operators("head", run):
             if operator.name not in _LOSS:

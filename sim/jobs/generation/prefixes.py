@@ -18,7 +18,7 @@ class _Prefix:
 class Prefixes:
     """The shared prompts in a cache. Only layers without a window share blocks: layers with a
     window keep no blocks for the beginning of a long sequence. Models with states share nothing, as
-    a state is that of a whole sequence (vLLM leaves prefix caching off for these models)."""
+    a state belongs to a whole sequence (vLLM leaves prefix caching off for these models)."""
 
     cache: Cache
     shares: bool = field(init=False)  # whether prompts can be shared

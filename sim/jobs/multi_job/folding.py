@@ -2,7 +2,8 @@
 
 Each job is folded by itself. Links that other jobs load are distinguished by the jobs that load
 them: two links of a job are alike only if they carry equally many transfers of equal classes of
-every job. So the folded jobs together are exact (`sim.engine.fold`), and no job is unfolded.
+every job. So the folded jobs together are exact (`sim.engine.fold`), and a folded job does not grow
+with the number of other jobs.
 """
 
 from collections import Counter, defaultdict

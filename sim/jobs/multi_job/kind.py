@@ -42,7 +42,7 @@ def set_up(scenario: MultiJobScenario, *, task: Any = None, brief: bool = False)
 def answer(
     setup: MultiJobSetup, *, engine: Engine = "auto", unfold: bool = False
 ) -> MultiJobAnswer:
-    """Play the jobs. Raises `InputError`, also for an `engine` or `unfold`: these are of a step."""
+    """Play the jobs. Raises `InputError`, also for choices that only a training step has."""
     why = "jobs that meet are folded apart and played on the clock"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
@@ -196,7 +196,7 @@ def _waiting(seconds: list[float]) -> dict[str, float]:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Sorted numbers as ranges in words.
+    """Sorted numbers as a text of ranges.
 
     >>> _ranges((0, 1, 2, 5, 7, 8))
     '0-2, 5, 7-8'

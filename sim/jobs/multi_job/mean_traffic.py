@@ -10,9 +10,9 @@ Beside the other jobs it finds the mean share r = E[min(1, C / (m (1 + K)))] of 
 
 The link with the least r sets the pace of a job: all its links of the kinds on which it meets other
 jobs are taken to be as narrow. A step is a maximum of sums of durations, some of which grow with
-1 / r, so it is convex in 1 / r. It is played at r = 0.8^k and is linear in 1 / r between, which is
-never too fast. Paces that agree with one another are found by iteration. Bursts that coincide, or
-that miss one another, are not modelled.
+1 / r, so it is convex in 1 / r. It is played at r = 0.8^k; between, it is taken as linear in 1 / r,
+which never makes it too short. Paces that agree with one another are found by iteration. Bursts
+that coincide, or that miss one another, are not modelled.
 """
 
 from collections.abc import Sequence, Set

@@ -166,7 +166,7 @@ def _where(jobs: Sequence[Placed]) -> Hashable:
 
 
 def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Company:
-    """The company of `like` jobs, renamed to the names and links of `jobs`, placed alike."""
+    """The `company` of the jobs `like`, with the names and links of `jobs`, placed alike."""
     places = [[node for job in own for node in job.place.nodes] for own in (like, jobs)]
     nodes = dict(zip(*places, strict=True))
     cluster = jobs[0].place.cluster

@@ -83,9 +83,9 @@ class MultiJobScenario(BaseScenario):
     "backfill" other jobs may pass a waiting job; with "packed" a job also waits until it fits on as
     few pods as its size needs. `faults` stop jobs, and need a horizon. Paces are those of `steady`
     steps played together. With `offset = "best"` jobs begin their steps when they disturb one
-    another least. Jobs that arrive by `every`, or write checkpoints, meet in unknown phases, so
-    they have the mean of all phases. The simulation ends at `horizon`, or when all jobs with
-    `steps` have ended.
+    another least. Jobs that arrive at random (`every`), or write checkpoints, meet in unknown
+    phases, so they have the mean of all phases. The simulation ends at `horizon`, or when all jobs
+    with `steps` have ended.
     """
 
     kind: ClassVar[str] = "sim.jobs.multi_job.kind"

@@ -52,9 +52,9 @@ class Visit:
     it was not), the `steps` that it has of the steps `wanted`, and what it does now (`acts`). It
     trained last at `pace` in `company`, and wrote a checkpoint last in the company `wrote_in`.
 
-    In all it trained for `trained` seconds and `did` steps, including lost steps. It trained for
-    `since` seconds since it began or a fault stopped it last. It goes on in `pause` seconds. The
-    last finished checkpoint holds `saved` steps; `faults` faults cost it `lost` seconds of steps.
+    In all it trained for `trained` seconds and `did` steps, including lost steps; `since` counts
+    the seconds of training since it began or a fault stopped it last. It goes on in `pause`
+    seconds. The last finished checkpoint holds `saved` steps; `faults` cost it `lost` seconds.
     It has written `checkpoints` checkpoints in `saving` seconds; training stopped for `stopped`
     seconds. The newest checkpoint holds `covered` steps and began at `saving_since`.
     """

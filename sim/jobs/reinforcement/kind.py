@@ -41,7 +41,7 @@ def set_up(
 def answer(
     setup: ReinforcementSetup, *, engine: Engine = "auto", unfold: bool = False
 ) -> ReinforcementAnswer:
-    """Play the loop. Raises `InputError`, also for an `engine` or `unfold`: these are of a step."""
+    """Play the loop. Raises `InputError`, also for choices that only a training step has."""
     why = "a loop of generation and training is played on the clock"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()

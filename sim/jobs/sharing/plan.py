@@ -168,8 +168,8 @@ class Sharing(ABC):
         return 1.0
 
     def reach(self, workers: int) -> float:
-        """How far a worker's gradient moves the reported weights in the end: the rate divided by
-        the number of averaged gradients (`spread`), and by 1 - beta with a momentum."""
+        """How far a worker's gradient moves the reported weights in the end: `outer_reach` x rate /
+        number of averaged gradients (`spread`), and with a momentum / (1 - beta)."""
         learning = self.learning or Learning()
         beta = learning.beta if learning.optimizer in ("momentum", "nesterov") else 0.0
         return self.outer_reach * self.rate(workers) / self.spread(workers) / (1.0 - beta)

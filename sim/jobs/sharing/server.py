@@ -87,7 +87,8 @@ class Server(SharedWeights):
                 yield self.cluster.send(share * size, host, {replica: 1.0})
 
     def fail(self, shard: int, after: float | None) -> None:
-        """A host fails now. It is back `after` some seconds where no replica replaces it."""
+        """Let a host fail now. A replica replaces it when the failure is detected; without
+        replicas it restarts from its last checkpoint, `after` seconds later at the earliest."""
         away = self.recovery.detection
         if not self.recovery.replicas:
             away = max(after or 0.0, away) + self.recovery.restart

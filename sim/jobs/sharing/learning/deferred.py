@@ -128,7 +128,7 @@ class GradientBatch:
 
 
 def applied(function: Callable[..., Vector], *vectors: Vector) -> Vector:
-    """Apply a function that returns a vector of equal size; deferred if one of `vectors` is."""
+    """Apply a function that returns a vector of equal size; if a vector is deferred, defer it."""
     inputs = tuple(map(known, vectors))
     waiting = next((operand for operand in inputs if isinstance(operand, Deferred)), None)
     if waiting is None:

@@ -58,7 +58,8 @@ def elastic_averaging(plan: Elastic, pool: WorkerPool) -> TrainingLoop:
     """Asynchronous EASGD (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651).
 
     With alpha = beta / n and d = alpha (x_i - centre): x_i <- x_i - d, centre <- centre + d. So
-    only gradients change their sum. With Nesterov's momentum in the workers it is EAMSGD.
+    only gradients change the sum of all x_i and the centre. With Nesterov's momentum in the workers
+    it is EAMSGD.
     """
     server, strength = pool.server, plan.moving_rate / len(pool.workers)
 

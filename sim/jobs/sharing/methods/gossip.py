@@ -266,7 +266,7 @@ def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
 def in_pairs(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """In every round workers are paired at random; each steps, then averages with its partner.
 
-    Boyd et al. 2006 (randomised gossip), in rounds. With an odd number of workers one sits out.
+    Boyd et al. 2006 (randomised gossip), in rounds. One of an odd number of workers has no partner.
     """
     mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
     pairs = [random_pairs(pool, 0)]

@@ -162,8 +162,8 @@ def _merge(pool: WorkerPool, worker: Worker, gradient: Vector) -> None:
 
 def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     """No worker is more than `bound` steps ahead of the slowest (Ho et al. 2013). A worker reads
-    its cache while the cache has all updates of `bound` steps ago; it also has the worker's own
-    updates ("read-my-writes")."""
+    its cache while the cache has all updates of `bound` steps ago; the cache also has the worker's
+    own updates ("read-my-writes")."""
     server, clocks = pool.server, pool.clocks()
 
     def train(worker: Worker) -> Process:
