@@ -8,12 +8,13 @@
 >>> slower.step_time > result.step_time
 True
 
-`load` and `run` are what `sim run` does; `plan`, `compare`, `explain`, `diff`, `sweep`, `goodput`,
-`cost`, `collective`, `workers`, `replay`, `show`, `init`, `measure`, `calibrate` and `validate` are
-what the commands of their names do, by the same words; `capture` records a function that trains a
-model in torch, which may say where its steps end (`step`). `Scenario`, of names or of objects, goes
-in; what comes out has `to_dict`, `to_frame` and `plot`.
-Everything here is imported when it is first used, so that `import sim` costs nothing.
+`load` and `run` together do what the command `sim run` does. `plan`, `compare`, `explain`, `diff`,
+`sweep`, `goodput`, `cost`, `collective`, `workers`, `replay`, `show`, `init`, `measure`,
+`calibrate` and `validate` do what the commands of the same names do, and their arguments have the
+names of the options. `capture` records a function that trains a model in torch; the function may
+call `step` where a step ends. These functions take a `Scenario`, whose fields are names or objects.
+Their answers have `to_dict`, `to_frame` and `plot`. Each name of this module is imported when it is
+first used, so `import sim` costs almost nothing.
 """
 
 from importlib import import_module

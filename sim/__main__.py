@@ -1,4 +1,4 @@
-"""`python -m sim` is the command `sim`."""
+"""Run the command `sim` as `python -m sim`."""
 
 from sim.interface.cli.main import main
 

@@ -4,30 +4,32 @@ A kind is a module. `sim.simulate` is the kind of jobs that a plan lays out. Eac
 `sim.jobs` with `KEYS` is a further kind, and so is each installed package with an entry point of
 the group `sim.jobs`. Code that asks questions knows this contract and no kind.
 
-Documents with one of a folder's `KEYS`, and files whose name it `claims`, are of its kind. The
-folder's module `kind` has
+A document with one of a folder's `KEYS`, and a file whose name the folder `claims`, is of the
+folder's kind. The folder's module `kind` has
 
 - `SCENARIO`, the class (a `BaseScenario`) into which a document is read;
-- `ANSWER`, the class of its answers (a `JobAnswer`): `view` names its module, `columns` are the
-  figures of a sweep's rows;
+- `ANSWER`, the class of its answers (a `JobAnswer`): `view` names the module that prints an
+  answer, `columns` are the figures of a sweep's rows;
 - `set_up(scenario, task=, brief=)`: resolves names and refuses values that do not fit together;
   `brief` leaves out data that only pictures need. A setup has `name`, `machine`, `columns`, and
-  `job`, which is None without a plan. The `kind` of scenario and setup names this module;
+  `job`, which is None without a plan. The attribute `kind` of a scenario and of a setup is the name
+  of this module;
 - `answer(setup, engine=, unfold=)`: plays a setup and returns its answer;
 - optionally `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines
   follow;
-- optionally `speeds` (a step with resources faster or slower) and `kernels` (of each stage, with
-  their calls). `sim explain` asks for both if the kind's answer is a `Result`;
+- optionally `speeds` (the step time with resources faster or slower) and `kernels` (the kernels of
+  each stage, with their calls). `sim explain` asks for both if the kind's answer is a `Result`;
 - optionally `advice` (changes of a script, `sim.results.by_line`), which `--advise` tries, and
   `moves` (other worlds, batches and shardings of a recorded step), which `sim plan` ranks;
-- optionally `together(setups)`: the `Figures` of those of several setups, by number, that are
-  cheaper to play together;
-- optionally `adopt` of the folder itself (settings that use what a Python file adds);
-- optionally `traffic` (bytes on each link, of a setup whose `program` raises `InputError`);
-- optionally `by_line` (a script's lines), `seeded` (the scenario with another seed, None where
-  nothing is drawn), `effort` (seconds of one core for a play, if not those of its program) and
-  `document` (of a claimed file).
-  `LACKS` is the error message for a missing function: its fault and its remedy.
+- optionally `together(setups)`: the `Figures`, by number, of the setups that are cheaper to play
+  together;
+- optionally `traffic` (bytes on each link, for a setup whose `program` raises `InputError`);
+- optionally `by_line` (seconds and memory by line of a script), `seeded` (the scenario with another
+  seed, None if it draws nothing), `effort` (seconds of one core that a play takes, if its program
+  does not tell them) and `document` (the document of a claimed file);
+- `LACKS`, the error message for a missing function: its fault and its remedy.
+
+A folder itself may have `adopt` (settings with which scenarios use what a Python file adds).
 """
 
 import copy
@@ -80,8 +82,8 @@ Floats = NDArray[np.float64]
 
 
 class Setup(Protocol):
-    """A scenario that is ready to be played. `job` is None unless a plan lays it out; `columns` are
-    the cells that describe the setup in the table of a sweep."""
+    """A scenario that is ready to be played. `job` is None unless a plan lays out the job;
+    `columns` are the cells that describe the setup in the table of a sweep."""
 
     kind: ClassVar[str]
 
@@ -98,13 +100,13 @@ class Setup(Protocol):
 
 
 class WithoutProgram:
-    """A part of setups that no plan lays out and whose work is no program that repeats."""
+    """A base class of setups that no plan lays out and whose work is no program that repeats."""
 
     job: ClassVar[None] = None
 
     @property
     def program(self: Setup) -> Program:
-        """Raises `InputError`: it is not known before the work is done."""
+        """Raises `InputError`: the work is not known before it is done."""
         raise InputError(self.name, *_module(self).LACKS)
 
 
@@ -115,7 +117,8 @@ class Speeds(Protocol):
     def kinds(self) -> tuple[str, ...]: ...
 
     def times(self, factors: Floats) -> Floats:
-        """Step times (s) [columns] where kinds take `factors` [kinds, columns] times as long."""
+        """Return the step times (s) [columns] if the kinds of resources take `factors`
+        [kinds, columns] times as long."""
         ...
 
 
@@ -123,8 +126,9 @@ class Speeds(Protocol):
 
 
 def set_up(scenario: BaseScenario, *, task: Any = None, brief: bool = False) -> Setup:
-    """Resolves a scenario's names and refuses values that do not fit together. Workers that learn
-    are given `task`; `brief` leaves out data that only pictures need. Raises `InputError`."""
+    """Resolves a scenario's names and refuses values that do not fit together. `task` is what
+    workers of shared updates learn; `brief` leaves out data that only pictures need. Raises
+    `InputError`."""
     return cast(Setup, _module(scenario).set_up(scenario, task=task, brief=brief))
 
 
@@ -134,7 +138,8 @@ def answer(setup: Setup, *, engine: Engine = "auto", unfold: bool = False) -> Jo
 
 
 def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
-    """The figures of several setups of one kind, or why a setup has none."""
+    """Yields the figures of each of several setups of one kind, or the error of a setup that cannot
+    be played."""
     ask = getattr(_module(setups[0]), "together", None) if len(setups) > 1 else None
     found: Mapping[int, Figures] = {} if ask is None else ask(setups)
     for number, setup in enumerate(setups):
@@ -150,7 +155,8 @@ def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
 
 
 def pace(setup: Setup) -> "Pace":
-    """How fast a setup trains, and on which machine. Raises `InputError` if this is unknown."""
+    """How fast a setup trains, and on which machine. Raises `InputError` if the kind has no
+    pace."""
     return cast("Pace", _ability(setup, "pace")(setup))
 
 
@@ -160,14 +166,15 @@ def refuse_without_pace(scenario: BaseScenario) -> None:
 
 
 def traffic(setup: Setup) -> "tuple[float, dict[Link, float]]":
-    """Seconds of a unit of work on average, and the bytes that it puts on each link: of a setup
-    without a program that repeats. Raises `InputError` for a kind that does not know."""
+    """The mean seconds of a unit of work, and the bytes that the unit puts on each link. Asked for
+    setups without a program that repeats. Raises `InputError` if the kind has no `traffic`."""
     return cast("tuple[float, dict[Link, float]]", _ability(setup, "traffic")(setup))
 
 
 def speeds(setup: Setup, *, many: bool = False) -> Speeds:
-    """A setup's step with resources faster or slower. `many` compiles the step, for many columns of
-    factors. Raises `InputError` if there is no step or it cannot be compiled."""
+    """A setup's step time as a function of the speeds of resources. `many` compiles the step, which
+    pays for many columns of factors. Raises `InputError` for a setup without a step, or with a step
+    that cannot be compiled."""
     return cast(Speeds, _ability(setup, "speeds")(setup, many=many))
 
 
@@ -200,7 +207,7 @@ def moves(setup: Setup) -> "list[Suggestion]":
 
 
 def claimed(name: str) -> bool:
-    """Whether a file's name is claimed by a kind of scenarios, as that of a recording is."""
+    """Whether a kind of scenarios claims a file's name, as the name of a recording is claimed."""
     return _claiming(name) is not None
 
 
@@ -220,7 +227,7 @@ def effort(setup: Setup) -> float:
 
 
 def adopted(path: os.PathLike[str] | str) -> dict[str, Any]:
-    """The settings with which scenarios use what a Python file of the user's adds. Raises
+    """The settings with which scenarios use the classes that a user's Python file adds. Raises
     `InputError` for a file that adds nothing."""
     (adopt, *_) = (folder.adopt for folder in _ours() if hasattr(folder, "adopt"))
     return cast("dict[str, Any]", adopt(Path(path)))
@@ -259,13 +266,14 @@ def answers() -> tuple[type[JobAnswer], ...]:
 
 
 def claims(name: str) -> bool:
-    """Whether a name is a file that a kind claims, such as a recording: it names no cluster."""
+    """Whether a name is a file that a kind claims, such as a recording, which names no cluster."""
     return _claiming(name) is not None
 
 
 def _claiming(name: str) -> ModuleType | None:
-    """The folder of the kind that claims a file's name, or None. Other packages are loaded only for
-    a name that no folder claims and no scenario has; a file of TOML is a scenario's."""
+    """The folder of the kind that claims a file's name, or None. A TOML file is a scenario, which
+    no kind claims. Installed packages are loaded only for a name that no folder of `sim.jobs`
+    claims and no scenario has."""
     known = catalog.found("scenarios", name)
     if known is not None and known.suffix == ".toml":
         return None
@@ -276,7 +284,8 @@ def _claiming(name: str) -> ModuleType | None:
 
 
 def _folders() -> Iterator[ModuleType]:
-    """The folders of all kinds but jobs of a plan; other packages are loaded last."""
+    """Yields the folders of all kinds except jobs of a plan. Installed packages come last, since
+    loading them takes time."""
     yield from _ours()
     yield from _foreign()
 
@@ -297,8 +306,8 @@ def _home(folder: ModuleType) -> str:
 
 
 def question(name: str) -> str:
-    """What a scenario asks, as its kind's folder says it; empty for a job of a plan, and for a file
-    that cannot be read.
+    """The question that a scenario asks: the first line of its kind's folder. Empty for a job of a
+    plan and for a file that cannot be read.
 
     >>> question("ps-async"), question("gpt3-175b-megatron")
     ('How do workers that do not wait for one another train?', '')
@@ -316,7 +325,8 @@ def _folder_of(keys: Iterable[str]) -> ModuleType | None:
 
 
 def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
-    """The class of a document with these keys."""
+    """The scenario class for a document with these keys. A misspelt key counts for the kind whose
+    key it resembles."""
     keys = set(keys)
     if keys <= {field.name for field in fields(Scenario)}:
         return Scenario
@@ -334,7 +344,7 @@ _OF_CLUSTER = ("straggler", "topology", "network", "node", "device", "host")
 
 def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) -> BaseScenario:
     """The scenario of a name or path, or a given scenario, with settings applied. Settings are
-    `key=value` texts or a mapping. For a file that a kind claims, settings name the topology.
+    `key=value` texts or a mapping. A file that a kind claims needs settings that name the topology.
 
     Raises `InputError` for an unknown name, an unknown key or a value out of range.
 
@@ -353,8 +363,8 @@ def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) 
 
 
 def document(given: str | Mapping[str, Any], settings: Settings = ()) -> dict[str, Any]:
-    """The document of a scenario's name or path, or a given document, with settings applied: the
-    content of a file that asks the same. Raises `InputError`.
+    """The document of a scenario's name or path, or a given document, with settings applied. A file
+    with this document describes the same scenario. Raises `InputError`.
 
     >>> document("gpt3-175b-megatron", "network.bandwidth=100 Gb/s")["change"]
     {'network.bandwidth': '100 Gb/s'}
@@ -368,7 +378,8 @@ def document(given: str | Mapping[str, Any], settings: Settings = ()) -> dict[st
 
 
 def _read(name: str, settings: Settings) -> tuple[dict[str, Any], Settings, str]:
-    """The document of a name, the settings, and what messages call it."""
+    """The document of a name, the settings that are still to be applied, and the document's name in
+    messages."""
     folder = _claiming(name)
     if folder is not None:
         changes = settings_of(settings)
@@ -378,7 +389,7 @@ def _read(name: str, settings: Settings) -> tuple[dict[str, Any], Settings, str]
 
 
 def _put_all(document: dict[str, Any], settings: Settings) -> type[BaseScenario]:
-    """Put settings into a document; the class of the scenario that it then describes."""
+    """Put settings into a document, and return the class of the scenario that it then describes."""
     changes = settings_of(settings)
     kind = _scenario_class({*document, *map(head_of, changes)})
     for name, field in annotations_of(kind).written.items():
@@ -417,8 +428,8 @@ def described(
 def cluster_scenario(
     topology: str | Topology, settings: Settings = (), gpus: int | None = None
 ) -> BaseScenario:
-    """A cluster with settings that change it or make parts of it slow, as in any scenario. Raises
-    `InputError` for settings that do not concern a cluster."""
+    """A scenario of a cluster alone. `settings` change the cluster or make parts of it slow, as in
+    any scenario. Raises `InputError` for settings that do not concern a cluster."""
     changes = settings_of(settings)
     for key in changes:
         if head_of(key) not in _OF_CLUSTER:
@@ -464,6 +475,6 @@ def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
 
 
 def _meant(key: str, keys: Sequence[str]) -> str:
-    """Keys that the author of an unknown key may have meant."""
+    """The remedy for an unknown key: keys that its author may have meant."""
     kinds = (key for folder in _folders() for key in folder.KEYS)
     return in_table(key) or nearest(head_of(key), list(dict.fromkeys([*keys, *FILES, *kinds])))

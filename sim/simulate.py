@@ -81,7 +81,7 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
 
 
 def _fixed_orders(job: Job) -> Iterable[tuple[str, Program]]:
-    """Programs of a job by other schedules, where its own order was looked for."""
+    """If a job's order of passes was searched for, its programs by the named schedules."""
     if job.order is None:
         return ()
     from sim.engine.ordering import fixed_orders
@@ -90,8 +90,8 @@ def _fixed_orders(job: Job) -> Iterable[tuple[str, Program]]:
 
 
 def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
-    """The figures of the setups whose steps need no clock, by number. Steps of equal structure are
-    played together."""
+    """The figures, by number, of the setups whose steps can be played without a clock. Steps of
+    equal structure are played together."""
     from sim.engine.replay.together import runs  # which only several steps need
 
     began = time.perf_counter()
@@ -111,8 +111,8 @@ def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
 
 
 def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Machine]]]:
-    """Program and machine of each setup by number. Setups with slow parts or a searched order are
-    left out, and so are refused jobs: their own answers say why."""
+    """Yields number, program and machine of each setup. Setups with slow parts or a searched order
+    are left out, and so are refused jobs, whose own answers say why."""
     for number, setup in enumerate(setups):
         if setup.machine.is_healthy and setup.job.order is None:
             with suppress(InputError):
@@ -120,7 +120,8 @@ def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Ma
 
 
 def _refuse_many_ranks(setup: PlanSetup) -> None:
-    """Refuse more ranks, each by itself, than there is time or memory for. Raises `InputError`."""
+    """Raise `InputError` for more ranks than can be simulated one by one in the allowed time and
+    memory."""
     ranks, plan = setup.machine.topology.gpus, setup.job.plan
     passes = ranks * 2 * plan.interleave * plan.microbatches
     limit.refuse_long("--unfold", f"{ranks:,} ranks", passes * _OF_PASS)
@@ -152,7 +153,7 @@ def pace(setup: PlanSetup) -> "Pace":
 
 
 def _watts(setup: PlanSetup, seconds: float) -> float:
-    """The mean draw of a device over a step; a straggler's seconds count as waiting."""
+    """The mean power (W) of a device over a step; a straggler's extra seconds count as waiting."""
     busy = dict.fromkeys((True, False), 0.0)
     for stage in kernels(setup):
         for kernel, each, often in stage:
@@ -161,8 +162,8 @@ def _watts(setup: PlanSetup, seconds: float) -> float:
 
 
 def seeded(scenario: Scenario, number: int) -> Scenario | None:
-    """The scenario with another seed of its network's hashes. None if the network hashes nothing,
-    or if stragglers are drawn instead."""
+    """The scenario with another seed for the hashes of its network. None if the network hashes
+    nothing, or if the scenario has jitter."""
     network = load_topology(scenario).network
     if scenario.jitter is not None or network is None or not network.hashed:
         return None
@@ -171,15 +172,16 @@ def seeded(scenario: Scenario, number: int) -> Scenario | None:
 
 
 def speeds(setup: PlanSetup, *, many: bool = True) -> "Split":
-    """The step as a function of the speeds of kernels, host, latencies and links: columns of one
-    compiled replay. Raises `InputError` for a step that cannot be replayed."""
+    """The step time as a function of the speeds of kernels, host, latencies and links. The columns
+    of one compiled replay answer all speeds. Raises `InputError` for a step that cannot be
+    replayed."""
     from sim.uncertainty.draws import by_cause, split  # compiles columns, which few ask for
 
     return split(setup.machine, setup.program, by_cause)
 
 
 def kernels(setup: PlanSetup) -> list[list[tuple[Kernel, float, int]]]:
-    """For each stage its kernels, with their seconds and how often a step calls them."""
+    """The kernels of each stage, with the seconds of a call and the number of calls in a step."""
     job = setup.job
     passes = job.plan.microbatches
     return [
@@ -189,29 +191,30 @@ def kernels(setup: PlanSetup) -> list[list[tuple[Kernel, float, int]]]:
 
 
 def refuse_task(scenario: str, task: Any) -> None:
-    """Raise `InputError` for a task that is given to a scenario without workers that learn it."""
+    """Raise `InputError` if a learning task is given to a scenario without workers that learn."""
     if task is not None:
         fault = "has no [sharing] table: nothing learns"
         raise InputError(scenario, fault, "leave the task out")
 
 
 def refuse_choices_of_a_step(setup: str, why: str, *, engine: Engine, unfold: bool) -> None:
-    """Raise `InputError` for choices that only a single step has; `why` says how a setup of this
-    name is played."""
+    """Raise `InputError` for options that apply only to a single step. `why` tells the user how the
+    setup of this name is played instead."""
     for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
         if chosen:
             raise InputError(setup, why, f"leave --{name} out")
 
 
 def _of_same_stage(record: Record, healthy: Record) -> list[Account]:
-    """Per role of a record, the account of its stage in a healthy one."""
+    """For each role of a record, the account of its stage in the record of a healthy machine."""
     by_stage = dict(zip((role.stage for role in healthy.roles), accounts(healthy), strict=True))
     return [by_stage[role.stage] for role in record.roles]
 
 
 @contextmanager
 def garbage_left() -> Iterator[None]:
-    """A simulation allocates much and frees nothing, so looking for garbage only costs time."""
+    """Switch Python's garbage collection off for a while. A simulation allocates much and frees
+    almost nothing, so a search for garbage only costs time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

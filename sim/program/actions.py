@@ -1,7 +1,7 @@
 """Actions: the entries of a pipeline schedule, as PyTorch's action strings write them.
 
-F is a forward pass, I the input gradients and W the weight gradients of a backward pass, B both at
-once. Each takes one microbatch through one of a stage's chunks of the model.
+F is a forward pass. I makes the input gradients of a backward pass, W its weight gradients, and B
+both at once. Each action takes one microbatch through one of a stage's chunks of the model.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ NAMES: Mapping[str, str] = {
 
 
 class Action(NamedTuple):
-    """One microbatch, forward or backward, through one of a stage's chunks.
+    """A pass of one microbatch, forward or backward, through one of a stage's chunks.
 
     >>> print(Action("F", 3), Action("W", 0, chunk=1))
     F3.0 W0.1
@@ -33,7 +33,7 @@ class Action(NamedTuple):
 
 
 def read(words: str) -> Iterator[tuple[Kind, int]]:
-    """Kinds and chunks as they are written in a row.
+    """Yield the kind and the chunk of each action in a text such as "F0 W1".
 
     >>> list(read("F0 W1"))
     [('F', 0), ('W', 1)]
@@ -43,12 +43,12 @@ def read(words: str) -> Iterator[tuple[Kind, int]]:
 
 
 class PassVariant(NamedTuple):
-    """The properties that tell passes of a stage apart besides their microbatch: equal variants do
-    equal work.
+    """The properties of a stage's pass that determine its work. Passes of equal variants do equal
+    work on different microbatches.
 
-    `first` is a step's first of its chunk among forward passes, or among those that make weight
-    gradients, `last` the last one of these; `beside` tells kind and chunk of a pass that it
-    overlaps.
+    `first` marks the first forward pass of a chunk in a step, and the first pass that makes the
+    chunk's weight gradients; `last` marks the last pass that makes them. `beside` is the kind and
+    the chunk of the pass that this pass overlaps.
     """
 
     kind: Kind

@@ -1,8 +1,9 @@
 """Work beside a step: reading the next samples, writing a checkpoint, evaluation.
 
-It is described by ordinary operations on streams of their own, so every reader of a program (the
-clock, the replay, folding, accounts, pictures) reads it, too. It begins with the step, and the step
-ends when it has: where it takes longer than the rest, all wait for it.
+This work is described by ordinary operations on streams of their own, so every reader of a program
+(the clock, the replay, folding, accounts, pictures) reads it, too. The work begins with the step,
+and the step ends only when the work has ended. If the work takes longer than the passes, all ranks
+wait for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,9 @@ ByStage = Mapping[int, Sequence[Operation]]
 
 
 def beside(program: Program, work: ByStage, where: str = "program") -> Program:
-    """The program with further work of stages: on the compute stream behind their step, on other
-    streams beside it. Raises `InputError` where a step has no end that could wait for it."""
+    """The program with further work of its stages. Work on the compute stream runs after the step,
+    work on other streams beside it. Raises `InputError` if steps overlap, since no end of a step
+    can then wait for the work."""
     if not any(work.values()):
         return program
     if not program.ends:
@@ -45,7 +47,7 @@ def _with(stage: Stage, work: Sequence[Operation]) -> Stage:
 
 
 def alone(program: Program, work: ByStage) -> Program:
-    """The program of the same ranks that do this work and nothing else."""
+    """A program in which the ranks of a given program do only this work."""
     count = len(program.stages)
     orders = ((Action("F", 0),),) * count
     schedule = Schedule(orders, tuple((n,) for n in range(count)), "alone")

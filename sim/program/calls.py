@@ -1,5 +1,5 @@
-"""What a cluster says of calls of collectives: the algorithms that its library may take, measured
-rates, and the checks that hosts make before each call if torch was told to look for mistakes."""
+"""Facts of a cluster about calls of collectives: the algorithms that its library may choose,
+measured rates, and the checks that hosts make before each call in torch's debug mode."""
 
 from math import inf
 from typing import Annotated, Any, Literal
@@ -27,14 +27,15 @@ class MeasuredBandwidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """Seconds for which every host of a group is held up before a collective: `node` for each rank
-    on the node of the first one, `network` for each that is elsewhere.
+    """Seconds for which checks hold up every host of a group before a collective: `node` for each
+    rank on the node of the group's first rank, `network` for each rank on another node.
 
-    TORCH_DISTRIBUTED_DEBUG=DETAIL (torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp,
-    `runCollectiveChecks`): a monitored barrier, whose first rank hears and answers all others one
-    after the other, and two all-gathers of what each is about to call, all by Gloo over TCP. So the
-    time grows with the ranks and not with the bytes, and devices go on meanwhile. Messages between
-    two ranks are not checked. `measured` bus bandwidths tell such jobs from others.
+    Source: torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp, `runCollectiveChecks`, which runs
+    with TORCH_DISTRIBUTED_DEBUG=DETAIL. In a monitored barrier the first rank hears and answers all
+    other ranks one after the other. Two all-gathers then compare the calls that the ranks are about
+    to make. All of it runs by Gloo over TCP, so the time grows with the ranks and not with the
+    bytes, and devices keep running. Messages between two ranks are not checked. `measured` are bus
+    bandwidths of jobs with these checks; they tell such jobs from jobs without.
 
     >>> Checks(node=0.25, network=0.5).seconds(8, 8)
     6.0
@@ -50,7 +51,8 @@ class Checks:
                 raise ValueError(f"checks.{key} must be positive; leave [checks] out for none")
 
     def seconds(self, near: int, far: int) -> float:
-        """Of a collective among `near` ranks of one node and `far` ones."""
+        """The seconds of checks before a collective among `near` ranks on the node of the first
+        rank and `far` ranks on other nodes."""
         return near * self.node + far * self.network if near + far > 1 else 0.0
 
 
@@ -66,8 +68,8 @@ Names = Annotated[tuple[str, ...], Short(_listed)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmRule:
-    """Calls of these `kinds` (of all that an algorithm offers, where left out) of at most `up_to`
-    bytes take an algorithm of `use`, the quickest where it names several."""
+    """Calls of these `kinds` of at most `up_to` bytes take the algorithm `use`, or the quickest if
+    `use` names several. Without `kinds`, the rule holds for all calls that the algorithm offers."""
 
     use: Names
     kinds: Names = ()
@@ -79,7 +81,8 @@ class AlgorithmRule:
 
 
 def _rules(value: Any) -> Any:
-    """
+    """Turn a name, or a list of names, into a list with one rule.
+
     >>> _rules("ring"), _rules(["ring", "tree"])
     ([{'use': ['ring']}], [{'use': ['ring', 'tree']}])
     """
@@ -89,4 +92,4 @@ def _rules(value: Any) -> Any:
 
 
 AlgorithmChoice = Annotated[tuple[AlgorithmRule, ...], Short(_rules)]
-"""Of several rules the first that fits a call counts; in short a name, or a list of names."""
+"""Rules; the first that fits a call holds. A name or a list of names is short for one rule."""

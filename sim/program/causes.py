@@ -1,7 +1,7 @@
-"""Causes: what the seconds of a step are spent on, each with its class and its colour.
+"""Causes: the kinds of work and waiting on which a step's seconds are spent.
 
-A cause is a line of the breakdown and a colour of the pictures. It is a text, its name, so that
-results write it down as it is; what else is known of it stands here and nowhere else.
+A cause is a line of the breakdown and a colour of the pictures. It is a string, its name, so
+results can print it unchanged. Only this file knows its class and its colour.
 """
 
 from typing import Literal, Self
@@ -12,7 +12,8 @@ GREY = "#999999"
 
 
 class Cause(str):
-    """A name with a class and a colour; `outside_pipeline` marks what the bubble is no share of.
+    """A name with a class and a colour. Seconds of a cause that is `outside_pipeline` are left out
+    of the total of which the bubble is a share.
 
     >>> DATA, DATA.kind, DATA == "data communication"
     ('data communication', 'communication', True)
@@ -58,7 +59,7 @@ IMBALANCE = Cause("expert imbalance", "waiting", "#e69f00", outside_pipeline=Tru
 STRAGGLERS = Cause("stragglers", "waiting", outside_pipeline=True)
 WAITING = Cause("waiting", "waiting", outside_pipeline=True)
 
-# Of workers that share updates.
+# Causes of workers that share updates.
 COMMUNICATION = Cause("communication", "communication")
 INSIDE = Cause("inside workers", "communication", "#f0e442")
 NEIGHBOURS = Cause("with neighbours", "communication", "#cc79a7")

@@ -1,13 +1,18 @@
-"""The law of launched work: how long it takes where a host launches what a device executes.
+"""The law of launched work: how long work takes if a host launches the kernels of a device.
 
-Work has four numbers: `device`, the seconds of its kernels; `host`, the seconds in which the host
-launches them; `lead`, the seconds from the first launch to the end of the last kernel on an idle
-device: max over i of (launches up to i) + (kernels from i on); and where the host waits for the
-device on the way (it reads a result), `wait`, the seconds from the device being ready to the host
-being free. With the device ready at r and the host free at h, work ends at
-max(r + device, h + lead) and leaves the host free at max(r + wait, h + host): a matrix of (max, +)
-on (r, h). Work in a row is their product, exactly, so a pass of twelve layers is as cheap to play
-as one kernel (Baccelli et al. 1992, Synchronization and Linearity, 1.2).
+Work has four numbers:
+
+- `device`: the seconds of its kernels;
+- `host`: the seconds in which the host launches them;
+- `lead`: the seconds from the first launch to the end of the last kernel on an idle device, which
+  are the max over i of (launches up to i) + (kernels from i on);
+- `wait`: the seconds from the device being ready to the host being free, if the host waits for the
+  device on the way because it reads a result.
+
+With the device ready at r and the host free at h, the work ends at max(r + device, h + lead) and
+leaves the host free at max(r + wait, h + host). This is a matrix of (max, +) on (r, h). The matrix
+of several works in a row is exactly the product of their matrices, so a pass of twelve layers is as
+cheap to play as one kernel (Baccelli et al. 1992, Synchronization and Linearity, 1.2).
 """
 
 from math import inf
@@ -15,7 +20,7 @@ from typing import NamedTuple
 
 
 class Duration(NamedTuple):
-    """Seconds on the device, of the host, from first launch to last end, and of waiting for it.
+    """The four numbers of work (s); `wait` is -inf if the host does not wait for the device.
 
     >>> kernel = Duration(device=3.0, host=1.0, lead=4.0)
     >>> kernel.end(ready=5.0, host_free=0.0), kernel.end(ready=0.0, host_free=5.0)
@@ -43,7 +48,7 @@ class Duration(NamedTuple):
         return max(ready + self.wait, host_free + self.host)
 
     def then(self, behind: "Duration") -> "Duration":
-        """This work and more behind it.
+        """Return the duration of this work followed by the work `behind` it.
 
         >>> Duration(1.0, 2.0, 3.0).then(Duration(4.0, 1.0, 5.0))
         Duration(device=5.0, host=3.0, lead=7.0, wait=-inf)
@@ -58,7 +63,8 @@ class Duration(NamedTuple):
         )
 
     def repeated(self, times: int) -> "Duration":
-        """So many in a row: lead + (n - 1) max(device, host), or by halves where the host waits.
+        """Return the duration of this work `times` times in a row. Its lead is
+        lead + (times - 1) max(device, host); where the host waits, halves are composed.
 
         >>> kernel = Duration(1.0, 2.0, 3.0)
         >>> kernel.repeated(3) == kernel.then(kernel).then(kernel)
@@ -73,13 +79,14 @@ class Duration(NamedTuple):
         return Duration(times * self.device, times * self.host, self.lead + more)
 
     def slowed(self, factor: float) -> "Duration":
-        """On a device whose kernels take `factor` times as long."""
+        """Return the duration on a device whose kernels take `factor` times as long."""
         device = self.device * factor
         lead = max(self.lead, self.device, self.host) + device - self.device
         return Duration(device, self.host, lead, self.wait + device - self.device)
 
     def beside(self, seconds: float, interference: float = 0.0) -> "Duration":
-        """Slowed by a collective of so many seconds that starts with it, and ending not before it.
+        """Return the duration beside a collective of `seconds` that starts with the work and slows
+        it. The work ends no earlier than the collective.
 
         >>> Duration(3.0, 0.0, 3.0).beside(1.0, 0.4).device
         3.4
@@ -91,10 +98,11 @@ class Duration(NamedTuple):
         return Duration(device, self.host, max(slow.lead, seconds), slow.wait)
 
     def disturbed(self, seconds: float, interference: float) -> "Duration":
-        """At 1 - `interference` of its pace while a collective runs beside it for so long."""
+        """Return the duration if a collective runs beside the work for `seconds`, during which the
+        kernels run at 1 - `interference` of their pace."""
         lost = min(interference * seconds, self.device * interference / (1.0 - interference))
         return Duration(self.device + lost, self.host, self.lead + lost, self.wait + lost)
 
 
 READ = Duration(wait=0.0)
-"""The host waits until the device has done all that it was given."""
+"""The host waits until the device has finished all launched kernels."""

@@ -1,8 +1,8 @@
 """Use of a rank's memory by operations: bytes that stay, and the highest level meanwhile.
 
-Both are counted by part ("activations", "gradients", ...) and against what was there before, so
-that operations in a row compose: the worst moment of two is the worse of the first one's and,
-above what the first one leaves, the second one's.
+Both are counted by part ("activations", "gradients", ...), relative to the level before the
+operation. So operations in a row compose. The peak of two operations is the higher of the first
+one's peak and, above the bytes that the first one leaves, the second one's peak.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ Thing = TypeVar("Thing")
 
 
 def runs(things: Iterable[Thing]) -> Iterator[tuple[Thing, int]]:
-    """Each thing with how many times it stands in a row, the very same object.
+    """Yield each thing with the number of times that the same object follows in a row.
 
     >>> list(runs(["a", "a", "b", "a"]))
     [('a', 2), ('b', 1), ('a', 1)]
@@ -32,8 +32,8 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Bytes by part that an operation leaves allocated (`kept`, negative where it frees), and those
-    at its worst moment (`peak`).
+    """Bytes by part that an operation leaves allocated (`kept`, negative where it frees), and bytes
+    by part at the moment when most is allocated (`peak`).
 
     >>> forward = MemoryUse({"activations": 3.0}, {"activations": 3.0, "transient": 1.0})
     >>> backward = MemoryUse({"activations": -3.0}, {"transient": 2.0})
@@ -47,22 +47,23 @@ class MemoryUse:
 
     @property
     def left(self) -> float:
-        """Bytes that stay."""
+        """Bytes that the operation leaves allocated, summed over parts."""
         return sum(self.kept.values())
 
     @property
     def highest(self) -> float:
-        """Bytes at the worst moment; at least none, since it begins with what was there."""
+        """Bytes at the worst moment. At least 0: the level before the operation counts, too."""
         return max(sum(self.peak.values()), 0.0)
 
     def then(self, behind: "MemoryUse") -> "MemoryUse":
-        """This operation and another one behind it."""
+        """Return the use of this operation followed by the operation `behind` it."""
         later = added(self.kept, behind.peak)
         worse = sum(later.values()) > sum(self.peak.values())
         return MemoryUse(added(self.kept, behind.kept), later if worse else self.peak)
 
     def repeated(self, times: int) -> "MemoryUse":
-        """So many in a row: the last one is the worst where each leaves something, else the first.
+        """Return the use of this operation `times` times in a row. If each run leaves bytes, the
+        last run has the peak, otherwise the first.
 
         >>> layer = MemoryUse({"activations": 2.0}, {"activations": 2.0, "transient": 1.0})
         >>> layer.repeated(3) == layer.then(layer).then(layer)
@@ -76,7 +77,7 @@ class MemoryUse:
 
 
 def added(*parts: Mapping[Part, float]) -> dict[Part, float]:
-    """The sum, part by part.
+    """Return the sum of several mappings, part by part.
 
     >>> added({"weights": 1.0}, {"weights": 2.0, "gradients": 3.0})
     {'weights': 3.0, 'gradients': 3.0}
@@ -89,7 +90,7 @@ def added(*parts: Mapping[Part, float]) -> dict[Part, float]:
 
 
 def in_a_row(uses: Iterable[MemoryUse]) -> MemoryUse:
-    """Operations in a row as one."""
+    """Return the use of operations in a row as the use of one operation."""
     whole = MemoryUse()
     for use, times in runs(uses):
         whole = whole.then(use.repeated(times))

@@ -1,4 +1,4 @@
-"""How full a memory is over a row of operations: at the worst moment of each, and behind it."""
+"""How full a memory is over a row of operations: at each operation's worst moment and after it."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,7 +14,7 @@ from sim.program.schedule import Schedule
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-_DUST = 0.5  # bytes: what sums of shares leave of nothing
+_DUST = 0.5  # bytes: at most this much is a rounding error of sums of shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +36,18 @@ class Levels:
 
     @property
     def fullest(self) -> int:
-        """The operation at whose worst moment most is allocated."""
+        """The row of the operation at whose worst moment most is allocated."""
         return int(self.total.argmax())
 
     def by_part(self, row: Floats) -> dict[str, float]:
-        """One row by part; parts that are empty left out."""
+        """The bytes of a row by part, without empty parts."""
         named = zip(self.parts, row.tolist(), strict=True)
         return {part: size for part, size in named if abs(size) > _DUST}
 
 
 def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels:
-    """The levels of operations in this order of their rows in `uses`, above what is `resident`.
+    """The levels of operations above the `resident` bytes; `order` has each operation's row in
+    `uses`.
 
     >>> forward = MemoryUse({"activations": 3.0}, {"activations": 3.0, "transient": 1.0})
     >>> backward = MemoryUse({"activations": -3.0}, {"transient": 2.0})
@@ -69,15 +70,16 @@ def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels
 
 
 def levels_of(program: Program, stage: int) -> Levels:
-    """The levels of a stage's operations in the order of the program, exchanges left out."""
+    """The levels of a stage's operations in the order of the program, without exchanges."""
     uses, order, _, _ = in_order(program, stage)
     return levels(program.stages[stage].resident, uses, order)
 
 
 def in_order(program: Program, stage: int) -> tuple[list[MemoryUse], Indices, Indices, Indices]:
-    """What a stage's operations allocate; and of each in the order of the program, exchanges left
-    out, its row there, the place of its pass in the stage's order (behind all: of what closes the
-    step), and its number in that pass."""
+    """What a stage's distinct operations allocate, and three arrays over all its operations in the
+    order of the program, without exchanges. The arrays are the operation's row in the first list,
+    the place of its pass in the stage's order, and its number in that pass. Operations that close
+    the step have the place after the last pass."""
     stage_program, actions = program.stages[stage], program.schedule.actions[stage]
     passes = [stage_program.ops_by_variant[variant] for variant in actions.variants]
     blocks = [*passes, stage_program.closing]
@@ -92,7 +94,7 @@ def in_order(program: Program, stage: int) -> tuple[list[MemoryUse], Indices, In
 
 
 def peaks(program: Program) -> Floats:
-    """The most bytes that each stage has allocated at once: `levels_of` without parts."""
+    """The most bytes that each stage has allocated at once: the highest total of `levels_of`."""
     kept, highest = np.concatenate([stage.pass_totals for stage in program.stages], axis=1)
     during, passes = highest_of_passes(program.schedule, kept, highest)
     start, closing = np.array([stage.end_totals for stage in program.stages]).T
@@ -101,8 +103,9 @@ def peaks(program: Program) -> Floats:
 
 
 def highest_of_passes(schedule: Schedule, kept: Floats, highest: Floats) -> tuple[Floats, Floats]:
-    """The most bytes that the passes of each stage have allocated at once, and those they leave:
-    variants of all stages in a row leave so many, and take so many meanwhile."""
+    """The most bytes that the passes of each stage have allocated at once, and the bytes that they
+    leave. `kept` and `highest` are the bytes that each variant leaves and needs meanwhile, for the
+    variants of all stages in a row."""
     rows, starts = schedule.rows
     after = np.cumsum(kept[rows])
     before = after - kept[rows]

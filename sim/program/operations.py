@@ -1,7 +1,7 @@
-"""Operations: what a rank computes and communicates, on which stream, after what.
+"""Operations: what a rank computes and communicates, on which stream, after which operations.
 
-A communication names a mesh axis or a peer stage instead of ranks, and an operation of a pass
-names no microbatch: equal ranks and equal passes share one description.
+A communication names mesh axes or a peer stage instead of ranks, and an operation of a pass
+names no microbatch. So equal ranks and equal passes share one description.
 
 `PassOps` are the operations of a pass in order, written once for every engine that plays them.
 """
@@ -32,7 +32,7 @@ HostLink = Literal[
 ]  # fmt: skip
 
 COMPUTE_STREAM = "compute"
-INPUT = "input"  # in `after`: whatever brings a pass its input
+INPUT = "input"  # in `after`: the operation that brings a pass its input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +40,14 @@ class Collective:
     """A collective among the ranks that differ from this one in `axes` only.
 
     `bytes` is the size of the whole tensor as nccl-tests counts it: the all-reduced buffer, the
-    gathered result, the tensor before reduce-scatter, what a rank has for all others. `stages`
-    restricts a group along `pp` (the tied embedding lives on the first and the last stage). Kernels
-    lose nothing to a `quiet` one beside them, which copy engines or a few SMs move. An
-    all-to-all of `routed` items sends one copy of each to every node that it has to reach, where it
-    is passed on; its `bytes` are those of one copy of a rank's items. The tensor may also be cut
-    into as many as `times`, sent by equal collectives one after the other. For so many seconds of
-    kernels `beside` it, a collective has less of its ports (`Device.beside`), unless it is quiet.
+    gathered result, the tensor before reduce-scatter, or all that a rank sends in an all-to-all.
+    `stages` restricts a group along `pp` (the tied embedding lives on the first and the last
+    stage). A `quiet` collective does not slow the kernels beside it, since copy engines or a few
+    SMs move it. An all-to-all of `routed` items sends one copy of an item to every node that the
+    item has to reach; the node passes it on. Its `bytes` are the bytes of one copy of a rank's
+    items. The tensor may also be cut into `times` pieces, which equal collectives send one after
+    the other. Kernels run `beside` the collective for this many seconds, in which it has only a
+    share of its ports (`Device.beside`) unless it is quiet.
     """
 
     kind: Kind
@@ -63,13 +64,13 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy(Collective):
-    """A collective of one: `bytes` between a rank and the host of its node, over links of that host
-    (`sim.hardware.cluster.host`), which it shares with the other ranks of the node.
+    """A collective of a single rank: a copy of `bytes` between the rank and the host of its node,
+    over links of the host (`sim.hardware.cluster.host`) that all ranks of the node share.
 
-    Over the memory alone it is work of the host's processors, as fast as their memory lets them.
-    A byte of it puts as much as `loads` says on each link of its path (default: 1). A "stream" is
-    many copies, one behind the other, so their latencies do not add up. Only the first rank along
-    the axes of `first` copies.
+    A copy whose path is only the memory is work of the host's processors, limited by memory
+    bandwidth. Each byte of a copy puts the bytes in `loads` on the links of its path (default: 1).
+    A copy of kind "stream" is many copies one behind the other, so their latencies do not add up.
+    Only the first rank along the axes of `first` copies.
     """
 
     kind: Kind = "copy"
@@ -81,10 +82,11 @@ class Copy(Collective):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedCollective(Collective):
-    """A collective whose links are known beforehand, as one of a recorded step.
+    """A collective whose links are known beforehand, such as a collective of a recorded step.
 
-    It begins when all of its `stages` have reached it and lasts `latency` (s), then as long as its
-    `loads` take: (name of a link, bytes on it, its B/s). `ranks` take part, recorded or not.
+    It begins when all of its `stages` have reached it. It lasts `latency` (s), and then as long as
+    its `loads` take: (name of a link, bytes on it, its B/s). `ranks` counts all ranks that take
+    part, recorded or not.
     """
 
     axes: tuple[str, ...] = ("pp",)
@@ -96,19 +98,20 @@ class PlacedCollective(Collective):
 
 @lru_cache(maxsize=4096)
 def beside_kernels(call: Collective, seconds: float = inf) -> Collective:
-    """The same collective beside so many seconds of kernels. Equal calls stay one object."""
+    """Return the collective with `seconds` of kernels beside it. Equal calls share one object."""
     return replace(call, beside=seconds)
 
 
 def issued(calls: tuple[Collective, ...], stream: str) -> tuple[Collective, ...]:
-    """Collectives as a stream runs them: on any but that of computations, always beside kernels."""
+    """Return collectives as a stream runs them. On every stream except the compute stream, they
+    run beside kernels all the time."""
     return calls if stream == COMPUTE_STREAM else tuple(map(beside_kernels, calls))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """`bytes` to the rank of stage `to` at the same place in every other axis, over a communicator
-    of so many ranks (`Exchange.among`)."""
+    """Send `bytes` to the rank of stage `to` that has the same place in every other axis. The
+    communicator has `among` ranks (`Exchange.among`)."""
 
     to: int
     bytes: float
@@ -135,9 +138,9 @@ Call = Collective | Send | Receive
 class Segment:
     """Kernels that run back to back on the device, between two communications.
 
-    `device`, `host`, `lead` and `wait` are its `Duration` (s), `kernels` the device's seconds by
-    class of kernel (gemm, attention, stream), `flops` what their products execute. The collectives
-    in `beside` start with it, and what follows waits for them too.
+    `device`, `host`, `lead` and `wait` are its `Duration` (s). `kernels` are the device's seconds
+    by class of kernel (gemm, attention, stream), `flops` the FLOPs that matrix products execute.
+    The collectives in `beside` start with the segment, and the next item waits for them, too.
     """
 
     name: str
@@ -155,7 +158,7 @@ class Segment:
         return Duration(self.device, self.host, self.lead, self.wait)
 
     def lasting(self, duration: Duration, kernels: Mapping[str, float]) -> "Segment":
-        """This segment with another duration, of these kernels."""
+        """Return this segment with another duration and other seconds of kernels by class."""
         device, host, lead, wait = duration
         seconds = tuple(kernels.items())
         return replace(self, device=device, host=host, lead=lead, wait=wait, kernels=seconds)
@@ -163,8 +166,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """What the compute stream runs while a collective of another stream may: kernels of so many
-    seconds, and collectives that hold it up. The one beside lasts `times` as long as it would."""
+    """The part of the compute stream beside which a collective of another stream may run. It has
+    `kernels` (s) and `calls`, collectives that hold the other collective up. The other collective
+    lasts `times` times as long as it would alone."""
 
     kernels: float
     calls: tuple[Collective, ...] = ()
@@ -172,8 +176,8 @@ class Stretch:
 
 
 class Beside(NamedTuple):
-    """A collective on another stream while work runs, or while a `stretch` does of which the work
-    is a part: of the collective's seconds it then has its share."""
+    """A collective that runs on another stream while some work runs. With a `stretch`, the work is
+    a part of the stretch and meets only its share of the collective's seconds."""
 
     call: Collective
     stretch: Stretch | None = None
@@ -183,7 +187,7 @@ class Beside(NamedTuple):
 class Work:
     """Segments and the collectives between them, in order; equal parts may be one object.
 
-    What is `beside` it slows its kernels, but it does not wait for it.
+    The collectives in `beside` slow the kernels of the work, but the work does not wait for them.
     """
 
     name: str
@@ -191,7 +195,7 @@ class Work:
     beside: tuple[Beside, ...] = ()
 
     def flat(self) -> Iterator[Segment | Collective]:
-        """All segments and collectives, those of inner work in their places."""
+        """Yield all segments and collectives in order, including those of inner work."""
         for item in self.items:
             if isinstance(item, Work):
                 yield from item.flat()
@@ -199,9 +203,10 @@ class Work:
                 yield item
 
     def collectives(self, seen: "dict[int, Work] | None" = None) -> Iterator[Collective]:
-        """The collectives in order, those beside segments included, those of inner work once.
+        """Yield the collectives in order, including collectives beside segments. Inner work that
+        occurs several times yields its collectives once.
 
-        Work that was `seen` before is left out, and this one noted there.
+        Work in `seen` is left out; this work is added to it.
         """
         seen = {} if seen is None else seen
         seen[id(self)] = self
@@ -214,7 +219,8 @@ class Work:
                 yield from item.collectives(seen)
 
     def every_call(self) -> Iterator[Collective]:
-        """Its collectives, those of other streams beside it, and those that hold these up."""
+        """Yield the collectives of this work, the collectives of other streams beside it, and the
+        collectives that hold up the latter."""
         seen: dict[int, Work] = {}
         yield from self.collectives(seen)
         for work in seen.values():
@@ -227,7 +233,7 @@ class Work:
 class Recent:
     """In `after`: the stage's `back`-th most recent computation.
 
-    If there are fewer, it is the pass's own input.
+    If the stage has run fewer computations, the pass's own input takes its place.
     """
 
     back: int
@@ -235,7 +241,8 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """In `after`: the operation that was last issued on a stream, and so all before it."""
+    """In `after`: the last operation that was issued on a stream, and thus all operations before
+    it."""
 
     stream: str
 
@@ -247,8 +254,8 @@ After = tuple[str | Recent | Drained, ...]
 class Compute:
     """Run `work` on the compute stream once all operations named in `after` are done.
 
-    `sync` makes the host wait for the device at its end (a loss that is printed, an overflow
-    check). Inside a pass `name` is what tells its operations apart, empty for the last one.
+    `sync` makes the host wait for the device at the end of the work (a loss that is printed, an
+    overflow check). `name` tells the operations of a pass apart; it is empty for the last one.
     """
 
     name: str
@@ -261,11 +268,11 @@ class Compute:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Communicate:
-    """Take part in all of `calls` at once; done when the last of them is.
+    """Take part in all of `calls` at once. The operation ends when the last call ends.
 
     A transfer starts when every participant has reached it. On the compute stream it blocks the
-    passes behind it; on a stream of its own it overlaps them. `sync` makes the host wait for its
-    end too (`torch.cuda.synchronize`), so that nothing behind it is launched ahead.
+    passes behind it; on a stream of its own it overlaps them. `sync` makes the host wait for the
+    end, too (`torch.cuda.synchronize`), so nothing behind the operation is launched ahead.
     """
 
     name: str
@@ -281,10 +288,11 @@ Operation = Compute | Communicate
 
 @dataclass(frozen=True, eq=False)
 class PassOps:
-    """Operations in order, and what they do as a whole.
+    """Operations in order, with their memory, calls and streams as a whole.
 
-    `passes` has the pass of each operation (None: of none) where they are those of several, as in
-    the step of a script that was recorded; their names are then those that they have in the step.
+    The operations usually belong to one pass. In a recorded step of a script they belong to several
+    passes: `passes` then has the pass of each operation, or None for an operation of no pass, and
+    the operations' names are unique in the step.
     """
 
     operations: tuple[Operation, ...] = ()

@@ -1,7 +1,7 @@
 """A program: what every rank of each pipeline stage does in one training step.
 
-It is SPMD: all ranks of a stage run the same operations. What a pass does is written once for all
-microbatches (`PassOps`); the schedule says in which order passes run.
+A program is SPMD: all ranks of a stage run the same operations. The operations of a pass are
+written once for all microbatches (`PassOps`); the schedule gives the order of the passes.
 
 An `Exchange` is how neighbouring stages hand over activations and their gradients.
 """
@@ -28,20 +28,20 @@ from sim.program.operations import (
 )
 from sim.program.schedule import Schedule
 
-# Axes, and stages where they are restricted; or the links of a copy, their loads, who copies.
+# Axes, stages (None: all), and for a copy its links, their loads and the axes of who copies.
 Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[object, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """The work of ranks before the passes (on the host alone, which launches whatever any stream
-    runs in them), in each of them, and after the last one.
+    """The work of a stage's ranks before the passes, in each pass, and after the last pass.
 
-    `ops_by_variant` has an entry for each variant in the stage's order. What is `beside` begins
-    with the step on streams of its own, waits for nothing in it, and the step ends when it has: a
-    loader reads the next samples, a checkpoint is written. `resident` are the bytes by part that
-    are allocated from one step to the next. `pieces` are the pieces of the model that the stage
-    holds, unless its schedule says so.
+    `opening` runs before the passes and only on the host, which launches the work of all streams.
+    `ops_by_variant` has an entry for each variant in the stage's order, and `closing` runs last.
+    The operations in `beside` begin with the step on streams of their own and wait for nothing in
+    it, but the step waits for their end: a loader reads the next samples, a checkpoint is written.
+    `resident` are the bytes by part that are allocated from one step to the next. `pieces` are the
+    pieces of the model that the stage holds, if the schedule does not tell them.
     """
 
     opening: Compute | None = None
@@ -53,8 +53,8 @@ class Stage:
 
     @property
     def all_ops(self) -> tuple[PassOps, ...]:
-        """The operations of each variant once, then those that close the step, then those beside
-        it."""
+        """The operations of each variant once, then the closing operations, then the operations
+        beside the step."""
         return *self.ops_by_variant.values(), self.closing, self.beside
 
     @cached_property
@@ -64,12 +64,12 @@ class Stage:
 
     @cached_property
     def calls_inside(self) -> tuple[Call, ...]:
-        """Calls inside computations."""
+        """The distinct calls inside computations."""
         return _distinct(ops.calls_inside for ops in self.all_ops)
 
     @cached_property
     def calls_beside(self) -> tuple[Call, ...]:
-        """Calls of transfers on streams of their own."""
+        """The distinct calls of transfers on streams of their own."""
         return _distinct(
             operation.calls
             for ops in self.all_ops
@@ -79,12 +79,12 @@ class Stage:
 
     @cached_property
     def calls_of_passes(self) -> tuple[Call, ...]:
-        """Calls of passes."""
+        """The distinct calls of passes, without those that close the step or run beside it."""
         return _distinct(ops.calls for ops in self.ops_by_variant.values())
 
     @cached_property
     def scopes(self) -> frozenset[Scope]:
-        """The axes and stages that its collectives name."""
+        """The axes, stages and copied links that the stage's collectives name."""
         collectives = (call for call in self.calls if isinstance(call, Collective))
         return frozenset(
             (
@@ -97,12 +97,12 @@ class Stage:
 
     @cached_property
     def streams_of_passes(self) -> frozenset[str]:
-        """The streams on which its passes run."""
+        """The streams on which the stage's passes run."""
         return frozenset(chain.from_iterable(ops.streams for ops in self.ops_by_variant.values()))
 
     @cached_property
     def pass_totals(self) -> NDArray[np.float64]:
-        """Bytes that each variant leaves, and its peak [2, variants]."""
+        """The bytes that each variant leaves, and each variant's peak [2, variants]."""
         uses = [ops.memory for ops in self.ops_by_variant.values()]
         return np.array([[use.left for use in uses], [use.highest for use in uses]])
 
@@ -121,17 +121,17 @@ Style = Literal["batched", "async-send", "overlapped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """How neighbouring stages hand over activations and their gradients: `bytes` each, or, where
-    they differ, those behind each piece of the model.
+    """How neighbouring stages hand over activations and their gradients. `bytes` is the size of a
+    message, or a tuple with the size behind each piece of the model where sizes differ.
 
     `batched`: after every pass one blocking exchange sends its output and receives the next pass's
     input (Megatron-LM's send_forward_recv_backward and its kin, batch_isend_irecv). `async-send`:
-    the send runs on a stream of its own, the receive blocks the compute stream when its data is
+    the send runs on a stream of its own; the receive blocks the compute stream when its data is
     needed. `overlapped`: both run on streams of their own (Megatron-Core's
-    overlap_p2p_communication). `sync` makes the host wait for what blocks the compute stream.
-    `among` are the ranks of the communicator that carries a message: torch makes one for the two of
-    a single isend or irecv, and takes the group's own for batch_isend_irecv (ProcessGroupNCCL.cpp,
-    `pointToPoint`).
+    overlap_p2p_communication). `sync` makes the host wait for exchanges that block the compute
+    stream. `among` is the number of ranks in the communicator that carries a message. Torch makes a
+    communicator of two ranks for a single isend or irecv, and takes the group's own communicator
+    for batch_isend_irecv (ProcessGroupNCCL.cpp, `pointToPoint`).
     """
 
     style: Style = "batched"
@@ -140,13 +140,13 @@ class Exchange:
     among: int = 2
 
     def between(self, one: int, other: int) -> float:
-        """Bytes that pass between two neighbouring pieces, either way."""
+        """The bytes of a message between two neighbouring pieces, in either direction."""
         return self.bytes[min(one, other)] if isinstance(self.bytes, tuple) else self.bytes
 
 
 def message_stream(what: str, way: str, stage: int, peer: int, stages: int) -> str:
-    """The stream on which a stage sends or receives forward (F) or backward (B): messages between
-    two stages stay in order and do not block others.
+    """The stream on which a stage sends or receives (`what`) forward or backward messages (`way`: F
+    or B). Messages between two stages stay in order and do not block messages to other stages.
 
     >>> message_stream("send", "F", 0, 1, 4), message_stream("send", "F", 2, 1, 4)
     ('send F', 'send F 1')
@@ -160,9 +160,10 @@ class Program:
     """One step; `mesh` gives the axis sizes, fastest varying first.
 
     Operations on one stream run in order; `after` names operations of the same stage. Names are
-    unique within a stage. Where stages end a step `apart`, none waits for another and the next step
-    begins on each as soon as it is done: a step then takes as long as on the stage that takes
-    longest from its first pass on, and what a stage waits before that overlaps the step before.
+    unique within a stage. If stages end a step `apart`, no stage waits for another one, and each
+    stage begins the next step as soon as it is done. A step then takes as long as the slowest
+    stage takes from its first pass on. A stage's wait before its first pass overlaps the step
+    before.
     """
 
     mesh: Mapping[str, int]
@@ -180,7 +181,8 @@ class Program:
 
     @property
     def base(self) -> "Program | None":
-        """The same with fewer steps, where it has several that do not end before the next begin."""
+        """The same program with fewer steps, if the pipeline does not drain between its steps;
+        otherwise None."""
         base = self.schedule.base
         return None if base is None else replace(self, schedule=base)
 
@@ -190,7 +192,7 @@ class Program:
         return not self.apart and self.schedule.base is None
 
     def neighbours(self) -> Iterator[tuple[int, int]]:
-        """Every pair of stages (from, to) between which messages pass, both ways."""
+        """Yield every pair of stages (from, to) between which messages pass, in both directions."""
         pairs = dict.fromkeys(
             (here, there) for (here, _), (there, _) in self.schedule.borders() if here != there
         )

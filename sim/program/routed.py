@@ -1,4 +1,4 @@
-"""Routed items: how many ranks and nodes a token reaches that is sent to several experts."""
+"""Routed items: how many ranks and nodes a token reaches if it is sent to several experts."""
 
 from math import comb, gcd
 
@@ -11,14 +11,16 @@ DEEPEP_SMS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """Each item goes to `choices` of `among` targets, all equally likely, spread evenly over ranks.
+    """A routing that sends each item to `choices` of `among` targets. All targets are equally
+    likely and spread evenly over ranks.
 
-    With `groups` of targets, first `limit` of the groups are chosen and then targets among these
-    (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2, node-limited routing). `in_turn` items take
-    the targets behind those of the item before: item t takes t k to t k + k - 1.
+    With `groups` of targets, `limit` of the groups are chosen first, and then targets in the chosen
+    groups (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2, node-limited routing). With
+    `in_turn`, an item takes the targets that follow those of the item before: with k choices, item
+    t takes t k to t k + k - 1.
 
-    Each copy of an item has `item` bytes; copies are `summed` on their way back. The kernels that
-    pass them on run on `sms` SMs; 0 where these are no limit.
+    Each copy of an item has `item` bytes; with `summed`, copies are added up on their way back. The
+    kernels that pass copies on run on `sms` SMs; 0 means that SMs are no limit.
     """
 
     choices: int
@@ -31,11 +33,12 @@ class Routed:
     sms: int = 0
 
     def reached(self, parts: int) -> float:
-        """The expected number of `parts` of the targets, of equal size, that an item reaches.
+        """The expected number of parts that an item reaches if the targets are divided into `parts`
+        of equal size.
 
-        A part of g chosen targets among c is missed with probability C(c - g, k) / C(c, k). In turn
-        an item reaches 1 + (k - d) / g parts of g targets, d = gcd(k, g): it begins at every
-        multiple of d of a part equally often.
+        A part of g of the c targets is missed with probability C(c - g, k) / C(c, k), with k
+        choices. With `in_turn`, an item reaches 1 + (k - d) / g parts of g targets, d = gcd(k, g),
+        since its first target lies at every multiple of d in a part equally often.
 
         >>> eight = Routed(choices=8, among=256)
         >>> eight.reached(256), round(eight.reached(8), 2)
@@ -63,7 +66,8 @@ class Routed:
 
 
 def _missed(among: float, size: float, choices: int) -> float:
-    """The probability that none of `choices` distinct targets lies in a part of this size."""
+    """The probability that none of `choices` distinct targets lies in a part of `size` of `among`
+    targets."""
     missed = 1.0
     for taken in range(choices):
         missed *= max(among - size - taken, 0.0) / (among - taken)
@@ -71,5 +75,5 @@ def _missed(among: float, size: float, choices: int) -> float:
 
 
 def _hypergeometric(total: int, inside: int, drawn: int, hit: int) -> float:
-    """The probability that `hit` of `drawn` among `total` lie among the `inside`."""
+    """The probability that `hit` of `drawn` groups lie among `inside` marked groups of `total`."""
     return comb(inside, hit) * comb(total - inside, drawn - hit) / comb(total, drawn)

@@ -1,6 +1,6 @@
 """A pipeline schedule: the order of every stage's actions, and where the model's pieces lie.
 
-It says nothing of time. Piece 0 of the model holds the embedding, the last one the head; a
+A schedule does not know times. Piece 0 of the model holds the embedding, the last piece the head. A
 microbatch goes forward through all pieces in order and back the same way.
 """
 
@@ -25,7 +25,8 @@ _LETTERS = sorted(KINDS)
 
 
 def in_loops(stages: int, chunks: int) -> Places:
-    """Chunk c of stage s is piece c p + s, as in Narayanan et al. 2021, section 2.2.
+    """Places of pieces in which chunk c of stage s of p is piece c p + s, as in Narayanan et al.
+    2021, section 2.2.
 
     >>> in_loops(2, 2)
     ((0, 2), (1, 3))
@@ -34,7 +35,8 @@ def in_loops(stages: int, chunks: int) -> Places:
 
 
 def in_a_v(stages: int) -> Places:
-    """Two chunks a stage, the second on the way back: the first stage also holds the head.
+    """Places of pieces with two chunks per stage. The second chunks run from the last stage back to
+    the first, which thus also holds the head.
 
     Source: Qi et al. 2024, arXiv 2405.15362, figure 3.
 
@@ -45,7 +47,8 @@ def in_a_v(stages: int) -> Places:
 
 
 def both_ways(stages: int) -> Places:
-    """Two chunks a stage, one of each way through the pipeline: each piece is held twice.
+    """Places of pieces with two chunks per stage, one for each direction of the pipeline. Two
+    stages hold each piece.
 
     Source: DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1.
 
@@ -60,7 +63,7 @@ def both_ways(stages: int) -> Places:
 class Actions:
     """The actions of one stage as arrays: kinds (letters), microbatches and chunks in order.
 
-    `variants` are the distinct ones, `rows` the index of each action's variant.
+    `variants` are the distinct variants of the passes, `rows` the index of each action's variant.
     """
 
     kinds: NDArray[np.str_]
@@ -72,13 +75,14 @@ class Actions:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`orders` holds the actions of each stage, `pieces` the place of each of its chunks.
+    """The actions of each stage in order (`orders`), and the piece of the model in each chunk of a
+    stage (`pieces`).
 
-    Stages may hold the same piece; which microbatches take it there is said by the orders. `pairs`
-    are the places of each stage's order at which a forward pass is meant to overlap the backward
-    pass behind it. There are several `steps` of equally many microbatches where a pipeline does not
-    drain between them; `base` is then the same with fewer: what the others take beyond it is what
-    such steps take.
+    Several stages may hold the same piece; the orders then decide which microbatches pass which
+    stage. `pairs` are the places in each stage's order at which a pass is meant to overlap the pass
+    behind it, one of them forward and the other backward. If a pipeline does not drain between
+    steps, a schedule has several `steps` of equally many microbatches, and `base` is the schedule
+    with fewer steps. The time beyond the base is the time of the further steps.
     """
 
     orders: tuple[Order, ...]
@@ -89,7 +93,7 @@ class Schedule:
     base: "Schedule | None" = None
 
     def __hash__(self) -> int:
-        """Of what tells most schedules apart: orders are long."""
+        """Return a hash of a few short fields, since orders are long."""
         return hash((self.name, self.pieces, len(self.orders[0]), len(self.pairs), self.steps))
 
     @property
@@ -102,7 +106,7 @@ class Schedule:
         return len(self.pieces[0])
 
     def in_a_row(self, times: int) -> "Schedule":
-        """So many pipelines one after the other, each with microbatches of its own."""
+        """Return the schedule `times` times in a row, each time with further microbatches."""
         if times == 1:
             return self
         each = 1 + max(action.microbatch for action in self.orders[0])
@@ -129,8 +133,8 @@ class Schedule:
 
     @cached_property
     def ways(self) -> tuple[tuple[Place, ...], ...]:
-        """The ways through the model: of each piece in turn a stage and chunk that hold it. There
-        are several where pieces are held more than once, and a microbatch goes one of them."""
+        """The ways through the model. A way has a place (stage and chunk) for each piece in turn.
+        There are several ways if several places hold a piece; each microbatch goes one way."""
         holders: dict[int, list[Place]] = defaultdict(list)
         for stage, pieces in enumerate(self.pieces):
             for chunk, piece in enumerate(pieces):
@@ -141,14 +145,14 @@ class Schedule:
         return tuple(self._way(start, rows[1:]) for start in rows[0])
 
     def _way(self, start: Place, rows: Sequence[Sequence[Place]]) -> tuple[Place, ...]:
-        """The way that begins there: that of the first microbatch which does."""
+        """The way that begins at a place: the way of the first microbatch that begins there."""
         microbatch = self._forward[start][0]
         behind = (next(at for at in row if microbatch in self._forward[at]) for row in rows)
         return (start, *behind)
 
     @cached_property
     def _forward(self) -> dict[Place, list[int]]:
-        """The microbatches that go forward through each chunk."""
+        """The microbatches that go forward through each place, in order."""
         numbers: dict[Place, list[int]] = defaultdict(list)
         for stage, order in enumerate(self.orders):
             for action in order:
@@ -157,24 +161,24 @@ class Schedule:
         return numbers
 
     def borders(self) -> Iterator[tuple[Place, Place]]:
-        """The places between which microbatches pass, in the order of the model."""
+        """Yield the pairs of places between which microbatches pass, in the order of the model."""
         for way in self.ways:
             yield from pairwise(way)
 
     @cached_property
     def _beside(self) -> dict[tuple[Place, int], Place]:
-        """Of each place the one that comes before it on its way (-1), and behind it (1)."""
+        """For each place, the place before it on its way (key -1) and the place behind it (1)."""
         pairs = list(self.borders())
         return {(here, 1): there for here, there in pairs} | {
             (there, -1): here for here, there in pairs
         }
 
     def source(self, stage: int, action: Action) -> Place | None:
-        """Stage and chunk that the input of an action comes from, if it comes from any."""
+        """The stage and chunk from which an action receives its input, or None."""
         return self._neighbour(stage, action, forward=-1)
 
     def target(self, stage: int, action: Action) -> Place | None:
-        """Stage and chunk that the output of an action goes to, if it goes to any."""
+        """The stage and chunk to which an action's output goes, or None."""
         return self._neighbour(stage, action, forward=1)
 
     def _neighbour(self, stage: int, action: Action, *, forward: int) -> Place | None:
@@ -191,8 +195,8 @@ class Schedule:
 
     @cached_property
     def rows(self) -> tuple[Indices, Indices]:
-        """The variants of all stages' actions, numbered on from stage to stage, and where each
-        stage's actions begin."""
+        """The variant number of each action of all stages in a row, and the index at which each
+        stage's actions begin. Numbers of variants continue from stage to stage."""
         counts = np.array([len(action.variants) for action in self.actions])
         lengths = np.array([len(action.rows) for action in self.actions])
         first = np.cumsum(counts) - counts
@@ -203,7 +207,7 @@ class Schedule:
 def _actions(
     orders: Sequence[Order], pairs: Sequence[frozenset[int]], each: int
 ) -> Iterator[Actions]:
-    """The actions of each stage, steps having so many microbatches each."""
+    """Yield the actions of each stage; a step has `each` microbatches."""
     lengths = np.array([len(order) for order in orders])
     starts = np.cumsum(lengths) - lengths
     listed = [action for order in orders for action in order]
@@ -213,7 +217,7 @@ def _actions(
     stage, most = np.repeat(np.arange(len(orders)), lengths), chunks.max() + 1
     places = _codes(kinds) * most + chunks
     forward, weights = kinds == "F", (kinds == "B") | (kinds == "W")
-    ways = (stage * most + chunks) * 3 + forward + 2 * weights  # through a chunk
+    ways = (stage * most + chunks) * 3 + forward + 2 * weights  # a chunk and a direction
     first, last = _ends(ways * (microbatches.max() + 1) + microbatches // each)
     first, last = first & (forward | weights), last & weights
     codes = (places * 2 + first) * 2 + last
@@ -242,7 +246,7 @@ def _actions(
 
 
 def _ends(keys: Indices) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether each key is the first, and the last, of its value."""
+    """Return whether each key is the first, and whether it is the last, among equal keys."""
     order = np.argsort(keys, kind="stable")
     changes = np.diff(keys[order], prepend=-1) != 0
     first, last = np.empty((2, len(order)), dtype=bool)
@@ -251,14 +255,14 @@ def _ends(keys: Indices) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def _codes(kinds: NDArray[np.str_]) -> Indices:
-    """The places of letters among those of all kinds."""
+    """The index of each letter among the letters of all kinds."""
     codes: Indices = np.searchsorted([ord(letter) for letter in _LETTERS], kinds.view(np.uint32))
     return codes
 
 
 def _partners(codes: Indices, paired: Sequence[int], alone: NDArray[np.bool_]) -> Indices:
-    """The code of the action that each overlaps; -1 for none. What the first forward and the last
-    backward pass do besides is not overlapped."""
+    """For each action the code of the action that it overlaps, or -1. Passes that are `alone`, the
+    first forward and the last backward pass of a step, have further work and overlap none."""
     beside = np.full(len(codes), -1, dtype=np.int64)
     some = np.array(paired, dtype=np.int64)
     some = some[~alone[some] & ~alone[some + 1]]

@@ -1,4 +1,4 @@
-"""A program written out: every operation of a stage, passes with the exchanges between them."""
+"""A program written out: every operation of a stage, with the exchanges between passes."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,12 +19,12 @@ from sim.program.program import Program, message_stream
 
 
 def operations(program: Program, stage: int) -> Iterator[tuple[Operation, Action | None]]:
-    """All operations of a stage in order, each with the action that it belongs to, if to any."""
+    """Yield all operations of a stage in order, each with its action or None."""
     return _Writer(program, stage).operations()
 
 
 class _Writer:
-    """Writes out what one stage does, with names of its own for every operation."""
+    """Writes out the operations of one stage, each under a unique name."""
 
     def __init__(self, program: Program, stage: int) -> None:
         self.schedule, self.exchange = program.schedule, program.exchange
@@ -58,14 +58,14 @@ class _Writer:
         yield from ((operation, None) for operation in self.own.beside)
 
     def _settled(self, operation: Operation) -> Operation:
-        """An operation with a name of its own in the step, and the names of what it waits for."""
+        """An operation whose name is already unique in the step, with `after` as names."""
         after = tuple(name for cause in operation.after for name in self._name(cause))
         return _named(operation, operation.name, after)
 
     def _of_pass(
         self, operation: Operation, action: Action, received: tuple[str, ...]
     ) -> Operation:
-        """An operation of a variant as one of this very pass."""
+        """An operation of a variant as an operation of one pass, with names of this pass."""
         name = f"{action} {operation.name}".rstrip()
         after = tuple(
             name for cause in operation.after for name in self._name(cause, action, received)
@@ -162,8 +162,8 @@ class _Writer:
 
 
 def _named(operation: Operation, name: str, after: tuple[str, ...]) -> Operation:
-    """An operation by another name, behind others; `dataclasses.replace` takes three times as
-    long, and a step has tens of thousands."""
+    """An operation with another name and other names in `after`. `dataclasses.replace` takes three
+    times as long, and a step has tens of thousands of operations."""
     stream, sync, memory = operation.stream, operation.sync, operation.memory
     if isinstance(operation, Compute):
         work = operation.work
@@ -174,5 +174,5 @@ def _named(operation: Operation, name: str, after: tuple[str, ...]) -> Operation
 
 
 def _direction(action: Action) -> str:
-    """F or B: which way through the pipeline a pass goes."""
+    """F or B: the direction of a pass through the pipeline."""
     return "F" if action.kind == "F" else "B"

@@ -1,5 +1,5 @@
-"""What is not always equally fast, by which law?
+"""What is slow, by which law?
 
-Laws of slowdown draw from generators of their own, so that a seed gives the same draws. It goes
-when ranks do not vary.
+Each law of slowdown draws from a generator of its own, so a seed always gives the same draws. This
+folder can be deleted if all ranks are equally fast at all times.
 """

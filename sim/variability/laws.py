@@ -1,9 +1,9 @@
-"""Laws of slowdown: how many times as long as usual something takes, as distributions.
+"""Laws of slowdown: distributions of the factor by which something takes longer than usual.
 
-One description for all that varies: the kernels of a rank (`[jitter]`), the steps of a worker and
-the time of a link (`[[sharing.straggler]]`). A law knows its mean and variance in closed form and
-draws factors [steps, members]: 1.0 is the usual time, 1.2 a fifth more. Members are independent of
-each other; whether a member's steps are, depends on the law.
+The same laws describe all that varies: the kernels of a rank (`[jitter]`), the steps of a worker
+and the time of a link (`[[sharing.straggler]]`). A law knows its mean and draws factors
+[steps, members]: 1.0 is the usual time, 1.2 is 20 % more. Members are independent of each other
+(except with `Pauses.together`). Whether steps of a member are independent depends on the law.
 
 >>> from sim.variability.laws import generator
 >>> factors = Lognormal(sigma=0.02).draw(generator(7, "kernels"), 1000, 8)
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 def generator(seed: int, cause: str, *numbers: int) -> "Generator":
-    """The generator of a cause, or of one of its many `numbers` (the third cause, rank 5).
+    """The random generator of a cause, or of a part of it with its own `numbers` (such as rank 5).
 
-    Switching another cause on does not change what this one draws.
+    Switching another cause on does not change the draws of this cause.
 
     >>> pauses = generator(1, "pauses").random()
     >>> pauses == generator(1, "kernels").random(), pauses == generator(1, "pauses").random()
@@ -49,7 +49,7 @@ Steps = Annotated[float, Ge(1)]
 
 
 class SlowdownLaw(ABC):
-    """A distribution of factors; `kind` names it in files."""
+    """A distribution of factors; `kind` is its name in files."""
 
     __slots__ = ()
 
@@ -59,16 +59,17 @@ class SlowdownLaw(ABC):
 
     @abstractmethod
     def blocks(self, rng: "Generator", sizes: Iterable[int], members: int) -> Iterator[Floats]:
-        """Factors block by block [size, members]: however a run is divided, it draws the same."""
+        """Yield factors block by block [size, members]. The factors of a run do not depend on how
+        the run is divided into blocks."""
 
     def draw(self, rng: "Generator", steps: int, members: int = 1) -> Floats:
-        """Factors [steps, members]."""
+        """Draw factors [steps, members]."""
         return next(self.blocks(rng, (steps,), members))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant(SlowdownLaw):
-    """Always the same factor."""
+    """The factor is always the same."""
 
     kind: Literal["constant"] = "constant"
     factor: Positive
@@ -83,7 +84,7 @@ class Constant(SlowdownLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lognormal(SlowdownLaw):
-    """exp(N(0, sigma^2)): its median is 1, its mean exp(sigma^2/2)."""
+    """Factors are exp(N(0, sigma^2)); their median is 1, their mean exp(sigma^2/2)."""
 
     kind: Literal["lognormal"] = "lognormal"
     sigma: NonNegative
@@ -101,7 +102,7 @@ class Lognormal(SlowdownLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftedExponential(SlowdownLaw):
-    """At least 1, and exponentially more: 1 + Exp(`extra`) (Lee et al. 2018)."""
+    """Factors are 1 + an exponential variable with mean `extra` (Lee et al. 2018)."""
 
     kind: Literal["shifted-exponential"] = "shifted-exponential"
     extra: NonNegative
@@ -117,7 +118,7 @@ class ShiftedExponential(SlowdownLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pareto(SlowdownLaw):
-    """Heavy-tailed: P(factor > x) = x^-alpha from 1 on.
+    """Factors are heavy-tailed: P(factor > x) = x^-alpha for x >= 1.
 
     The mean is infinite for alpha <= 1, the variance for alpha <= 2.
     """
@@ -136,9 +137,10 @@ class Pareto(SlowdownLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnOff(SlowdownLaw):
-    """Slow by `factor` for a while, then well for a while (Gilbert 1960).
+    """Members are slow by `factor` for a while, then healthy for a while (Gilbert 1960).
 
-    Slow spells last `slow` steps in the mean and healthy ones `well`, both geometric.
+    Slow spells last `slow` steps on average and healthy spells `well` steps; both lengths are
+    geometrically distributed.
     """
 
     kind: Literal["on-off"] = "on-off"
@@ -148,7 +150,7 @@ class OnOff(SlowdownLaw):
 
     @property
     def share(self) -> float:
-        """Of steps that are slow."""
+        """The share of steps that are slow."""
         return self.slow / (self.slow + self.well)
 
     @property
@@ -172,7 +174,7 @@ class OnOff(SlowdownLaw):
 class Pauses(SlowdownLaw):
     """Every `every`th step takes `factor` times as long (garbage collection, a checkpoint).
 
-    Members pause at steps of their own unless `together`.
+    Each member has its own steps with pauses, unless all members pause `together`.
     """
 
     kind: Literal["pauses"] = "pauses"
@@ -194,9 +196,10 @@ class Pauses(SlowdownLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace(SlowdownLaw):
-    """Recorded factors in their order; each member begins at a place of its own and goes round.
+    """Recorded factors in order. Each member begins at a random place and starts again at the end.
 
-    They are read from `file` (`sim.variability.recorded`); raises `InputError` where it has holes.
+    `sim.variability.recorded` reads the factors from `file`. Raises `InputError` if the file has
+    holes.
     """
 
     kind: Literal["trace"] = "trace"
@@ -229,11 +232,12 @@ _DEFAULT_SIGMA = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JitterCause:
-    """One reason why ranks are slow, with the law of the factor on their kernels' time.
+    """A reason why ranks are slow, with the law of the factor on their kernels' time.
 
-    `each` says who draws together (a rank, a node, all ranks of a stage or of a replica), `lasts`
-    whether a draw holds for one step or for the whole job, `share` which fraction of them has the
-    trouble at all (chosen once a job). Steps are the law's unit of time.
+    `each` says which ranks share a draw: a rank alone, a node, all ranks of a stage or of a
+    replica. `lasts` says whether a draw holds for one step or for the whole job. `share` is the
+    fraction of these ranks or groups that the cause affects, chosen once per job. Laws count time
+    in steps.
     """
 
     name: str
@@ -245,7 +249,8 @@ class JitterCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jitter:
-    """All causes, and the seed of their generators (one a cause, told apart by name)."""
+    """All causes of jitter, and the seed of their generators. Each cause has its own generator,
+    which depends on its name."""
 
     seed: Annotated[int, Ge(0)] = 0
     cause: tuple[JitterCause, ...] = ()
@@ -257,7 +262,7 @@ class Jitter:
 
     @property
     def assumed(self) -> bool:
-        """Whether nothing is known, so that a small lognormal jitter is assumed."""
+        """Whether the file names no cause; a small lognormal jitter is then assumed."""
         return not self.cause
 
     @property

@@ -1,4 +1,4 @@
-"""Recorded step times: a CSV file becomes the factors of a trace."""
+"""Read recorded step times from a CSV file as the factors of a `Trace`."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -8,15 +8,15 @@ import numpy as np
 from sim.config import gate, reads
 from sim.config.errors import InputError
 
-_Line = tuple[int, str]  # its number in the file, its text
+_Line = tuple[int, str]  # number and text of a line of the file
 
 
 def factors(path: Path) -> tuple[float, ...]:
-    """Step times over their median, in their order.
+    """Return step times divided by their median, in order.
 
-    The last column of the CSV file holds step times (s), a first one may number the steps; a header
-    and comments are skipped. Raises `InputError` for a missing file, an empty one or one with
-    holes: a line or a cell without a time, a number that is left out.
+    The last column of the CSV file holds step times (s); a first column may number the steps. A
+    header and comments are skipped. Raises `InputError` for a missing file, an empty file, a line
+    without a valid time, or a step number that is left out.
     """
     where = f"trace {path}"
     if not reads.exists(path):
@@ -55,7 +55,7 @@ def _step_time(line: str, number: int, where: str) -> float:
 
 
 def _check_numbers(lines: list[_Line], where: str) -> None:
-    """Steps that are numbered must be numbered without holes."""
+    """Raise `InputError` if steps have numbers and a number is left out."""
     numbers = [line.split(",")[0].strip() for _, line in lines if "," in line]
     if not all(number.isdecimal() for number in numbers):
         return
