@@ -18,6 +18,8 @@ from sim.program.causes import Cause
 from sim.program.durations import Duration
 
 Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of progress
+# Link class, bytes that keep it busy at line rate, bytes without what protocols add to them.
+Carried = tuple[tuple[int, float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,10 @@ class Traffic:
     """The traffic of a call: a delay, then `size` bytes over `loads`, `seconds` alone.
 
     The load of folded-away copies on the same link is included. Its kernel holds `ctas` SMs of a
-    rank and moves `memory` bytes through its memory. All of it takes `at_once` seconds where every
-    group of its scope and stage calls with it, however many of them are folded.
+    rank and moves `memory` bytes through its memory. `sent` are the bytes of the collective itself
+    on each link of `loads`, without the protocol's; an empty `sent` means all bytes. The traffic
+    takes `at_once` seconds where every group of its scope and stage calls with it, however many of
+    them are folded.
     """
 
     latency: float
@@ -36,6 +40,13 @@ class Traffic:
     ctas: int = 0
     memory: float = 0.0
     at_once: float = 0.0
+    sent: tuple[float, ...] = ()
+
+    def carried(self, times: float = 1.0) -> Carried:
+        """The bytes on each link of so many such calls."""
+        sent = self.sent or [self.size * load for _, load in self.loads]
+        pairs = zip(self.loads, sent, strict=True)
+        return tuple([(link, times * self.size * load, times * own) for (link, load), own in pairs])
 
     @property
     def alone(self) -> float:
@@ -81,7 +92,7 @@ class ComputeStep:
     items: tuple[Item, ...] = ()
     links: tuple[int, ...] = ()
     flops: float = 0.0
-    carried: Loads = ()
+    carried: Carried = ()
 
 
 @dataclass(slots=True, eq=False)

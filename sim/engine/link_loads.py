@@ -11,8 +11,8 @@ from sim.program.causes import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLoad:
-    """`bytes` that the link of that name carries, and others like it; `busy` is the share of the
-    time in which they take its whole `capacity` (B/s)."""
+    """`bytes` that the link of that name carries, and others like it, without what protocols add;
+    `busy` is the share of the time in which all bytes take its whole `capacity` (B/s)."""
 
     name: str
     capacity: float
@@ -32,20 +32,23 @@ def link_loads(record: Record) -> list[LinkLoad]:
         LinkLoad(
             name=link.name,
             capacity=link.capacity,
-            bytes=size,
-            busy=size / (link.capacity * record.end),
+            bytes=sent,
+            busy=busy / (link.capacity * record.end),
         )
-        for link, size in carried.items()
-        if size > 0.0
+        for link, (busy, sent) in carried.items()
+        if busy > 0.0
     ]
     return sorted(loads, key=lambda load: (-load.busy, load.name))
 
 
-def _carried(record: Record) -> Mapping[LinkClass, float]:
-    """The bytes of all steps, by class of links."""
+def _carried(record: Record) -> Mapping[LinkClass, tuple[float, float]]:
+    """The bytes of all steps by class of links: those that keep it busy, those that are sent."""
     program = record.program()
     _, traffic = amounts(record.tracks, program)
-    return {program.links[own]: sum(size for *_, size in all_) for own, all_ in traffic.items()}
+    return {
+        program.links[own]: (sum(busy for _, _, busy, _ in all_), sum(sent for *_, sent in all_))
+        for own, all_ in traffic.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,9 @@ def narrowest(record: Record, cause: Cause, *, waits: bool) -> Narrowest | None:
     if not own:
         return None
     links, (_, traffic) = program.links, amounts(record.tracks, program)
-    busy = {link: sum(size for *_, size in traffic[link]) / links[link].capacity for link in own}
+    busy = {
+        link: sum(size for _, _, size, _ in traffic[link]) / links[link].capacity for link in own
+    }
     alone = {link: size / links[link].capacity for link, size in own.items()}
     link = max(own, key=(busy if waits else alone).__getitem__)
     kind = links[link].name.partition(" ")[0].partition("-")[0]

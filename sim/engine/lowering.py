@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from sim.engine.communicators import Scope, scope_of
 from sim.engine.costs import Cost, Costs, Silent
-from sim.engine.folded import CommunicateStep, ComputeStep, Item, Loads, Step, Traffic
+from sim.engine.folded import Carried, CommunicateStep, ComputeStep, Item, Step, Traffic
 from sim.engine.outline import Computation, Cut, Entry, Meeting, Named
 from sim.engine.transfers import RankTransfers
 from sim.program.causes import Cause
@@ -107,14 +107,14 @@ class Lowering:
         """How the role plays a computation."""
         return self._look(work).cut
 
-    def carried(self, work: Work) -> Loads:
+    def carried(self, work: Work) -> Carried:
         """The bytes that collectives inside a computation put on links."""
-        carried: dict[int, float] = {}
+        carried: dict[int, tuple[float, float]] = {}
         for call, times in self.known.content(work)[1]:
-            traffic = self._traffic(call)
-            for link, load in traffic.loads:
-                carried[link] = carried.get(link, 0.0) + times * traffic.size * load
-        return tuple(carried.items())
+            for link, busy, sent in self._traffic(call).carried(times):
+                before = carried.get(link, (0.0, 0.0))
+                carried[link] = before[0] + busy, before[1] + sent
+        return tuple([(link, *sizes) for link, sizes in carried.items()])
 
     def lower(self, outline: Iterable[Entry]) -> None:
         """Write all steps of an outline whose computations are cut like that."""
@@ -271,4 +271,4 @@ class _Inner:
         self.items, self.links = items, links
 
 
-_Whole = tuple[Work, _Inner, Cost, float, Loads]
+_Whole = tuple[Work, _Inner, Cost, float, Carried]

@@ -35,7 +35,8 @@ class Record:
 
     What played without a clock knows two things without its steps: by `moments` when operations of
     a stage began and ended, given the places of their passes in its order and their numbers there
-    (`sim.program.memory_levels.in_order`), and what links have `carried` (bytes).
+    (`sim.program.memory_levels.in_order`), and what links have `carried`: bytes that
+    kept them busy, and those without what protocols add.
     """
 
     roles: tuple[Role, ...]
@@ -53,7 +54,7 @@ class Record:
     base: "Record | None" = None
     more: int = 1
     moments: Callable[[int, Indices, Indices], tuple[Floats, Floats]] | None = None
-    carried: Callable[[], Mapping[LinkClass, float]] | None = None
+    carried: Callable[[], Mapping[LinkClass, tuple[float, float]]] | None = None
 
     @property
     def step_time(self) -> float:

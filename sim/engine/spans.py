@@ -20,7 +20,7 @@ from sim.program.causes import COMPUTE, WAITING, Cause
 
 _DIGITS = 9  # of seconds; operations that touch do not overlap
 
-Amounts = list[tuple[float, float, float]]  # begin, end (s), how much in between
+Amounts = list[tuple[float, ...]]  # begin, end (s), how much in between; on links, how much is sent
 
 MOST_LINKS = 8  # of a kind; those that carry most
 
@@ -43,7 +43,7 @@ class Spans:
         links = program.links
         shown: Counter[str] = Counter()
         for link in sorted(
-            traffic, key=lambda link: (-sum(size for *_, size in traffic[link]), link)
+            traffic, key=lambda link: (-sum(size for _, _, size, _ in traffic[link]), link)
         ):
             kind = links[link].name.split()[0]
             shown[kind] += 1
@@ -144,17 +144,16 @@ def amounts(
             if isinstance(step, ComputeStep):
                 if step.flops:
                     work[track.role].append((start, end, step.flops))
-                for link, size in step.carried:
-                    traffic[link].append((start, end, size))
+                for link, *sizes in step.carried:
+                    traffic[link].append((start, end, *sizes))
                 continue
             columns = (column for column, met in enumerate(there[n]) if met)
             for number, column in zip(step.transfers, columns, strict=True):
                 if number not in sent:
                     sent.add(number)
-                    own = program.transfers[number].traffic
-                    for link, load in own.loads:
-                        when = begun[n][column], arrived[n][column]
-                        traffic[link].append((*when, own.size * load))
+                    when = begun[n][column], arrived[n][column]
+                    for link, *sizes in program.transfers[number].traffic.carried():
+                        traffic[link].append((*when, *sizes))
     return work, traffic
 
 
@@ -165,7 +164,7 @@ def _rate(role: int | None, of: str, unit: str, amounts: Amounts) -> Rate:
     >>> rate.times.tolist(), rate.values.tolist()
     ([0.0, 1.0, 2.0], [2.0, 3.0, 0.0])
     """
-    begin, end, much = np.array(amounts).T
+    begin, end, much, *_ = np.array(amounts).T
     begin, end = begin.round(_DIGITS), end.round(_DIGITS)
     lasting = end > begin
     begin, end = begin[lasting], end[lasting]

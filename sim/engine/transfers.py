@@ -245,11 +245,12 @@ class TransferDesk:
                 g, number_of(self.machine.topology.network, volume.kind, cost.algorithm)
             )
             size = times * max((p * cost.port + n * cost.nic for p, n in group.busiest), default=0)
-            through = (
-                (link, times * (port * cost.port + nic * cost.nic) / size)
+            through = [
+                (link, times * load / size, times * (port * cost.sent_port + nic * cost.sent_nic))
                 for link, port, nic in (group.through if size > 0.0 else ())
-            )
-            loads = tuple([(link, load) for link, load in through if load > 0.0])
+                if (load := port * cost.port + nic * cost.nic) > 0.0
+            ]
+            loads = tuple([(link, load) for link, load, _ in through])
             rates = [self.links[link].capacity / load for link, load in loads]
             at_once = [
                 (port * cost.port + nic * cost.nic) / self.links[link].capacity
@@ -263,6 +264,7 @@ class TransferDesk:
                 ctas=cost.ctas,
                 memory=times * cost.memory,
                 at_once=times * (cost.latency + max(at_once, default=0.0)),
+                sent=tuple([sent for *_, sent in through]),
             )
             self._chosen[key] = cost.algorithm, cost.protocol
         return self._traffic[key]

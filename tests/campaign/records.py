@@ -26,7 +26,7 @@ def over_capacity(record: Record) -> str:
     _, traffic = amounts(record.tracks, program)
     for number, sent in traffic.items():
         link = program.links[number]
-        begin, end, size = np.array(sent).T
+        begin, end, size, _ = np.array(sent).T
         order = np.argsort(end)
         begin, end, size = begin[order], end[order], size[order]
         for since in np.unique(begin)[:: max(len(begin) // _WINDOWS, 1)]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.engine.costs import Parts
 from sim.engine.fold import Folding
-from sim.engine.folded import LinkClass, Loads, Traffic
+from sim.engine.folded import Carried, LinkClass, Traffic
 from sim.engine.record import Record
 from sim.engine.replay.grid import (
     ARRIVAL,
@@ -99,15 +99,18 @@ class Writer:
         order = np.argsort(places, kind="stable")
         return places[order], starts[order], ends[order]
 
-    def _carried(self, folding: Folding) -> dict[LinkClass, float]:
-        """The bytes that links carry, from the number of passes that do the same."""
-        sizes: defaultdict[int, float] = defaultdict(float)
-        for loads, times in chain(self._of_passes(), self._of_messages(), self._of_closing()):
-            for link, size in loads:
-                sizes[link] += times * size
-        return {folding.desk.links[link]: size for link, size in sizes.items()}
+    def _carried(self, folding: Folding) -> dict[LinkClass, tuple[float, float]]:
+        """The bytes that links carry (`Record.carried`), from the number of passes that do the
+        same."""
+        busy: defaultdict[int, float] = defaultdict(float)
+        sent: defaultdict[int, float] = defaultdict(float)
+        for carried, times in chain(self._of_passes(), self._of_messages(), self._of_closing()):
+            for link, size, own in carried:
+                busy[link] += times * size
+                sent[link] += times * own
+        return {folding.desk.links[link]: (size, sent[link]) for link, size in busy.items()}
 
-    def _of_passes(self) -> Iterator[tuple[Loads, float]]:
+    def _of_passes(self) -> Iterator[tuple[Carried, float]]:
         """Bytes on links of the operations of passes, and how often."""
         counts = np.bincount(self.grid.kind[self.grid.kind >= 0]).tolist()
         for kind, ((stage, _), times) in enumerate(zip(self.grid.kinds, counts, strict=True)):
@@ -115,20 +118,20 @@ class Writer:
                 if isinstance(played.operation, Compute):
                     yield self._lowest[stage].carried(played.operation.work), times
                 for _, (traffic, *_) in self._traffic(kind, number):
-                    yield traffic.loads, times * traffic.size
+                    yield traffic.carried(), times
 
-    def _of_messages(self) -> Iterator[tuple[Loads, float]]:
+    def _of_messages(self) -> Iterator[tuple[Carried, float]]:
         for (traffic, *_), begun in self.messages():
-            yield traffic.loads, len(begun) * traffic.size
+            yield traffic.carried(), len(begun)
 
-    def _of_closing(self) -> Iterator[tuple[Loads, float]]:
+    def _of_closing(self) -> Iterator[tuple[Carried, float]]:
         for stage, steps in enumerate(self.played.closing.steps):
             for step in steps:
                 if isinstance(step.operation, Compute):
                     yield self._lowest[stage].carried(step.operation.work), 1.0
                 for members, (_, traffic) in zip(step.members, step.traffic, strict=True):
                     if stage == members[0]:
-                        yield traffic.loads, traffic.size
+                        yield traffic.carried(), 1.0
 
     @cached_property
     def _lowest(self) -> "list[Lowering]":
