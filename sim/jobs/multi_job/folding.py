@@ -237,7 +237,7 @@ class _Relinking:
             self._disturbed(step.items),
             tuple(sorted(self.place[link] for link in step.links)),
             step.flops,
-            self._loads(step.carried),
+            tuple((self.place[link], busy, sent) for link, busy, sent in step.carried),
         )
 
     def _disturbed(self, items: tuple[Item, ...]) -> tuple[Item, ...]:

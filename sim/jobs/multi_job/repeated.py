@@ -85,15 +85,15 @@ def repeat(jobs: Together, begins: Sequence[float], steps: int) -> list[Steps]:
 
 
 def carried(program: FoldedProgram) -> dict[int, float]:
-    """Bytes that a step puts on each link, by the program's number of the link."""
+    """Bytes at line rate that a step puts on each link, by the program's number of the link."""
     sizes: dict[int, float] = {}
     for transfer in program.transfers:
-        for link, load in transfer.traffic.loads:
-            sizes[link] = sizes.get(link, 0.0) + transfer.traffic.size * load
+        for link, size, _ in transfer.traffic.carried():
+            sizes[link] = sizes.get(link, 0.0) + size
     for role in program.roles:
         for steps in role.streams.values():
             for step in steps:
                 if isinstance(step, ComputeStep):
-                    for link, size in step.carried:
+                    for link, size, _ in step.carried:
                         sizes[link] = sizes.get(link, 0.0) + size
     return sizes
