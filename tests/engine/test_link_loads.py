@@ -35,9 +35,7 @@ def test_ddp_sends_its_gradients_once_a_step_however_many_microbatches_it_has() 
     assert sent[0].keys() == {"port-up 0", "port-down 0"}
     assert sent[0]["port-up 0"] == sent[0]["port-down 0"] == pytest.approx(sent[1]["port-up 0"])
     assert few.links[0].busy > 2.0 * many.links[0].busy
-    ring = (
-        2.0 * 7.0 / 8.0 * 4.0 * few.parameters
-    )  # bytes of fp32 gradients; small buckets take trees
+    ring = 2.0 * 7.0 / 8.0 * 2.0 * few.parameters  # bytes of fp16; small buckets take trees
     assert 1.0 <= sent[0]["port-up 0"] / ring < 1.05
     link = few.links[0]
     assert link.bytes < link.busy * link.capacity * few.step_time  # the protocol's come on top
