@@ -72,8 +72,8 @@ def here(
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Let processes that are started in this block ignore Ctrl-C; this process receives it and
-    stops them."""
+    """Let processes started in this block ignore Ctrl-C; this process receives it and stops
+    them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -124,8 +124,7 @@ def _die_with(parent: int) -> None:
 def cluster(
     work: Callable[[Task], Answer], tasks: Sequence[Task], *, address: str
 ) -> Iterator[Answer]:
-    """Yield the answers from the workers of a Dask scheduler. Tasks of a dead worker are done
-    again."""
+    """Yield answers from the workers of a Dask scheduler. Tasks of a dead worker are done again."""
     where = f"--jobs {address}"
     try:
         dask: Any = import_module("distributed")

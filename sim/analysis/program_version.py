@@ -21,8 +21,8 @@ def program_version() -> str:
 
 @lru_cache(maxsize=1)
 def _version_of(loaded: int) -> str:
-    """Return the hash. The number of `loaded` modules is the key of the cache, since a new module
-    may change the hash."""
+    """Return the hash, cached by the number of `loaded` modules, since a new module may change
+    it."""
     added = {
         name: file
         for name, module in list(sys.modules.items())

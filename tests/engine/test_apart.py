@@ -72,5 +72,5 @@ def test_post_validation_spares_split_backward_passes_the_wait_for_the_norm():
 
 
 def test_samples_of_a_step_without_a_single_end_are_refused():
-    with pytest.raises(InputError, match="stages end a step apart"):
+    with pytest.raises(InputError, match="stages end a step at different times"):
         samples(load("gpt3-175b-megatron", changed()), 10)

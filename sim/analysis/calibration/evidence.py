@@ -45,7 +45,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The medians of kernels (each with its number of calls), of the host by operator, and of
+    """Medians of kernels (with their numbers of calls), of the host by operator, and of
     collectives."""
 
     sources: tuple[Source, ...]
@@ -105,7 +105,7 @@ def _measured(kernel: Kernel, seconds: Sequence[float]) -> Measurement:
 
 
 def _collectives(ranks: Sequence[Mapping[Key, list[float]]], source: str) -> list[OperationTime]:
-    """Return each collective by size and group: the median over calls of its shortest time over
+    """Return each collective by size and group: the median over calls of its least time over
     ranks."""
     keys = dict.fromkeys(key for rank in ranks for key in rank)
     found = []

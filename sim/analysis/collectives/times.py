@@ -40,8 +40,8 @@ _OF_GPU = 1.2e-5  # s on one core, for each GPU and size; preparation takes as l
 _MOST_SIZES = 64  # of a span; each is twice the size before
 _HUGE = 2.0**50  # bytes, of which the latency is a negligible part
 MESSAGES = "messages"
-"""The protocol of rows that are played message by message, without the library's software: one
-ring or tree through the ranks in their order, where NCCL has one for each of its channels."""
+"""The protocol of rows that are played message by message, without the library's software. They use
+a single ring or tree through the ranks in order; NCCL has one for each of its channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +96,8 @@ class CollectiveTimes(Answer):
 
     @property
     def busy(self) -> dict[str, float]:
-        """Shares of the chosen row's time in which links carry bytes: the share of the busiest link
-        by kind of link, then the share of each of `cables` (links between nodes or routers) by
-        name."""
+        """Shares of the chosen row's time in which links carry bytes: that of the busiest link of
+        each kind, and that of each of `cables` (links between nodes or routers) by name."""
         shares: dict[str, float] = {}
         for name, share in self.choice.links.items():
             kind = str(links_named(name.partition(" and ")[0])[0][0]).partition("-")[0]
@@ -120,7 +119,7 @@ class CollectiveTimes(Answer):
                     schedule, self.rows[-1].size, self.topology, gpus=self.places, late=self.late
                 )
         raise InputError(
-            "--trace", "nothing here is made of messages", "name one: --algorithm ring"
+            "--trace", "none of these algorithms consists of messages", "name one: --algorithm ring"
         )
 
 
@@ -236,9 +235,9 @@ def _random(placement: str, whole: int, gpus: int) -> Sequence[int]:
     word, _, seed = placement.partition(":")
     if word != "random" or not (seed or "0").isdecimal():
         remedy = "write random, random:SEED, or the GPU of each rank: 0,8,16"
-        raise InputError("--placement", f"{placement!r} is none", remedy)
+        raise InputError("--placement", f"{placement!r} is no placement", remedy)
     if gpus > whole:
-        fault = f"{gpus:,} of {whole:,} GPUs"
+        fault = f"{gpus:,} ranks do not fit on {whole:,} GPUs"
         raise InputError("--placement", fault, "set topology.gpus to more")
     limit.refuse_large("--placement", f"{whole:,} GPUs in any order", 8 * whole)
     drawn = generator(int(seed or 0), "placement").permutation(whole)
@@ -365,8 +364,7 @@ class _Bench:
 
 
 def _busiest(wires: Mapping[Link, float]) -> Iterator[tuple[str, float]]:
-    """Yield the busiest link of each kind with its seconds; the name counts links that are as
-    busy."""
+    """Yield the busiest link of each kind with its seconds; its name counts equally busy links."""
     kinds: dict[str, list[Link]] = {}
     for link in sorted(wires, key=lambda link: -wires[link]):
         kinds.setdefault(str(link[0]), []).append(link)

@@ -108,13 +108,12 @@ _First = str | JobAnswer
 def _read(
     text: str, first: _First, settings: Mapping[str, Any]
 ) -> tuple[str, BaseScenario | JobAnswer, _First]:
-    """Return a text's name, its scenario or result, and the scenario to which `: KEY=VALUE`
-    refers."""
+    """Return a text's name, its job, and the scenario to which a later `: KEY=VALUE` refers."""
     head, colon, changes = (part.strip() for part in text.partition(":"))
     if head.endswith(".json"):
         if colon or settings:
-            fault = "a result of before takes no settings"
-            raise InputError(text, fault, "give the scenario that it is of")
+            fault = "a stored result takes no settings"
+            raise InputError(text, fault, "name its scenario instead")
         answer = stored(Path(head))
         return Path(head).stem, answer, first or answer
     if not (head or first) or (colon and not changes) or "=" in head:
@@ -128,8 +127,7 @@ def _read(
 
 
 def _job_of(answer: JobAnswer) -> BaseScenario:
-    """Return the scenario of an answer. Raises `InputError` where today's scenario has other inputs
-    than the answer."""
+    """Return the scenario of an answer. Raises `InputError` where it has other inputs by now."""
     inputs = answer.inputs
     known = Plan.__dataclass_fields__.keys() - {"dp"}
     plan = {f"plan.{key}": inputs.plan[key] for key in inputs.plan if key in known}

@@ -156,8 +156,7 @@ class Comparison(Answer, ABC):
     @property
     @abstractmethod
     def reason(self) -> str:
-        """Why the best case is best, against the first case; if it is the first case, against the
-        next."""
+        """Why the best case is best, against the first case (or the next, if it is the first)."""
 
     @property
     def notes(self) -> list[str]:

@@ -124,8 +124,7 @@ class LineDifferences(Answer):
 
     @property
     def causes(self) -> dict[str, float]:
-        """The step's seconds by cause: how many more (+) or fewer (-) there are after the
-        change."""
+        """Seconds of the step by cause: how many more (+) or fewer (-) after the change."""
         before, after = (result.breakdown for result in self.results)
         return differences(before, after)
 
@@ -254,8 +253,7 @@ _Ordered = Sequence[tuple[str, str]]  # places with their texts
 
 
 def _ordered(places: Mapping[str, LineCosts], texts: Mapping[str, str]) -> _Ordered:
-    """Return the places by file and line, each with its text, or with the place itself if it has
-    none."""
+    """Return the places by file and line, each with its text (the place itself without a text)."""
 
     def key(place: str) -> tuple[str, int]:
         file, _, number = place.rpartition(":")

@@ -1,5 +1,4 @@
-"""Several ways to share updates among workers, side by side: which reaches the loss first, and
-why."""
+"""Several ways to share updates, side by side: which reaches the loss first, and why."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +45,7 @@ class SharingComparison(Comparison):
         blank = [name for name, outcome in self.outcomes.items() if outcome.learns_nothing]
         if blank and (self.target is not None or len(blank) < len(self.cases)):
             remedy = 'give all of them a task: --task, or "sharing.learning.task"'
-            raise InputError(blank[0], "learns nothing, so that it never reaches a loss", remedy)
+            raise InputError(blank[0], "learns nothing, so it never reaches a loss", remedy)
 
     @property
     def title(self) -> str:
@@ -93,14 +92,12 @@ class SharingComparison(Comparison):
         )
 
     def at_target(self, outcome: Outcome) -> CurvePoint:
-        """Return the point from which a run keeps the loss to reach; `_NEVER` where it never
-        does."""
+        """Return the point from which a run keeps the loss to reach; `_NEVER` if there is none."""
         return (outcome.reached(self.loss) if self.loss is not None else None) or _NEVER
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The figures of each way. With several seeds they are medians, and `runs` has the figures
-        of each seed."""
+        """The figures of each way: medians of several seeds, with each seed's figures in `runs`."""
         return [self._record(case) for case in self.cases]
 
     def _record(self, case: Case) -> dict[str, Any]:
@@ -202,8 +199,7 @@ class SharingComparison(Comparison):
 
     @property
     def ranking(self) -> list[Case]:
-        """The ways that reach the loss, the fastest first, then all other ways by samples a
-        second."""
+        """The ways that reach the loss, fastest first, then the others by samples a second."""
         rows = zip(self.cases, self.records, strict=True)
         ranked = sorted(rows, key=lambda row: (_until(row[1]), -row[1]["samples_per_second"]))
         return [case for case, _ in ranked]
@@ -231,7 +227,7 @@ class SharingComparison(Comparison):
         return f"{head} {best.name} has {pace:.2f} times the samples a second: {why}."
 
     def _measured(self, case: Case, row: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        """Return the seconds to the loss (for a sample where nothing is learnt), and the law of
+        """Return the seconds to the loss (per sample if nothing is learnt), and the law of
         errors."""
         each = row["time"] / (row["samples"] or 1.0)
         return each if self.loss is None else _until(row), self.outcomes[case.name].interval
@@ -248,7 +244,7 @@ class SharingComparison(Comparison):
         ]
 
     def _taken(self, case: Case) -> Floats:
-        """Return the seconds to the loss for each seed; for a sample where nothing is learnt."""
+        """Return each seed's seconds to the loss (per sample if nothing is learnt)."""
         runs = _runs(case)
         if self.loss is None:
             return np.array([run.time / run.samples for run in runs])
@@ -262,7 +258,7 @@ class SharingComparison(Comparison):
             return usual
         told = ", ".join(f"{name} {reach:.3g}" for name, reach in reaches.items())
         said = (
-            f"a worker's gradient moves the weights by unlike rates ({told}), which may decide "
+            f"a worker's gradient moves the weights at different rates ({told}), which may decide "
             'more than the method: try sharing.learning.scaling = "linear", or equal rates'
         )
         return [said, *usual]
@@ -330,8 +326,7 @@ def _median(values: Sequence[float | None]) -> float | None:
 def _drawn(
     row: Mapping[str, Any], key: str, shown: Callable[[float], str], without: str = ""
 ) -> str:
-    """Return a figure as text. With several seeds it is the median, with the lowest and the
-    highest."""
+    """Return a figure as text; with several seeds, the median (lowest to highest)."""
 
     def text(value: float | None) -> str:
         return without if value is None else shown(value)

@@ -42,7 +42,7 @@ class StepComparison(Comparison):
 
     @property
     def scales(self) -> list[float]:
-        """For each case, the number of its steps that have as many tokens as one step of the first
+        """For each case, the number of its steps with as many tokens as a step of the first
         case."""
         tokens = [result.tokens_per_second * result.step_time for result in self.results]
         return [tokens[0] / own if tokens[0] and own else 1.0 for own in tokens]
@@ -199,11 +199,11 @@ class StepComparison(Comparison):
         moved = ", ".join(told(differences(by_cause[other], by_cause[best]), least))
         share = percent(abs(less) / self.seconds[other])
         if abs(less) < least:
-            yield f"{self.names[best]} and {self.names[other]} take as long."
+            yield f"{self.names[best]} and {self.names[other]} take equally long."
             return
         than = f"{'shorter' if less >= 0.0 else 'longer'} than {self.names[other]}"
         names = f"{self.names[best]} is {human_seconds(abs(less))} ({share}) {than}"
-        yield f"{names}: {moved}." if moved else f"{names}, in no cause."
+        yield f"{names}: {moved}." if moved else f"{names}; no cause differs."
         behind = ", ".join(told(differences(hidden[other], hidden[best]), 10.0 * least))
         if behind:
             yield f"Hidden behind its compute: {behind}."

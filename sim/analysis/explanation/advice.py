@@ -1,5 +1,4 @@
-"""Changes of a script that make its step shorter. Each change is played alone and with the
-others."""
+"""Changes of a script that make its step shorter, each played alone and with the others."""
 
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -39,7 +38,7 @@ class Advice:
 
     @property
     def each(self) -> float:
-        """Seconds in which the changed script trains as many samples as a step of the original
+        """Seconds in which the changed script trains the samples of a step of the original
         script."""
         return self.step_time / self.samples
 

@@ -36,8 +36,7 @@ class Change:
 
 def changes(setup: PlanSetup, result: Result) -> list[Change]:
     """Return the changes that fit into memory and make the step shorter (or make it fit), the best
-    first. They are changes of the plan, and of an exchange between stages that blocks the
-    stages."""
+    first: of the plan, and of an exchange that blocks the stages."""
     space = _space(setup)
     tried = [*_neighbours(setup, space), *_exchanges(setup)]
     made = so_far((other, _made(other.setup)) for other in tried)
@@ -62,8 +61,7 @@ def _space(setup: PlanSetup) -> Space:
 
 
 class _Other(NamedTuple):
-    """Another setup: the changed choice, its old and new value, and a function that makes the
-    setup."""
+    """A setup with a changed choice: its name, the old and new value, and what makes the setup."""
 
     choice: str
     before: str

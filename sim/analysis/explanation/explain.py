@@ -96,8 +96,7 @@ class Explanation(Answer):
         ]  # fmt: skip
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each resource: the step (s) with the resource twice as fast, and at no
-        cost."""
+        """Return a row for each resource: the step (s) with it twice as fast, and at no cost."""
         import pandas as pd
 
         return pd.DataFrame(self.limited).set_index("resource")

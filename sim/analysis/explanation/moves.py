@@ -43,8 +43,7 @@ _FAR = 1.05  # times the best move; a move whose bound is longer is not played
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """A change that moves the job (`moved`), and the answer there. `place` is its index among the
-    suggestions, where the simplest come first. `times` are its seconds with each seed that was
-    played."""
+    suggestions, the simplest first. `times` are its seconds with each seed that was played."""
 
     moved: str
     result: JobAnswer
@@ -225,8 +224,7 @@ def moves(
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """The moves that were played, the moves that cannot be played, and the moves that need not
-    be."""
+    """The moves that were played, cannot be played, and need not be played."""
 
     played: list[Move]
     refused: list[tuple[str, str]]

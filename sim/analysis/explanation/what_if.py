@@ -44,8 +44,7 @@ class Knob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """Step times (s) by the values of each of the `knobs`; the last knob's value changes
-    fastest."""
+    """Step times (s) by the values of the `knobs`; the last knob's value changes fastest."""
 
     knobs: tuple[Knob, ...]
     times: tuple[float, ...]
@@ -115,8 +114,7 @@ def _rows(speeds: Speeds, kinds: Sequence[str]) -> list[int]:
 
 
 def _microbatches(setup: PlanSetup) -> Iterator[PlanSetup]:
-    """Yield the job as it is, and with other sizes of microbatches that its plan allows,
-    ascending."""
+    """Yield the job with each size of microbatch that its plan allows, ascending, its own too."""
     plan = setup.job.plan
     microbatch = plan.microbatch
     sizes = {

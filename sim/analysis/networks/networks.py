@@ -167,8 +167,7 @@ def networks(
     price: str | None = None,
     told: Callable[[str], object] | None = None,
 ) -> Networks:
-    """Compare clusters under a mix of jobs. `jobs` maps jobs to weights; a list gives equal
-    weights.
+    """Compare clusters under a mix of jobs, which maps jobs to weights; a list gives equal weights.
 
     A cluster is a topology's name, or `NAME: KEY=VALUE; KEY=VALUE` with values changed; `settings`
     change values of all clusters. `failure` changes values for a second step of each job. Where a
@@ -189,12 +188,12 @@ def networks(
     total = sum(weights.values())
     shares = {job: weight / total for job, weight in weights.items()}
     if failing and not failure:
-        raise InputError("network, failing", "no failure lasts so long", "give --failure KEY=VALUE")
+        raise InputError("network, failing", "no failure is given", "give --failure KEY=VALUE")
     if not 0.0 <= failing <= 1.0:
-        fault = f"{failing:g} is no share of the time in which something fails"
+        fault = f"{failing:g} is not a share of the time"
         raise InputError("network, failing", fault, "give a share from 0 to 1")
     if seeds < 1:
-        raise InputError("network, seeds", f"{seeds} is no number of hashes", "give 1 or more")
+        raise InputError("network, seeds", f"{seeds} is not a number of hashes", "give 1 or more")
     own, failed = settings_of(settings, price), settings_of(failure)
     pairs = [(name, job) for name in dict.fromkeys(topologies) for job in shares]
     asked = [_asked(name, job, own, failed, seeds) for name, job in pairs]
@@ -264,8 +263,8 @@ def _planned(
 def _named(
     found: Mapping[str, list[tuple[JobStep, Pace]]],
 ) -> dict[str, list[tuple[JobStep, Pace]]]:
-    """Return the steps by the topologies' names and changed values; by the names as given where the
-    former are not unique."""
+    """Return the steps by the topologies' names and changed values, or by the names as given where
+    these names would not be unique."""
     names = []
     for given, steps in found.items():
         _, colon, changes = given.partition(":")
@@ -376,8 +375,8 @@ def _with_chances(answer: Networks, shares: Sequence[float]) -> Networks:
 
 
 def _against(other: Network, best: Network, shares: Sequence[float]) -> Network:
-    """Return the other network with the probability that its mix takes longer than on the best one,
-    and by how much."""
+    """Return a network with the probability that its mix takes longer than on the best one, and by
+    how much."""
     apart = _apart(other, best, shares)
     if not apart:
         return other

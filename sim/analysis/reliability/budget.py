@@ -1,5 +1,4 @@
-"""When will training be done, what will it cost, and how many GPUs does a deadline need or a budget
-allow?
+"""When is training done, at what cost, and how many GPUs does a deadline need or a budget allow?
 
 Training is done once tokens / (tokens a step) x step seconds are productive. The step is drawn from
 its distribution around the simulated step, as measured runs give it (`sim.results.likely`). The
@@ -61,7 +60,7 @@ class Budget(Answer):
     replicas divide the job's own `batch` of sequences. With `money` (dollars), `affordable` are the
     numbers of GPUs that fit the job, keep its batch, and finish within the money with `chance`;
     `soonest` is the size that finishes first. `interruptions` counts those of a device in a year.
-    `between` is the mean time from one interruption of the job to the next (s), `whole` the mean
+    `between` is the mean time from one interruption of the job to the next (s). `whole` is the mean
     time between interruptions of causes that strike the whole job, equally often at any size (None:
     there are none). `assumed` says in words what the answer rests on.
     """
@@ -156,10 +155,10 @@ def budget(
     own = outlook.of(job)
     if own.setup.job is None and (deadline, money) != (None, None):
         asked = "--budget" if deadline is None else "--deadline"
-        fault = f"how many GPUs {asked} needs is found with replicas of a plan, which it has not"
+        fault = f"{asked} tries other numbers of replicas, but the job has no plan"
         raise InputError(job.name, fault, f"leave {asked} out; --chance 90% gives the days")
     if not own.share:
-        raise InputError(job.name, "is never done: it fails before it has come back",
+        raise InputError(job.name, "is never done: it fails again before a restart ends",
                          "shorten recovery.restart, or take fewer GPUs")  # fmt: skip
     pace, rent = own.pace, own.rent
     topology = pace.topology
@@ -372,8 +371,7 @@ class _Sizes:
         return size.told if size else {}
 
     def paid_with(self, money: float) -> list[_Size]:
-        """Return the sizes that keep the job's own batch, fit, and cost no more rent than
-        `money`."""
+        """Return the sizes that keep the job's batch, fit, and cost no more rent than `money`."""
         dear = self._first(self._alike, lambda size: (size.dollars or 0.0) > money)
         found = filter(None, map(self._with, self._alike[:dear]))
         return [size for size in found if size.fits]

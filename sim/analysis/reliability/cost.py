@@ -98,9 +98,8 @@ def cost_of(
     topology: Topology, step_time: float, tokens_per_step: float, tokens: float, *,
     goodput: float = 1.0, watts: float | None = None,
 ) -> TrainingCost:  # fmt: skip
-    """Return the cost of `tokens` tokens at `tokens_per_step`. `goodput` is the share of the time
-    that is productive. A device draws `watts` in the mean, or its full power where `watts` is
-    unknown."""
+    """Return the cost of `tokens` tokens. `goodput` is the share of the time that is productive. A
+    device draws `watts` in the mean, or its full power where `watts` is unknown."""
     seconds = tokens / tokens_per_step * step_time / goodput
     hours = seconds / HOUR * topology.gpus
     price = topology.price
@@ -153,7 +152,11 @@ def cost(
     (True, '2 USD/h per GPU (as given)')
     """
     if not 0.0 < goodput <= 1.0:
-        fault = f"{goodput:g} is more than all" if goodput > 1.0 else f"{goodput:g} is not positive"
+        fault = (
+            f"{goodput:g} is more than all of the time"
+            if goodput > 1.0
+            else f"{goodput:g} is not positive"
+        )
         raise InputError("--goodput", fault, "give a share of the time")
     scenario = kind.load(scenario, settings_of(settings, price))
     tokens = tokens_of(scenario, tokens)

@@ -1,5 +1,4 @@
-"""How often things break: a table of causes with counts, from TOML or from a CSV of
-interruptions."""
+"""How often things break: a table of causes with counts, from TOML or a CSV of interruptions."""
 
 import csv
 from collections.abc import Container, Mapping, Sequence
@@ -60,10 +59,10 @@ class FailureCause(Checked):
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
         if self.state and (self.breaks or self.planned or self.slows > 1.0):
-            raise ValueError("in a state training goes on as slowly as its steps: leave breaks, "
-                             "planned and slows out")  # fmt: skip
+            raise ValueError("steps in the state say how slow training is: leave out breaks, "
+                             "planned and slows")  # fmt: skip
         if self.lasts is not None and not self.state and self.slows == 1.0:
-            raise ValueError("lasts is of a state, or of slows: give one of them")
+            raise ValueError("lasts needs a state or slows: give one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +175,7 @@ class Failures:
 
     @property
     def per_device_year(self) -> float:
-        """Unplanned interruptions of a device in a year, at the rate of the job that was
-        counted."""
+        """Unplanned interruptions of a device in a year, at the rate of the counted job."""
         return self._seen if self.interruptions is None else self.interruptions
 
     @property
@@ -198,8 +196,7 @@ class Failures:
         return 1.0 / rate if rate else inf
 
     def faults(self, gpus: int) -> list[Fault]:
-        """Return the faults of a job on `gpus` devices. A rate grows with the job's number of GPUs
-        or nodes.
+        """Return the faults of a job on `gpus` devices. Rates grow with its GPUs or nodes.
 
         >>> failures = Failures(gpus=8, window=100.0, cause=(FailureCause(name="gpu", count=4),))
         >>> failures.faults(16)[0].rate
@@ -238,8 +235,7 @@ def of_table(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load(name: str, settings: Sequence[tuple[str, Any]] = ()) -> Failures:
-    """Read the failures of a name in `topologies/failures`, a .toml path, or a .csv of
-    interruptions.
+    """Read failures from a name in `topologies/failures`, a .toml, or a .csv of interruptions.
 
     `settings` change values by dotted key, e.g. ("recovery.restart", "10 min"). Raises
     `InputError`.

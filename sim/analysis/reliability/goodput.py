@@ -1,10 +1,9 @@
 """Goodput: the productive share of a long run, from rates of failures and rules of recovery.
 
 Effective training time = productive time / elapsed time (Llama 3, arXiv 2407.21783, section 3.3.4).
-The classic formulas for the best interval between checkpoints are computed beside the simulation.
-For a checkpoint of cost C (s) and a mean time M (s) between failures: Young 1974, tau = sqrt(2 C
-M); Daly 2006, equation 37, tau = sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + C / 18M] - C for C < 2M, else
-M.
+The classic formulas for the best interval between checkpoints are computed, too. For a checkpoint
+of cost C (s) and a mean time M (s) between failures: Young 1974, tau = sqrt(2 C M); Daly 2006,
+equation 37, tau = sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + C / 18M] - C for C < 2M, else M.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -69,8 +68,8 @@ def daly(cost: float, between: float) -> float:
 
 
 def expected_share(conduct: Conduct, between: float) -> float:
-    """Return the effective share by Daly 2006, equation 20. Every failure takes D s of detection
-    and R s of restart.
+    """Return the effective share by Daly 2006, equation 20, with D s of detection and R s of
+    restart.
 
     M e^(-(D+R)/M) (tau/M) / (e^((tau+C)/M) - 1)
     """

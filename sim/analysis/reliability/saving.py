@@ -96,8 +96,8 @@ class _Checkpoint:
         )  # fmt: skip
 
     def _beside(self, copies: Sequence[Copy]) -> tuple[int, float]:
-        """Return the number of steps beside which copies are made, and how long each of these steps
-        takes (s)."""
+        """Return the number of steps beside which copies are made, and the seconds of such a
+        step."""
         steps = max(ceil(self._seconds(copies) / self.pace.seconds), 1)
         steps = min(steps, self.checkpoints.steps)
         while True:

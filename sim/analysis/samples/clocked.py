@@ -36,8 +36,7 @@ _CLOSER = 16  # steps for each closer look: at each cause, and at replaced nodes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClockedSteps:
-    """Steps of a program whose ranks differ. `folding` has one role for all ranks, or one role per
-    rank."""
+    """Steps of a program whose ranks differ. `folding` has one role, or one role for each rank."""
 
     folding: Folding
 

@@ -27,8 +27,7 @@ def by_cause(
 def removed(
     steps: Steps, placement: RankPlacement, slowdown: Floats, closer: RankSlowdowns, times: Floats
 ) -> tuple[dict[str, float], ...]:
-    """Return the mean step with the slowest nodes (by their mean slowdown) replaced by the median
-    node."""
+    """Return the mean step with the nodes of largest mean slowdown replaced by the median node."""
     per_node = np.bincount(placement.node, slowdown) / np.bincount(placement.node)
     order = np.argsort(-per_node, kind="stable")
     usual = np.flatnonzero(placement.node == order[len(order) // 2])

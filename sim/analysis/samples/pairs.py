@@ -1,5 +1,4 @@
-"""Pairs of runs with the same seed: random effects that both runs share cancel in their
-differences."""
+"""Pairs of runs with the same seed: random effects that both share cancel in differences."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,7 @@ class Paired:
 
 
 def paired(here: Floats, there: Floats) -> Paired | None:
-    """Return how much larger the values `there` are than the values `here`; None with fewer than
-    two pairs.
+    """Return how much larger `there` is than `here`; None with fewer than two pairs.
 
     >>> found = paired(np.array([1.0, 1.0, 1.0]), np.array([1.1, 1.2, 0.9]))
     >>> round(found.by, 2), round(found.low, 2), round(found.high, 2), found.both

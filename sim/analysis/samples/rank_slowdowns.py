@@ -1,5 +1,4 @@
-"""How slow every rank is in every step: random draws by cause, and groups as slow as their slowest
-member."""
+"""How slow every rank is in every step: causes are drawn, and the slowest member slows a group."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
@@ -66,8 +65,7 @@ class RankPlacement:
 class RankSlowdowns:
     """The factor on kernels' time of every rank: [steps, ranks], all causes multiplied.
 
-    `by_cause` has the factors of each cause: [steps, ranks], or [1, ranks] for a cause that lasts
-    for the whole job.
+    `by_cause` has the factors of each cause: [steps, ranks], or [1, ranks] for a lasting cause.
     """
 
     total: Floats
@@ -118,8 +116,7 @@ class Draws:
 def _drawn(
     cause: JitterCause, placement: RankPlacement, sizes: Iterable[int], seed: int
 ) -> Iterator[Floats]:
-    """Yield the factors of one cause, block by block. A lasting cause yields the same row for every
-    block."""
+    """Yield the factors of a cause, block by block; always the same row for a lasting cause."""
     rng, unit = generator(seed, cause.name), placement.unit(cause.each)
     count = int(unit.max()) + 1
     well = generator(seed, cause.name, _WHO).random(count) >= cause.share

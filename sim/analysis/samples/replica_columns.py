@@ -71,8 +71,7 @@ class ReplicaColumns:
         return cls(setup, folding, columns, contended=bool(contention))
 
     def contended_like(self, groups: Floats) -> "ReplicaColumns":
-        """Return the columns with the mean contention of replicas with these slowdowns [runs,
-        stages]."""
+        """Return columns with the mean contention of replicas with slowdowns [runs, stages]."""
         runs = [clocked_contention(self._slowed(slowdowns)) for slowdowns in groups]
         columns = ColumnProgram(
             self.columns.shape.program,
@@ -94,14 +93,12 @@ class ReplicaColumns:
         return durations
 
     def steps(self, groups: Floats) -> Floats:
-        """Return the step time of each sample [samples, replicas, stages], with replicas that wait
-        for one another."""
+        """Return the steps of samples [samples, replicas, stages] whose replicas meet."""
         slowest: Floats = self._times(groups, meet=True).max(axis=1)
         return slowest
 
     def own_steps(self, groups: Floats) -> Floats:
-        """Return the step time of each replica as if it waited for no other replica [samples,
-        replicas]."""
+        """Return each replica's step as if it waited for no other one [samples, replicas]."""
         return self._times(groups, meet=False)
 
     def _times(self, groups: Floats, *, meet: bool) -> Floats:
@@ -114,13 +111,11 @@ class ReplicaColumns:
         return self.columns.times(self.durations(groups))
 
     def clock_check(self, samples: int) -> "ClockCheck":
-        """Start a check of some replicas of that many samples against the clock, in other
-        processes."""
+        """Start to check some replicas of `samples` against the clock, in other processes."""
         return ClockCheck(self, samples * self.replicas)
 
     def sensitivity(self) -> tuple[dict[str, float], ...]:
-        """Return, by stage, the seconds that the step loses if one group of the stage is a tenth
-        slower."""
+        """Return, by stage, the seconds that the step loses if one group is a tenth slower."""
         slower = 1.0 + _TEST * np.eye(self.stages)
         lost = self.pipelines(slower) - self.healthy
         share = lost / self.healthy / _TEST
@@ -146,14 +141,12 @@ class ClockCheck:
         self._pool.shutdown(cancel_futures=True)
 
     def look(self, groups: Floats) -> None:
-        """Take the next samples [samples, replicas, stages], and play the chosen replicas among
-        them."""
+        """Play the chosen replicas of the next samples [samples, replicas, stages]."""
         for own in self._chosen.among(groups):
             self._clocked.append(self._pool.submit(_clocked, own))
 
     def errors(self) -> tuple[float, float]:
-        """Return the mean and the worst error of the replay. Raises `InexactError` where an error
-        is above 1 %."""
+        """Return the replay's mean and worst error. Raises `InexactError` for one above 1 %."""
         replayed = self._columns.pipelines(self._chosen.columns)
         return errors(replayed, [clocked.result() for clocked in self._clocked])
 
@@ -203,8 +196,8 @@ def _mean(runs: Sequence[Mapping[Key, float]], *, usual: float) -> dict[Key, flo
 
 
 def _joint(program: Program, folded: FoldedProgram) -> frozenset[int]:
-    """Return the numbers of the transfers at which replicas meet: collectives over axes that divide
-    the batch."""
+    """Return the numbers of transfers at which replicas meet: collectives over axes of the
+    batch."""
     batch = set(dividing("batch"))
     names = {
         call.name

@@ -59,8 +59,8 @@ def samples(scenario: BaseScenario | str, count: int = 1000, *, task: Any = None
 
     The same seed gives the same samples. Where transfers contend, their slowdowns come from the
     healthy step on the clock. If the replay then differs from the clock by more than 1 %, they come
-    from some steps with stragglers. Raises `InputError`, also if the replay still differs by more
-    than 1 %.
+    from some steps with stragglers. Raises `InputError`, also if the replay still differs that
+    much.
     """
     job = kind.load(scenario)
     with garbage_left():
@@ -74,7 +74,7 @@ def _samples(setup: PlanSetup, jitter: Jitter, count: int) -> Samples:
     began = time.perf_counter()
     program = training_step(setup.job)
     if not program.ends:
-        fault = "stages end a step apart: it has no single end to draw"
+        fault = "stages end a step at different times, so a step has no single end to draw"
         raise InputError(
             "--samples", fault, "take another schedule, or set change.stack.post_validation = false"
         )
@@ -113,7 +113,7 @@ def _samples(setup: PlanSetup, jitter: Jitter, count: int) -> Samples:
 
 
 def _some(columns: ReplicaColumns, draws: Draws) -> Floats:
-    """Return a few replicas spread over all samples [columns, stages], without the first and the
+    """Return a few replicas spread over all samples [columns, stages], but not the first or
     last."""
     last = draws.steps * columns.replicas - 1
     chosen = Chosen(np.linspace(0, last, _CLOCKED + 2).astype(np.intp)[1:-1])
@@ -200,8 +200,8 @@ def _by_meeting(
 def _owed(
     columns: ReplicaColumns, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
 ) -> Floats:
-    """Return the lost seconds by group [stages, replicas]. In each sample, the groups of the last
-    replica share its loss.
+    """Return lost seconds [stages, replicas]. In each sample, the last replica's groups share its
+    loss.
 
     A group's share is its stage's sensitivity times its slowdown, scaled to the replica's loss.
     """
@@ -226,7 +226,7 @@ def _notes(jitter: Jitter, columns: ReplicaColumns, mean: float, worst: float) -
     shares = columns.contended or offload.activations or offload.parameters
     if shares and columns.replicas > 1:
         notes.append(
-            "replicas share links: a slow one is drawn as if its neighbours were as slow, so that "
-            "the lost time is at most this"
+            "replicas share links: a slow replica is drawn as if its neighbours were as slow, so "
+            "the lost time may be less"
         )
     return tuple(notes)

@@ -123,9 +123,8 @@ def _distribution(values: Floats) -> dict[str, Any]:
 
 
 def _mean(name: str, values: Sequence[Any]) -> Any:
-    """Return the mean of numbers. Of truth values, return whether all are true; for `diverged`,
-    whether any is. Other values are returned if all are equal; else, or if any is unknown, return
-    None."""
+    """Return the mean of numbers, whether all truth values hold (for `diverged`, whether any does),
+    or the common value of others; None where a value is unknown or others differ."""
     if any(value is None for value in values):
         return None
     if all(isinstance(value, bool) for value in values):
@@ -155,15 +154,13 @@ def _above(values: Sequence[float | None]) -> Floats:
 
 
 def _quantile(values: Floats, share: float) -> float:
-    """Return numpy's quantile with interpolation; without interpolation where a value is
-    infinite."""
+    """Return numpy's quantile, with interpolation only where all values are finite."""
     method = "linear" if np.isfinite(values).all() else "higher"
     return float(np.quantile(values, share, method=method))  # type: ignore[call-overload]
 
 
 def curves(runs: Sequence[Any], seed: int = 0) -> "pd.DataFrame":
-    """Return the points of all curves: `seed`, `seconds`, `samples`, `loss`, `bytes`,
-    `accuracy`."""
+    """Return the points of all curves: seed, seconds, samples, loss, bytes and accuracy."""
     import pandas as pd
 
     frames = [run.curve_frame().assign(seed=seed + number) for number, run in enumerate(runs)]

@@ -32,9 +32,8 @@ class SearchResult(Answer):
     leave memory free are preferred. `beside` are scenarios of the same model, batch and GPUs that
     are faster than `recommended`.
 
-    The search took `search_seconds`; with playing the best layouts it took `wall_seconds`. A search
-    that was `stopped` (Ctrl-C) has looked at some of the meshes, or played some of the best
-    layouts.
+    The search took `search_seconds`; with playing the best layouts it took `wall_seconds`. A
+    `stopped` search (Ctrl-C) has looked at some of the meshes, or played some of the best layouts.
     """
 
     view = "sim.interface.views.search"
@@ -62,8 +61,7 @@ class SearchResult(Answer):
 
     @property
     def pareto(self) -> tuple[Layout, ...]:
-        """The Pareto front, fastest first: no other layout is both faster (uncontended) and
-        smaller."""
+        """The Pareto front of uncontended step time and memory, fastest first."""
         played = {str(layout.plan): layout for layout in self.best}
         front: list[Layout] = []
         for layout in sorted(self.layouts, key=_uncontended):
@@ -112,8 +110,7 @@ class SearchResult(Answer):
 
     @property
     def faster_scenarios(self) -> dict[str, float]:
-        """The simulated step times (s) of the scenarios that are faster than the recommended
-        layout."""
+        """Simulated step times (s) of scenarios that are faster than the recommended layout."""
         return {own.scenario: own.step_time for own in self.beside}
 
     @property
@@ -126,8 +123,7 @@ class SearchResult(Answer):
 
     @property
     def why(self) -> str:
-        """How much slower or faster the fastest other layout is than the recommended layout, by
-        cause."""
+        """How the fastest other layout compares with the recommended layout, by cause."""
         return in_words.why(self.recommended.result, self.results)
 
     @property
@@ -136,8 +132,7 @@ class SearchResult(Answer):
         return [layout.result for layout in self.best if layout.result is not None]
 
     def scenario(self, layout: Layout | None = None) -> Scenario:
-        """Return the recommended layout, or another layout, as a job to run, compare and
-        explain."""
+        """Return the recommended layout, or another, as a job to run, compare and explain."""
         space, plan = self.space, (layout or self.recommended).plan
         return Scenario(
             name=in_words.plan_text(plan),

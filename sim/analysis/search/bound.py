@@ -36,8 +36,7 @@ class ChunkSeconds(NamedTuple):
 class PipelineBounds:
     """The first bounds of jobs on one mesh, from the costs that a machine gives each stage.
 
-    Stages whose collectives run on the same links take the same time for the `probe`, so they share
-    results.
+    Stages that take the same time for the `probe` (collectives on the same links) share results.
     """
 
     def __init__(self, machine: FoldedMachine, probe: Work) -> None:

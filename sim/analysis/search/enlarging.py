@@ -108,8 +108,8 @@ _FRUGAL = {"microbatch": "1", "schedule": "1f1b", "interleave": "1", "recompute"
 
 
 def _frugal(space: Space) -> Space:
-    """Return the space with every free choice held at the value that takes least memory, if the
-    software has that value."""
+    """Return the space with free choices held at the values that take least memory, if
+    available."""
     free = {
         name: (word,)
         for name, word in _FRUGAL.items()

@@ -1,8 +1,7 @@
 """The step times of many jobs without a clock, as if every transfer were alone on its links.
 
-A job's program is the one that the clock would play. Programs of one shape are evaluated together,
-each as a column. Pipelines of many microbatches are evaluated as short pipelines with a repeated
-part.
+A job's program is the one that the clock would play. Programs of one shape are columns of one
+evaluation. Pipelines of many microbatches are short pipelines with a repeated part.
 """
 
 from collections import defaultdict
@@ -107,8 +106,7 @@ class Evaluator:
         return times
 
     def _evaluate(self, candidates: Mapping[int, Candidate], times: Floats) -> None:
-        """Write the candidates' times into `times` by number: NaN where a pipeline is not
-        steady."""
+        """Write the candidates' times into `times` by number; NaN for an unsteady pipeline."""
         shapes: dict[tuple[object, ...], list[tuple[int, Estimate, Pipelining]]]
         shapes = defaultdict(list)
         for number, candidate in candidates.items():

@@ -57,8 +57,7 @@ def _schedule(plan: Plan) -> str:
 
 
 def _context(plan: Plan) -> str:
-    """Write the number of ranks of a sequence, and how they exchange keys unless as the stack
-    does."""
+    """Write the ranks of a sequence, and how they exchange keys where it is not the stack's way."""
     return str(plan.cp) if plan.context is None or plan.cp == 1 else f"{plan.cp} {plan.context}"
 
 
@@ -68,6 +67,5 @@ def _experts(plan: Plan) -> str:
 
 
 def _replicas(plan: Plan) -> str:
-    """Write the data-parallel ranks; with hybrid sharding as "sharding groups x ranks of a
-    group"."""
+    """Write the data-parallel ranks; with hybrid sharding, "sharding groups x ranks of each"."""
     return f"{plan.dp_replicate} x {plan.dp}" if plan.dp_replicate > 1 else str(plan.dp)

@@ -1,5 +1,4 @@
-"""The layouts of a space, chosen in three parts: the sizes of the mesh, the passes, then the states
-and the order of ranks."""
+"""The layouts of a space, chosen in three parts: sizes of the mesh, passes, and states."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

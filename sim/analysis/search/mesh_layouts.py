@@ -138,8 +138,7 @@ class MeshLayouts:
         return self._activations[key]
 
     def _job(self, plan: Plan) -> Job:
-        """Return the job of a plan. The job is kept by the plan's identity, so the plan is kept
-        with it."""
+        """Return the job of a plan, kept by the plan's identity together with the plan."""
         if id(plan) not in self._jobs:
             self._jobs[id(plan)] = plan, self._made(plan)
         return self._jobs[id(plan)][1]

@@ -40,15 +40,14 @@ def plan(
     framework: str = "",
     best: int = BEST,
 ) -> SearchResult:
-    """Search for the fastest layout of a model on a cluster: on `gpus` of its GPUs, or on all of
-    them.
+    """Search for the fastest layout of a model on a cluster: on `gpus` of its GPUs, or on all.
 
-    `global_batch` is the number of sequences in a step. `seq` is the number of their tokens, if not
+    `global_batch` is the number of sequences in a step, `seq` the number of their tokens, if not
     the model's. `only` lists the values of choices to search, `without` the values to leave out, as
     text that `sim plan --only` takes ("zero=1,3") or as a mapping. Layouts that take up to `within`
     times as long as the best are kept. `jobs` is a number of processes, or the address of a Dask
     scheduler. `price` is a GPU's rent such as "2 USD/h" and replaces the topology's. The `stack`
-    runs the job; without it the stack of the `framework`, or Megatron-Core. Only values that the
+    runs the job; without it, the stack of the `framework`, or Megatron-Core. Only values that the
     framework's arguments can express are searched, unless `only` says otherwise. The fastest `best`
     layouts are played in full. Raises `InputError`, and `FitError` where no layout fits into
     memory.

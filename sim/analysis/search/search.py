@@ -1,10 +1,8 @@
-"""The search for a layout: layouts are bounded, then evaluated, and the best few are played in
-full.
+"""The search for a layout: layouts are bounded, then evaluated, and the best are played in full.
 
 Meshes with the shortest lower bounds are looked at first. Layouts that can no longer come near the
-best are left out (`sim.analysis.search.bound`), and so are layouts that do not fit in memory. The
-other layouts are evaluated (`sim.analysis.search.evaluate`). The best of them are played with
-contention.
+best (`sim.analysis.search.bound`), or that do not fit in memory, are left out. The others are
+evaluated (`sim.analysis.search.evaluate`), and the best of them are played with contention.
 """
 
 import time
@@ -137,8 +135,7 @@ def _waves(some: Sequence[_Bounds]) -> Iterator[Sequence[_Bounds]]:
 
 
 def _play(space: Space, ranked: list[Layout], best: int, jobs: executors.Jobs) -> None:
-    """Play the best layouts in full. Where contention puts them behind other layouts, play these,
-    too."""
+    """Play the best layouts in full, and also layouts that contention then puts among the best."""
     while asked := [(space, number, layout) for number, layout in enumerate(ranked[:best])
                     if layout.result is None]:  # fmt: skip
         results = executors.answers(_result, asked, jobs=jobs)
@@ -168,8 +165,8 @@ def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs) -> L
 
 
 def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:
-    """Return a layout's number and result. The timeline is removed, since it need not travel
-    between processes."""
+    """Return a layout's number and result, without the timeline, which other processes do not
+    need."""
     space, number, layout = task
     result = answer(replace(assembled(space, layout.plan), model=space.named))
     return number, replace(
@@ -185,8 +182,7 @@ def assembled(space: Space, plan: Plan) -> PlanSetup:
 
 
 def _rank(layout: Layout) -> tuple[float, float, str]:
-    """Sort the fastest first, then the smallest, then by name, so the order never depends on
-    chance."""
+    """Order by time, then memory, then name, so the order never depends on chance."""
     return layout.step_time, layout.memory, str(layout.plan)
 
 
@@ -206,7 +202,7 @@ def _nothing(space: Space, pruned: Pruned, tried: Sequence[Sequence[Mesh]]) -> I
         freed = replace(space, only={key: own for key, own in space.only.items() if key != name})
         if meshes(freed, Pruned()) and not meshes(space, Pruned()):
             fault = f"no layout of {gpus} GPUs for this model has {name} = {' or '.join(words)}"
-            return InputError("sim plan, --only", fault, f"leave {name} out to see which there are")
+            return InputError("sim plan, --only", fault, f"leave {name} out to see other values")
     most = f"in at most {MOST_MICROBATCHES:,} micro-steps"
     fault = f"no layout of {gpus} GPUs divides {batch} sequences {most}, and the model's layers"
     return InputError("sim plan", fault, "use a global batch with more divisors")

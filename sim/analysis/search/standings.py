@@ -1,5 +1,4 @@
-"""The standings of a search: the best layouts so far, which say whether another layout is worth an
-evaluation."""
+"""The best layouts of a search so far, which say whether another layout is worth an evaluation."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -62,8 +61,7 @@ class Standings:
         return replace(self, times=tuple(times), front=front, simple=simple)
 
     def too_slow(self, bound: float) -> bool:
-        """Return whether a layout that takes at least `bound` seconds is of no interest at any
-        memory."""
+        """Return whether layouts of at least `bound` seconds are of no interest at any memory."""
         return bool(self.times) and bound > self.within * self.times[0]
 
     def admit(self, bound: float, memory: float, scored: Score | None = None) -> bool:

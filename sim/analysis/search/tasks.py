@@ -33,8 +33,7 @@ class Mesh:
     number: int
 
     def layouts(self) -> MeshLayouts:
-        """Return the mesh's layouts, with the results that this process already has for them and
-        their family."""
+        """Return the mesh's layouts, with what this process knows of them and of their family."""
         families, meshes = _worked_out(self.search)
         if self.number not in meshes:
             known = families.setdefault(self.family, Known())

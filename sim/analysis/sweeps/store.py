@@ -32,8 +32,7 @@ _TABLES = (
 
 
 class Store:
-    """Results by key. Both are texts, so a result is read exactly as it was stored, to the last
-    bit.
+    """Results by key, both as texts, so a result is read to the last bit as it was stored.
 
     Raises `InputError` for a file that is not a store, is of another version or not writable.
 
@@ -166,8 +165,7 @@ class Store:
             self._db.execute("DELETE FROM results WHERE key = ? AND reads = ?", (key, name))
 
     def put(self, key: str, result: str, reads: Reads) -> None:
-        """Keep a result and the reads that it rests on. If two sweeps store the same result, the
-        first stays."""
+        """Keep a result and the reads that it rests on; a result that is already stored stays."""
         text = json.dumps(sorted([*where, found] for where, found in reads.items()))
         name = _id(text)
         row = (key, name, result, _checksum(key, name, result))

@@ -138,8 +138,8 @@ def _values(points: Sequence[Point]) -> list[tuple[str, str]]:
 
 
 def _of_layout(error: InputError) -> bool:
-    """Return whether an error says that sizes do not fit together, rather than that a key or value
-    does not exist."""
+    """Return whether sizes do not fit together; other errors are of unknown keys and wrong
+    values."""
     return error.where.rpartition(", ")[2] in ("plan", "balance") or "GPUs" in error.what
 
 
@@ -217,8 +217,8 @@ def answers(task: SweepTask) -> list[Answer]:
 
 
 class _Asked:
-    """A point with its setup or the reason why it has none, the cells that describe it, and the
-    inputs that were read."""
+    """A point with its setup or its fault, the cells that describe it, and the inputs that were
+    read."""
 
     def __init__(self, scenario: str | BaseScenario, point: Point, samples: int) -> None:
         self.point, self.setup, self.fault = point, None, ""

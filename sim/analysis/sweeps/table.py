@@ -20,8 +20,7 @@ WALL = "wall_seconds"
 
 
 def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
-    """Return a row for each point: the varied keys, all inputs, all metrics, validity, and wall
-    time."""
+    """Return a row for each point: varied keys, all inputs, all metrics, validity and wall time."""
     import pandas as pd
 
     merged = [_cells({**point, **row}) for point, row in rows]

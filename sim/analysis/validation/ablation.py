@@ -1,7 +1,6 @@
 """The worth of each mechanism: errors of measured rows with and without it.
 
-Mechanisms are data (`measurements/mechanisms.toml`): a name, and the settings that switch the
-mechanism off.
+Mechanisms are data (`measurements/mechanisms.toml`): a name, and the settings that switch it off.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,8 +52,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
 def ablations(
     paths: Sequence[Path], *, at_most: int | None = None, jobs: Jobs = None
 ) -> list[Ablation]:
-    """Switch off every mechanism on every table, and return the pairs in which a prediction
-    moves."""
+    """Switch off each mechanism on each table, and return the pairs in which a prediction moves."""
     named = mechanisms()
     variants = [{}, *(dict(flat(one.without)) for one in named)]
     whole, *others = validate_each(paths, variants, at_most=at_most, jobs=jobs)

@@ -14,8 +14,7 @@ CLOSE = 0.05  # share of the first step; a predicted change this close counts as
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A row of a study against the study's first row, `before`: the fraction by which the step
-    grew."""
+    """A row of a study against its first row, `before`: the fraction by which the step grew."""
 
     study: str
     before: str
@@ -35,14 +34,12 @@ class Change:
 
 
 def changes(table: ValidatedTable) -> list[Change]:
-    """Return the changes of all studies. Rows without a measured or a predicted time are left
-    out."""
+    """Return the changes of all studies, without rows that lack a measured or predicted time."""
     return [change for runs in _studies(table.rows).values() for change in _of(runs)]
 
 
 def summary(table: ValidatedTable) -> dict[str, Any]:
-    """Return the number of changes, and of those with the right sign and the right size; nothing
-    without studies."""
+    """Return the numbers of changes, right signs and right sizes; nothing without studies."""
     found = changes(table)
     if not found:
         return {}

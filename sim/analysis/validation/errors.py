@@ -186,8 +186,7 @@ def _word(fits: bool) -> str:
 
 
 def _regrets(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
-    """Return the regret of the layout that is ranked first, over jobs with several measured
-    layouts."""
+    """Return the regret of the layout ranked first, over jobs with several measured layouts."""
     regrets = [of_group(*zip(*layouts, strict=True)) for layouts in _jobs(runs)]
     if not regrets:
         return {}
@@ -248,8 +247,8 @@ def mean_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def naive_mape(runs: Sequence[ValidatedRun]) -> float:
-    """Return the MAPE of time = (time at peak) / utilisation, with the utilisation that fits
-    best."""
+    """Return the MAPE of time = (time at peak) / utilisation, with the best constant
+    utilisation."""
     ratios = np.array([(run.at_peak or 0.0) / (run.measured or 1.0) for run in runs])
     # The best constant for a mean absolute relative error is a weighted median of 1/ratio.
     order = np.argsort(1.0 / ratios)

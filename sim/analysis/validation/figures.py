@@ -162,7 +162,9 @@ def validate_figures(
 def _rows(path: Path) -> Iterator[Any]:
     folder = owner(path)
     if folder is None:
-        raise InputError(str(path), "is a table of no kind of jobs", "name its rows' columns")
+        raise InputError(
+            str(path), "has columns that no kind of jobs reads", "name its rows' columns"
+        )
     records = list(csv.DictReader(StringIO(reads.text(path))))
     if not records:
         raise InputError(str(path), "has no rows", "name a CSV of measured runs")

@@ -32,8 +32,7 @@ _SMALL = 2.0**20  # bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartRun:
-    """A measured part and its prediction (s). `group` is the class of parts in which its error is
-    counted."""
+    """A measured part and its prediction (s); its error is counted in the class `group`."""
 
     group: str
     part: str
@@ -116,8 +115,7 @@ def _seconds(kernel: Kernel, device: Device, offered: tuple[str, ...]) -> float:
 
 
 def _attention(device: Device, kernel: Kernel) -> tuple[str, ...]:
-    """Return the generations of fused attention that run in the kernel's precision, newest
-    first."""
+    """Return the generations of fused attention that run in a kernel's precision, newest first."""
     low = isinstance(kernel, Attention) and kernel.precision == "fp8"
     newest = reversed(list(device.attention.items()))
     return tuple(name for name, rates in newest if rates.fp8 or not low)
@@ -164,8 +162,7 @@ def validate_collectives(
     settings: Settings = (),
 ) -> PartValidation:
     """Compare the collectives of tables and logs (nccl-tests, profiler traces) with a topology.
-    `only` selects rows of tables. Raises `InputError`, also for a group that does not fit on the
-    topology."""
+    `only` selects rows of tables. Raises `InputError`, also for a group that does not fit."""
     changes = settings_of(settings)
     on, _ = placed(topology, changes)
     readings = [r for table in tables for r in any_format.read(Path(table), only or {})]

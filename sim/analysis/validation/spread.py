@@ -19,10 +19,10 @@ from sim.uncertainty import student
 from sim.uncertainty.evidence import Campaign, Spread
 
 _HEAD = """\
-# How far measured step times are from predicted ones, by campaign: written by
-# `sim validate TABLES --spread FILE`, read by sim.uncertainty.evidence. location, scale: of
-# log(measured / predicted) by Student's t with four degrees of freedom; apart: the scale of what is
-# left of it beside the median of the layouts of one job, over so many layouts.
+# How far measured step times are from predicted times, by campaign: written by
+# `sim validate TABLES --spread FILE`, read by sim.uncertainty.evidence. `location` and `scale` are
+# those of log(measured / predicted) by Student's t with four degrees of freedom. `apart` is the
+# scale of its distance from the median over layouts of one job, for so many `layouts`.
 
 spreads = [
 {spreads}
@@ -75,8 +75,7 @@ def _spread(table: str, campaign: Campaign, runs: Sequence[ValidatedRun]) -> Spr
 
 
 def _beside_their_jobs(runs: Sequence[ValidatedRun]) -> tuple[list[float], int]:
-    """Return the errors less the median of the layouts of the same job, and the number of these
-    jobs."""
+    """Return errors less the median over layouts of the same job, and the number of such jobs."""
     jobs: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for run in runs:
         jobs[run.job].append(error(run))

@@ -41,13 +41,12 @@ from sim.program.calls import MeasuredBandwidth
 def cluster_of(
     row: Mapping[str, Any], all_reduce: float | None, settings: Mapping[str, Any] = NO_SETTINGS
 ) -> Topology:
-    """Return the cluster that a row names, or one of its states, with `settings` (dotted keys)
-    applied.
+    """Return the cluster that a row names, or a state of it, with `settings` (dotted keys) applied.
 
     The bus bandwidth (B/s) of a large `all_reduce` over all devices of the job tells the states
-    apart. For a state, it is compared with the bandwidth measured there with a similar number of
-    devices; for the healthy cluster, with the bandwidth that the library reaches. The nearest by
-    ratio is taken. Raises `InputError`.
+    apart. It is compared with the bandwidth measured in a state with a similar number of devices,
+    and with the bandwidth that the library reaches on the healthy cluster. The nearest by ratio is
+    taken. Raises `InputError`.
     """
     where = str(row["id"])
     cluster = changed_topology(str(row["cluster"]), settings, where)
@@ -65,8 +64,7 @@ def cluster_of(
 
 
 def _measured(state: Topology, gpus: int) -> MeasuredBandwidth:
-    """Return the all-reduce of a state that was measured with the most similar number of
-    devices."""
+    """Return the all-reduce that was measured in a state with the nearest number of devices."""
     known = (
         *(state.network.measured if state.network else ()),
         *(state.checks.measured if state.checks else ()),
@@ -211,8 +209,7 @@ def empty(row: Mapping[str, Any], column: str) -> bool:
 
 
 def number(row: Mapping[str, Any], column: str) -> float | None:
-    """Return a measured figure; None where the cell is empty. Raises `InputError` for anything
-    else."""
+    """Return a measured figure; None for an empty cell. Raises `InputError` for anything else."""
     if empty(row, column):
         return None
     value = row[column]
@@ -239,8 +236,7 @@ def count(row: Mapping[str, Any], column: str) -> int:
 
 
 def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) -> PlanSetup:
-    """Return the job and machine of a row, with `settings` (`sim.analysis.validation.settings`)
-    applied.
+    """Return a row's job and machine with `settings` (`sim.analysis.validation.settings`) applied.
 
     Raises `InputError` with the reason where a row has no setup.
     """
@@ -263,8 +259,8 @@ def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) 
 
 
 def _stack(software: str, where: str) -> Stack:
-    """Return a row's stack. For software without a stack, raises `InputError` that offers the
-    nearest by lineage."""
+    """Return a row's stack. Raises `InputError` for software without a stack; it names the
+    nearest."""
     own = next((own for word, own in _LINEAGE.items() if word in software.lower()), "")
     if own and not catalog.has("topologies/stacks", software):
         fault = f"no stack named {software!r}; the nearest by lineage is {own}"
@@ -290,8 +286,7 @@ def run_by(
 
 
 def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
-    """Return the settings of the software's own script for its model, where a row leaves them
-    open."""
+    """Return the settings of the software's script for its model that a row leaves open."""
     assumed = str(row.get("assumed")).split()
 
     def known(column: str) -> bool:
@@ -347,8 +342,8 @@ def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _drains(row: Mapping[str, Any]) -> int:
-    """Return the pipelines of a step, where the row says how many sequences of a rank each of them
-    has."""
+    """Return the pipelines of a step, where the row gives the sequences of a rank in each of
+    them."""
     if row["pp"] == 1 or empty(row, "local_batch"):
         return 1
     return max(int(row["global_batch"]) // int(row["dp"] * count(row, "local_batch")), 1)

@@ -3,7 +3,7 @@ the same for all rows.
 
 - Recomputation that a source does not print is the least that fits: none, then selective, then all.
 - A microbatch that a source does not print is a rank's whole share of the batch, or the largest
-  divisor of the share that fits, since micro-steps are used where memory is short.
+  divisor of the share that fits. Micro-steps are used where memory is short.
 """
 
 from collections.abc import Callable, Iterator, Mapping

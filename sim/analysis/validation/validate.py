@@ -91,8 +91,7 @@ class ValidatedTable:
 
     @property
     def views(self) -> tuple["ValidatedTable", ...]:
-        """The table, and a second table without the rows that name an incident, if there are
-        any."""
+        """The table, and if rows name an incident, a second table without these rows."""
         calm = tuple(run for run in self.rows if not run.incident)
         if len(calm) in (0, len(self.rows)):
             return (self,)
@@ -121,8 +120,7 @@ def validate_each(
     at_most: int | None = None,
     jobs: executors.Jobs = None,
 ) -> list[list[ValidatedTable]]:
-    """Simulate the tables with each variant of settings. A job that a variant does not change is
-    simulated once."""
+    """Simulate the tables with each variant of settings; unchanged jobs are simulated once."""
     paths = list(paths)
     tables = run_by([records(path) for path in paths], stack_of)
     measured = [

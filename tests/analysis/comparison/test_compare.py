@@ -182,7 +182,7 @@ def test_a_mapping_names_the_jobs_and_equal_names_are_numbered() -> None:
     named: Comparison = sim.compare({"one": scenario, "two": sim.run(scenario)})
     assert named.names == ["one", "two"]
     assert sim.compare(scenario, scenario).names == ["megatron-1.7b (1)", "megatron-1.7b (2)"]
-    assert "take as long" in named.reason
+    assert "take equally long" in named.reason
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_link_that_flaps_costs_its_share_of_the_time(answer: Networks) -> None
     first = answer.networks[0]
     assert flapping.hours == pytest.approx(0.75 * first.hours + 0.25 * first.failed)
     assert flapping.slowdown == pytest.approx(first.slowdown)
-    with pytest.raises(InputError, match="2 is no share of the time"):
+    with pytest.raises(InputError, match="2 is not a share of the time"):
         sim.networks([TREE], JOBS, failure=SLOW, failing=2.0)
     with pytest.raises(InputError, match="give --failure"):
         sim.networks([TREE], JOBS, failing=0.5)

@@ -212,7 +212,7 @@ def test_a_deadline_is_a_positive_number_of_seconds(deadline: float) -> None:
 
 def test_a_recording_has_no_replicas_to_add_for_a_deadline() -> None:
     settings = {"topology": "dgx-h100-ndr"}
-    with pytest.raises(InputError, match="replicas of a plan"):
+    with pytest.raises(InputError, match="other numbers of replicas"):
         sim.budget(RECORD, tokens=TOKENS, deadline=DAY, settings=settings)
 
 

@@ -207,8 +207,8 @@ def test_a_state_is_played_and_lasts_until_its_repair(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        (LINK + "[[cause]]\nname = 'x'\ncount = 1\nlasts = '1 h'\n", "lasts is of a state"),
-        (LINK.replace("[cause.state]", "breaks = true\n[cause.state]"), "leave breaks"),
+        (LINK + "[[cause]]\nname = 'x'\ncount = 1\nlasts = '1 h'\n", "lasts needs a state"),
+        (LINK.replace("[cause.state]", "breaks = true\n[cause.state]"), "leave out breaks"),
         (LINK.replace("node0.nic0", "node99.nic0"), "node99.nic0"),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_table_of_steps_alone_has_no_owner(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("id,cluster\n1,x\n")
     assert owner(path) is None
-    with pytest.raises(InputError, match="of no kind of jobs"):
+    with pytest.raises(InputError, match="that no kind of jobs reads"):
         validate_figures(path)
 
 

@@ -17,8 +17,8 @@ from sim.model.kernels import Attention, Gemm, Kernel
 
 
 def model_of(document: dict[str, Any], profile: Profile) -> Callable[[Kernel], float]:
-    """Return the time of kernels by the device's rates as the profile refines them, without the
-    profile's measurements."""
+    """Return kernel times by the device's rates as a profile refines them, without measured
+    times."""
     device = _device(rated(document, profile))
     return lambda kernel: kernel_time(kernel, device, (kernel.name, *device.attention))
 
@@ -48,8 +48,8 @@ def _profile_of(rates: dict[str, Any]) -> Profile:
 
 def _stream_rates(document: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, Any]:
     """Return the share of the data sheet's bandwidth on the largest size, and the time of the
-    smallest size. That time includes the gap between kernels, since calls are timed one after
-    another."""
+    smallest size. Calls are timed one after another, so that time includes the gap between
+    kernels."""
     curve = replace(_profile_of({}), measurements=tuple(measurements)).curves().get(ANY)
     if curve is None:
         return {}
@@ -69,8 +69,8 @@ def _peaks(measurements: Sequence[Measurement]) -> dict[str, str]:
 
 
 def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Return all constants from the precision with most shapes; for other precisions, only the
-    share at full clock."""
+    """Return all constants for the precision with most shapes; for others, the share at full
+    clock."""
     groups: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         if isinstance(measurement.kernel, Gemm):

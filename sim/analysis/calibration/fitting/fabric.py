@@ -34,8 +34,7 @@ _LEAST = 4  # sizes that a kind of call needs to be fitted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricFit:
-    """Fitted constants as nested tables in SI units, their dotted paths, and the errors on the
-    readings."""
+    """Fitted constants as nested tables in SI units, their dotted paths, and errors on readings."""
 
     constants: Tree
     paths: tuple[str, ...]

@@ -74,8 +74,7 @@ def profiled(
 
 
 def measured(name: str) -> list[MeasuredCollective]:
-    """Return the collectives to which a profile was fitted, and by which it was judged. Raises
-    `InputError`."""
+    """Return the collectives that a profile was fitted to and judged by. Raises `InputError`."""
     profile, path = find(name), catalog.find(FOLDER, name)
     assert profile is not None, f"{name} is the profile of a fabric"
     readings = read_readings(path.parent / profile.measurements)

@@ -1,5 +1,4 @@
-"""Fitting gloo: a `HostRates` for each kind of collective, or two constants for a few
-all-reduces."""
+"""Fitting gloo: a `HostRates` for each kind of collective, or two constants for all-reduces."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,8 +24,8 @@ def paths(kind: str) -> list[str]:
 
 
 def fitted_pace(constants: Tree, kind: str, collectives: Sequence[MeasuredCollective]) -> Tree:
-    """Return the pace of a kind: the best of the fits from several first guesses, to every other
-    size."""
+    """Return the pace of a kind: the best of several fits, each from another first guess. Every
+    other size is fitted."""
     shown = alternate(collectives, 0)
     fits = [
         best({**constants, "pace": {kind: guess}}, paths(kind), shown, predictor)
@@ -51,8 +50,7 @@ def _misfit(predict: Predict, shown: Sequence[MeasuredCollective]) -> float:
 
 
 def predictor(constants: Tree) -> Predict:
-    """Return a function that gives the seconds of a collective by gloo with these constants, on an
-    idle fabric."""
+    """Return a function that predicts a collective's seconds by gloo with these constants."""
     pace = {kind: HostRates(**table) for kind, table in constants["pace"].items()}
     gloo = Gloo(**{**constants, "pace": pace})
     return lambda collective: collective.duration(gloo.call_cost(collective))

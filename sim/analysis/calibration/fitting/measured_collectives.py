@@ -62,8 +62,7 @@ def tables(collectives: Iterable[MeasuredCollective]) -> tuple[str, ...]:
 
 
 def alternate(collectives: Sequence[MeasuredCollective], first: int) -> list[MeasuredCollective]:
-    """Return the readings at every other size of their table, from the first or the second size
-    on."""
+    """Return the readings at every other size of their table, from the size numbered `first` on."""
     sizes: dict[str, set[float]] = {}
     for collective in collectives:
         sizes.setdefault(collective.table, set()).add(collective.size)

@@ -63,8 +63,7 @@ def fitted(
 
 
 def predictor(constants: Tree) -> Predict:
-    """Return a function that gives the seconds of a collective by a backend with these
-    constants."""
+    """Return a function that predicts a collective's seconds by a backend with these constants."""
     backend = backend_of(constants)
     return lambda collective: predicted(backend, collective)
 

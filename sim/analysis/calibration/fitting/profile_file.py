@@ -16,8 +16,7 @@ HEAD = "# Measured and fitted by `sim calibrate`; `sim show` draws it. Times are
 
 
 def write(profile: Profile, path: Path) -> None:
-    """Write all files, each complete or not at all. Raises `InputError` if they cannot be
-    written."""
+    """Write all files, each complete or not at all. Raises `InputError` if this is impossible."""
     write_table(profile.measurements, path.parent / profile.origin.measurements)
     if profile.operators:
         dispatch.write(profile.operators, path.parent / profile.origin.operators)

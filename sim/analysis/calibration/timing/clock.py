@@ -1,5 +1,4 @@
-"""Timing a call: on the host's clock where calls block, by device events where calls return
-early."""
+"""Timing a call: on the host's clock if it blocks, by device events if it returns early."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ class Clock(Protocol):
     device: str
 
     def time(self, calls: Sequence[Call]) -> Timing:
-        """Return the time of one call. All `calls` do the same on different inputs, and are used in
+        """Return the time of one call. All `calls` do the same work on different inputs, in
         turn."""
         ...
 

@@ -1,5 +1,4 @@
-"""The collectives that `sim calibrate collectives` times: their kinds, sizes and groups of
-ranks."""
+"""The collectives that `sim calibrate collectives` times: kinds, sizes and groups of ranks."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -99,11 +98,10 @@ def _neighbours(ranks: int, size: int) -> list[Group]:
 
 
 def shuffled(cases: Sequence[CollectiveCase], passes: int) -> list[CollectiveCase]:
-    """Return all cases in each of several passes. Every pass has its own order, the same on every
+    """Return all cases in each of several passes, in an order by pass that is the same on every
     rank.
 
-    A machine that is slow for a while then spoils some sizes in one pass, not one size in all
-    passes.
+    A machine that is slow for a while then spoils some sizes in one pass, not a size in all passes.
     """
     orders = [list(cases) for _ in range(passes)]
     for seed, order in enumerate(orders):

@@ -32,7 +32,7 @@ _IN_A_ROW = 20  # calls of a repetition on a GPU, as nccl-tests does
 def repeated(
     case: CollectiveCase, groups: dict[Group, Any], rank: int, per_node: int, device: str
 ) -> list[float]:
-    """Return the seconds of every repetition. Ranks outside of the groups only take part in the
+    """Return the seconds of every repetition. Ranks outside of the groups only join the
     barriers."""
     import torch
     import torch.distributed as dist
@@ -65,8 +65,7 @@ def durations(stamps: Sequence[Sequence[Sequence[float]]], *, one_clock: bool) -
 
 
 def _stamps(call: Call, count: int, device: str) -> list[tuple[float, float]]:
-    """Return when each repetition started and ended. On a GPU, a repetition is the mean of several
-    calls in a row."""
+    """Return when each repetition started and ended. On a GPU, it is the mean of several calls."""
     import torch
     import torch.distributed as dist
 
@@ -236,8 +235,8 @@ def _of_rank_0(told: Told) -> Told:
 
 
 def _let_ranks_share_a_device(rank: int, device: str) -> None:
-    """Let ranks share a device: NCCL accepts this, over sockets, if each rank seems to be another
-    host."""
+    """Let ranks share a device: NCCL accepts ranks (over sockets) that seem to be separate
+    hosts."""
     if device != "cuda":
         return
     import torch

@@ -84,8 +84,7 @@ def _one_pass(device: str) -> Iterator[HostTime]:
 
 
 def quickest(times: Iterable[HostTime]) -> list[HostTime]:
-    """Return the shortest time of each call and phase, since other work on a machine comes and
-    goes."""
+    """Return the shortest time of each call and phase, since other work comes and goes."""
     best: dict[tuple[str, Phase], HostTime] = {}
     for row in times:
         before = best.setdefault((row.name, row.phase), row)

@@ -25,14 +25,14 @@ class Concurrency(Protocol):
         ...
 
     def beside(self, call: Call, count: int, other: Call, others: int) -> float | None:
-        """Return the seconds of `count` calls while `others` calls of `other` run; None if the
-        others ended first."""
+        """Return the seconds of `count` calls beside `others` calls of `other`; None if they end
+        first."""
         ...
 
 
 def slowdown(concurrency: Concurrency, call: Call, other: Call) -> float | None:
-    """Return the seconds of a call beside the other work over its seconds alone. None if they never
-    overlapped.
+    """Return the seconds of a call beside the other work over its seconds alone; None without
+    overlap.
 
     The first run of each warms up.
     """
@@ -51,7 +51,7 @@ def slowdown(concurrency: Concurrency, call: Call, other: Call) -> float | None:
 
 
 class Threads:
-    """For a CPU. The other work continues until the timed calls have ended."""
+    """The concurrency of a CPU. The other work continues until the timed calls have ended."""
 
     def alone(self, call: Call, count: int) -> float:
         began = time.perf_counter()
@@ -76,7 +76,7 @@ class Threads:
 
 
 class Streams:
-    """For a CUDA device: two streams, and events on both."""
+    """The concurrency of a CUDA device: two streams, with events on both."""
 
     def __init__(self) -> None:
         import torch

@@ -121,8 +121,7 @@ def _batched(gemm: Gemm, sizes: SuiteSizes, random: np.random.Generator) -> Gemm
 def _attentions(
     device: str, sizes: SuiteSizes, precision: Precision, count: int, random: np.random.Generator
 ) -> Iterator[Kernel]:
-    """Yield forward and backward passes of each generation of fused attention that torch has on the
-    device."""
+    """Yield forward and backward passes of each fused attention that torch has on the device."""
     for number in range(count // 2):
         attention = _attention(sizes, precision, number, random)
         for generation in _generations(device, attention, number):
@@ -171,8 +170,7 @@ def _keep_out_shapes(kernels: Sequence[Kernel]) -> Iterator[KernelCase]:
 
 
 def _streams(device: str, sizes: Sequence[float]) -> Iterator[KernelCase]:
-    """Yield a curve of sizes for each kind of memory-bound kernel; some sizes are kept out of the
-    fit."""
+    """Yield a curve of sizes for each memory-bound kind; some sizes are kept out of the fit."""
     for name, kind in memory_bound.KINDS.items():
         longer = (LARGEST_STEP,) if kind.optimizer and device == "cuda" else ()
         curve = sorted({*sizes, *longer})
@@ -182,8 +180,7 @@ def _streams(device: str, sizes: Sequence[float]) -> Iterator[KernelCase]:
 
 
 def size_kept_out(place: int, count: int) -> bool:
-    """Return whether a size of a curve of `count` sizes is kept out of the fit: every fourth, never
-    the last.
+    """Return whether a size of a curve is kept out of the fit: every fourth, but never the last.
 
     >>> [place for place in range(7) if size_kept_out(place, 7)]
     [2]

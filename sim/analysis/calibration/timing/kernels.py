@@ -1,5 +1,4 @@
-"""Timing every kernel of a suite. Each time is stored as soon as it is measured, so a later call
-resumes."""
+"""Timing every kernel of a suite. Each time is stored at once, so a later call resumes."""
 
 import csv
 import math

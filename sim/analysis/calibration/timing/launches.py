@@ -56,8 +56,7 @@ def _round_trip(call: Call, wait: Call) -> float:
 
 
 def _seconds_per_node(replay: Call, wait: Call) -> float:
-    """Return the seconds per node of a graph, with a five-hundredth of the round trip of its
-    launch."""
+    """Return the seconds per node of a graph, with a five-hundredth of its launch's round trip."""
     replay()
     wait()
     return median(_round_trip(replay, wait) for _ in range(REPEATS)) / LAUNCHES

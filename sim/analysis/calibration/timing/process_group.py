@@ -1,7 +1,6 @@
 """A process group on this machine, whose processes are started here or by torchrun.
 
-If a rank dies, by an error or a signal, the other ranks are ended, and the caller gets the error of
-the rank that died.
+If a rank dies, by an error or a signal, the other ranks are ended, and the caller gets its error.
 """
 
 import os
@@ -138,8 +137,7 @@ def _spawned(membership: _Membership) -> Any:
 
 
 def _collected(ranks_by_pipe: dict[Any, int], processes: Sequence[Any]) -> dict[int, Any]:
-    """Return every rank's answer. Raises `InputError` with the error of the rank that failed
-    first."""
+    """Return every rank's answer. Raises `InputError` with the error of the first failed rank."""
     answers: dict[int, Any] = {}
     errors: dict[int, str] = {}
     deadline = float("inf")

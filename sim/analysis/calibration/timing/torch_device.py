@@ -24,8 +24,7 @@ _NEVER = 2**31 - 1
 
 
 def keep_freed() -> bool:
-    """Tell glibc to keep freed memory instead of giving it back; return False where this is
-    impossible.
+    """Tell glibc to keep freed memory instead of giving it back; False where this is impossible.
 
     By default, every tensor above 32 MiB is mapped anew. Its pages are cleared and faulted in when
     they are first written, which takes many times as long as the kernel that writes them. With this

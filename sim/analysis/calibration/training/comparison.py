@@ -141,8 +141,7 @@ def compare(
 
 
 def phases(result: Result) -> dict[str, float]:
-    """Return the seconds of the first role's passes and optimizer, and of its exposed
-    communication."""
+    """Return the seconds of the first role's passes, optimizer, and exposed communication."""
     seconds = {**dict.fromkeys(PHASES, 0.0), **_passes(result.timeline)}
     seconds["communication"] = result.breakdown.get(DATA, 0.0)
     return seconds
@@ -158,8 +157,7 @@ def _passes(timeline: Timeline) -> dict[str, float]:
 
 
 def write_steps(comparison: JobComparison, path: Path) -> None:
-    """Write every step as a row of CSV: its round, the round's reference (s), and seconds by
-    phase."""
+    """Write a row of CSV for every step: its round, the round's reference (s), seconds by phase."""
     with files.atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["round", "reference", *PHASES, "step"])

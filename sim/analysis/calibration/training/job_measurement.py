@@ -15,8 +15,8 @@ PHASES = ("forward", "backward", "communication", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRound:
-    """A round of steps: seconds of the reference kernels (mean of before and after), and of each
-    step by phase.
+    """A round: seconds of the reference kernels (mean of before and after), and of each step by
+    phase.
 
     `kernels` are the calibration's measurements, `transfers` bytes and seconds of all-reduces.
     """
@@ -66,8 +66,7 @@ class JobMeasurement:
 
 
 def joined(ranks: Sequence[JobMeasurement]) -> JobMeasurement:
-    """Join the measurements of equal ranks: mean times, the highest peak, the kernels of all
-    ranks."""
+    """Join the measurements of equal ranks: mean times, the highest peak, and all kernels."""
     rounds = tuple(map(_joined_round, zip(*(rank.rounds for rank in ranks), strict=True)))
     peak, loss = max(rank.peak for rank in ranks), mean(rank.loss for rank in ranks)
     return replace(ranks[0], rounds=rounds, peak=peak, loss=loss)

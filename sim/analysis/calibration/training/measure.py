@@ -152,7 +152,7 @@ def _device_file(scenario: BaseScenario) -> str:
         "device", catalog.document("topologies", path).get("device")
     )
     if not isinstance(named, str):
-        fault = "describes its device itself, so that no profile can refine it"
+        fault = "describes its device itself, so no profile can refine it"
         raise InputError(catalog.place(path), fault, 'name one: device = "cpu"')
     return named
 

@@ -42,14 +42,12 @@ class PhaseTimer:
 
 
 def on_host() -> PhaseTimer:
-    """Return a timer on the host's clock. It is right if every call returns when its work is done,
-    as on CPUs."""
+    """Return a timer on the host's clock, for calls that return when their work is done (CPUs)."""
     return PhaseTimer(time.perf_counter, lambda before, after: after - before)
 
 
 def on_gpu() -> PhaseTimer:
-    """Return a timer by events on the current stream of the current device. Reading waits for the
-    last event."""
+    """Return a timer by events on the current stream. Reading it waits for the last event."""
     import torch
 
     def stamp() -> Any:
@@ -66,12 +64,10 @@ def on_gpu() -> PhaseTimer:
 
 @contextmanager
 def counted(held: Callable[[], float], device: str) -> Iterator[list[float]]:
-    """Yield a list that holds, when the block ends, the most bytes that tensors held at once within
-    it.
+    """Yield a list that holds, after the block, the most bytes that tensors held at once in it.
 
     On a GPU, they are the caching allocator's own count, `torch.cuda.max_memory_allocated`. On a
-    CPU, torch's profiler counts allocations within the block; `held` returns the bytes allocated
-    before.
+    CPU, torch's profiler counts allocations within the block; `held` returns the bytes before it.
     """
     import torch
 
@@ -94,8 +90,7 @@ def counted(held: Callable[[], float], device: str) -> Iterator[list[float]]:
 
 @contextmanager
 def _standard_error_discarded() -> Iterator[None]:
-    """Discard standard error, where the profiler's C++ code warns of memory that was allocated
-    before."""
+    """Discard standard error: the profiler's C++ warns of memory that was allocated before."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

@@ -63,8 +63,7 @@ def reference_kernels(device: str) -> float:
 
 
 def transfers() -> tuple[tuple[float, float], ...]:
-    """Return (bytes, median seconds) of all-reduces of each of `TRANSFERS`; call it on every
-    rank."""
+    """Return (bytes, median seconds) of all-reduces of all `TRANSFERS`; call it on every rank."""
     return tuple((size, _all_reduce(size)) for size in TRANSFERS)
 
 
@@ -144,8 +143,7 @@ class RealRun:
         self._replicated: Any = None
 
     def measured(self, script: Callable[[], object]) -> JobMeasurement:
-        """Run a script until all steps have ended. Raises `InputError` if the script ends
-        before."""
+        """Run a script until all steps have ended. Raises `InputError` if it ends before."""
         if self.device == "cpu":
             torch_device.keep_freed()
         self._protocol = self._steps()
@@ -160,7 +158,7 @@ class RealRun:
                 self._protocol.close()
         fault = f"ended after {self.done} of {self.plan.rounds * self.plan.steps} steps"
         remedy = f"take --steps {max(self.done - 1, 1)}, or less"
-        raise InputError("sim measure", f"{fault} behind the first", remedy)
+        raise InputError("sim measure", f"{fault} after the first", remedy)
 
     def _steps(self) -> Generator[None, None, None]:
         """Yield before each step of the script; measure between the steps."""
@@ -321,8 +319,7 @@ def measure_text(
     report: Callable[[str], None],
     graph: bool = False,
 ) -> JobMeasurement:
-    """Run the text of a script on this rank. The result joins all ranks, and is the same on
-    each."""
+    """Run the text of a script on this rank. The result joins all ranks, equally on each."""
     told = report if rank == 0 else lambda message: None
     code = compile(script, "train.py", "exec")
     run = RealRun(device, plan, graph=graph, report=told)

@@ -1,5 +1,4 @@
-"""A described job as a training script of plain torch, and the reasons why some jobs have no
-script."""
+"""A described job as a training script of plain torch, and why some jobs have no script."""
 
 import os
 from typing import Any

@@ -17,12 +17,11 @@ YES_OR_NO = ("yes", "no")
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """`possible` gives all values that the sizes allow; `usual` says which of them are tried
-    unasked. `take` makes a plan with a value, and `read` returns a plan's value; without them, the
+    unasked. `take` makes a plan with a value, and `read` returns a plan's value; by default, the
     value is the plan's field of this name. Plans to which the choice does not apply stay as they
     are.
 
-    In an option, values are written as numbers or as one of `words`; an `open` choice accepts other
-    words, too.
+    In an option, values are numbers or `words`; an `open` choice accepts other words, too.
     """
 
     name: str
@@ -46,14 +45,12 @@ class Choice:
                 yield replaced(plan, **{self.name: value})
 
     def said(self, space: Space, plan: Plan) -> str:
-        """Return the value that a plan has, as written in an option; empty where the choice does
-        not apply."""
+        """Return a plan's value as written in an option; empty where the choice does not apply."""
         value = self.read(space, plan) if self.read else getattr(plan, self.name)
         return written(value) if value is not None and self.applies(plan) else ""
 
     def tries(self, space: Space, plans: Sequence[Plan], word: str) -> bool:
-        """Return whether a word is tried unasked on some plan; True also where the choice applies
-        to no plan."""
+        """Return whether a word is tried unasked on some plan, or the choice applies to no plan."""
         there = [plan for plan in plans if self.applies(plan)]
         values = (
             (plan, value)
@@ -71,7 +68,7 @@ class Choice:
                 fault = f"{self.name} = {value!r} is not a number"
                 raise InputError(option, fault, f"write {self.name}=4")
             if words and value not in words and not (self.open and option == "--only"):
-                fault = f"{self.name} = {value!r} is not one"
+                fault = f"{value!r} is not a value of {self.name}"
                 raise InputError(option, fault, nearest(value, words))
 
     def _tried(self, space: Space, plan: Plan) -> Iterator[Any]:

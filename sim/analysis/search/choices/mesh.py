@@ -44,8 +44,7 @@ def _left(space: Space, plan: Plan) -> int:
 
 
 def _experts(space: Space, plan: Plan) -> Iterator[int]:
-    """Yield the numbers of ranks among which a stage's experts can be divided evenly in every
-    layer."""
+    """Yield the numbers of ranks that divide a stage's experts evenly in every layer."""
     if space.model.tables:
         yield plan.data_parallel
         return
@@ -57,8 +56,7 @@ def _experts(space: Space, plan: Plan) -> Iterator[int]:
 
 
 def _usual_experts(space: Space, plan: Plan, ep: int) -> bool:
-    """Return whether a rank has as few experts, and a group spans as few nodes, as in published
-    jobs."""
+    """Return whether a rank has as few experts, and a group as few nodes, as in published jobs."""
     if space.model.tables:
         return True
     most = max((settings.experts for settings in experts_of(space.model)), default=1)
@@ -115,7 +113,7 @@ _OF_THE_REST = (
 
 
 def sizes() -> tuple[Choice, ...]:
-    """Return the choices of sizes, with user-defined axes; data parallelism takes the ranks that
-    are left."""
+    """Return the choices of sizes, with user-defined axes; data parallelism takes the other
+    ranks."""
     own = (axis for axis in axes() if axis not in Plan.__dataclass_fields__)
     return *_OF_A_SEQUENCE, *map(_own_axis, own), *_OF_THE_REST

@@ -44,8 +44,7 @@ def not_tried(
 
 
 def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:
-    """Return the values of options such as "zero=1,3" by the name of their choice. Raises
-    `InputError`.
+    """Return the values of options such as "zero=1,3" by their choice. Raises `InputError`.
 
     >>> parsed(["zero=1,3", "schedule=1f1b"], "--only")
     {'zero': ('1', '3'), 'schedule': ('1f1b',)}

@@ -81,7 +81,7 @@ def _splits(space: Space, plan: Plan) -> Iterator[str]:
 
 
 def _even(space: Space, pieces: int) -> bool:
-    """Return whether all pieces can have equally many layers, or the first and last piece one layer
+    """Return whether all pieces can have equally many layers, or the pieces at both ends one
     less."""
     return space.model.layers % pieces == 0 or (space.model.layers + 2) % pieces == 0
 
@@ -97,7 +97,7 @@ def _with_dispatcher(space: Space, plan: Plan, name: Dispatcher) -> Plan:
 
 
 def _turns(space: Space, plan: Plan) -> Iterator[bool]:
-    """Yield whether passes run beside tokens in transit: yes only where asked for and passes take
+    """Yield whether passes run beside tokens in transit: only if asked for, and if they take
     turns."""
     yield False
     if "overlap_experts" in space.only:

@@ -1,5 +1,4 @@
-"""Choices of where states lie and which ranks are neighbours. Layouts with the same passes differ
-only in these choices."""
+"""Choices of where states lie and which ranks are neighbours, for layouts with the same passes."""
 
 from collections.abc import Iterator
 from typing import get_args

@@ -111,7 +111,7 @@ def test_the_script_is_printed_and_runs_by_itself(tmp_path: Path) -> None:
 
 def test_a_script_that_ends_too_early_is_refused() -> None:
     short = text(job(GPT)).replace("STEPS = 100", "STEPS = 1")
-    with pytest.raises(InputError, match="ended after 0 of 2 steps behind the first"):
+    with pytest.raises(InputError, match="ended after 0 of 2 steps after the first"):
         measure_text(0, short, "cpu", ONE_ROUND, silent)
 
 

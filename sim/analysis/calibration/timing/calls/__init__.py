@@ -1,6 +1,5 @@
 """The torch call of each kernel and collective that a calibration times.
 
-Inputs are random. Several calls with separate inputs are timed in turn, so operands come from
-memory as they do in training. A call leaves its results to the allocator. torch is imported when a
-call is built.
+Inputs are random. Calls with separate inputs are timed in turn, so operands come from memory as in
+training. A call leaves its results to the allocator. torch is imported when a call is built.
 """

@@ -39,8 +39,8 @@ def call(kernel: Attention, device: str) -> Call:
 
 
 def _backend(generation: str) -> Callable[[], Any]:
-    """Return a context in which torch uses only that backend; an empty context for other
-    generations."""
+    """Return a context in which torch uses only that backend; an empty context for unknown
+    names."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     name = BACKENDS.get(generation)

@@ -39,8 +39,7 @@ def call(case: CollectiveCase, members: Group, group: Any, rank: int, device: st
 
 
 def _available(*names: str) -> Callable[..., Any]:
-    """Return the first of these functions that this torch has, since names change with its
-    version."""
+    """Return the first of these functions that this version of torch has."""
     import torch.distributed as dist
 
     function: Callable[..., Any] = next(getattr(dist, n) for n in names if hasattr(dist, n))

@@ -8,8 +8,7 @@ from sim.model.kernels import Attention, Gemm, Kernel, Precision
 
 
 def call(kernel: Kernel, device: str) -> Call:
-    """Return one execution of a kernel on its own inputs. Raises `InputError` for an unknown
-    kernel."""
+    """Return one execution of a kernel on its inputs. Raises `InputError` for an unknown kernel."""
     if isinstance(kernel, Gemm):
         return _rounded(gemm.call(kernel, device), kernel.precision)
     if isinstance(kernel, Attention):
@@ -18,8 +17,8 @@ def call(kernel: Kernel, device: str) -> Call:
 
 
 def _rounded(run: Call, precision: Precision) -> Call:
-    """Return the call with torch's TF32 switch set: fp32 operands become TF32 only while torch
-    allows it."""
+    """Return the call with torch's TF32 switch set: products of fp32 operands use TF32 only
+    then."""
     if precision not in ("fp32", "tf32"):
         return run
     import torch

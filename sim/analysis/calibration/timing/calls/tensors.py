@@ -18,8 +18,7 @@ def dtype_of(precision: str) -> Any:
 
 
 def random_tensors(device: str, precision: str) -> Random:
-    """Return a function that makes tensors of normal numbers; zeros would draw less power than
-    training."""
+    """Return a maker of normal random tensors; zeros would draw less power than training does."""
     import torch
 
     dtype = dtype_of(precision)
