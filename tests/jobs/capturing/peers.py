@@ -45,6 +45,7 @@ _IN_FP32 = (  # by CUDA's autocast (ATen/autocast_mode.h), not by a CPU's
     ("log_softmax", "int"),
     ("layer_norm", "default"),
     ("rms_norm", "default"),
+    ("pow", "Tensor_Scalar"),
 )
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _UNFOLDS = (DTensor, AsyncCollectiveTensor)  # into tensors of this rank
