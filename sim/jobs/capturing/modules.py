@@ -1,4 +1,4 @@
-"""How are tensors of modules moved, copied, saved, loaded and read where they are fake?
+"""How are tensors of modules moved, copied and read where they are fake?
 
 On a real GPU `module.to("cuda")` puts new content into the same parameter. Optimizers, hooks and
 modules that share the parameter keep it. The content of a fake tensor cannot be put into a real
@@ -6,30 +6,22 @@ tensor, so torch makes a new parameter. Here the old parameter takes its place.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from copy import deepcopy
 from importlib import import_module
-from io import BytesIO
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 from weakref import ref
-from zipfile import is_zipfile
 
+from sim.jobs.capturing import checkpoints
 from sim.jobs.capturing.patches import Patches
 
 
-class _NoContentError(Exception):
-    """A tensor that would be saved is on a device that is not there."""
-
-
 def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
-    """Patch moves, copies and checkpoints; a checkpoint that is not written is `told`."""
+    """Patch moves, copies, checkpoints and reads; a checkpoint that is not written is `told`."""
     _moves(torch, patches)
     _copies(torch, patches)
-    _saves(torch, patches, told)
-    _loads(torch, patches)
+    checkpoints.install(torch, patches, told)
     _reads(torch, patches)
     _addresses(torch, patches)
 
@@ -109,86 +101,6 @@ def _copies(torch: Any, patches: Patches) -> None:
         return new
 
     patches.set(torch.Tensor, "__deepcopy__", copied)
-
-
-def _saves(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
-    """Checkpoints with tensors of the device are not written; existing files stay."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    usual, reduced = torch.save, torch.Tensor.__reduce_ex__
-    saving: list[object] = []
-
-    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        saving.append(obj)
-        try:
-            usual(obj, BytesIO(), *args, **kwargs)
-        except _NoContentError:
-            told()
-            return
-        finally:
-            saving.pop()
-        usual(obj, f, *args, **kwargs)
-
-    def without(tensor: Any, protocol: Any) -> Any:
-        if saving:
-            raise _NoContentError
-        return reduced(tensor, protocol)
-
-    def distributed(module: ModuleType) -> None:
-        """`torch.distributed.checkpoint`, whose shards all are of the device."""
-        saver = module.state_dict_saver
-
-        def nothing(*_: Any, **__: Any) -> Any:
-            told()
-            return saver.Metadata({})
-
-        def later(*_: Any, **__: Any) -> Any:
-            done: Future[Any] = Future()
-            done.set_result(nothing())
-            return done
-
-        for owner in (module, saver):
-            patches.set(owner, "save", nothing)
-            patches.set(owner, "async_save", later)
-
-    patches.set(torch, "save", save)
-    patches.set(FakeTensor, "__reduce_ex__", without)
-    patches.when_imported("torch.distributed.checkpoint", distributed)
-
-
-def _loads(torch: Any, patches: Patches) -> None:
-    """Files are read on the host, where content is real; then tensors move to where they belong."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    usual = torch.load
-
-    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        def restored(storage: Any, location: str) -> Any:
-            place = map_location
-            if isinstance(place, dict):
-                place = place.get(location)
-            elif callable(place):
-                place = place(storage, location)
-            storage._fake_device = str(getattr(place, "device", place) or location)
-            return storage
-
-        if isinstance(f, str | Path) and is_zipfile(f):
-            kwargs.setdefault("mmap", True)  # large tensors take no memory
-        with _disable_current_modes():
-            found = usual(f, restored, *args, **kwargs)
-        return torch.utils._pytree.tree_map_only(torch.Tensor, moved, found)
-
-    def moved(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        place, storage._fake_device = torch.device(storage._fake_device or "cpu"), None
-        if place.type != "cuda":
-            return tensor
-        new, learns = tensor.detach().to(place), tensor.requires_grad
-        weight = isinstance(tensor, torch.nn.Parameter)
-        return torch.nn.Parameter(new, learns) if weight else new.requires_grad_(learns)
-
-    for owner in (torch, torch.serialization):
-        patches.set(owner, "load", load)
 
 
 def _reads(torch: Any, patches: Patches) -> None:
