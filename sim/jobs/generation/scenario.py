@@ -52,7 +52,7 @@ class GenerationScenario(BaseScenario):
         BaseScenario.__post_init__(self)
         for key in ("stack", "tokens", "checkpoints", "loader", "jitter"):
             if getattr(self, key):
-                raise ValueError(f"{key} is of training: leave {key} out")
+                raise ValueError(f"{key} is a key of training: leave {key} out")
 
     @property
     def layout(self) -> Generation:

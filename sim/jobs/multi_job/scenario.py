@@ -48,7 +48,7 @@ class JobTable(Checked):
         if self.copies > 1 and (self.nodes or self.gpus):
             raise ValueError("copies take GPUs of their own: write a [[job]] each, or use place")
         if self.every is not None and self.steps is None:
-            raise ValueError("jobs that arrive every so often have to end: give steps")
+            raise ValueError("jobs that arrive again and again (every) have to end: give steps")
         if self.sigma and self.steps is None:
             raise ValueError("sigma is the spread of steps: give steps")
 

@@ -123,11 +123,11 @@ class Visit:
         """End an activity and begin what comes next; return whether the visit is over."""
         assert self.job is not None, "it runs"
         saves, others = self.job.saves, tuple(other for other in self.acts if other is not act)
-        if not act.job.doing:  # as many steps as until the next checkpoint or the end
+        if not act.job.doing:  # training, up to the next checkpoint or the end
             self.steps = float(round(self.steps))
             if self.steps >= self.wanted:
                 return True
-            self.acts = others  # the checkpoint before is still being written
+            self.acts = others  # the previous checkpoint is still being written
             if not others:
                 self._save(now)
             return False
@@ -138,7 +138,7 @@ class Visit:
         else:
             self._saved(now)
             self.acts = others
-            if not others and self.steps > self.covered:  # the next is due
+            if not others and self.steps > self.covered:  # the next checkpoint is due
                 self._save(now)
             elif not others:
                 self._train()
@@ -152,7 +152,7 @@ class Visit:
         self.covered, self.saving_since = self.steps, now
         if saves.stop:
             self.acts = (Act(self, self.job.at(saves.stop), 1.0),)
-        else:  # at a bandwidth of its own
+        else:  # to storage with a bandwidth of its own: only a pause
             self.pause, self.stopped = self.pause + saves.pause, self.stopped + saves.pause
             self._saved(now + saves.pause)
             self._train()

@@ -249,7 +249,7 @@ class ReinforcementScenario(BaseScenario):
             raise ValueError("no model is trained: name it")
         for key in ("checkpoints", "loader", "jitter"):
             if getattr(self, key) is not None:
-                raise ValueError(f"{key} beside [reinforcement] is not known; leave {key} out")
+                raise ValueError(f"{key} beside [reinforcement] is not simulated; leave {key} out")
         answers = self.reinforcement.taken * self.reinforcement.answers
         if answers % self.plan.global_batch:
             fault = f"{answers:,} answers at once are no multiple of the update's"

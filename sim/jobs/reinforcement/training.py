@@ -229,7 +229,7 @@ class Training:
             plan=replace(
                 plan,
                 microbatch=microbatch,
-                global_batch=count * microbatch * max(self.replicas, 1),  # none is refused
+                global_batch=count * microbatch * max(self.replicas, 1),  # 0 are refused
             ),
             stragglers=self.stragglers,
         )

@@ -36,7 +36,7 @@ class Sides:
 
 def copies(job: Job) -> int:
     """The number of groups of the trainer's ranks that each hold all weights between steps: the
-    ranks divided by the degrees over which tensors, experts or ZeRO-3 divide weights."""
+    ranks divided by the largest degree by which tensors, experts or ZeRO-3 divide weights."""
     plan = job.plan
     ranks = plan.degree(("tp", "cp", "dp", "dp_replicate"))
     divided = max(plan.tp, plan.ep * plan.etp)

@@ -34,7 +34,7 @@ _SHARES: tuple[str, ...] = (
 _BUSIEST = 16
 _ROUNDING = 1e-12
 _NEWS = 1.05  # times the samples asked for; a last round that adds less causes no warning
-_MUCH = 0.1  # of the workers' time
+_MUCH = 0.1  # of the time; workers whose communication differs by more cause a warning
 _UNSTABLE = 0.5  # of the loss's whole fall; training that loses more of it again is unstable
 
 

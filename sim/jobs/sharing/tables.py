@@ -58,7 +58,7 @@ class StragglerCause:
         if self.links and (self.ranks is not None or self.nodes is not None):
             raise ValueError("ranks or nodes are slow in their steps, links by time; write two")
         if not self.links:
-            refuse(self, "have no effect on steps, each of which draws; name links", "interval")
+            refuse(self, "have no effect on steps; name links", "interval")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

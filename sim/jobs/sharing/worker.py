@@ -78,7 +78,7 @@ class Worker:
         self.version = 0
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
-        self._activity: tuple[Cause, float, Event] | None = None  # cause, since when, until what
+        self._activity: tuple[Cause, float, Event] | None = None  # cause, begin (s), end
         self.ended = 0.0
         self.lost = False
 

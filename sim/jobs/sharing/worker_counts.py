@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST = 10_000  # steps of a worker on the way to a target
-_WORTH = 0.5  # gain below which workers are not worth adding: without a network, that of a doubling
-# that reaches B_crit
+# The least gain for which workers are worth adding. Without a network, doubling the workers gains
+# this much when their batch reaches B_crit.
+_WORTH = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +274,7 @@ def _trained(
     with twice the steps until it ends at the target."""
     while True:
         plan = job.sharing
-        assert plan.learning is not None  # as `_of_task` saw
+        assert plan.learning is not None  # `_of_task` has checked it
         assert plan.learning.target is not None
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged loss never reaches it
             pool = run(setup)

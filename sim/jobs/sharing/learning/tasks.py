@@ -30,9 +30,9 @@ def own_task(task: Task, **options: Any) -> LearningTask:
     if isinstance(task, str | os.PathLike):
         where = f"--task {os.fspath(task)}"
         made = _made(Path(task), where, options)
-        fault = "has no function task(*, size, batch, workers, unlike, seed) that returns one"
+        fault = "has no function task(*, size, batch, workers, unlike, seed) that returns a task"
     else:
-        where, made, fault = "task", task, f"a {type(task).__name__} is none"
+        where, made, fault = "task", task, f"a {type(task).__name__} is no task"
     missing = [part for part in ("name", "start", "gradient", "loss") if not hasattr(made, part)]
     if missing:
         told = fault if made is None else f"{fault}: without {missing[0]}"

@@ -18,7 +18,7 @@ from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.program.causes import PULL, PUSH
 
 Vector = NDArray[np.float64]
-_PIECES = 4  # of the weights that a worker reads in turn, while other workers write
+_PIECES = 4  # pieces in which a worker reads the weights, while other workers write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,7 +204,7 @@ def test_no_file_of_data_runs_code(tmp_path):
 
 
 def test_an_object_that_is_no_task_is_refused():
-    with pytest.raises(InputError, match="a int is none: without name"):
+    with pytest.raises(InputError, match="a int is no task: without name"):
         sim.run("ps-async", task=3)
 
 
@@ -216,7 +216,7 @@ def test_an_object_that_is_no_task_is_refused():
         ("def task(**options):\n    return [][0]", "fails in line 2: IndexError"),
         (
             "tusk = 1",
-            "has no function task(*, size, batch, workers, unlike, seed) that returns one; see",
+            "has no function task(*, size, batch, workers, unlike, seed) that returns a task; see",
         ),
         ("def task(**options):\n    return 3", "without name"),
     ],
