@@ -107,6 +107,7 @@ def capture(
     from sim.analysis.explanation.explain import explain
     from sim.jobs.capturing.capture import capture_entry
     from sim.jobs.capturing.entry import started
+    from sim.jobs.capturing.refusals import shown
     from sim.jobs.capturing.values import values_of
     from sim.jobs.recorded.file import write
 
@@ -140,7 +141,7 @@ def capture(
             traceback.print_exception(error.__cause__)
         raise
     except Exception as error:
-        _show(error)
+        click.echo(shown(error), err=True, nl=False)
         raise click.exceptions.Exit(OWN_ERROR) from None
     if out is not None:
         write(recordings, out)
@@ -203,13 +204,3 @@ def _steps(text: str | None) -> tuple[int, int] | None:
     if not (first.isdigit() and (last or first).isdigit()):
         raise InputError(f"--step {text}", "names no step", "write one such as 3 or 10..14")
     return int(first), int(last or first)
-
-
-def _show(error: Exception) -> None:
-    """An exception of the script, as python shows it: without the frames in which it is run."""
-    from sim.jobs.capturing.refusals import of_capture
-
-    frames = error.__traceback__
-    while frames is not None and frames.tb_next is not None and of_capture(frames):
-        frames = frames.tb_next
-    traceback.print_exception(error.with_traceback(frames))

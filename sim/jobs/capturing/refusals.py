@@ -5,7 +5,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from sim.config.errors import InputError
 
@@ -45,16 +44,40 @@ def of_script(file: str, folder: str) -> bool:
     return file.startswith(folder) and not others and not file.startswith(_OURS)
 
 
-def of_capture(frame: TracebackType) -> bool:
-    """Whether a frame of a traceback runs a script, and is none of it."""
-    file = frame.tb_frame.f_code.co_filename
-    return file.startswith((_SIM, "<frozen runpy>")) or "/click/" in file
+# Where torch says what shapes, dtypes and devices an operator takes, and how it is called there.
+_CHECKS = tuple(
+    f"/torch/{part}"
+    for part in ("__init__.py", "_meta_registrations.py", "_refs/", "_prims/", "_prims_common/",
+                 "_decomp/", "_subclasses/fake_impls.py", "_ops.py")
+)  # fmt: skip
+_REFUSED = {"RuntimeError", "ValueError", "IndexError", "TypeError"}  # what it refuses, is refused
+_OF_DEVICES = "FakeTensorDeviceMismatchError"  # by a device, too
+
+
+def shown(error: Exception) -> str:
+    """An exception of the script as python shows it: without the frames in which the script runs,
+    and those in which an operator does."""
+    others = ("_subclasses/", "_compile.py", "_dynamo/eval_frame.py", "utils/_")
+    inner = (*_CHECKS, *(f"/torch/{part}" for part in others), "/click/")
+    told = traceback.TracebackException.from_exception(error)
+    told.stack = traceback.StackSummary.from_list(
+        [
+            frame
+            for frame in told.stack
+            if not frame.filename.startswith((_SIM, "<frozen runpy>"))
+            and not any(part in frame.filename for part in inner)
+        ]
+    )
+    return "".join(told.format())
 
 
 def _own(error: Exception) -> bool:
-    """Whether an exception is the script's: raised in Python by the script or a library, and not by
-    what stands in for the device."""
+    """Whether an exception is the script's: raised in Python by the script or a library, or by the
+    checks of an operator, and not by what stands in for the device."""
     *_, last = traceback.extract_tb(error.__traceback__)
+    kind = type(error).__name__
+    if kind == _OF_DEVICES or (kind in _REFUSED and any(at in last.filename for at in _CHECKS)):
+        return True
     return not isinstance(error, NotImplementedError) and not any(
         part in last.filename for part in (_SIM, "/torch/_", "/torch/fx/", "/torch/distributed/")
     )

@@ -90,11 +90,21 @@ def test_a_script_that_starts_processes_runs_as_one_of_them(folder: Path) -> Non
     assert any(event.kind == "collective" for event in read(Path("record.json.gz"))[0].events)
 
 
+WRONG = "import torch; from torch import nn; x = torch.randn(3, 5, device='cuda')\n{}"
+
+
 @pytest.mark.parametrize(
     ("body", "code", "said"),
     [
         ("\n\nundefined", 1, ('train.py", line 3, in <module>', "NameError: name 'undefined'")),
         ("raise ValueError('a mapping')", 1, ("ValueError: a mapping",)),
+        (
+            WRONG.format("nn.Linear(4, 4).cuda()(x)"),
+            1,
+            ('train.py", line 2', "RuntimeError: a and b"),
+        ),
+        (WRONG.format("x.view(7, 3)"), 1, ('train.py", line 2', "RuntimeError: shape '[7, 3]'")),
+        (WRONG.format("x + torch.ones(3, 5)"), 1, ('train.py", line 2', "on the same device")),
         ("raise SystemExit(7)", 7, ()),
         (
             "import argparse; argparse.ArgumentParser().parse_args(['--no'])",
@@ -113,6 +123,7 @@ def test_what_a_script_raises_is_its_own(
     assert all(words in shown for words in said)
     assert "cannot be recorded" not in shown
     assert "capturing" not in shown  # no frames of the capture
+    assert "torch/_" not in shown  # nor of an operator
     assert not Path("record.json.gz").exists()
 
 
@@ -126,7 +137,7 @@ def test_a_capture_ends_in_time_with_its_line(folder: Path, ending: str) -> None
     assert "train.py:4: not done after 0.5 s (before the first optimizer step" in result.output
 
 
-def test_what_a_script_does_wrong_is_said_once_by_its_line(
+def test_what_a_script_does_wrong_is_said_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[object] = []
@@ -134,7 +145,7 @@ def test_what_a_script_does_wrong_is_said_once_by_its_line(
     wrong = "import torch\ntorch.nn.Linear(4, 4).cuda()(torch.randn(3, 5).cuda())\n"
     (folder / "train.py").write_text(wrong)
     output = captured("train.py", "--world", "1").output
-    assert "train.py:2: cannot be recorded (RuntimeError: a and b must have same" in output
+    assert output.count("a and b must have same") == 1
     assert not logged
 
 
