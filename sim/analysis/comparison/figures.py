@@ -23,7 +23,7 @@ class FigureComparison(Comparison):
 
     @property
     def costs(self) -> list[float]:
-        """The seconds of each case of which the best case has least."""
+        """Each case's seconds of the quantity of which the best case has least."""
         return [case.result.get("cost")[1] for case in self.cases]
 
     @property

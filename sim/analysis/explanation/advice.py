@@ -49,7 +49,7 @@ class Advice:
 
 def advised(setup: Setup, result: Result, suggestions: Sequence[Suggestion]) -> Iterator[Advice]:
     """Yield the changes that fit into memory and make the step shorter (or make it fit), the best
-    first. Where there are several, all of them together come before the first."""
+    first. Where several changes help, the script with all of them comes before them."""
     rows = so_far((change, _played(change, setup)) for change in suggestions)
     made = [
         (change, advice)

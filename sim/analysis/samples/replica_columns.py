@@ -93,12 +93,12 @@ class ReplicaColumns:
         return durations
 
     def steps(self, groups: Floats) -> Floats:
-        """Return the steps of samples [samples, replicas, stages] whose replicas meet."""
+        """Return the step times of samples [samples, replicas, stages] whose replicas meet."""
         slowest: Floats = self._times(groups, meet=True).max(axis=1)
         return slowest
 
     def own_steps(self, groups: Floats) -> Floats:
-        """Return each replica's step as if it waited for no other one [samples, replicas]."""
+        """Return each replica's step time if it waited for no other one [samples, replicas]."""
         return self._times(groups, meet=False)
 
     def _times(self, groups: Floats, *, meet: bool) -> Floats:

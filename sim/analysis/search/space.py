@@ -22,9 +22,9 @@ class Space:
     """A job and a machine. `named` is the model's name.
 
     `only` and `without` are values of choices, as written in a plan, by the choices' names
-    (`sim.analysis.search.choices`). For other choices, the values are tried that the software has
-    by its `capabilities` when it was `released`. `untold` are choices for which a framework's
-    arguments can express only the values of `only`.
+    (`sim.analysis.search.choices`). For other choices, the search tries all values that the
+    software's `capabilities` have at its date `released`. `untold` are choices for which a
+    framework's arguments can express only the values of `only`.
     """
 
     model: Model

@@ -1,4 +1,4 @@
-"""Tables of measured jobs that a kind of scenarios reads itself, with several figures in each row.
+"""Tables of measured jobs that a kind of scenario reads itself, with several figures in each row.
 
 A folder of `sim.jobs` offers such tables. Its `measures(columns)` says whether a table with these
 columns belongs to it. The function `rows` of its module `measured` turns rows into scenarios with

@@ -71,7 +71,7 @@ def alternate(collectives: Sequence[MeasuredCollective], first: int) -> list[Mea
 
 
 def jitter(readings: Iterable[OperationTime]) -> str:
-    """Return the `[jitter]` table for iterations that were timed one by one; empty without any.
+    """Return the `[jitter]` table for iterations that were timed one by one; empty without them.
 
     The sigma of a lognormal distribution comes from the variances of all readings. Each is weighted
     with the number of its samples less one.

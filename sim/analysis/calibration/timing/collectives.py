@@ -65,7 +65,7 @@ def durations(stamps: Sequence[Sequence[Sequence[float]]], *, one_clock: bool) -
 
 
 def _stamps(call: Call, count: int, device: str) -> list[tuple[float, float]]:
-    """Return when each repetition started and ended. On a GPU, it is the mean of several calls."""
+    """Return the start and end of each repetition; on a GPU, it is the mean of several calls."""
     import torch
     import torch.distributed as dist
 

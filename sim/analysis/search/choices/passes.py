@@ -40,7 +40,8 @@ def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
 
 
 def _contexts(space: Space, plan: Plan) -> Iterator[Context]:
-    """Yield the exchanges of context parallelism. Ulysses needs a multiple of `cp` heads."""
+    """Yield the exchanges of context parallelism. Ulysses needs the rank's heads divided by
+    `cp`."""
     heads = space.model.heads // plan.tp
     yield from (name for name in get_args(Context) if name != "ulysses" or heads % plan.cp == 0)
 
