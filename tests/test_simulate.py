@@ -127,7 +127,17 @@ def test_a_result_shows_itself_as_text_and_html():
     result = run(small())
     assert "Where the time goes" in str(result)
     assert result._repr_html_().lstrip().startswith("<")
-    assert len(result.to_frame()) == result.operations
+    frame = result.to_frame()
+    assert frame["span"].nunique() == len([span for span in result.timeline.spans if span.duration])
+
+
+def test_durations_of_a_frame_add_up_to_the_seconds_of_each_stage_by_cause() -> None:
+    result = run(load("gpt3-175b-megatron", {"plan.schedule": "1f1b", "plan.interleave": 1}))
+    frame = result.to_frame()
+    computed = frame[frame["cause"].isin(["compute", "recompute"])].groupby("stage")["duration"]
+    assert [*computed.sum()] == pytest.approx([row["compute"] for row in result.stages], rel=1e-6)
+    ends = frame.groupby("span")[["start", "end"]].agg({"start": "min", "end": "max"})
+    assert [*frame.groupby("span")["duration"].sum()] == pytest.approx([*(ends.end - ends.start)])
 
 
 def test_what_is_no_scenario_is_refused():

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from sim.config.dataclass import dataclass
 from sim.program.actions import KINDS
-from sim.program.causes import Cause
+from sim.program.causes import HOST, WAITING, Cause
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-_NOT_IN_FRAME = ("parts", "meetings")
+_LEAST = 1e-9  # of a span: a shorter lag is rounding
+_NOT_IN_FRAME = ("parts", "transfers", "meetings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,33 @@ class Span:
     @property
     def duration(self) -> float:
         return self.end - self.start
+
+    def pieces(self) -> Iterator[tuple[Cause, float, float]]:
+        """Each cause with its beginning and end (s). Pieces add up to the span: of a pass the
+        lag of its host and its parts one after another, of a communication the waiting before its transfers and then those, in
+        the order in which they begin.
+
+        >>> from sim.program.causes import COMPUTE
+        >>> flights = ((COMPUTE, "send", 2.0, 3.0), (COMPUTE, "send", 2.5, 4.0))
+        >>> span = Span(0, "copy", "both", COMPUTE, 0.0, 4.0, {"transfers": flights})
+        >>> [(str(cause), begin, end) for cause, begin, end in span.pieces()]
+        [('waiting', 0.0, 2.0), ('compute', 2.0, 3.0), ('compute', 3.0, 4.0)]
+        """
+        clock, parts = self.start, self.args.get("parts", ())
+        lag = self.duration - sum(seconds for _, seconds in parts)
+        found, end = [], self.start
+        for cause, seconds in ((HOST, lag if lag > _LEAST * self.duration else 0.0), *parts):
+            begin, end = end, end + seconds
+            found.append((cause, begin, end))
+        if not parts:
+            flights = self.args.get("transfers") or ((self.cause, "", self.start, self.end),)
+            found = [(cause, *when) for cause, _, *when in sorted(flights, key=itemgetter(2))]
+        for cause, begin, end in found:
+            if begin > clock:
+                yield WAITING, clock, begin
+            if (begin := max(begin, clock)) < end:
+                yield cause, begin, end
+                clock = end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,21 +215,28 @@ class Timeline:
         return self.spans.columns if isinstance(self.spans, Played) else columns_of(self.spans)
 
     def to_frame(self) -> "pd.DataFrame":
-        """One row a span: role, stage, ranks, stream, name, cause, start, end, duration, args."""
+        """A row for each piece of each span (`Span.pieces`), so that durations add up by `cause`:
+        number of the span, role, stage, ranks, stream, name, cause, start, end, duration, args."""
         import pandas as pd
 
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
+                "span": number,
                 "role": span.role,
                 "stage": self.roles[span.role].stage,
                 "ranks": self.roles[span.role].ranks,
                 "stream": span.stream,
                 "name": span.name,
-                "cause": span.cause,
-                "start": span.start,
-                "end": span.end,
-                "duration": span.duration,
+                "cause": cause,
+                "start": start,
+                "end": end,
+                "duration": end - start,
                 **{key: value for key, value in span.args.items() if key not in _NOT_IN_FRAME},
             }
-            for span in self.spans
+            for number, span in enumerate(self.spans)
+            for cause, start, end in span.pieces()
         )
+        for key in ("microbatch", "chunk"):
+            if key in frame:
+                frame[key] = frame[key].where(frame[key] >= 0).astype("Int64")
+        return frame
