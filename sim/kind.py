@@ -58,6 +58,7 @@ from sim.engine.play import effort as effort_of
 from sim.hardware.cluster.topology import Topology
 from sim.model.kernels import Kernel
 from sim.parallel.job import Job
+from sim.parallel.schedule import without_chunks
 from sim.program.program import Program
 from sim.results.answer import Figures, JobAnswer
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
@@ -397,11 +398,13 @@ def _put_all(document: dict[str, Any], settings: Settings) -> type[BaseScenario]
         if tagged is None or not isinstance(table, dict):
             continue
         if tagged.tag in table:
-            table[tagged.tag] = tagged.named(table[tagged.tag])
+            document[name] = table = {**table, tagged.tag: tagged.named(table[tagged.tag])}
         key = f"{name}.{tagged.tag}"
         if key in changes:
             changes = {**changes, key: tagged.named(changes[key])}
             document[name] = tagged.chosen_anew(table, changes[key])
+    if "plan.schedule" in changes and isinstance(plan := document.get("plan"), dict):
+        document["plan"] = without_chunks(plan, changes["plan.schedule"])
     for key, value in changes.items():
         _apply(document, key, value, kind)
     return kind

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -127,6 +127,19 @@ def entry(name: str) -> Entry:
 def listed(name: str) -> Entry | None:
     """The same; None for a file of the user's own."""
     return None if is_file(name) else entry(name)
+
+
+def without_chunks(plan: dict[str, Any], schedule: Any) -> dict[str, Any]:
+    """The table of a plan without the `interleave` of its own schedule, where another schedule is
+    chosen that takes one number of chunks alone.
+
+    >>> without_chunks({"schedule": "interleaved", "interleave": 3}, "1f1b")
+    {'schedule': 'interleaved'}
+    """
+    chosen = table().get(schedule) if isinstance(schedule, str) else None
+    if chosen is None or chosen.chunks is None:
+        return plan
+    return {key: value for key, value in plan.items() if key != "interleave"}
 
 
 def searched(name: str) -> "Callable[[Costs, int], Schedule] | None":

@@ -406,7 +406,10 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
             "equal chunks alone, unless plan.layers says how many each has"
         )
     if plan.pipeline != plan.schedule and plan.pp > 1:
-        yield "interleave > 1: the interleaved schedule was taken"
+        yield (
+            f"1f1b with interleave = {plan.interleave} was played as the interleaved schedule; set "
+            "interleave = 1 for 1F1B with one chunk of the model on each stage"
+        )
     if plan.zero and plan.degree(dividing("batch", "sequence")) == 1:
         yield "zero has no effect without data parallelism"
 

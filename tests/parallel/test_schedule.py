@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim import run
 from sim.config.errors import InputError
+from sim.kind import load
 from sim.parallel import schedule_file
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import Entry, entry, pieces, schedule, table
@@ -429,3 +431,16 @@ def test_schedules_of_the_same_orders_are_equal() -> None:
     assert plan.passes() == plan.passes()
     assert hash(plan.passes()) == hash(plan.passes())
     assert plan.passes() != replace(plan, overlap_experts=False).passes()
+
+
+def test_another_schedule_leaves_the_chunks_of_the_first_behind() -> None:
+    name = "gpt3-175b-megatron"  # interleaved, 3 chunks
+    kept = (
+        {"plan.schedule": "interleaved-zero-bubble"},
+        {"plan.schedule": "1f1b", "plan.interleave": 3},
+    )
+    assert [load(name, own).plan.interleave for own in kept] == [3, 3]
+    assert load(name, {"plan.schedule": "1f1b"}).plan.interleave == 1
+    assert run(load(name, {"plan.schedule": "1f1b"})).bubble_fraction == pytest.approx(
+        0.11, abs=0.005
+    )

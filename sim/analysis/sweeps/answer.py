@@ -61,7 +61,7 @@ class Sweep(Answer):
         if not len(other):
             return notes
         numbers = ", ".join(map(str, other.index))
-        return (*notes, f"interleave > 1: the interleaved schedule was taken at point {numbers}")
+        return (*notes, f"1f1b with interleave > 1: the interleaved schedule was played at point {numbers}")
 
     @property
     def fits(self) -> bool:

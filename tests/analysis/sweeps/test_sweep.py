@@ -458,7 +458,7 @@ def test_a_sweep_notes_where_another_schedule_ran_than_is_named() -> None:
     vary = {"plan.schedule": ["interleaved", "1f1b"]}
     swept = sim.sweep("megatron-39b", vary, settings={"plan.interleave": 2}, jobs=1)
     assert swept.frame["pipeline"].tolist() == ["interleaved", "interleaved"]
-    assert swept.noted[-1].endswith("the interleaved schedule was taken at point 1")
+    assert swept.noted[-1].endswith("the interleaved schedule was played at point 1")
 
 
 def test_a_value_that_is_wrong_everywhere_is_a_mistake() -> None:
