@@ -61,9 +61,9 @@ class Span:
         return self.end - self.start
 
     def pieces(self) -> Iterator[tuple[Cause, float, float]]:
-        """Each cause with its beginning and end (s). Pieces add up to the span: of a pass the
-        lag of its host and its parts one after another, of a communication the waiting before its transfers and then those, in
-        the order in which they begin.
+        """Each cause with its beginning and end (s). Pieces add up to the span. A pass is the lag of
+        its host, then its parts one after another. A communication is the waiting before its
+        transfers, then the transfers in the order in which they begin.
 
         >>> from sim.program.causes import COMPUTE
         >>> flights = ((COMPUTE, "send", 2.0, 3.0), (COMPUTE, "send", 2.5, 4.0))
