@@ -61,8 +61,8 @@ class Span:
         return self.end - self.start
 
     def pieces(self) -> Iterator[tuple[Cause, float, float]]:
-        """Each cause with its beginning and end (s). Pieces add up to the span. A pass is the lag of
-        its host, then its parts one after another. A communication is the waiting before its
+        """Each cause with its beginning and end (s). Pieces add up to the span. A pass is the lag
+        of its host, then its parts one after another. A communication is the waiting before its
         transfers, then the transfers in the order in which they begin.
 
         >>> from sim.program.causes import COMPUTE

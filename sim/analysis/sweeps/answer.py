@@ -61,7 +61,8 @@ class Sweep(Answer):
         if not len(other):
             return notes
         numbers = ", ".join(map(str, other.index))
-        return (*notes, f"1f1b with interleave > 1: the interleaved schedule was played at point {numbers}")
+        played = "1f1b with interleave > 1: the interleaved schedule was played"
+        return (*notes, f"{played} at point {numbers}")
 
     @property
     def fits(self) -> bool:
