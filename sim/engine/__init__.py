@@ -1,5 +1,5 @@
 """When does everything happen?
 
-Ranks that cannot be told apart are one role; roles are played on a clock, or without one where that
-is exact. It never goes: it is the simulator.
+Ranks that behave alike are one role. Roles are played on a clock, or without a clock where that is
+exact. This folder can never be deleted: it is the simulator.
 """

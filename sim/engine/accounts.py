@@ -1,11 +1,12 @@
 """Where the seconds went: every role's step split into causes that add up to the whole.
 
 Compute, recomputation, communication inside a pass and the optimizer come from the passes' own
-parts; what a pass lasts beyond them is the host's launches. While the compute stream runs nothing,
-time belongs to the transfer in flight that it waits for (exposed communication), else to the
-peers it waits for: other stages' passes (bubble) or slower replicas (stragglers).
+parts; the rest of a pass's time belongs to the host's launches. While the compute stream runs
+nothing, time belongs to the transfer in flight for which it waits (exposed communication). Without
+such a transfer, it belongs to the peers for which the role waits: other stages' passes (bubble) or
+slower replicas (stragglers).
 
-Communication is overlapped where a role has a transfer in flight and its account no line of it.
+Communication is overlapped while a role has a transfer in flight that its account does not count.
 """
 
 from collections import defaultdict
@@ -27,7 +28,7 @@ Account = dict[Cause, float]
 
 
 def accounts(record: Record) -> list[Account]:
-    """Per role, seconds by cause; each adds up to `record.step_time`."""
+    """Return the account of each role: seconds by cause, which add up to `record.step_time`."""
     if record.base is None:
         return _only(record)
     whole, before = _only(replace(record, period=None)), _only(record.base)
@@ -39,7 +40,8 @@ def _only(record: Record) -> list[Account]:
 
 
 def account_runs(runs: Runs) -> list[dict[Cause, Floats]]:
-    """Per role, seconds by cause of each run [columns]; 0 where there are none."""
+    """Return for each role the seconds by cause of each run [columns], 0 for causes that a run
+    lacks."""
     parts = _table(runs)
     alike: dict[object, list[tuple[int, list[Track]]]] = defaultdict(list)
     for role, tracks in enumerate(runs.by_role()):
@@ -52,27 +54,27 @@ def account_runs(runs: Runs) -> list[dict[Cause, Floats]]:
 
 
 def _shape_of(tracks: Sequence[Track]) -> object:
-    """Equal for roles whose tracks can stand side by side."""
+    """A key that is equal for roles whose tracks can be columns of the same arrays."""
     compute = [(t.parts != COMMUNICATION).tobytes() for t in tracks if t.stream == COMPUTE_STREAM]
     sizes = [(len(t.start), t.transfers.shape, t.stream == COMPUTE_STREAM) for t in tracks]
     return tuple(compute), tuple(sizes)
 
 
 def of_run(found: Mapping[Cause, Floats], column: int) -> Account:
-    """The account of one run, causes without seconds left out."""
+    """The account of one run, without causes that took no time."""
     listed = ((cause, float(row[column])) for cause, row in found.items())
     return {cause: seconds for cause, seconds in listed if seconds}
 
 
 def _each(whole: Account, before: Account, more: int) -> Account:
-    """Seconds that each of so many further steps took."""
+    """The account of a single step, if the run `whole` has `more` steps than the run `before`."""
     least = _ROUNDING * sum(whole.values())
     beyond = {cause: seconds - before.get(cause, 0.0) for cause, seconds in whole.items()}
     return {cause: seconds / more for cause, seconds in beyond.items() if abs(seconds) > least}
 
 
 def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) -> None:
-    """Move to the stragglers what a role waits for other stages beyond what it does without them.
+    """Move to the stragglers the bubble of each role beyond its bubble on a healthy machine.
 
     `healthy` are the same roles' accounts on a machine where nothing is slow.
     """
@@ -84,15 +86,15 @@ def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) ->
 
 
 def critical_role(record: Record) -> Role:
-    """The role whose last operation ends last; among ties the one with the lowest rank. Where a
-    pipeline does not drain, it is the one that computes longest."""
+    """The role whose last operation ends last; among ties, the role with the lowest rank. If a
+    pipeline does not drain, it is the role that computes longest."""
     runs = record.runs
     ends = _last_ends(runs) if record.base is None else _computing(runs)
     return runs.roles[int(_latest(runs.roles, ends)[0])]
 
 
 def critical_roles(runs: Runs) -> Indices:
-    """The same role of each run that drains [columns]."""
+    """The critical role of each run [columns]; the pipelines of all runs drain."""
     return _latest(runs.roles, _last_ends(runs))
 
 
@@ -134,7 +136,7 @@ def bubble_fraction(record: Record, accounts: Sequence[Account]) -> float:
 def bubble_fractions(
     roles: Sequence[Role], step: Floats, accounts: Sequence[Mapping[Cause, float | Floats]]
 ) -> Floats:
-    """The same of runs whose steps take so long [columns]."""
+    """The bubble fractions of runs [columns] whose steps take `step` seconds."""
     bubble, total = np.zeros((2, len(step)))
     for role, account in zip(roles, accounts, strict=True):
         bubble += role.ranks * np.asarray(account.get(BUBBLE, 0.0))
@@ -146,8 +148,9 @@ def bubble_fractions(
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """Intervals in which the compute stream runs nothing [waits, columns], and what was in flight
-    [waits, most, columns]."""
+    """Intervals in which the compute stream runs nothing [waits, columns], and the transfers in
+    flight meanwhile: their kinds and when they began and arrived [waits, most transfers,
+    columns]."""
 
     begin: Floats
     end: Floats
@@ -157,8 +160,8 @@ class _Waits:
 
 
 class _Accountant:
-    """The tracks of roles of one shape, and their accounts while they are written: the columns of
-    one role behind those of the other."""
+    """Writes the accounts of roles whose tracks have equal shapes. The columns of all these roles
+    lie side by side in the same arrays."""
 
     def __init__(
         self, runs: Runs, parts: tuple[list[Cause], Floats], tracks: Sequence[Sequence[Track]]
@@ -192,15 +195,15 @@ class _Accountant:
             yield {cause: seconds[role] for cause, seconds in split.items()}
 
     def _overlap(self, seconds: Floats) -> None:
-        """Take off what the steps before and after overlap: waiting before the first pass, or for
-        others to end."""
+        """Subtract waits that overlap the steps before and after: waiting before the first pass,
+        or for other roles to end."""
         for cause in (BUBBLE, WAITING, PIPELINE):
             off = np.minimum(seconds, self._seconds[cause])
             self._add(cause, -off)
             seconds = seconds - off
 
     def _runs(self, track: Track) -> None:
-        """Computations by their parts; what they last longer is the host's."""
+        """Add the seconds of computations by their parts; the rest of their time is the host's."""
         running, columns = track.parts != COMMUNICATION, len(self.runs.end)
         own = [next(t for t in tracks if t.stream == COMPUTE_STREAM) for tracks in self.roles]
         causes, table = self.parts
@@ -218,7 +221,7 @@ class _Accountant:
         self._add(HOST, (left * (left > _ROUNDING * self.runs.end)).sum(axis=1).ravel())
 
     def _meetings(self, track: Track) -> _Waits:
-        """Communications on the compute stream."""
+        """The communications on the compute stream, as waits."""
         meeting = track.parts == COMMUNICATION
         return _Waits(
             track.start[meeting],
@@ -229,7 +232,7 @@ class _Accountant:
         )
 
     def _gaps(self, track: Track) -> _Waits:
-        """Between its steps, the compute stream waits for other streams."""
+        """The gaps between steps of the compute stream, in which it waits for other streams."""
         begin = np.concatenate((np.zeros_like(self.end)[None], track.end))
         end = np.concatenate((track.start, self.end[None]))
         gap = end - begin > self.close
@@ -237,7 +240,7 @@ class _Accountant:
         return self._between(begin[some], np.where(gap, end, begin)[some])
 
     def _between(self, begin: Floats, end: Floats) -> _Waits:
-        """Gaps with the transfers of those streams whose communication ended just when they did."""
+        """Gaps, with the transfers of each stream whose communication ended when the gap did."""
         columns = [column for track in self.beside for column in self._blocking(track, begin, end)]
         kinds, begun, arrived = (
             np.stack(rows, axis=1) if rows else np.empty((len(begin), 0, len(self.close)), dtype)
@@ -252,7 +255,8 @@ class _Accountant:
     def _blocking(
         self, track: Track, begin: Floats, end: Floats
     ) -> Iterator[tuple[Indices, Floats, Floats]]:
-        """The flights of a stream during gaps, the last first: one column at a time."""
+        """Yield kinds, beginnings and ends of the transfers that a stream had in flight during
+        gaps, the last first. Each yield has one transfer for each gap; kind -1 means none."""
         if not len(track.end) or not len(end):
             return
         runs = np.arange(end.shape[1])
@@ -266,7 +270,7 @@ class _Accountant:
             blocks = blocks & (last >= 0) & (track.end[last, runs] > begin)
 
     def _wait(self, waits: _Waits) -> None:
-        """Split intervals into transfers in flight and waiting for those who take part."""
+        """Split waits into seconds of transfers in flight and seconds of waiting for peers."""
         if not len(waits.begin):
             return
         clock, order = waits.begin, self._by_arrival(waits)
@@ -296,7 +300,8 @@ class _Accountant:
         return np.lexsort((begun, np.where(last, end, arrived)), axis=1)
 
     def _peers(self, begin: Floats, end: Floats, cause: Cause, kind: str) -> None:
-        """Waiting for peers: for their passes a bubble, afterwards for whatever else they do."""
+        """Add a wait for peers: a bubble until the passes of all stages have ended, then seconds of
+        `cause`. Waits for slower replicas count as stragglers instead."""
         passes_until = np.minimum(np.maximum(self.passes_end, begin), end)  # of other stages
         replicas = kind not in ("send", "") and self.uneven
         self._add(STRAGGLERS if replicas else BUBBLE, (passes_until - begin).sum(axis=0))
@@ -307,7 +312,7 @@ class _Accountant:
 
 
 def _side_by_side(tracks: Sequence[Track]) -> Track:
-    """Tracks of several roles as columns of one, transfers like times."""
+    """Join tracks of several roles as columns of one track; transfers get columns, too."""
     first, columns = tracks[0], tracks[0].start.shape[1]
     start, end, begun, arrived = (
         np.concatenate([getattr(track, name) for track in tracks], axis=-1)
@@ -318,8 +323,8 @@ def _side_by_side(tracks: Sequence[Track]) -> Track:
 
 
 def _table(runs: Runs) -> tuple[list[Cause], Floats]:
-    """The causes of computations, and their seconds [parts, causes, columns]; one column where all
-    runs have the same."""
+    """The causes of computations, and their seconds [parts, causes, columns]. There is a single
+    column if all runs have equal seconds."""
     causes = list(dict.fromkeys(cause for parts in runs.parts for cause in parts))
     rows = [[parts.get(cause, 0.0) for cause in causes] for parts in runs.parts]
     columns = max((np.size(each) for row in rows for each in row), default=1)
@@ -331,7 +336,8 @@ def _table(runs: Runs) -> tuple[list[Cause], Floats]:
 
 
 def _last_until(ends: Floats, moments: Floats) -> Indices:
-    """Of the times of each column, in order, the last until some moments; -1 for none."""
+    """For each column, the index of the last of its sorted times up to each moment; -1 if there is
+    none."""
     count, columns = ends.shape
     if columns == 1:
         found = np.searchsorted(ends[:, 0], moments[:, 0], side="right")[:, None]
@@ -346,8 +352,9 @@ _LEAST = 1e-9
 
 
 def hidden(record: Record, role: int, account: Account) -> dict[Cause, float]:
-    """Seconds of a step by cause in which transfers of a role are in flight without making it wait:
-    in flight, times that overlap counted once, and inside passes, less what the account has."""
+    """Seconds of a step by cause in which communication of a role does not make it wait. They are
+    the seconds of transfers in flight (overlaps count once) and of communication inside passes,
+    minus the seconds in the role's account."""
     busy = dict(_busy(record, role))
     if record.base is not None:
         before = _busy(record.base, role)

@@ -1,4 +1,4 @@
-"""The ways of collectives over cables that are told apart: who sends how much to whom."""
+"""The ways of collectives between cabled nodes: which node sends how much to which node?"""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from sim.collectives.cable_rings import Cycle
 
 Way = tuple[str, str]
-"""An algorithm and a collective: those that differ take different ways between nodes."""
+"""An algorithm and a kind of collective, which stand for all calls that take the same way between
+nodes."""
 
 Hop = tuple[int, int, int, float]
-"""From one GPU to another, the number of the way (`EVERY` for all of them), with a share of what
-the wire or the NICs of a node carry."""
+"""Source GPU, target GPU, the number of the way (`EVERY` for all ways), and the hop's share of the
+bytes that a member's port or a node's NICs carry."""
 
 EVERY = -1
 RINGS: Way = ("ring", "all_reduce")
@@ -30,8 +31,8 @@ _SAME = {"nvls": "tree", "nvls_tree": "tree", "relayed": "direct", "hierarchical
 
 @cache
 def ways(network: ClusterNetwork | None) -> tuple[Way, ...]:
-    """All ways between nodes that collectives may take: on switches every way loads NICs alike, and
-    pods that share uplinks as rings do or as pairs."""
+    """All ways between nodes that collectives may take. On switches every way loads NICs alike, so
+    only the uplinks of pods tell rings and pairs apart."""
     if network is None or not network.cabled:
         shared = isinstance(network, PodNetwork) and network.has_pods
         return (RINGS, PAIRS) if shared else (RINGS,)
@@ -42,14 +43,15 @@ def ways(network: ClusterNetwork | None) -> tuple[Way, ...]:
 
 
 def _offered(way: Way) -> list[CollectiveKind]:
-    """The collectives of an algorithm that take a way."""
+    """The kinds of collectives for which a way's algorithm is offered and that take this way."""
     name, kind = way
     mine = (candidate for candidate in offered(algorithms()[name]) if candidate != "point_to_point")
     return [candidate for candidate in mine if way_of(candidate, name) == (name, kind)]
 
 
 def way_of(kind: str, algorithm: str) -> Way:
-    """The way of a collective. Halves of an all-reduce take its way, trees from a root too.
+    """The way of a collective. All-gather and reduce-scatter take the way of an all-reduce, and so
+    do broadcast and reduce.
 
     >>> way_of("all_gather", "hierarchical"), way_of("all_to_all", "hierarchical")
     (('ring', 'all_reduce'), ('direct', 'all_to_all'))
@@ -61,17 +63,15 @@ def way_of(kind: str, algorithm: str) -> Way:
 
 
 def number_of(network: ClusterNetwork | None, kind: str, algorithm: str) -> int:
-    """The number of a collective's way among those of a network; that of rings where unknown."""
+    """The number of a collective's way among the ways of a network; 0 (rings) if it is unknown."""
     known, way = ways(network), way_of(kind, algorithm)
     return known.index(way) if way in known else 0
 
 
 @cache
 def orders(network: ClusterNetwork) -> "tuple[Cycle, ...]":
-    """The rings that follow the cables of a network, in both directions; () in the order of ranks.
-
-    Two nodes are a ring in any order.
-    """
+    """The rings that follow the cables of a network, in both directions. The result is empty if
+    rings follow the order of ranks instead."""
     if not network.spread:
         return ()
     from sim.collectives.cable_rings import cycles
@@ -83,7 +83,8 @@ def orders(network: ClusterNetwork) -> "tuple[Cycle, ...]":
 
 
 def check_orders(topology: Topology) -> None:
-    """Raise `InputError` where rings are to follow cables that lead through no ring."""
+    """Raise `InputError` if rings are to follow the cables but no ring is found. Two nodes are
+    always a ring."""
     network = topology.network
     if network is not None and network.spread and topology.nodes > 2 and not orders(network):
         fault = "spread = true, but no ring through all its nodes was found on its cables"
@@ -91,10 +92,10 @@ def check_orders(topology: Topology) -> None:
 
 
 def hops(gpus: Sequence[int], topology: Topology, kinds: Collection[str]) -> Iterator[Hop]:
-    """The hops of collectives of some kinds.
+    """Yield the hops of collectives of some `kinds` among GPUs.
 
-    Inside a node a ring passes its members one after the other. Between nodes what one sends
-    another leaves at each member in turn, as NCCL's channels do, and so spreads over their NICs.
+    Inside a node a ring passes the members one after the other. Between two nodes, the channels
+    leave at each member in turn, as NCCL's channels do, so the bytes spread over the members' NICs.
     """
     nodes: dict[int, list[int]] = {}
     for gpu in gpus:
@@ -115,8 +116,8 @@ def hops(gpus: Sequence[int], topology: Topology, kinds: Collection[str]) -> Ite
 def _ends(
     here: list[int], there: list[int], way: Way, network: ClusterNetwork
 ) -> Iterator[tuple[int, int]]:
-    """The members of two nodes that send to one another: as many as there are, one to one; all of
-    them to all where items of an all-to-all stay on the rail of their source."""
+    """Yield the pairs of members of two nodes of which one sends to the other. Members are paired
+    one to one. Only an all-to-all that leaves its rails (without PXN) sends from all to all."""
     if way == PAIRS and network.rails and not network.pxn:
         yield from product(here, there)
         return
@@ -127,10 +128,11 @@ def _ends(
 def _between(
     nodes: tuple[int, ...], network: ClusterNetwork, way: Way
 ) -> Iterator[tuple[int, int, float]]:
-    """From node to node, with its share of what the busiest node sends.
+    """Yield source node, target node and the bytes between them, as a share of the bytes that the
+    busiest node sends.
 
-    Where rings follow the cables, each has an equal share, and some of the nodes are passed in the
-    order of all.
+    If rings follow the cables, each ring has an equal share; a ring of some nodes passes them in
+    the order of the ring of all nodes.
     """
     if way != RINGS:
         yield from ((nodes[a], nodes[b], share) for a, b, share in _shares(way, len(nodes)))
@@ -144,7 +146,8 @@ def _between(
 
 @cache
 def _shares(way: Way, nodes: int) -> tuple[tuple[int, int, float], ...]:
-    """Bytes that its rounds among so many nodes send from one to another, as shares."""
+    """The bytes that a way's rounds send from each node to each other node, as shares of the bytes
+    of the busiest node."""
     from sim.collectives.readings import condense
 
     rounds = getattr(algorithms()[way[0]], _offered(way)[0])

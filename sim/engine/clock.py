@@ -1,4 +1,4 @@
-"""Play a folded program on a SimPy clock: the reference that everything faster must agree with."""
+"""Play a folded program on a SimPy clock: the reference for all faster ways to play it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,16 +18,17 @@ from sim.engine.tracks import COMMUNICATION, Track, action_row
 
 
 def play(program: FoldedProgram, *, because: str = "asked for") -> Record:
-    """Run every role of a program to its end; `because` is noted in the record.
+    """Run every role of a program to its end; the record notes `because` as the reason.
 
-    Raises `InputError` where roles wait for each other in a circle, naming what they wait for.
+    Raises `InputError` if roles wait for each other in a circle; it names the step that waits.
     """
     env, meetings, processes = perform(program)
     return _Recorder(program, meetings).record(env, processes, because)
 
 
 def perform(program: FoldedProgram) -> tuple[Clock, Meetings, list[RoleProcess]]:
-    """The clock, transfers and roles after the last event; raises as `play` does."""
+    """Play a program and return the clock, transfers and roles after the last event. Raises
+    `InputError` like `play`."""
     env = Clock()
     network = Network(env, [link.capacity for link in program.links])
     meetings = Meetings(env, program, network)
@@ -42,7 +43,7 @@ def perform(program: FoldedProgram) -> tuple[Clock, Meetings, list[RoleProcess]]
 
 
 def end_of(processes: Iterable[RoleProcess]) -> float:
-    """When the last step ended; the clock itself may run on to alarms that nobody needs."""
+    """When the last step ended. The clock may run on beyond it, to alarms that are obsolete."""
     ends = (log.end[-1] for process in processes for log in process.logs.values() if log.end)
     return max(ends, default=0.0)
 
@@ -75,7 +76,7 @@ class _Recorder:
                 for stream, log in process.logs.items()
             ]
         )
-        parts = Deferred(lambda: self.parts if len(tracks) else [])  # which tracks write down
+        parts = Deferred(lambda: self.parts if len(tracks) else [])  # writing tracks fills them
         passes = (
             log.end[n if step.team is None else n + 1]
             for process in processes
@@ -106,7 +107,7 @@ class _Recorder:
             if isinstance(step, CommunicateStep):
                 for column, number in enumerate(step.transfers):
                     transfers[n, column] = self.of_transfer[number]
-                    # In a team nothing is in flight behind a role's own computation.
+                    # A team's collectives end with its computation: nothing is in flight later.
                     alone = step.team is None
                     begun[n, column] = self.meetings.start[number] if alone else log.end[n]
                     arrived[n, column] = self.meetings.end[number] if alone else log.end[n]

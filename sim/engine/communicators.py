@@ -1,7 +1,7 @@
 """Which ranks talk to each other: a program's communicators, their places and their loads.
 
-Groups are found by arithmetic on the coordinates of ranks, so that nothing here grows with the
-number of replicas; `sim.engine.group_links` knows the links.
+Groups are found by arithmetic on the coordinates of representative ranks, so the effort does not
+grow with the number of replicas. `sim.engine.group_links` knows the links.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -113,14 +113,15 @@ class Communicators:
 
     @cached_property
     def times(self) -> Indices:
-        """How often each row of the loads is on its link: all copies of a communicator meet on
-        links that nodes share."""
+        """How many times each row of the loads counts on its link. All copies of a communicator
+        meet on links that nodes share."""
         meeting = self.common[self.loads.link]
         return np.where(meeting, self.copies[self.loads.group], 1)
 
     @cached_property
     def at_once(self) -> tuple[Floats, Floats]:
-        """For each row of the loads, `port` and `nic` of all groups of its kin on that link."""
+        """For each row of the loads, the sums of `port` and of `nic` over all groups of the same
+        kin on the row's link."""
         loads = self.loads
         key = self.kin[loads.group] * len(self.links) + loads.link
         names, numbers = np.unique(key, return_inverse=True)
@@ -134,13 +135,13 @@ class Communicators:
         return {scope: number for number, scope in enumerate(self.scopes)}
 
     def at(self, rank: int, scope: Scope) -> int:
-        """The group of a scope that a rank (by its place) is in, or `NOBODY`."""
+        """The group of a scope to which a rank (by its place) belongs, or `NOBODY`."""
         number = self._number.get(scope)
         return NOBODY if number is None else int(self.group[number, rank])
 
 
 class _Members(NamedTuple):
-    """Ranks (by their place) in groups of scopes, arrays of one length."""
+    """Memberships as arrays of equal length: a rank (by its place) is in a group of a scope."""
 
     scope: Indices
     group: Indices
@@ -150,7 +151,8 @@ class _Members(NamedTuple):
 def communicators(
     kinds: Mapping[Scope, Collection[str]], ranks: Representatives, topology: Topology
 ) -> Communicators:
-    """All groups among some ranks that have at least two members, or copy to their hosts."""
+    """All groups of at least two members among some ranks, and all ranks that copy to or from
+    their hosts as groups of one."""
     scopes = list(kinds)
     builder = _Grouping(kinds, ranks, topology)
     messages = [number for number, scope in enumerate(scopes) if scope.pair is not None]
@@ -207,7 +209,7 @@ class _Grouping:
         self.loads.append(self._loaded(members, first))
 
     def _members(self, numbers: Sequence[int]) -> _Members:
-        """The members of the groups of these scopes, which all leave out the same axes."""
+        """The members of the groups of these scopes, whose groups extend along the same axes."""
         scope = self.scopes[numbers[0]]
         inside = ("pp",) if scope.pair is not None else scope.axes
         key = np.zeros_like(self.stage)
@@ -223,7 +225,7 @@ class _Grouping:
         return _Members(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _taking_part(self, scope: Scope) -> Indices:
-        """The ranks of a scope's stages."""
+        """The ranks of a scope's stages, or the `first` ranks along the axes of a copy."""
         stages = scope.pair or scope.stages
         if scope.first:
             return np.flatnonzero(~np.any([self.ranks.at(axis) for axis in scope.first], axis=0))
@@ -293,7 +295,7 @@ class _Grouping:
         return self.links.of_members(own, gpus, across, Spread(count, pods), sends, receives)
 
     def _messages(self, own: Indices, gpus: Indices, sends: Flags) -> Loads:
-        """The loads of groups of two, a sender and a receiver."""
+        """The loads of groups that have two members, a sender and a receiver."""
         targets = dict(zip(own[~sends].tolist(), gpus[~sends].tolist(), strict=True))
         sources = zip(own[sends].tolist(), gpus[sends].tolist(), strict=True)
         return self.links.of_routes(

@@ -1,8 +1,8 @@
 """Costs of work for a role: its duration, and the causes of its seconds on the device.
 
-Kernels between two points of interaction are one step on the clock, and a collective inside one
-role, on links that nothing else uses meanwhile (tensor parallelism on NVSwitch), is part of that
-step: composition is exact (`sim.program.durations`).
+Kernels between two points at which roles interact are one step on the clock. A collective inside
+one role is part of that step if nothing else uses its links meanwhile (tensor parallelism on
+NVSwitch). Durations compose exactly (`sim.program.durations`).
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,16 @@ from sim.program.operations import Collective, Segment, Work
 Losses = Mapping[str, float]
 """Shares of their pace that kernels lose, by class."""
 
-MOST = 0.5  # what a memory-bound kernel loses to one that wants all of the bandwidth too
+MOST = 0.5  # the share that a memory-bound kernel loses to a kernel that wants all bandwidth, too
 
 
 def losses(device: Device, *, ctas: int, moved: float) -> Losses:
-    """The losses of a device's kernels beside one that holds so many SMs and moves so many bytes a
-    second through memory; as a profile has measured them beside an all-reduce, where one has.
-    Memory-bound kernels lose the larger share of both: an SM has so many bytes on their way. Those
-    whose grid fills the SMs once wait for a second wave, which takes as long as the first: of 98 us
-    TransformerEngine's backward norm takes 183 beside DeepEP on H800 (traces/deepseek).
+    """The losses of a device's kernels beside a collective's kernel that holds `ctas` SMs and moves
+    `moved` bytes a second through memory. Losses that the device's profile measured beside an
+    all-reduce take precedence. Memory-bound kernels lose the larger of the shares of SMs and of
+    bandwidth, since an SM has a limited number of bytes in flight. Kernels whose grid fills the SMs
+    once wait for a second wave, which takes as long as the first. For example, TransformerEngine's
+    backward norm takes 98 us alone and 183 us beside DeepEP on H800 (traces/deepseek).
 
     >>> from sim.hardware.device import load
     >>> losses(load("a100-80gb-sxm"), ctas=27, moved=0.0)["gemm"]
@@ -58,14 +59,15 @@ Kernels = Mapping[str, float]
 class Cost(NamedTuple):
     """A duration, and seconds by cause that add up to its device time.
 
-    Where the host waits for the device, this does for the launches behind, which is the host's.
+    After the host has waited for the device, the device waits for the next launches; these seconds
+    belong to the host.
     """
 
     duration: Duration
     parts: Parts
 
     def then(self, behind: "Cost") -> "Cost":
-        """This work and more behind it."""
+        """The cost of this work followed by the work `behind` it."""
         parts = dict(self.parts)
         for cause, seconds in behind.parts.items():
             parts[cause] = parts.get(cause, 0.0) + seconds
@@ -75,7 +77,7 @@ class Cost(NamedTuple):
         )
 
     def repeated(self, times: int) -> "Cost":
-        """So many in a row."""
+        """The cost of this work `times` times in a row."""
         if times == 1:
             return self
         parts = {cause: times * seconds for cause, seconds in self.parts.items()}
@@ -85,7 +87,8 @@ class Cost(NamedTuple):
         )
 
     def longer(self, duration: Duration, cause: Cause) -> "Cost":
-        """The same work lasting longer on the device, for this cause."""
+        """The cost of the same work with a longer duration; `cause` explains the further seconds on
+        the device."""
         more = duration.device - self.duration.device
         if more <= 0.0:
             return Cost(duration, self.parts)
@@ -96,17 +99,17 @@ NO_COST = Cost(Duration(), {})
 
 
 class Silent:
-    """What is known of work that asks nothing of the links: its cost by slowdown, its kernels."""
+    """A cache for work without collectives: its cost by slowdown, and its kernels."""
 
     def __init__(self) -> None:
-        # Keys are identities: what they stand for is kept, and so they stay its own.
+        # Keys are ids of objects. The values keep the objects alive, so no id is used twice.
         self.costs: dict[tuple[float, int], tuple[Work, Cost]] = {}
         self.kernels: dict[int, tuple[Work, Kernels]] = {}
 
 
 class Links(Protocol):
-    """What is asked of the network: how long a collective takes with its links to itself, or where
-    every group of its scope calls at once, and what kernels beside it lose."""
+    """Questions about the network: the seconds of a collective that has its links to itself, its
+    seconds if every group of its scope calls `at_once`, and the losses of kernels beside it."""
 
     def seconds(self, call: Collective) -> float: ...
 
@@ -117,7 +120,7 @@ class Links(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _AtOnce:
-    """Links on which every group of a scope calls at once."""
+    """Links on which every group of a scope calls at the same time."""
 
     links: Links
 
@@ -131,13 +134,13 @@ class _AtOnce:
 
 
 class Costs:
-    """The costs of a role's work; equal work is worked out once. Work that asks nothing of the
-    links costs roles of one slowdown the same: they may share what is `known` of it."""
+    """The costs of a role's work; the cost of equal work is computed once. Work without collectives
+    costs the same for all roles with equal slowdown, which may share the cache `known`."""
 
     def __init__(self, links: Links, *, slowdown: float = 1.0, known: Silent | None = None) -> None:
         self.links, self.slowdown = links, slowdown
         self.silent = Silent() if known is None else known
-        # Keys are identities: what they stand for is kept, and so they stay its own.
+        # Keys are ids of objects. The values keep the objects alive, so no id is used twice.
         self._known: dict[int, tuple[Work, Cost]] = {}
         self._disturbed: dict[int, tuple[Segment, Cost]] = {}
         self._lost: dict[int, tuple[Work, Cost]] = {}
@@ -158,12 +161,12 @@ class Costs:
         return cost
 
     def of_kernels(self, segment: Segment) -> Cost:
-        """A segment's kernels without what runs beside them."""
+        """The cost of a segment's kernels without the collectives beside them."""
         duration = segment.duration.slowed(self.slowdown)
         return Cost(duration, {segment.cause: duration.device})
 
     def disturbed(self, segment: Segment) -> Cost:
-        """A segment's kernels, slowed by what runs beside them."""
+        """The cost of a segment's kernels, slowed by the collectives beside them."""
         known = self._disturbed.get(id(segment))
         if known is None:
             known = self._disturbed[id(segment)] = segment, self._disturbed_of(segment)
@@ -177,10 +180,10 @@ class Costs:
         return cost
 
     def lost(self, work: Work) -> Cost:
-        """Seconds that work loses to the collectives beside it on other streams.
+        """The seconds that work loses to the collectives beside it on other streams.
 
-        Both last as long as where all ranks do the same at once, so that it does not depend on
-        which of them are folded.
+        Work and collectives are taken to last as long as if all ranks did the same at once. So the
+        loss does not depend on which ranks are folded.
         """
         if not work.beside:
             return NO_COST
@@ -207,7 +210,7 @@ class Costs:
 
     @cached_property
     def _at_once(self) -> "Costs":
-        """Costs where every group of a scope calls at once."""
+        """The costs if every group of a scope calls at the same time."""
         return Costs(_AtOnce(self.links), slowdown=self.slowdown, known=self.silent)
 
     def kernels(self, work: Work) -> Kernels:
@@ -225,7 +228,8 @@ class Costs:
         return {} if isinstance(item, Collective) else dict(item.kernels)
 
     def _loss(self, call: Collective, kernels: Kernels, device: float) -> float:
-        """The share of the pace of so many seconds that these of its kernels lose."""
+        """The share of their pace that kernels with these seconds lose beside a call; `device` are
+        the seconds of the whole work."""
         if device <= 0.0:
             return 0.0
         losses = self.links.losses(call)
@@ -235,7 +239,7 @@ class Costs:
         )
 
     def inside(self, work: Work) -> Cost:
-        """The cost of work without what it loses to the collectives beside it."""
+        """The cost of work without its losses to the collectives beside it."""
         key = id(work)
         known = self._known.get(key) or self.silent.costs.get((self.slowdown, key))
         if known is None:

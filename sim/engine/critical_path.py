@@ -1,11 +1,11 @@
-"""The critical path: the chain of work that a step's time consists of, and how much of each kind.
+"""The critical path: the chain of work that makes up a step's time, with its seconds by cause.
 
-From the last end, go back to whatever that moment waited for: the device's own work, the host's
-launches, a transfer and the last one to join it. The seconds on that chain add up to the step, and
-each kind's share of them is d log(step) / d log(seconds of that kind) exactly, as long as no other
-chain overtakes it (Baccelli et al. 1992, Synchronization and Linearity, 2.3). Shares of an account
-are something else: what runs hidden beside a busy stream has no line there, although the step may
-wait for nothing else.
+The path begins at the last end and goes back to the event for which each moment waited: the
+device's own work, the host's launches, or a transfer and the last role to join it. The seconds on
+that chain add up to the step. Each kind's share of them is exactly d log(step) / d log(seconds of
+that kind), as long as no other chain becomes longer (Baccelli et al. 1992, Synchronization and
+Linearity, 2.3). Shares of an account differ: work that is hidden beside a busy stream has no line
+in an account, although the step may wait for it alone.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ Seconds = dict[tuple[int, str], float]  # by stage and cause
 class _Lane:
     """One stream of a role: its steps as planned and as played.
 
-    `host` is when the host came to each step of the compute stream, 0 on other streams.
+    `host` is the time when the host reached each step of the compute stream, 0 on other streams.
     """
 
     role: int
@@ -48,7 +48,7 @@ def critical_path(record: Record) -> Seconds:
 
 
 class _Path:
-    """Everything that was played, to be walked from the end to the beginning."""
+    """All played steps, which are walked from the end to the beginning."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -86,7 +86,8 @@ class _Path:
         self.seconds_of[lane.stage, cause] += seconds
 
     def _before_end(self, lane: _Lane, place: int) -> _At | None:
-        """Account for what a step's end waited for last, and go there."""
+        """Count the seconds of the event for which a step's end waited, and return the step before
+        it on the path."""
         step = lane.steps[place]
         if isinstance(step, ComputeStep):
             return self._before_computation(lane, place, step)
@@ -108,7 +109,8 @@ class _Path:
         return [(self.record.kinds[kind][0], *times) for kind, *times in rows if kind >= 0]
 
     def _before_computation(self, lane: _Lane, place: int, step: ComputeStep) -> _At | None:
-        """On the device's own work, or behind the last launch."""
+        """Count a computation's seconds. The path goes back along the device's own work or along
+        the host's launches, whichever ended later."""
         parts = self.record.parts[lane.track.parts[place]]
         device = sum(parts.values())
         duration = step.cost.duration
@@ -125,8 +127,9 @@ class _Path:
         return self._before_launch(lane, place)
 
     def _before_team(self, lane: _Lane, number: int) -> _At | None:
-        """On the way through a team to whose device or host the end of this role goes back; its
-        seconds are those of who computes longest, and what is left the host's."""
+        """Count the seconds of a team's computation. The path goes back to the member's device or
+        host that determines the end of this role. The seconds have the causes of the member that
+        computes longest; the rest is the host's."""
         team, begun = self.record.program().teams[number], self._teams[number]
         members = [begun[role] for role in team.roles]
         before = [track.start[at] for track, at in members] + [
@@ -156,7 +159,7 @@ class _Path:
         return max([*causes, *([before] if before else [])], key=_ended)
 
     def _at(self, role: int, index: int) -> _At:
-        """Where a role's step of this index was played."""
+        """The lane and the place at which a role's step of this index was played."""
         if role not in self._played:
             self._played[role] = {
                 step.index: (lane, place)
@@ -167,7 +170,7 @@ class _Path:
         return self._played[role][index]
 
     def _before_launch(self, lane: _Lane, place: int) -> _At | None:
-        """Account for the host's launches back to the last thing that it waited for."""
+        """Count the host's launches back to the last event for which the host waited."""
         lane = self.lanes[lane.role, COMPUTE_STREAM]
         for before in range(place - 1, -1, -1):
             step = lane.steps[before]
@@ -181,7 +184,8 @@ class _Path:
         return None
 
     def _before_read(self, lane: _Lane, place: int, seconds: float) -> _At | None:
-        """Account for what the host waited for of a step, in the proportions of its whole work."""
+        """Count the seconds for which the host waited for a step's work, in proportion to the
+        causes of the whole step."""
         parts = self.record.parts[lane.track.parts[place]]
         device = sum(parts.values())
         for cause, share in (parts if device else {HOST: 1.0}).items():
@@ -202,7 +206,7 @@ def _lane(record: Record, track: Track, steps: Sequence[Step]) -> _Lane:
 
 
 def _hosts(steps: Sequence[Step], starts: Sequence[float], ends: Sequence[float]) -> list[float]:
-    """When the host came to each step of the compute stream."""
+    """When the host reached each step of the compute stream."""
     free, hosts = 0.0, []
     for step, start, end in zip(steps, starts, ends, strict=True):
         hosts.append(free)
@@ -215,14 +219,14 @@ def _hosts(steps: Sequence[Step], starts: Sequence[float], ends: Sequence[float]
 
 
 def joins(step: Step) -> tuple[int, ...]:
-    """The transfers that a step takes part in from its beginning."""
+    """The transfers that a step joins at its beginning."""
     if isinstance(step, ComputeStep):
         return step.joins
     return () if step.joined else step.transfers
 
 
 def _began(at: _At) -> float:
-    """When a step began its work or joined its transfers, which needs the host to be there."""
+    """When a step began its work, or joined its transfers once the host had reached it."""
     lane, place = at
     start = lane.start[place]
     return max(start, lane.host[place]) if joins(lane.steps[place]) else start

@@ -1,4 +1,4 @@
-"""Events of SimPy's clock by callback, and a clock whose alarms ring at moments."""
+"""Events of SimPy's clock with callbacks, and a clock whose alarms ring at absolute times."""
 
 from collections.abc import Callable
 from heapq import heappush
@@ -10,16 +10,16 @@ from simpy.events import NORMAL, Event, EventPriority
 
 # SimPy's own events have priority 0 or 1.
 _FLOWS, _BEHIND_FLOWS = EventPriority(2), EventPriority(3)
-_CELLS = 2.0**40  # of each power of two: some 1e-12 of a moment
-_EDGE = 0.01  # of a cell: many roundings of a double
+_CELLS = 2.0**40  # cells for each power of two: a cell is about 1e-12 of a moment
+_EDGE = 0.01  # share of a cell: many times the rounding error of a double
 
 
 class Clock(simpy.Environment):
-    """SimPy's clock, on which moments that differ by rounding are one.
+    """SimPy's clock, on which moments that differ only by rounding are one moment.
 
-    Ranks that do the same add up equal sums in different orders, and would drift apart by
-    roundings. Where links are shared such a difference can grow, and equal ranks would then take
-    another step unfolded than folded.
+    Equal ranks add up equal durations in different orders, so their times would differ by rounding.
+    Where links are shared, such a difference can grow. An unfolded run could then give another step
+    time than a folded run.
     """
 
     def __init__(self) -> None:
@@ -28,9 +28,9 @@ class Clock(simpy.Environment):
         self._most = 1000
 
     def alarm(self, at: float, act: Callable[[Any], Any], value: Any = None) -> Event:
-        """Call `act` with an event that carries a value, at a moment.
+        """Call `act` at the time `at` with an event that carries a value.
 
-        SimPy itself has delays only, and now + (moment - now) is not always the moment.
+        SimPy itself only has delays, and now + (at - now) may differ from `at` by rounding.
         """
         event = Event(self)
         event.callbacks, event._ok, event._value = [act], True, value
@@ -38,7 +38,8 @@ class Clock(simpy.Environment):
         return event
 
     def _moment(self, at: float) -> float:
-        """The moment that this one is, but for rounding: one known before, if there is any."""
+        """The known moment that equals this time except for rounding, or the time itself as a new
+        moment."""
         mantissa, exponent = frexp(at)
         place = mantissa * _CELLS
         cell = int(place)
@@ -54,7 +55,7 @@ class Clock(simpy.Environment):
         return max(moment, self._now)
 
     def _forget(self) -> None:
-        """Keep no moments that are over."""
+        """Forget the moments that are over."""
         now = self._now
         self._moments = {key: moment for key, moment in self._moments.items() if moment >= now}
         self._most = 1000 + 2 * len(self._moments)
@@ -67,12 +68,12 @@ def then(event: Event, act: Callable[[Event], None]) -> None:
 
 
 def at_the_end_of_the_instant(event: Event, *, behind_flows: bool = False) -> None:
-    """Let an event fire once nothing else happens at this moment: that is when flows settle, and
-    what has to see them settled comes `behind_flows`."""
+    """Let an event fire once nothing else happens at this moment. Flows settle in this way; events
+    that need the settled flows fire `behind_flows`."""
     event._ok, event._value = True, None
     event.env.schedule(event, priority=_BEHIND_FLOWS if behind_flows else _FLOWS)
 
 
 def carried(event: Event) -> Any:
-    """The value that a fired event brings."""
+    """The value that a fired event carries."""
     return event.value

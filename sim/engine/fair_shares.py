@@ -1,11 +1,11 @@
-"""Weighted max-min fair rates: the solver of all traffic, which mends them where something changes.
+"""Weighted max-min fair rates: the solver for all traffic, which updates rates after a change.
 
 A link that is full has a level: the rate of the flows that it holds back. A flow's rate is the
 lowest of its limit and the levels of its links, and the level x of a link solves
-sum_s load_s demand_s(min(x, level of the other links of s)) = capacity. Rates for which that holds
-everywhere are the max-min fair ones (Bertsekas and Gallager, Data Networks, section 6.5.2): each
-flow has a full link on which none is faster. So a change is followed from link to link, the lowest
-level first, until nothing moves any more (Charny, Clark and Jain 1995, "Congestion control with
+sum_s load_s demand_s(min(x, level of the other links of s)) = capacity. Rates that satisfy this for
+all links are max-min fair (Bertsekas and Gallager, Data Networks, section 6.5.2): each flow has a
+full link on which no flow is faster. So a change is followed from link to link, the lowest level
+first, until no level changes any more (Charny, Clark and Jain 1995, "Congestion control with
 explicit rate indication"; Ros-Giralt et al. 2021 call it the bottleneck structure).
 """
 
@@ -14,16 +14,16 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from operator import attrgetter
 
-_SAME = 1e-13  # of a level
-_MOST = 1000  # looks at each link before the search is given up
+_SAME = 1e-13  # share of a level: smaller changes do not count
+_MOST = 1000  # visits of each link before the search is given up
 
 Loads = tuple[tuple[int, float], ...]
 
 
 class Share:
-    """`size` equal flows, each at `fair` B/s, which is at most `limit`. A byte of a flow puts
-    `load` bytes on each link of `loads`. Shares are settled by `order`. The `lowest` level of its
-    links is that of `narrowest`; no other is below `second`."""
+    """`size` equal flows, each with the rate `fair` (B/s), which is at most `limit`. A byte of a
+    flow puts bytes on each link as `loads` say. Shares are settled in the order of `order`. The
+    link `narrowest` has the `lowest` level; the other links' levels are at least `second`."""
 
     __slots__ = ("fair", "limit", "loads", "lowest", "narrowest", "order", "second", "size")
 
@@ -34,12 +34,12 @@ class Share:
         self.narrowest = -1
 
     def below(self, link: int) -> float:
-        """The rate (B/s) that its limit and all links but this one allow."""
+        """The rate (B/s) that the limit and all links except `link` allow."""
         level = self.second if link == self.narrowest else self.lowest
         return level if level < self.limit else self.limit
 
     def demand(self, level: float) -> tuple[float, float]:
-        """(a, b): just below this level (B/s) its flows together take a + b level."""
+        """(a, b): just below this level (B/s), the flows together take a + b * level."""
         return 0.0, self.size
 
 
@@ -54,20 +54,20 @@ class FairShares:
         self._changed: set[Share] = set()
 
     def add_link(self, capacity: float) -> int:
-        """One more link; returns its number."""
+        """Add a link and return its number."""
         self.capacity.append(capacity)
         self.on.append({})
         self._level.append(inf)
         return len(self.capacity) - 1
 
     def change(self, link: int, capacity: float) -> None:
-        """From the next settling on the link carries `capacity` B/s."""
+        """Give a link another `capacity` (B/s) from the next settling on."""
         self.capacity[link] = capacity
         self._dirty.add(link)
 
     def resize(self, share: Share, size: int) -> bool:
-        """A share has so many flows from now on; returns whether rates are to be settled anew. The
-        rate of a share that has its links to itself is known at once."""
+        """Give a share another number of flows, and return whether rates must be settled again. If
+        the share has its links to itself, its rate is set at once."""
         share.size = size
         if not size:
             return self._leave(share)
@@ -110,10 +110,10 @@ class FairShares:
         return min([self.capacity[link] / load for link, load in loads])
 
     def settle(self) -> list[Share]:
-        """Settle all rates; returns the shares whose rate may have changed, in their order."""
+        """Settle all rates, and return the shares whose rates may have changed, by `order`."""
         dirty, level = self._dirty, self._level
         left = _MOST * len(self.capacity)
-        fullest = [(level[link], link) for link in dirty]  # levels change only as links are taken
+        fullest = [(level[link], link) for link in dirty]  # a level changes when its link is popped
         heapify(fullest)
         while fullest:
             left -= 1
@@ -129,7 +129,7 @@ class FairShares:
                 before = share.fair
                 self._moved(share, link, old, new)
                 if self._limit(share):
-                    slower = share.fair < before  # and what is not full stays so
+                    slower = share.fair < before  # links that are not full then stay so
                     for other, _ in share.loads:
                         if (
                             other not in dirty
@@ -143,7 +143,7 @@ class FairShares:
         return changed
 
     def _limit(self, share: Share) -> bool:
-        """Give a share the rate that its links allow now; returns whether it has changed."""
+        """Give a share the rate that its links allow now; return whether the rate has changed."""
         rate = share.lowest if share.lowest < share.limit else share.limit
         if rate == share.fair:
             return False
@@ -152,7 +152,7 @@ class FairShares:
         return True
 
     def _moved(self, share: Share, link: int, old: float, new: float) -> None:
-        """A link of a share has another level."""
+        """Update a share after the level of one of its links has changed."""
         if link == share.narrowest:
             if new <= share.second:
                 share.lowest = new
@@ -176,9 +176,10 @@ class FairShares:
         share.narrowest, share.lowest, share.second = narrowest, lowest, second
 
     def _full_at(self, link: int) -> float:
-        """The level at which a link is full, as other links are now; infinite where it is not.
+        """The level at which a link is full, given the levels of the other links; infinite if it is
+        not full.
 
-        Newton's steps: demand is concave in the level, so all steps but the first lead up.
+        Newton's method: demand is concave in the level, so all steps except the first go up.
         """
         capacity, x = self.capacity[link], self._level[link]
         limits = [(share.below(link), load, share) for share, load in self.on[link].items()]

@@ -1,13 +1,13 @@
 """Fair shares by class of flows: the rates of `sim.engine.network` when thousands are alike.
 
-A thousand workers that push to the same servers are a thousand flows, but only two things about
-each matter to the others: how it loads the links that it shares, and the rate that its own links
-allow. Flows equal in both are one class, classes equal in the first are one group
-(`sim.engine.flow_groups`), and groups share links. A link is a flow's own where all others on it
-take exactly the same way: then they always have equal parts of it. An event costs the number of
-groups that it touches, and the classes whose limits the level passes.
+A thousand workers that push to the same servers are a thousand flows. Only two properties of a flow
+matter to the other flows: its loads on the links that it shares, and the rate that its own links
+allow. Flows with both properties equal are one class. Classes with equal loads are one group
+(`sim.engine.flow_groups`), and groups share links. A link is a flow's own if all flows on it take
+exactly the same way, since they then always have equal parts of it. The effort of an event grows
+with the number of groups that it touches, and of classes whose limits the level passes.
 
-`tests/engine/test_flow_classes.py` holds it to `Network`, the reference, to 1e-9.
+`tests/engine/test_flow_classes.py` checks that rates equal those of `Network` to 1e-9.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,8 @@ from sim.engine.network import Arrived
 
 _EPSILON = 1e-12
 _FEW = 16
-"""Flows of one way that may have a link of their own: another one moves them all."""
+"""At most so many flows of one way may have a link of their own, since a further flow changes the
+limits of all of them."""
 
 Key = tuple[Loads, float]
 
@@ -62,14 +63,14 @@ class FlowClassNetwork:
         self._move(flow)
 
     def change(self, link: int, capacity: float) -> None:
-        """From now on the link carries `capacity` B/s."""
+        """Give a link another `capacity` (B/s) from now on."""
         self.shares.change(link, capacity)
         for way in self._ways_on[link]:
             self._move_few(way)
         self._settle_later()
 
     def carried(self) -> list[float]:
-        """Bytes that have come over each link so far."""
+        """The bytes that each link has carried so far."""
         sizes = [0.0] * len(self._ways_on)
         for way in self._ways.values():
             left = sum(flow.left(self.env.now) for flow in way.flows.values())
@@ -78,23 +79,23 @@ class FlowClassNetwork:
         return sizes
 
     def add_link(self, capacity: float) -> int:
-        """One more link; returns its number."""
+        """Add a link and return its number."""
         self._ways_on.append({})
         return self.shares.add_link(capacity)
 
     def _move(self, flow: ClassedFlow) -> None:
-        """The flow's links are shared differently from now on, so its class may be another."""
+        """Have a flow classified again, because its links are shared differently from now on."""
         self._moved[flow.serial] = flow
         self._settle_later()
 
     def _move_few(self, way: Way) -> None:
-        """The flows of a way, if links may be theirs alone."""
+        """Have the flows of a way classified again, if they may have links of their own."""
         if len(way.flows) <= _FEW:
             for flow in way.flows.values():
                 self._move(flow)
 
     def _move_only(self, link: int) -> None:
-        """Move the flows of a link's only way, after the link's ownership has changed."""
+        """Have the flows of a link's only way classified again, after its ownership has changed."""
         ways = self._ways_on[link]
         if len(ways) == 1:
             self._move_few(next(iter(ways)))
@@ -123,7 +124,7 @@ class FlowClassNetwork:
         self._share(touched, changed)
 
     def _classify(self, flow: ClassedFlow) -> None:
-        """Put a flow into the class that it belongs to now, if that is another."""
+        """Put a flow into its present class, if it is in another class."""
         key = loads, limit = self._key(flow.way)
         now = self.env.now
         if (old := flow.flow_class) is not None:
@@ -164,7 +165,7 @@ class FlowClassNetwork:
         return group
 
     def _share(self, touched: dict[FlowGroup, None], changed: dict[FlowClass, None]) -> None:
-        """Fair rates for the touched groups, and for all others that they move."""
+        """Set fair rates for the touched groups, and for all groups whose rates then change."""
         now = self.env.now
         for group in touched:
             self.shares.resize(group, group.size)
@@ -184,7 +185,7 @@ class FlowClassNetwork:
             self._await_group(group)
 
     def _await_class(self, flow_class: FlowClass) -> None:
-        """Wake up when the first flow of a class ends that its own links limit."""
+        """Set an alarm for the next end of a flow in a class that its own links limit."""
         flow_class.alarm += 1
         first = flow_class.first()
         if first is not None:
@@ -193,7 +194,7 @@ class FlowClassNetwork:
             then(alarm, self._class_arrives)
 
     def _await_group(self, group: FlowGroup) -> None:
-        """Wake up when the first of the flows ends that shared links hold back."""
+        """Set an alarm for the next end of a flow in a group that shared links hold back."""
         group.alarm += 1
         first = group.next()
         if first is not None:
@@ -203,7 +204,7 @@ class FlowClassNetwork:
 
     def _class_arrives(self, wake: Event) -> None:
         flow_class, alarm = carried(wake)
-        if alarm == flow_class.alarm:  # or else something has changed since it was set
+        if alarm == flow_class.alarm:  # otherwise the alarm is obsolete
             flow_class.clock, flow_class.since = flow_class.members[0][0], self.env.now
             self._end(_pop(flow_class))
 
@@ -236,7 +237,7 @@ class FlowClassNetwork:
 
 
 def _pop(flow_class: FlowClass) -> list[ClassedFlow]:
-    """The flows of a class that end with its first."""
+    """Remove and return the flows of a class that end together with its first flow."""
     ended, members = [], flow_class.members
     last = members[0][0] * (1.0 + _EPSILON)
     while members and members[0][0] <= last:

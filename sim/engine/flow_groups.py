@@ -1,9 +1,9 @@
-"""Flows that load shared links alike, by what their own links allow: who is held back by which.
+"""Flows that load shared links alike, in classes by the rates that their own links allow.
 
-At one moment all flows of a group have the same rate, its level, but for those whose own links
-allow less. The latter go at their limits, the others by one clock of bytes (virtual time, as in
-Demers, Keshav and Shenker 1989): a flow that joins at V with S bytes leaves at V + S, however the
-level changes in between. A new level costs the classes that it passes, not all that there are.
+At any moment all flows of a group have the same rate, the group's level, except flows whose own
+links allow less. The latter flow at their limits. The others share a clock of bytes (virtual time,
+as in Demers, Keshav and Shenker 1989): a flow that joins at V with S bytes leaves at V + S, however
+the level changes in between. A new level only affects the classes whose limits it passes.
 """
 
 from bisect import bisect_left, insort
@@ -21,7 +21,7 @@ Entry = tuple[float, int, "ClassedFlow"]
 
 
 class Way:
-    """Flows that load exactly the same links alike, and the bytes of all that ever did."""
+    """Flows with exactly the same loads on links; `sent` counts the bytes of all flows so far."""
 
     __slots__ = ("flows", "loads", "sent")
 
@@ -32,8 +32,8 @@ class Way:
 
 
 class ClassedFlow:
-    """Bytes on their way; `entry` is its place in the queue of its class, which begins with the
-    reading of the class's clock when the last byte arrives."""
+    """A flow in a class. `entry` is its place in the queue of the class: the reading of the class's
+    clock at which the last byte arrives, the flow's number and the flow."""
 
     __slots__ = ("arrived", "entry", "flow_class", "remaining", "serial", "value", "way")
 
@@ -44,17 +44,18 @@ class ClassedFlow:
         self.entry: Entry | None = None
 
     def left(self, now: float) -> float:
-        """Bytes that have still to come."""
+        """The bytes that have not arrived yet."""
         if self.flow_class is None or self.entry is None:
             return self.remaining
         return max(self.entry[0] - self.flow_class.reading(now), 0.0)
 
 
 class FlowClass:
-    """Flows of a group that their own links limit alike to `limit` B/s.
+    """Flows of a group that their own links limit to the same `limit` (B/s).
 
-    Its clock counts the bytes of each. Where the limit holds (`capped`) it read `clock` at `since`
-    and goes by itself; otherwise it is `clock` behind that of the group.
+    The clock of a class counts the bytes of each flow. If the limit holds (`capped`), the clock
+    read `clock` at the time `since` and runs at the limit; otherwise it is `clock` bytes behind the
+    clock of the group.
     """
 
     __slots__ = ("alarm", "capped", "clock", "group", "limit", "members", "order", "since", "size")
@@ -67,20 +68,20 @@ class FlowClass:
         self.members: list[Entry] = []
 
     def reading(self, now: float) -> float:
-        """Bytes that each of its flows would have got since it began."""
+        """The bytes that a flow would have received if it had been in the class from the start."""
         if self.capped:
             return self.clock + self.limit * (now - self.since)
         return self.group.reading(now) - self.clock
 
     def first(self) -> float | None:
-        """The reading at which its next flow ends, if it has one."""
+        """The reading of the clock at which the class's next flow ends, or None."""
         members = self.members
         while members and members[0][2].entry is not members[0]:  # has left since
             heappop(members)
         return members[0][0] if members else None
 
     def switch(self, now: float) -> None:
-        """From now on its own limit holds, or no longer."""
+        """Switch between the class's own limit and the level of its group."""
         reading = self.reading(now)
         self.capped = not self.capped
         self.clock = reading if self.capped else self.group.reading(now) - reading
@@ -91,8 +92,8 @@ class FlowClass:
 class FlowGroup(Share):
     """Classes of flows that load shared links alike, in the order of their limits.
 
-    At `level` the first `cut` of them need `fixed` B/s at their limits, the others have `free`
-    flows.
+    At `level`, the first `cut` classes together need `fixed` B/s at their limits; the other classes
+    have `free` flows.
     """
 
     __slots__ = (
@@ -116,13 +117,14 @@ class FlowGroup(Share):
         self.queue: list[tuple[float, int, int, FlowClass]] = []
 
     def reading(self, now: float) -> float:
-        """Bytes that a flow held back by shared links alone would have got since it began."""
+        """The bytes that a flow would have received that only shared links held back from the
+        start."""
         if self.level >= UNBOUNDED:
-            return self.clock  # which holds nobody back
+            return self.clock  # shared links hold no flow back
         return self.clock + self.level * (now - self.since)
 
     def open(self, limit: float, order: int, now: float) -> FlowClass:
-        """One more class."""
+        """Add a class to the group."""
         opened = FlowClass(self, limit, order, now)
         insort(self.classes, (limit, order, opened))
         self.cut += opened.capped
@@ -137,7 +139,7 @@ class FlowGroup(Share):
             self.fixed = 0.0  # and no rounding is left behind
 
     def resize(self, flow_class: FlowClass, more: int, now: float) -> None:
-        """A class has more flows, or fewer."""
+        """Add `more` flows to a class, or remove flows if `more` is negative."""
         if flow_class.capped:
             self.fixed += more * flow_class.limit
         else:
@@ -157,8 +159,8 @@ class FlowGroup(Share):
         return (fixed if cut else 0.0), free
 
     def settle(self, now: float) -> list[FlowClass]:
-        """From now on its fair rate is the level; returns the classes whose limits hold now,
-        though they did not before, or no longer."""
+        """Take the fair rate as the level from now on. Returns the classes whose limits begin or
+        cease to hold."""
         level, classes, before = self.fair, self.classes, self.cut
         while self.cut < len(classes) and classes[self.cut][0] <= level:
             self._pass(classes[self.cut][2], 1)
@@ -188,7 +190,8 @@ class FlowGroup(Share):
             heappush(self.queue, entry)
 
     def next(self) -> float | None:
-        """The reading at which the first of the flows that it holds back ends, if there is one."""
+        """The reading of the clock at which the next flow ends that the group holds back, or
+        None."""
         queue = self.queue
         while queue and queue[0][2] != queue[0][3].alarm:
             heappop(queue)

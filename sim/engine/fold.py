@@ -118,7 +118,8 @@ def fold(program: Program, machine: Machine, *, unfold: bool = False) -> FoldedP
 
 
 class Folding:
-    """Classes of equal ranks, groups and links; a program can be lowered for them repeatedly."""
+    """The classes of equal ranks, groups and links of a program on a machine. The program can be
+    lowered for these classes repeatedly."""
 
     def __init__(self, program: Program, machine: Machine, *, unfold: bool = False) -> None:
         self.program, self.machine = program, machine
@@ -131,7 +132,7 @@ class Folding:
         self.roles = _roles(program, machine, ranks, classes)
 
     def on(self, machine: Machine) -> "Folding":
-        """The same program on a machine that is `like` this one."""
+        """The same classes on another machine, which differs from this machine only in speeds."""
         other = copy(self)
         other.machine, other.desk = machine, self.desk.on(machine)
         return other
@@ -242,8 +243,9 @@ def _roles(
 
 
 def _coordinates(mesh: Mapping[str, int], rank: int) -> tuple[tuple[str, int], ...]:
-    """Coordinates of a rank along the plan's axes; axes of the mesh are their digits."""
-    along: dict[str, tuple[int, int]] = {}  # the place so far, the size so far
+    """A rank's coordinates along the plan's axes. Several axes of the mesh may be digits of one
+    axis of the plan."""
+    along: dict[str, tuple[int, int]] = {}  # place and size, of the digits so far
     for part, size in mesh.items():
         place, sizes = along.get(axis_of(part), (0, 1))
         rank, digit = divmod(rank, size)

@@ -1,7 +1,7 @@
-"""The folded program that the engine plays: one program a role, with indices instead of names.
+"""The folded program that the engine plays: one program per role, with indices instead of names.
 
-Everything a role does is a list of steps per stream, computations and communications. Transfers
-stand once for all communicators that behave alike and carry what they load on each class of links.
+Each stream of a role is a list of steps, computations and communications. A transfer stands for all
+communicators that behave alike, and has its loads on each class of links.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,19 +18,20 @@ from sim.program.causes import Cause
 from sim.program.durations import Duration
 
 Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of progress
-# Link class, bytes that keep it busy at line rate, bytes without what protocols add to them.
+# Link class, bytes that keep it busy at line rate, and bytes without those that protocols add.
 Carried = tuple[tuple[int, float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The traffic of a call: a delay, then `size` bytes over `loads`, `seconds` alone.
+    """The traffic of a call: a `latency`, then `size` bytes over `loads`, which take `seconds` if
+        nothing else uses the links.
 
-    The load of folded-away copies on the same link is included. Its kernel holds `ctas` SMs of a
-    rank and moves `memory` bytes through its memory. `sent` are the bytes of the collective itself
-    on each link of `loads`, without the protocol's; an empty `sent` means all bytes. The traffic
-    takes `at_once` seconds where every group of its scope and stage calls with it, however many of
-    them are folded.
+        The loads include copies on the same link that are folded away. The call's kernel holds `ctas`
+    SMs of a rank and moves `memory` bytes through the rank's memory. `sent` are the bytes of the
+    collective itself on each link of `loads`, without the bytes that its protocol adds; an empty
+    `sent` means all bytes. The traffic takes `at_once` seconds in all if every group of its scope
+    and stage calls at once, folded or not.
     """
 
     latency: float
@@ -43,7 +44,7 @@ class Traffic:
     sent: tuple[float, ...] = ()
 
     def carried(self, times: float = 1.0) -> Carried:
-        """The bytes on each link of so many such calls."""
+        """The bytes of `times` equal calls on each link."""
         sent = self.sent or [self.size * load for _, load in self.loads]
         pairs = zip(self.loads, sent, strict=True)
         return tuple([(link, times * self.size * load, times * own) for (link, load), own in pairs])
@@ -58,8 +59,8 @@ class Traffic:
 class Item:
     """A part of a computation that can be disturbed: kernels, and traffic that starts with them.
 
-    `cost` is that of both together, undisturbed, `rest` the duration from here to the computation's
-    end. Without `kernels` it is traffic alone.
+    `cost` is the undisturbed cost of both together, `rest` the duration from the item's beginning
+    to the computation's end. An item without `kernels` is only traffic.
     """
 
     cost: Cost
@@ -68,16 +69,18 @@ class Item:
     traffic: tuple[tuple[Traffic, Cause], ...] = ()
 
 
-# Steps and transfers are not frozen, as all else is: a large job has tens of thousands of them.
+# Unlike other dataclasses, steps and transfers are not frozen, which would make creating them slow:
+# a large job has tens of thousands.
 @dataclass(slots=True, eq=False)
 class ComputeStep:
-    """Compute: ends at max(ready + device, host free + lead), then frees the host.
+    """A computation, which ends at max(ready + device, host free + lead) and then frees the host.
 
-    Its collectives among equals are part of its cost; where other traffic can come upon their
-    `links`, `items` say what to play then. It joins the transfers of `joins` as it starts and does
-    not wait for them: a communication behind it does. So does one behind a computation in which a
-    `team` of roles meets: until then it lasts as if all were as far as this role. `label` says what
-    it is if no pass; it executes `flops` and puts the bytes of `carried` on links.
+    Collectives among equal ranks are part of its cost. If other traffic can load their `links`, the
+    clock plays the `items` one by one while it does. The step joins the transfers in `joins` at its
+    start; a later communication waits for them. A computation of a `team` of roles lasts as if all
+    roles were as far as this role; a later communication waits for the other roles. `label`
+    describes a computation that is no pass. The step executes `flops` and puts the bytes of
+    `carried` on links.
     """
 
     index: int
@@ -97,10 +100,11 @@ class ComputeStep:
 
 @dataclass(slots=True, eq=False)
 class CommunicateStep:
-    """Take part in `transfers`, unless a computation has `joined` them before; done when they are.
+    """Take part in `transfers`, unless a computation has `joined` them before, and wait for their
+    end.
 
-    Behind a computation of a `team` it lasts until the role is done with it. With `sync` the host
-    has waited for it and launches nothing before its end.
+    Behind a computation of a `team`, the step lasts until the team's computation ends for this
+    role. With `sync` the host waits for the step's end and launches nothing before.
     """
 
     index: int
@@ -117,9 +121,8 @@ Step = ComputeStep | CommunicateStep
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Transfer:
-    """Starts when `arity` roles have met; `ranks` take part in each of those that it stands for.
-
-    A message goes the `way` from one stage to another.
+    """A transfer, which starts when `arity` roles have joined it. It stands for equal communicators
+    of `ranks` ranks each. `way` has the source and the target stage of a message.
     """
 
     name: str
@@ -136,7 +139,8 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class LinkClass:
-    """Links that carry the same traffic: the first one's name, their number, B/s of each."""
+    """Links that carry the same traffic: the first link's name, the number of links, and the
+    capacity of each (B/s)."""
 
     name: str
     count: int
@@ -157,22 +161,25 @@ class RoleProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Team:
-    """A computation of the `roles`: its `table` [2 roles, 2 roles] leads from (ready, host) of all
-    to those behind it, as long as nothing else comes upon the `links` that it loads."""
+    """A computation that several `roles` play as one step. Its (max, +) matrix `table`
+    [2 roles, 2 roles] maps the times at which all devices are ready and all hosts are free to those
+    after it. The table holds as long as no other traffic loads the team's `links`."""
 
     roles: tuple[int, ...]
     table: NDArray[np.float64]
     links: tuple[int, ...]
 
     def behind(self, before: Sequence[float]) -> list[float]:
-        """When each role is done and then when each host is free."""
+        """The times at which each role is done, followed by the times at which each host is free;
+        `before` has the same times before the computation."""
         moments: list[float] = (self.table + np.array(before)).max(axis=1).tolist()
         return moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedProgram:
-    """The program that `sim.engine.clock.play` plays; `teams` by the numbers in their steps."""
+    """The program that `sim.engine.clock.play` plays. The keys of `teams` are the numbers in the
+    `team` of steps."""
 
     roles: tuple[RoleProgram, ...]
     transfers: tuple[Transfer, ...]

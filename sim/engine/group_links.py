@@ -1,7 +1,7 @@
-"""The links that groups of ranks load, numbered, and how much of each.
+"""The links that groups of ranks load, as numbers, and how much each group loads them.
 
-On switched clusters a group loads the ports, NICs and pod uplinks of its members, all of it
-arithmetic on arrays; over cables the routes of all hops are summed (`sim.engine.cable_routes`).
+On switched clusters a group loads the ports, NICs and pod uplinks of its members, which is
+arithmetic on arrays. Over cables the routes of all hops are summed (`sim.engine.cable_routes`).
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ Flags = NDArray[np.bool_]
 
 
 class Loads(NamedTuple):
-    """Which group loads which link, and how much, in arrays of one length: `port` x (bytes through
-    a member's port) + `nic` x (bytes that leave a node), see `CallCost`. `nic` has a column for
-    each way between nodes (`sim.engine.cable_routes`)."""
+    """Loads as arrays of equal length. A call of `group` puts `port` x (bytes through a member's
+    port) + `nic` x (bytes that leave a node) on `link`, see `CallCost`. `nic` has a column for each
+    way between nodes (`sim.engine.cable_routes`)."""
 
     group: Indices
     link: Indices
@@ -34,7 +34,7 @@ class Loads(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """For each member of a group how many ranks it stands for, and in how many pods."""
+    """For each member of a group, the number of ranks for which it stands, and of their pods."""
 
     ranks: Indices
     pods: Indices
@@ -44,14 +44,15 @@ _KINDS = (
     "port-up", "port-down", "nic-up", "nic-down", "pod-up", "pod-down", "workers",
     *HOST_LINKS, *STORAGE_LINKS,
 )  # fmt: skip
-_ROOM = 1 << 40  # more places than any kind of link has
+_ROOM = 1 << 40  # more links than any kind has
 
 
 class GroupLinks:
-    """Links as numbers: kind x room + place for those of switches, running numbers for others."""
+    """Links as numbers: kind x `_ROOM` + place. All cables are one further kind, whose places count
+    them in the order of first use."""
 
     def __init__(self, topology: Topology, *, copies: bool = False) -> None:
-        """With `copies` something else uses the PCIe links that messages pass, too."""
+        """`copies` says whether copies to hosts use the PCIe links that messages use, too."""
         self.topology = topology
         network, direct = topology.network, topology.host is not None and topology.host.gpudirect
         narrow = network is not None and topology.nic_bandwidth < network.bandwidth
@@ -66,7 +67,7 @@ class GroupLinks:
         self._named: list[Link] = []
 
     def name(self, number: int) -> Link:
-        """The link of a number."""
+        """The link with a number."""
         kind, place = divmod(number, _ROOM)
         if kind == len(_KINDS):
             return self._named[place]
@@ -85,7 +86,8 @@ class GroupLinks:
         sends: Flags,
         receives: Flags,
     ) -> Loads:
-        """Ports carry what stays in a node; its members share what leaves it over their NICs."""
+        """The loads of groups on switches. Ports carry the bytes that stay in a node; the members
+        in a node share the bytes that leave it over their NICs."""
         node = gpus // self.slots
         _, inverse, counts = np.unique(
             own * (int(node.max(initial=0)) + 1) + node, return_inverse=True, return_counts=True
@@ -110,7 +112,7 @@ class GroupLinks:
         return _summed(parts)
 
     def common(self, kind: str) -> bool:
-        """Whether links of a kind are above the nodes, so that all nodes load the same ones."""
+        """Whether links of a kind lie above the nodes, so several nodes load the same link."""
         storage = self.topology.storage
         of_storage = kind.startswith(("storage", "operations")) and storage and storage.shared
         return bool(of_storage) or kind.startswith("pod")
@@ -123,9 +125,9 @@ class GroupLinks:
         loads: Sequence[float],
         pods: Indices,
     ) -> Loads:
-        """A copy loads the links of its path, each with so much for a byte. A device that reaches
-        its host through a port of its node's fabric loads the port, too. Each rank stands for equal
-        ranks in so many `pods`."""
+        """The loads of copies to hosts. Each byte of a copy puts `loads` bytes on the links of
+        `path`. A device that reaches its host through a port of its node's fabric loads the port,
+        too. `pods` is the number of pods with ranks for which each rank stands."""
         parts = []
         for kind, load in zip(path, loads, strict=True):
             size = load / pods if kind.startswith("pod") else load
@@ -135,7 +137,7 @@ class GroupLinks:
         return _summed(parts)
 
     def _places(self, kind: str, gpus: Indices) -> Indices:
-        """The number of each GPU's link of a kind."""
+        """The place of each GPU's link among the links of a kind."""
         node = gpus // self.slots
         match kind.partition("-")[0]:
             case "workers":
@@ -161,9 +163,9 @@ class GroupLinks:
     def _uplinks(
         self, kind: str, own: Indices, node: Indices, spread: Spread, taking_part: Flags
     ) -> Loads:
-        """In rings, all that a node of the group sends crosses a pod's uplinks once in each
-        direction; where each of its N nodes sends to all others, each of the n in the pod sends
-        (N - n) / (N - 1) of it out."""
+        """The loads of groups on the uplinks of pods. In a ring, the bytes of a node cross a pod's
+        uplinks once in each direction. If each of a group's N nodes sends to all others, each of
+        the n nodes in a pod sends (N - n) / (N - 1) of its bytes out of the pod."""
         nodes, position = np.unique(node, return_inverse=True)
         pod = np.array([self.topology.pod_of(n) for n in nodes.tolist()])[position]
         room = int(pod.max(initial=0)) + 1
@@ -182,7 +184,7 @@ class GroupLinks:
         return part
 
     def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
-        """Loads of groups whose members send to each other by these hops."""
+        """The loads of groups whose members send to each other by these hops, route by route."""
         paths = self.topology.network.paths if self.topology.network else 1
         rows = [
             (group, self._number(link), local * share / paths, (not local) * share / paths, way)
@@ -216,7 +218,7 @@ class GroupLinks:
 
 
 def _summed(parts: Sequence[Loads]) -> Loads:
-    """Loads of one group on one link as one row."""
+    """Sum the rows of loads that have the same group and link."""
     group, link, port, nic = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not len(group):
         return Loads(group, link, port, nic)
@@ -230,7 +232,7 @@ def _summed(parts: Sequence[Loads]) -> Loads:
 
 
 def shape_of(gpus: Sequence[int], topology: Topology) -> GroupShape:
-    """How a group of GPUs is placed."""
+    """The placement of a group of GPUs on nodes."""
     nodes = Counter(map(topology.node_of, gpus))
     extent, network = max(nodes) - min(nodes), topology.network
     return GroupShape(
@@ -248,7 +250,8 @@ def group_loads(
     kind: str = "all_reduce",
     algorithm: str = "ring",
 ) -> dict[Link, tuple[float, float]]:
-    """Per link of one group, bytes per byte of its wire's `port` and of its `nic`."""
+    """For each link of one group, the bytes on it for a byte through a member's port, and for a
+    byte that leaves a node."""
     way = number_of(topology.network, kind, algorithm)
     links, members = GroupLinks(topology), np.array(gpus, dtype=np.int64)
     group = np.zeros_like(members)

@@ -1,4 +1,4 @@
-"""How much every link carries in a run, and for what share of it that keeps it busy."""
+"""How many bytes every link carries in a run, and for what share of the time it is busy."""
 
 from collections.abc import Mapping
 
@@ -11,8 +11,9 @@ from sim.program.causes import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLoad:
-    """`bytes` that the link of that name carries, and others like it, without what protocols add;
-    `busy` is the share of the time in which all bytes take its whole `capacity` (B/s)."""
+    """The bytes that the link with this name carries, as do all links of its class, without the
+    bytes that protocols add. `busy` is the share of the time in which all bytes, including those of
+    protocols, would take the link's whole `capacity` (B/s)."""
 
     name: str
     capacity: float
@@ -21,12 +22,12 @@ class LinkLoad:
 
     @property
     def kind(self) -> str:
-        """The kind of link, whatever its direction: port, nic, pod, edge, nvlink, pcie."""
+        """The kind of link without its direction: port, nic, pod, edge, nvlink, pcie."""
         return self.name.partition(" ")[0].partition("-")[0]
 
 
 def link_loads(record: Record) -> list[LinkLoad]:
-    """Classes of links that a run loads, the busiest first."""
+    """The loads of all classes of links that a run uses, the busiest first."""
     carried = _carried(record) if record.carried is None else record.carried()
     loads = [
         LinkLoad(
@@ -42,7 +43,8 @@ def link_loads(record: Record) -> list[LinkLoad]:
 
 
 def _carried(record: Record) -> Mapping[LinkClass, tuple[float, float]]:
-    """The bytes of all steps by class of links: those that keep it busy, those that are sent."""
+    """The bytes of all steps by class of links: bytes that keep a link busy, and these bytes
+    without those that protocols add."""
     program = record.program()
     _, traffic = amounts(record.tracks, program)
     return {
@@ -53,8 +55,8 @@ def _carried(record: Record) -> Mapping[LinkClass, tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowest:
-    """The kind of link that limits traffic of a cause: it takes `seconds` of the step there, and
-    all traffic on the link takes `busy` seconds."""
+    """The kind of link that limits traffic of a cause. On such a link this traffic takes `seconds`
+    of the step, and all traffic together takes `busy` seconds."""
 
     kind: str
     seconds: float
@@ -62,8 +64,9 @@ class Narrowest:
 
 
 def narrowest(record: Record, cause: Cause, *, waits: bool) -> Narrowest | None:
-    """Of the links that traffic of a cause loads, that on which it takes longest, or if something
-    `waits` for it the busiest, counting whatever is on it; None where there is no such traffic."""
+    """The link that limits traffic of a cause, or None without such traffic. It is the link on
+    which this traffic takes longest. If the step `waits` for the traffic, it is the link on which
+    all traffic together takes longest."""
     program = record.program()
     own: dict[int, float] = {}
     for transfer in program.transfers:

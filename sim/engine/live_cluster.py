@@ -1,8 +1,8 @@
-"""A cluster on which processes compute, send, receive and wait: for jobs that decide as they go.
+"""A cluster on which processes compute, send, receive and wait: for jobs that decide at run time.
 
-A synchronous step is a program that is known beforehand; asynchronous training is SimPy processes
-(`sim.jobs.sharing`). They run on the same devices, topology and links: a message is a flow through
-`sim.engine.flow_classes`, and everything that happens is a span of a timeline.
+A synchronous step is a program that is known beforehand; asynchronous training consists of SimPy
+processes (`sim.jobs.sharing`). Both run on the same devices, topology and links. Here a message is
+a flow through `sim.engine.flow_classes`, and an activity is a span of a timeline.
 """
 
 from collections import Counter
@@ -33,11 +33,12 @@ Process = Generator[Event, Any, Any]
 
 @dataclass(slots=True)
 class LiveCluster:
-    """A machine on a clock, its links, and what has happened on them.
+    """A machine on a clock, with its links and the spans of all activities.
 
-    `overhead` is the software's cost of a message (s), `guests` are nodes of other regions than
-    their number says. Only the first `keep_spans` spans are kept; seconds and bytes are counted to
-    the end.
+    `overhead` is the software's cost of a message (s). `guests` gives the regions of nodes that are
+    not in the region to which their numbers belong. With `each_message`, messages that are sent
+    together are separate flows. Only the first `keep_spans` spans are kept, but all bytes are
+    counted.
     """
 
     machine: Machine
@@ -50,8 +51,8 @@ class LiveCluster:
     spans: list[Span] = field(default_factory=list)
     network: FlowClassNetwork = field(init=False)
     routes: Routes = field(init=False)
-    _links: dict[Link, int] = field(default_factory=dict)  # their numbers in the network
-    _capacity: dict[int, float] = field(default_factory=dict)  # when nothing slows them
+    _links: dict[Link, int] = field(default_factory=dict)  # numbers of links in the network
+    _capacity: dict[int, float] = field(default_factory=dict)  # B/s when nothing slows a link
     _slowed: dict[Link, dict[Any, float]] = field(default_factory=dict)
     _of_protocol: Counter[Link] = field(default_factory=Counter)  # bytes of collectives
     _numbered_routes: dict[tuple[Any, ...], tuple[Loads, float]] = field(default_factory=dict)
@@ -68,32 +69,33 @@ class LiveCluster:
     def now(self) -> float:
         return float(self.env.now)
 
-    # What processes do.
+    # Operations of processes.
 
     def start(self, process: Process) -> Event:
-        """Let a process run; the event fires with what it returns."""
+        """Let a process run; the event fires with the value that the process returns."""
         return self.env.process(process)
 
     def sleep(self, seconds: float) -> Event:
         return self.env.timeout(seconds)
 
     def event(self) -> Event:
-        """Something to wait for, which another process triggers by `succeed(value)`."""
+        """An event for which processes can wait; another process triggers it by
+        `succeed(value)`."""
         return Event(self.env)
 
     def all_of(self, events: Iterable[Event]) -> Event:
         return AllOf(self.env, events)
 
     def send(self, size: float, source: Endpoint, targets: Mapping[Endpoint, float]) -> Event:
-        """Send `size` bytes, of which each target gets its share (1 is all of it).
+        """Send `size` bytes, of which each target gets its share (1: all bytes).
 
-        One weighted transfer: all shares progress together and arrive together, or, where
-        `each_message` is set, a flow for each that arrives by itself. The event is the last.
+        All shares are one weighted transfer and arrive together. With `each_message`, each target
+        has a flow of its own. The event fires when all shares have arrived.
         """
         return self._scatter(size, source, targets, outwards=True)
 
     def gather(self, size: float, sources: Mapping[Endpoint, float], target: Endpoint) -> Event:
-        """The same the other way round: every source sends its share of `size` bytes."""
+        """Gather bytes at a target: every source sends its share of `size` bytes, as in `send`."""
         return self._scatter(size, target, sources, outwards=False)
 
     def _scatter(
@@ -111,19 +113,22 @@ class LiveCluster:
         return self._launch(size, *route)
 
     def swap(self, size: float, left: Endpoint, right: Endpoint) -> Event:
-        """Both send `size` bytes to each other at once, and acknowledge what they receive."""
+        """Let two endpoints send `size` bytes to each other at once. Both acknowledge the bytes
+        that they receive."""
         route = self.routes.together([(left, right), (right, left)], (1.0, 1.0))
         return self._transfer(self.crossing(size), *route)
 
     def crossing(self, size: float) -> float:
-        """Bytes of a message with the acknowledgements of one that comes the other way."""
+        """The bytes of a message, plus the acknowledgements of an equal message that travels in the
+        other direction."""
         return size * (1.0 + self.machine.returned)
 
     def collective(
         self, kind: str, size: float, endpoints: Sequence[Endpoint], *, in_pieces: bool = False
     ) -> Event:
-        """A collective of all GPUs of some endpoints, as the machine's library carries it out; with
-        `in_pieces` each GPU of an endpoint has a piece of its own, and peers in the others."""
+        """A collective of all GPUs of some endpoints, as the machine's library carries it out. With
+        `in_pieces`, each GPU of an endpoint has its own piece and one peer in each other
+        endpoint."""
         if sum(len(endpoint.gpus) for endpoint in endpoints) == 1:
             return self.sleep(0.0)
         route, protocol = self.routes.collective(kind, size, endpoints, in_pieces=in_pieces)
@@ -132,8 +137,8 @@ class LiveCluster:
         return done
 
     def host_copy(self, size: float, endpoint: Endpoint, way: str, *, passes: float = 1.0) -> Event:
-        """Bytes "down" from its host's memory to an endpoint, or "up" to it, in so many passes over
-        the memory. What a processor computes itself crosses no PCIe."""
+        """Copy bytes "down" from the host's memory to an endpoint or "up" from the endpoint, in
+        `passes` over the memory. If the endpoint is a CPU, its bytes do not cross PCIe."""
         topology, loads = self.topology, dict[Link, float]()
         share = 1.0 / len(endpoint.gpus)
         for gpu in endpoint.gpus:
@@ -143,11 +148,12 @@ class LiveCluster:
                 link = (f"pcie-{way}", node, number)
                 loads[link] = loads.get(link, 0.0) + share
                 if topology.node is not None and topology.node.network_through_ports:
-                    loads[f"port-{way}", gpu] = share  # by which it reaches everything
+                    loads[f"port-{way}", gpu] = share  # the only way from GPU to host
         return self._transfer(size, tuple(loads.items()), 0.0)
 
     def set_bandwidth(self, host: Endpoint, bandwidth: float) -> None:
-        """A host's NICs together carry so much each way, instead of what the topology says."""
+        """Set the `bandwidth` (B/s in each direction) of all NICs of a host together, instead of
+        the topology's bandwidth."""
         topology = self.topology
         nics = {topology.nic_of(gpu) for gpu in host.gpus}
         for node, nic in nics:
@@ -156,7 +162,8 @@ class LiveCluster:
                 self._change(link)
 
     def slow_link(self, link: Link, factor: float, cause: Any) -> None:
-        """From now on a cause divides a link's capacity by `factor`; causes multiply."""
+        """Divide a link's capacity by `factor` from now on, for a cause. The factors of several
+        causes multiply."""
         self._slowed.setdefault(link, {})[cause] = factor
         self._change(link)
 
@@ -174,12 +181,12 @@ class LiveCluster:
         return self.env.peek() == inf
 
     def fire_last(self, event: Event) -> None:
-        """Let an event happen when everything else of this instant has."""
+        """Let an event fire after all other events of this instant."""
         at_the_end_of_the_instant(event, behind_flows=True)
 
     def run(self, until: Event | None = None, most: int | None = None) -> bool:
-        """Let time pass until an event, or until nothing is left to happen; returns whether that
-        is so, and not merely that `most` events have happened."""
+        """Let time pass until an event has fired, or until no event is left. Returns False if
+        `most` events have fired before."""
         step = self.env.step
         with suppress(simpy.core.EmptySchedule):
             for _ in count() if most is None else range(most):
@@ -190,7 +197,7 @@ class LiveCluster:
                 return False
         return True
 
-    # What is recorded.
+    # Records.
 
     def span(
         self,
@@ -202,7 +209,7 @@ class LiveCluster:
         end: float | None = None,
         **args: Any,
     ) -> None:
-        """Record what began at `start` and ended at `end`, by default now."""
+        """Record an activity that began at `start` and ended at `end`, by default now."""
         if len(self.spans) < self.keep_spans:
             end = self.now if end is None else end
             self.spans.append(Span(role, stream, name, cause, start, end, args))
@@ -217,21 +224,21 @@ class LiveCluster:
 
     @property
     def events(self) -> int:
-        """Events so far; simpy counts them but has no public name for the count."""
+        """The number of events so far; simpy counts them but has no public name for the count."""
         return next(self.env._eid)
 
     @property
     def bytes(self) -> float:
-        """Bytes that all links have carried so far."""
+        """The bytes that all links together have carried so far."""
         return sum(size for _, size in self.carried_by_link())
 
     def carried(self) -> dict[str, float]:
-        """Bytes that every link has carried so far, by its name."""
+        """The bytes that every link has carried so far, by the link's name."""
         return {name_of(link): size for link, size in self.carried_by_link()}
 
     def carried_by_link(self, *, protocol: bool = False) -> Iterator[tuple[Link, float]]:
-        """Every link, with the bytes that it has carried so far: without what the protocols of
-        collectives add, or with it."""
+        """Yield every link with the bytes that it has carried so far. With `protocol`, they include
+        the bytes that protocols of collectives add."""
         sizes = self.network.carried()
         for link, number in self._links.items():
             yield link, sizes[number] - (0.0 if protocol else self._of_protocol[link])

@@ -1,10 +1,10 @@
 """Teams: roles that meet in the collectives of a computation, which is played as one step.
 
-Where a rank of a tensor-parallel group is slow, its group is several roles that wait for one
-another at every collective. Between the beginning of a computation and its end nothing else has a
-say, so that its ends follow from when all of them are ready r and their hosts free h: a matrix of
-(max, +) on (r_1 ... r_n, h_1 ... h_n), the product of those of its segments and collectives
-(Baccelli et al. 1992, Synchronization and Linearity, 1.2).
+If a rank of a tensor-parallel group is slow, the group is several roles that wait for one another
+at every collective. Nothing else influences a computation between its beginning and its end. So its
+ends only depend on the times r at which the devices are ready and the times h at which the hosts
+are free. They follow by a matrix of (max, +) on (r_1 ... r_n, h_1 ... h_n), the product of the
+matrices of its segments and collectives (Baccelli et al. 1992, Synchronization and Linearity, 1.2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def teams(roles: Mapping[int, Lowering]) -> dict[int, Team]:
                 members = [roles[member] for member in numbers]
                 alike = tuple(
                     id(member.costs(work)) for member in members
-                )  # as long as roles are kept
+                )  # ids are unique while the roles exist
                 if alike not in tables:
                     tables[alike] = Tables(members, [member.costs(work) for member in members])
                 place = numbers, id(work)
@@ -45,7 +45,7 @@ def teams(roles: Mapping[int, Lowering]) -> dict[int, Team]:
 
 
 def _links(members: Sequence[Lowering], work: Work) -> tuple[int, ...]:
-    """The links on which others could disturb a computation of a team."""
+    """The links on which other traffic could disturb a team's computation."""
     loads = (
         load
         for member in members
@@ -57,16 +57,16 @@ def _links(members: Sequence[Lowering], work: Work) -> tuple[int, ...]:
 
 
 class Tables:
-    """The tables of computations of teams that are alike; equal parts are worked out once."""
+    """The (max, +) tables of computations of equal teams; equal parts are computed once."""
 
     def __init__(self, members: Sequence[Lowering], costs: Sequence[Costs]) -> None:
         self.members, self.costs, self.size = members, costs, len(members)
-        # Keys are identities: what they stand for is kept, and so they stay its own.
+        # Keys are ids of objects. The values keep the objects alive, so no id is used twice.
         self._known: dict[int, tuple[Work | Segment | Collective, Floats]] = {}
         self._whole: dict[int, tuple[Work, Floats]] = {}
 
     def of(self, work: Work) -> Floats:
-        """The table of a computation, with what it loses to the collectives beside it."""
+        """The table of a computation, including its losses to the collectives beside it."""
         known = self._whole.get(id(work))
         if known is None:
             known = self._whole[id(work)] = work, self._with_lost(work)
@@ -97,7 +97,7 @@ class Tables:
             return table
         launched = self._computed(
             [Duration()] * self.size
-        )  # nobody begins before its host is there
+        )  # no role begins before its host is free
         return _then(launched, self._met(item.beside, table))
 
     @property
@@ -105,7 +105,7 @@ class Tables:
         return self._computed([Duration(lead=-np.inf)] * self.size)
 
     def _computed(self, durations: Sequence[Duration]) -> Floats:
-        """Every role by itself."""
+        """The table of roles that each compute by themselves, for these durations."""
         table = np.full((2 * self.size, 2 * self.size), -np.inf)
         for index, (device, host, lead, wait) in enumerate(durations):
             launches = self.size + index
@@ -114,8 +114,8 @@ class Tables:
         return table
 
     def _met(self, calls: Sequence[Collective], beside: Floats) -> Floats:
-        """Collectives that begin when all who take part and their hosts have come, and whatever
-        runs beside them."""
+        """The table of collectives beside the work of the table `beside`. A collective begins when
+        all its roles are ready and their hosts are free."""
         table = beside.copy()
         for index, member in enumerate(self.members):
             for call in calls:
@@ -128,7 +128,7 @@ class Tables:
 
 
 def _then(first: Floats, behind: Floats) -> Floats:
-    """One table behind another: the product of (max, +).
+    """The table of one computation followed by another: their (max, +) product.
 
     >>> swap = np.array([[-np.inf, 1.0], [2.0, -np.inf]])
     >>> _then(swap, swap).tolist()
@@ -139,7 +139,7 @@ def _then(first: Floats, behind: Floats) -> Floats:
 
 
 def _repeated(table: Floats, times: int) -> Floats:
-    """So many times in a row, at least once."""
+    """The table of a computation `times` times in a row, at least once."""
     if times == 1:
         return table
     half = _repeated(table, times // 2)

@@ -1,10 +1,10 @@
-"""Lowering: the outline of a stage becomes the steps of a role.
+"""Lowering: turns the outline of a stage into the steps of a role.
 
-A computation is one step. Collectives inside it that run among equals are part of its cost; where
-other traffic of the job can come upon their links, the step keeps its items, and the clock plays
-them one by one while it does. Collectives among unlike roles (a slow rank in a tensor-parallel
-group) are steps of their own, unless a computation is played by a team of roles: then it is one
-step, and another one in which the role waits for the others.
+A computation is one step. Collectives inside it among equal ranks are part of its cost. If other
+traffic of the job can load their links, the step keeps its items, and the clock plays the items one
+by one while there is such traffic. Collectives among unlike roles (a slow rank in a tensor-parallel
+group) are steps of their own. If a team of roles plays the computation, it is one step instead,
+followed by a step in which the role waits for the other roles.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,23 +19,23 @@ from sim.program.durations import Duration
 from sim.program.memory import runs
 from sim.program.operations import Collective, Segment, Work
 
-Content = tuple[float, tuple[tuple[Collective, float], ...]]  # FLOPs, calls and how many of each
-Flows = tuple[tuple[Traffic, Cause], ...]  # what an item puts on the network, and why
+Content = tuple[float, tuple[tuple[Collective, float], ...]]  # FLOPs; calls with their numbers
+Flows = tuple[tuple[Traffic, Cause], ...]  # the traffic of an item, with causes
 
 
 class Known:
-    """What roles have in common: the content of work, and its costs where all of it takes equally
-    long."""
+    """A cache that roles share: the content of work, and the costs of work on whose links roles
+    are alike."""
 
     def __init__(self) -> None:
-        # Keys are identities: what they stand for is kept, and so they stay its own.
+        # Keys are ids of objects. The values keep the objects alive, so no id is used twice.
         self._contents: dict[int, tuple[Work, Content]] = {}
         self._scopes: dict[tuple[int, int], tuple[Work, tuple[Scope, ...]]] = {}
         self._costs: dict[object, Costs] = {}
         self._silent = Silent()
 
     def costs(self, desk: RankTransfers, stage: int, slowdown: float, work: Work) -> Costs:
-        """The costs of work: those of all ranks on which its collectives take equally long."""
+        """The costs of work, shared by all roles for which its collectives take equally long."""
         place = stage, id(work)
         if place not in self._scopes:
             scopes = dict.fromkeys(scope_of(call, stage) for call in work.every_call())
@@ -47,7 +47,7 @@ class Known:
         return self._costs[key]
 
     def content(self, work: Work) -> Content:
-        """FLOPs of work, and its calls."""
+        """The FLOPs of work, and its distinct calls with their numbers."""
         known = self._contents.get(id(work))
         if known is None:
             flops, calls = 0.0, dict[int, tuple[Collective, float]]()
@@ -69,9 +69,9 @@ class Known:
 
 
 class Lowering:
-    """An outline as the steps of a role in `streams`; with `together` roles that meet within a
-    computation are played as teams; `peers` are the lowerings of all roles. `teams` are the roles
-    and the computations of those that it is in, by their numbers."""
+    """Writes the steps of a role into `streams`. With `together`, roles that meet within a
+    computation play it as a team. `peers` are the lowerings of all roles. `teams` has the roles and
+    the computation of each of this role's teams, by number."""
 
     def __init__(
         self,
@@ -88,15 +88,15 @@ class Lowering:
         self.streams: dict[str, list[Step]] = {}
         self.teams: dict[int, tuple[tuple[int, ...], Work]] = {}
         self.known = Known() if known is None else known
-        # Keys are identities: what they stand for is kept, and so they stay its own.
+        # Keys are ids of objects. The values keep the objects alive, so no id is used twice.
         self._costs: dict[int, tuple[Work, Costs]] = {}
         self._inner: dict[int, tuple[Work, _Inner]] = {}
-        self._joined: dict[str, int] = {}  # teams, by the names of what they compute
+        self._joined: dict[str, int] = {}  # numbers of teams, by the names of their computations
         self._wholes: dict[int, _Whole] = {}
         self._items_known: dict[int, tuple[Segment | Collective, Cost, Cost | None, Flows]] = {}
 
     def costs(self, work: Work) -> Costs:
-        """The costs of some of the role's work, its own or those of others that are equal."""
+        """The costs of some of the role's work, which equal roles may share."""
         known = self._costs.get(id(work))
         if known is None:
             found = self.known.costs(self.desk, self.stage, self.slowdown, work)
@@ -104,7 +104,7 @@ class Lowering:
         return known[1]
 
     def cut(self, work: Work) -> Cut:
-        """How the role plays a computation."""
+        """How the role plays a computation: as one step, in a team, or item by item."""
         return self._look(work).cut
 
     def carried(self, work: Work) -> Carried:
@@ -117,7 +117,7 @@ class Lowering:
         return tuple([(link, *sizes) for link, sizes in carried.items()])
 
     def lower(self, outline: Iterable[Entry]) -> None:
-        """Write all steps of an outline whose computations are cut like that."""
+        """Write all steps of an outline, which has been made for this role's cuts."""
         streams = self.streams
         for entry in outline:
             step = self._met(entry) if isinstance(entry, Meeting) else self._computed(entry)
@@ -159,8 +159,8 @@ class Lowering:
         )
 
     def _whole(self, computation: Computation) -> ComputeStep:
-        """A computation as one step; that of a role in a team is followed by one in which it waits
-        for the others."""
+        """A computation as one step. In a team, the outline's next step waits for the other
+        roles."""
         work = computation.work
         _, inner, cost, flops, carried = self._wholes.get(id(work)) or self._known_whole(work)
         team = None
@@ -186,8 +186,8 @@ class Lowering:
         )
 
     def _known_whole(self, work: Work) -> "_Whole":
-        """Facts that all steps of a computation share; the bytes of a team are those of its first
-        role."""
+        """Facts that all steps of a computation share. Only the first role of a team counts the
+        bytes on links."""
         inner = self._look(work)
         own = not inner.roles or self.desk.role == inner.roles[0]
         carried = self.carried(work) if own else ()
@@ -202,13 +202,14 @@ class Lowering:
         return known[1]
 
     def _looked_at(self, work: Work) -> "_Inner":
-        """Whether a computation's collectives are apart from it, or can be disturbed."""
+        """Find out how a computation is played: whole, with items that can be disturbed, in a team,
+        or item by item."""
         calls = {scope_of(call, self.stage): call for call in work.collectives()}
         teams = self._teams_of(calls.values())
         if teams:
             roles = next(iter(teams))
             alike = (self.peers[role]._teams_of(calls.values()).keys() for role in roles)
-            # A member that meets others, too, plays item by item, and so do all that it meets.
+            # If a member also meets roles outside the team, all of them play item by item.
             if not self.together or any(kinds != {roles} for kinds in alike):
                 return _Inner("apart")
             return _Inner("team", team=teams[roles], roles=roles)
@@ -219,7 +220,7 @@ class Lowering:
         return _Inner(items=items, links=tuple(sorted({link for link, _ in loads})))
 
     def _teams_of(self, calls: Iterable[Collective]) -> dict[tuple[int, ...], Collective]:
-        """The sets of unlike roles that this one meets in calls, each with one of the calls."""
+        """The sets of unlike roles that this role meets in calls, each with one of the calls."""
         met = {self.desk.taking_part(call, self.stage): call for call in calls}
         return {roles: call for roles, call in met.items() if len(roles) > 1}
 
@@ -255,8 +256,8 @@ class Lowering:
 
 
 class _Inner:
-    """How a computation with collectives inside is played; in a team of the `roles` that take part
-    in the call `team`."""
+    """How a computation with collectives inside is played. If a team plays it, `roles` are the
+    team's roles and `team` is a call in which all of them take part."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The machine that a program runs on: a topology, a backend, and what is wrong with some ranks."""
+"""The machine on which a program runs: a topology, a backend, slow ranks and shared links."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import field, replace
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Machine:
-    """`slowdown` holds the ranks whose kernels take longer, with factors; rank r is GPU r. On the
-    `shared` links comes traffic of others, too; those with equal values carry the same of it."""
+    """A topology with the backend that carries out collectives. `slowdown` has the ranks whose
+    kernels take longer, with factors; rank r is GPU r. Other jobs' traffic also uses the `shared`
+    links; links with equal values carry equal traffic of other jobs."""
 
     topology: Topology
     backend: Backend
@@ -36,7 +37,7 @@ class Machine:
     shared: Mapping[Link, Hashable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for algorithms that nothing has, and rings without cables."""
+        """Raise `InputError` for unknown algorithms, and for rings that no cables form."""
         for key in ("node", "network"):
             if level := getattr(self.topology, key):
                 check(level.algorithm, f"topology {self.topology.name}, {key}.algorithm")
@@ -51,11 +52,11 @@ class Machine:
         among: int = 2,
         beside: float = 0.0,
     ) -> CallCost:
-        """The backend's fluid reading of a call, in bytes as the topology's links count them, with
-        so many seconds of kernels `beside` it (`Device.beside`).
+        """The cost of a call as the backend states it, in bytes as the topology's links count them.
+        Kernels run `beside` the call for this many seconds (`Device.beside`).
 
-        Backends are fitted to line rates, of which a link's own efficiency is a part; it must
-        not be taken off twice.
+        Backends are fitted to line rates. A link's own efficiency is part of such a rate and must
+        not be counted twice.
         """
         if kind in ("copy", "stream"):
             host = self.topology.host if kind == "copy" else None
@@ -64,8 +65,8 @@ class Machine:
         return self._on_links(self._beside_kernels(cost, beside) if beside else cost)
 
     def _beside_kernels(self, cost: CallCost, seconds: float) -> CallCost:
-        """A port has the share b of its bandwidth for so many `seconds` K of kernels: bytes that
-        take P alone take min(P / b, P + (1 - b) K)."""
+        """The cost beside kernels that run for K `seconds`, in which a port has the share b of its
+        bandwidth. Bytes that take P seconds alone take min(P / b, P + (1 - b) K)."""
         share, alone = self.topology.device.beside, cost.port / self.interconnect.port_bandwidth
         if share == 1.0 or alone == 0.0:
             return cost
@@ -75,8 +76,8 @@ class Machine:
     def candidates(
         self, kind: str, bytes: float, shape: GroupShape, algorithms: tuple[str, ...] = ()
     ) -> list[CallCost]:
-        """What each algorithm and protocol that the library considers would cost, or those of
-        `algorithms`; raises `InputError` for one that it does not have."""
+        """The costs of a call with each algorithm and protocol that the library considers, or with
+        those of `algorithms`. Raises `InputError` for an algorithm that the library lacks."""
         call = self.call(kind, bytes, shape)
         call = replace(call, algorithms=algorithms) if algorithms else call
         every = getattr(self.backend, "candidates", lambda call: [self.backend.call_cost(call)])
@@ -99,7 +100,7 @@ class Machine:
         routed: "Routed | None" = None,
         among: int = 2,
     ) -> CollectiveCall:
-        """A call as the library is asked it, with what the topology says of its algorithm."""
+        """A call as the library receives it, with the algorithms that the topology prescribes."""
         called = kind_named(kind, self.topology.name)
         level = self.topology.network if shape.nodes > 1 else self.topology.node
         named = chosen(level.algorithm, called, bytes) if level and routed is None else ()
@@ -107,7 +108,7 @@ class Machine:
         return CollectiveCall(called, bytes, shape, interconnect, routed, named, among)
 
     def _at_distance(self, beyond: float) -> Interconnect:
-        """The hardware for a group whose hops take so many seconds more."""
+        """The hardware for a group whose hops take `beyond` seconds longer."""
         known = self._distant.get(beyond)
         if known is None:
             latency = (self.interconnect.latency or 0.0) + beyond
@@ -120,21 +121,22 @@ class Machine:
 
     @cached_property
     def state(self) -> NetworkState:
-        """The state of the network, where a job needs one and it was measured."""
+        """The state of the network according to the measured bandwidths. It is healthy without
+        measurements, and for jobs on one node."""
         network = self.topology.network
         if network is None or not network.measured or self.topology.nodes == 1:
             return HEALTHY
         return state_of(network.measured, [self._expected(reading) for reading in network.measured])
 
     def _expected(self, measured: MeasuredBandwidth) -> float:
-        """Seconds that the library would take for what was measured."""
+        """The seconds that the library would take for a measured collective."""
         shape = GroupShape.of(measured.gpus, self.topology.gpus_per_node)
         call = self.call(measured.collective, measured.size, shape)
         return call.duration(self.backend.call_cost(call))
 
     @cached_property
     def interconnect(self) -> Interconnect:
-        """The hardware in short, as a collective library finds it."""
+        """The properties of the hardware that a collective library uses."""
         topology = self.topology
         node, network = topology.node, topology.network
         used = min(topology.gpus, topology.gpus_per_node)
@@ -162,13 +164,13 @@ class Machine:
 
     @cached_property
     def returned(self) -> float:
-        """Bytes on the way back for each byte of a message: TCP's acknowledgements, under Gloo."""
+        """Bytes that travel back for each byte of a message: TCP's acknowledgements, with Gloo."""
         network, returned = self.topology.network, getattr(self.backend, "returned", None)
         return float(returned(network.efficiency)) if network and returned else 0.0
 
     @property
     def healthy(self) -> "Machine":
-        """The same machine with nothing wrong."""
+        """The same machine without slow ranks and degraded links."""
         return replace(self, topology=replace(self.topology, degraded=()), slowdown={})
 
     @property
@@ -177,12 +179,12 @@ class Machine:
 
     @cached_property
     def odd_pods(self) -> frozenset[int]:
-        """Pods of which the uplinks are degraded or shared."""
+        """Pods whose uplinks are degraded or shared."""
         return frozenset(place for kind, place, *_ in self._odd_links if kind.startswith("pod"))
 
     @cached_property
     def odd_nodes(self) -> frozenset[int]:
-        """Nodes of which a link is degraded or shared."""
+        """Nodes with a degraded or shared link."""
         nodes = set()
         for kind, place, *_ in self._odd_links:
             if kind.startswith(("nic", "pcie", "memory", "nvme", "cores", "client")):
@@ -194,7 +196,7 @@ class Machine:
         return frozenset(nodes)
 
     def _own_store(self, place: int) -> set[int]:
-        """The node that alone uses a store; nodes that share it are alike, or told apart by it."""
+        """The node that alone uses a store. The set is empty for a store that nodes share."""
         storage = self.topology.storage
         return {place} if storage and not storage.shared else set()
 

@@ -1,4 +1,4 @@
-"""Meetings: a transfer starts when all roles that take part have come, and ends once."""
+"""Meetings: a transfer starts when all its roles have joined it, and ends for all at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,12 @@ from sim.engine.network import Network
 
 
 class DisturbedError(Exception):
-    """Other traffic came upon the links of a team, which is then no step of its own."""
+    """Other traffic loads the links of a team, whose computation then cannot be played as a single
+    step."""
 
 
 class Meetings:
-    """All transfers of a program: who is still missing, when each began and ended."""
+    """All transfers of a program: how many roles are still missing, when each began and ended."""
 
     def __init__(self, env: Clock, program: FoldedProgram, network: Network) -> None:
         transfers = program.transfers
@@ -30,7 +31,7 @@ class Meetings:
         self.end = [float("nan")] * len(transfers)
 
     def join(self, number: int) -> None:
-        """One more role has come."""
+        """Let one more role join a transfer. The last role starts the traffic."""
         self._missing[number] -= 1
         if self._missing[number] == 0:
             now, traffic = self.env.now, self.all[number].traffic
@@ -51,9 +52,10 @@ class Meetings:
             act(None)
 
     def begin(self, number: int, role: int, ready: float, host: float) -> None:
-        """One more role of a team begins its computation, where its device and its host are.
+        """Let one more role of a team begin its computation, with its device ready at `ready` and
+        its host free at `host`.
 
-        Raises `DisturbedError` where something else is on the links of those that are all there."""
+        Raises `DisturbedError` if all roles have begun and other traffic is on the team's links."""
         team, moments = self.teams[number], self._moments[number]
         place = team.roles.index(role)
         moments[place], moments[place + len(team.roles)] = ready, host
@@ -68,13 +70,14 @@ class Meetings:
             self._finish(number)
 
     def behind(self, number: int, role: int) -> tuple[float, float]:
-        """When a role of a team that has begun is done, and when its host is free."""
+        """The times at which a role is done with its team's computation and its host is free. All
+        roles of the team must have begun."""
         team, moments = self.teams[number], self._moments[number]
         place = team.roles.index(role)
         return moments[place], moments[place + len(team.roles)]
 
     def leave(self, number: int) -> None:
-        """One more role of a team is done."""
+        """Let one more role of a team end its computation."""
         self._within[number] -= 1
         if self._within[number] == 0:
             self.network.unwatch(self.teams[number].links, _disturb)
@@ -88,7 +91,8 @@ class Meetings:
         self._waiting.setdefault(number, []).append(act)
 
     def alone(self, traffic: Traffic, passed: float = 0.0) -> Event:
-        """Fires when traffic of one role arrives that has been alone for `passed` seconds."""
+        """Put traffic of one role on the network. The event fires when it arrives. `passed` are the
+        seconds for which the traffic has already been under way without contention."""
         done = Event(self.env)
         left = traffic.latency - passed
         share = 1.0

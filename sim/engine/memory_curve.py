@@ -1,4 +1,4 @@
-"""Memory over a played step: what the operations of a stage allocate, at the times they ran."""
+"""Memory over a played step: the bytes that a stage's operations allocate, when they ran."""
 
 from functools import cached_property
 
@@ -16,9 +16,9 @@ from sim.program.program import Program
 class MemoryCurve:
     """The bytes that a rank of one stage has allocated over a step.
 
-    `bytes` [points, parts] hold from each of the `times` (s) on. Blocks are taken and given back in
-    the order of the program, as a caching allocator does on the host's side, each no earlier than
-    the operation that asks for it begins. `fragmented` are bytes that the allocator cannot use.
+    `bytes` [points, parts] hold from each of the `times` (s) on. Blocks are allocated and freed in
+    the order of the program, as by a caching allocator on the host. A block is allocated no earlier
+    than its operation begins. `fragmented` are bytes that the allocator cannot use.
     """
 
     stage: int
@@ -33,13 +33,13 @@ class MemoryCurve:
 
     @cached_property
     def total(self) -> Floats:
-        """Bytes of all parts and what is lost between them [points]."""
+        """The bytes of all parts, and the bytes lost to fragmentation [points]."""
         total: Floats = self.bytes.sum(axis=1) + self.fragmented
         return total
 
     @property
     def peak(self) -> float:
-        """The most bytes at once, what `sim.parallel.memory.Memory` says is reserved."""
+        """The most bytes at once, equal to the reserved bytes of `sim.parallel.memory.Memory`."""
         fullest = self.levels.by_part(self.levels.during[self.levels.fullest])
         return sum(fullest.values()) + self.fragmented
 
@@ -47,7 +47,7 @@ class MemoryCurve:
 def memory_curve(
     program: Program, record: Record, stage: int, fragmented: float = 0.0
 ) -> MemoryCurve:
-    """The curve of the lowest rank of a stage whose allocator has lost so many bytes."""
+    """The memory curve of a stage's first role; its allocator has lost `fragmented` bytes."""
     role = next(role for role in record.roles if role.stage == stage)
     resident = program.stages[stage].resident
     if record.moments is None:
@@ -77,8 +77,8 @@ def drawn(
 def _by_name(
     program: Program, record: Record, role: Role
 ) -> tuple[list[MemoryUse], Floats, Floats]:
-    """What operations allocate, when they began and when they ended; some were played in pieces,
-    the last with their name."""
+    """The memory use of operations, when they began and when they ended. Some operations were
+    played in pieces; the last piece has the operation's name."""
     from sim.program.unrolled import operations
 
     by_name = {span.name: span for span in record.timeline.spans if span.role == role.index}

@@ -1,8 +1,8 @@
-"""Messages that contend: flows by classes of equal ways, from event to event, on arrays.
+"""Messages that contend: flows in classes of equal hops, played from event to event on arrays.
 
-Hops that load shared links alike are a group: at any moment its messages have one rate, so that a
-clock of bytes for each group (virtual time, Demers, Keshav and Shenker 1989) says when they end.
-Where equal rounds come to repeat each other, those that would follow are left out.
+Hops that load shared links alike are a group. At any moment all its messages have the same rate, so
+a clock of bytes for each group (virtual time, Demers, Keshav and Shenker 1989) tells when they end.
+Once equal rounds repeat each other with a constant period, most of the remaining ones are skipped.
 """
 
 from bisect import bisect_right
@@ -15,20 +15,20 @@ from sim.config.progress import polled
 from sim.engine.fair_shares import FairShares, Share
 from sim.engine.message_graph import Floats, MessageGraph, Run
 
-_AT_ONCE = 1e-12  # of a message: what ends within it ends together
-_EQUAL = 1e-8  # of a round: how far hops of rounds that repeat each other are apart
-_STEADY = 1e-12  # of a period: how much longer or shorter than the one before
-_FAST = 1e300  # B/s of those that nothing holds back yet
+_AT_ONCE = 1e-12  # share of a message: flows with at most this left end together
+_EQUAL = 1e-8  # share of a round: the largest difference in progress of rounds that repeat
+_STEADY = 1e-12  # share of a period: the largest difference from the period before
+_FAST = 1e300  # B/s of flows that no link holds back yet
 _COMPARED = 4  # rounds back that a round may repeat
 
 Sends = dict[int, list[tuple[int, float]]]
 
 
 class FlowPlay:
-    """A graph while it is played; `instants` counts the moments at which something happened.
+    """A message graph while it is played; `instants` counts the moments with events.
 
-    With `record`, no round is left out, and `sent` has of every message its hop and its round, when
-    it was sent and when it had arrived (s).
+    With `record`, no round is skipped, and `sent` has for every message its hop, its round, when it
+    was sent and when it had arrived (s).
     """
 
     def __init__(self, graph: MessageGraph, *, record: bool = False) -> None:
@@ -42,14 +42,14 @@ class FlowPlay:
         self._sends = [self._by_source(run) for run in graph.runs]
         self._needs = [self._ends(run) for run in graph.runs]
         self._near = _AT_ONCE * max(float(run.bytes.max()) for run in graph.runs)
-        self._frontier = [0] * len(graph.ready)  # the round that a rank is not through with
-        self._at, self._behind = Counter(self._frontier), 0  # rounds that all are through with
-        self._left: dict[tuple[int, int], int] = {}  # messages of a rank and round still to come
-        self._round = [0] * len(graph.src)  # of the message that a hop sends
+        self._frontier = [0] * len(graph.ready)  # the first unfinished round of each rank
+        self._at, self._behind = Counter(self._frontier), 0  # rounds that all have finished
+        self._left: dict[tuple[int, int], int] = {}  # unfinished messages of a rank and a round
+        self._round = [0] * len(graph.src)  # the round of the message on each hop
         self._bytes = [0.0] * len(graph.src)
         self._waiting: list[tuple[float, int]] = []  # messages in their delay
         self._snapshots: list[tuple[int, float, Floats]] = []
-        self._periods: dict[int, float] = {}  # seconds of the last so many rounds
+        self._periods: dict[int, float] = {}  # number of rounds -> seconds of the last ones
         self._groups()
 
     def _by_source(self, run: Run) -> Sends:
@@ -59,7 +59,7 @@ class FlowPlay:
         return sends
 
     def _ends(self, run: Run) -> Counter[int]:
-        """How many messages of a round a rank sends or receives."""
+        """The number of messages that each rank sends or receives in a round."""
         hops = run.hop.tolist()
         return Counter([self._src[hop] for hop in hops] + [self._dst[hop] for hop in hops])
 
@@ -85,10 +85,10 @@ class FlowPlay:
         self._clock, self._rate = np.zeros(len(rows)), np.minimum(rows[:, -1], _FAST)
         self._head = np.full(len(rows), np.inf)
         self._queues: list[list[tuple[float, int]]] = [[] for _ in rows]
-        self._touched: set[int] = set()  # groups that have more flows or fewer
+        self._touched: set[int] = set()  # groups whose number of flows has changed
 
     def play(self) -> Floats:
-        """When each rank is done (s)."""
+        """Play the graph and return when each rank is done (s)."""
         for rank, ready in enumerate(self.graph.ready.tolist()):
             self._enter(rank, 0, ready)
         with polled(lambda: self._behind, total=self._first[-1], unit="round"):
@@ -151,7 +151,8 @@ class FlowPlay:
                 self._enter(rank, number + 1, max(self.now, self.done[rank]))
 
     def _enter(self, rank: int, number: int, moment: float) -> None:
-        """Send what a rank has to send in a round, and go on while nothing is left to come."""
+        """Let a rank enter a round: send its messages of the round, and go on to the next round if
+        all messages of this round have already arrived."""
         while number < self._first[-1]:
             run = bisect_right(self._first, number) - 1
             if rank not in self._needs[run]:
@@ -171,10 +172,10 @@ class FlowPlay:
         self._frontier[rank], self.done[rank] = number, moment
 
     def _repeat(self, lowest: int) -> None:
-        """Leave out rounds that are as those before, once all ranks of a run are in it.
+        """Skip rounds that repeat earlier rounds, once all ranks of a run are in it.
 
-        Compared is how far every hop has come, in rounds; from then on all is as it was, only later
-        (a periodic regime).
+        The progress of every hop, in rounds, is compared with earlier progress. If both are equal,
+        all later rounds repeat the period in between (a periodic regime).
         """
         run = bisect_right(self._first, lowest) - 1
         last = self._first[run + 1]
@@ -193,8 +194,8 @@ class FlowPlay:
         self._snapshots = [(lowest, self.now, progress), *self._snapshots[: _COMPARED - 1]]
 
     def _progress(self, run: Run) -> Floats:
-        """Rounds that the hops of a run have behind them, with the part of the one that they are
-        in: half for the delay, half for the bytes."""
+        """The progress of each hop of a run: its finished rounds, plus the finished part of its
+        present round. Half of a round is the delay, half the bytes."""
         part = dict.fromkeys(run.hop.tolist(), 1.0)
         for moment, hop in self._waiting:
             if delay := self._delay[hop]:
@@ -205,7 +206,7 @@ class FlowPlay:
         return np.array([self._frontier[self._src[hop]] + seconds for hop, seconds in part.items()])
 
     def _skip(self, run: int, rounds: int, seconds: float) -> None:
-        """Everything of a run is so many rounds and seconds further on."""
+        """Move the state of a run on by a number of rounds and their seconds."""
         inside = self._needs[run]
         self._frontier = [
             at + rounds if rank in inside else at for rank, at in enumerate(self._frontier)

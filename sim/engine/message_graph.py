@@ -1,7 +1,7 @@
-"""The messages of a collective on the links of a cluster, in arrays: what is played at any size.
+"""The messages of a collective on the links of a cluster, in arrays, for collectives of any size.
 
-A message waits for all that its sender has sent and received in earlier rounds, as those of
-`collectives.readings` out of lockstep.
+A message waits for all messages that its sender has sent and received in earlier rounds, as the
+messages of `collectives.readings` out of lockstep do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from sim.engine.fold import Edges, Indices, equitable_partition, renumbered
 from sim.hardware.cluster.topology import Link, Topology
 
 Floats = NDArray[np.float64]
-_ROUNDS = 24  # of refinement: more are worth less than they cost
+_ROUNDS = 24  # rounds of refinement; further rounds cost more than they gain
 
 
 class Run(NamedTuple):
-    """`times` equal rounds: message k goes over `hop[k]` and has `bytes[k]`."""
+    """Equal rounds, `times` in a row. In each, message k goes over `hop[k]` with `bytes[k]`."""
 
     hop: Indices
     bytes: Floats
@@ -30,12 +30,12 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MessageGraph:
-    """Ranks that are ready at `ready` (s), hops between them, and the rounds that use these.
+    """Ranks that are ready at `ready` (s), hops between ranks, and the rounds that use the hops.
 
-    A hop goes from `src` to `dst`, takes `delay` (s) and then flows over the links `route` [hops,
-    most links], where a byte of it is `load` bytes; -1 stands for no link. Links carry `capacity`
-    B/s. Ranks, hops and links may each stand for several that are alike: `role[r]` is the rank that
-    stands for r.
+    A message over a hop from `src` to `dst` takes `delay` (s) and then flows over the links `route`
+    [hops, most links]; -1 stands for no link. Each byte of it puts `load` bytes on a link. Links
+    carry `capacity` B/s. A rank, a hop or a link may stand for several equal ones: rank `role[r]`
+    of the graph stands for rank r of the collective.
     """
 
     ready: Floats
@@ -66,10 +66,10 @@ def message_graph(
     overhead: float = 0.0,
     late: Mapping[int, float] | None = None,
 ) -> MessageGraph:
-    """The graph of a collective of `size` bytes, of which rank r is GPU `gpus[r]` (r by default).
+    """The graph of a collective of `size` bytes, in which rank r is GPU `gpus[r]` (r by default).
 
-    Each message takes `overhead` (s) before its latency. Ranks that are `late` come so many seconds
-    after the others.
+    Each message takes `overhead` (s) before its latency. `late` has the seconds by which some ranks
+    come later than the others.
     """
     places = np.arange(schedule.ranks) if gpus is None else np.asarray(gpus)
     found, ranks = exchanges(schedule), schedule.ranks
@@ -108,10 +108,10 @@ def message_graph(
 
 
 def folded(graph: MessageGraph) -> MessageGraph:
-    """The same with one rank, hop and link for all that cannot be told apart.
+    """A graph with one rank, hop and link for each class of equal ones.
 
-    Of the coarsest equitable partition of ranks, hops and links (`sim.engine.fold`) each hop of
-    a class loads each link of another alike, so that one flow with the load of all is exact.
+    In the coarsest equitable partition of ranks, hops and links (`sim.engine.fold`), the hops of a
+    class load the links of a class alike. So one flow with the load of all its hops is exact.
     """
     ranks, hops = len(graph.ready), len(graph.src)
     on = graph.route >= 0
@@ -131,7 +131,7 @@ def folded(graph: MessageGraph) -> MessageGraph:
     many = np.bincount(of_hop)[:, None] / np.append(np.bincount(of_link), 1)[None, :]
     route = np.where(on, np.append(of_link, -1)[graph.route], -1)[first_hop]
     same = (route[:, :, None] == route[:, None, :]) & (route >= 0)[:, :, None]
-    again = np.tril(same, -1).any(2)  # a link class that the hop has passed before
+    again = np.tril(same, -1).any(2)  # the hop's route has an earlier link of this class
     return MessageGraph(
         ready=graph.ready[np.unique(of_rank, return_index=True)[1]],
         src=of_rank[graph.src[first_hop]],

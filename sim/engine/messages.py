@@ -1,4 +1,4 @@
-"""A collective message by message: at any size on arrays, and on the clock as their reference.
+"""A collective message by message: on arrays at any size, and on the clock as a reference.
 Messages that do not contend are played round by round in (max, +), without a clock."""
 
 from collections import defaultdict
@@ -25,11 +25,11 @@ _EQUAL = 1e-13
 
 
 def replay(graph: MessageGraph) -> Floats | None:
-    """When each rank is done (s), or None where two messages would meet on a link.
+    """When each rank is done (s), or None if two messages would meet on a link.
 
-    A round is end_k = ready[src_k] + delay_k + bytes_k / rate_k, and a rank is ready when its last
-    message has ended. Every message is taken to have its links to itself; that no two do meet is
-    looked at as they are played, and then the answer is that of the shared links too.
+    In a round, message k ends at ready[src_k] + delay_k + bytes_k / rate_k; a rank is ready when
+    its last message has ended. Every message is taken to have its links to itself. Each round is
+    checked for messages that meet. If none do, the answer is exact with shared links, too.
     """
     ready, busy = graph.ready.copy(), np.full(len(graph.capacity) + 1, -np.inf)
     for run in graph.runs:
@@ -39,10 +39,11 @@ def replay(graph: MessageGraph) -> Floats | None:
 
 
 def _replay_run(graph: MessageGraph, run: Run, ready: Floats, busy: Floats) -> bool:
-    """Play a run on to the moments when ranks are ready and links were last busy.
+    """Play a run: update the times at which ranks are `ready` and links were last `busy`. Returns
+    False if two messages meet on a link.
 
-    As soon as a round shifts all of them alike, so do all that follow (Baccelli et al. 1992,
-    section 3.7).
+    Once a round shifts all times by equal amounts, all later rounds do so, too (Baccelli et al.
+    1992, section 3.7).
     """
     src, dst, delay = graph.src[run.hop], graph.dst[run.hop], graph.delay[run.hop]
     route, seconds = graph.route[run.hop], run.bytes / graph.rate[run.hop]
@@ -61,7 +62,7 @@ def _replay_run(graph: MessageGraph, run: Run, ready: Floats, busy: Floats) -> b
         np.maximum.at(busy, route.ravel(), np.repeat(end, route.shape[1]))
         busy[-1] = -np.inf
         if played == run.times or played % 2:
-            continue  # whether rounds repeat is looked at in every other
+            continue  # only every other round is checked for repetition
         shift = np.concatenate((ready[members] - before, busy[links] - was_busy))
         if shift.max() - shift.min() <= _EQUAL * ready.max():
             ready[members] += (run.times - played) * shift[0]
@@ -76,8 +77,9 @@ _OF_HOP = 3e-5  # s on one core for each pair of ranks that exchange messages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedMessages:
-    """When each rank was done (s), how many messages there were, and whether some met on a link:
-    at how many `instants` shares were settled, and how many of their `roles` were told apart."""
+    """When each rank was done (s), the number of messages, and whether some messages `contend` on a
+    link. If they do, `instants` counts the moments at which shares were settled, and `roles` the
+    ranks that were played, each of which may stand for several."""
 
     done: Floats
     messages: int
@@ -87,7 +89,7 @@ class PlayedMessages:
 
     @property
     def seconds(self) -> float:
-        """When the last rank was."""
+        """When the last rank was done (s)."""
         return float(self.done.max())
 
 
@@ -101,11 +103,12 @@ def play_collective(
     late: Mapping[int, float] | None = None,
     fold: bool = True,
 ) -> PlayedMessages:
-    """Play a collective of `size` bytes by messages that wait for what their sender has sent and
-    received (`collectives.readings` out of lockstep), to the answer of `play_messages`.
+    """Play a collective of `size` bytes message by message, with the same answer as
+    `play_messages`. A message waits for all messages that its sender has sent and received in
+    earlier rounds (`collectives.readings` out of lockstep).
 
-    Messages that never meet on a link are replayed without a clock; others are flows by classes, of
-    which equal ranks, hops and links are one each.
+    Messages that never meet on a link are replayed without a clock. Otherwise they are played as
+    flows; with `fold`, equal ranks, hops and links are played once.
 
     >>> from sim.collectives.algorithms import ring
     >>> from sim.hardware.cluster import topology
@@ -140,8 +143,8 @@ def trace_collective(
     gpus: Sequence[int] | None = None,
     late: Mapping[int, float] | None = None,
 ) -> Timeline:
-    """The same as a timeline: a role for each rank, a span for each message that it sends, on a
-    stream for each rank that it sends to. Raises `InputError` where messages are too many."""
+    """Play a collective and return its timeline. Each rank is a role, each message a span of its
+    sender, on a stream for each receiver. Raises `InputError` for too many messages."""
     graph = message_graph(schedule, size, topology, gpus=gpus, late=late)
     count = sum(len(run.hop) * run.times for run in graph.runs)
     if count > _TRACED:
@@ -170,9 +173,9 @@ def play_messages(
 ) -> float:
     """Seconds until the last message has arrived.
 
-    Rank r is GPU `gpus[r]` (r itself by default). A message starts when all in its `after` have
-    arrived; it takes `overhead` (s, software) and the latencies of its route, then flows over the
-    route's links and shares them with all other messages.
+    Rank r is GPU `gpus[r]` (r itself by default). A message starts when all messages in its `after`
+    have arrived. It takes `overhead` (s, software) and the latencies of its route. Then it flows
+    over the links of its route, which it shares with all other messages.
 
     >>> from sim.collectives.algorithms import ring
     >>> from sim.collectives.readings import messages

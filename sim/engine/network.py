@@ -4,7 +4,7 @@ A flow moves `size` bytes and loads each link l it uses with `load_l` bytes per 
 Rates x are the weighted max-min fair ones under  sum_f load_fl x_f <= capacity_l  (Bertsekas and
 Gallager, Data Networks, section 6.5.2): grow all rates together, freeze the flows of a link when
 it is full, go on with the rest. A ring all-reduce is one flow, a pipeline send another, so
-contention between them is found, not typed in.
+contention between them follows from the flows; no input states it.
 
 Rates change when a flow starts or ends, and only where that has an effect (`FairShares`). All
 changes of one instant are settled together, flows in the order in which they started.
@@ -25,7 +25,7 @@ Arrived = Callable[[Any], None]
 
 
 class Flow(Share):
-    """Bytes on their way; `arrived(value)` is called when the last of them is there."""
+    """Bytes on their way; `arrived(value)` is called when the last byte arrives."""
 
     __slots__ = ("alarm", "arrived", "rate", "remaining", "since", "value")
 
@@ -43,14 +43,15 @@ class Network:
     def __init__(self, env: Clock, capacities: Sequence[float]) -> None:
         self.env = env
         self.shares = FairShares(capacities)
-        # Of a flow that is alone on its links all is known when its latency begins.
+        # A flow that is alone on its links: its end is known when its latency begins.
         self._ahead: list[Flow | None] = [None for _ in capacities]
         self._settling = False
         self._started = 0
         self._watching: list[list[Callable[[Any], Any]]] = [[] for _ in capacities]
 
     def idle(self, links: Iterable[int]) -> bool:
-        """Whether nothing is on any of these links, nor anybody watching who has traffic there."""
+        """Whether no flow is on any of these links, and no computation with traffic there watches
+        them."""
         on, watching, ahead = self.shares.on, self._watching, self._ahead
         for link in links:
             if on[link] or watching[link] or self._is_on_its_way(ahead[link]):
@@ -58,21 +59,21 @@ class Network:
         return True
 
     def watch(self, links: Iterable[int], act: Callable[[Any], Any]) -> None:
-        """Call `act` as soon as a flow comes upon any of these links."""
+        """Call `act` as soon as a flow begins on any of these links."""
         for link in links:
             self._met(link)
             self._watching[link].append(act)
 
     def unwatch(self, links: Iterable[int], act: Callable[[Any], Any]) -> None:
-        """Stop watching."""
+        """Stop watching these links."""
         for link in links:
             self._watching[link].remove(act)
 
     def start(
         self, size: float, loads: Loads, arrived: Arrived, value: Any = None, latency: float = 0.0
     ) -> None:
-        """Put `size` bytes on the links of `loads` when a latency is over, and call
-        `arrived(value)` at the end."""
+        """Put `size` bytes on the links of `loads` after `latency` seconds, and call
+        `arrived(value)` when they have arrived."""
         self._started += 1
         flow = Flow(arrived, value, size, loads, self._started, self.env.now + latency)
         if not latency:
@@ -105,8 +106,8 @@ class Network:
         return flow is not None and flow.since < self.env.now
 
     def _met(self, link: int) -> None:
-        """If there is a flow of which all was known ahead, because it was alone on its links, it
-        becomes one like any other: from its beginning on, which may be still to come."""
+        """Make the flow that was alone on a link, if there is one, an ordinary flow. If its latency
+        is not over, it begins later, like any other flow."""
         flow = self._ahead[link]
         if flow is None:
             return
@@ -126,7 +127,7 @@ class Network:
         self._go(flow, rate)
 
     def _go(self, flow: Flow, rate: float) -> None:
-        """Go on at a rate until all has arrived, unless something comes in between."""
+        """Let a flow go on at a rate, and set the alarm for its end at this rate."""
         flow.rate = rate
         flow.alarm += 1
         arrival = flow.since + max(flow.remaining, 0.0) / rate

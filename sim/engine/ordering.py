@@ -1,7 +1,8 @@
-"""Orders of passes that are looked for: what a job's own passes and messages take decides them.
+"""Search for the order of passes that suits the durations of a job's own passes and messages.
 
-A schedule of the table whose order depends on times (`Entry.searched`) is first written in its
-plain order; what passes and messages of that program take, and what they keep, are its costs.
+Some schedules of the table have an order that depends on times (`Entry.searched`). Such a schedule
+is first written in its plain order. The seconds of this program's passes and messages, and the
+bytes that passes keep, are the costs of the search.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,8 +34,8 @@ def searched(job: Job, machine: Machine, search: "Callable[[Costs, int], Schedul
 
 
 def fixed_orders(job: Job) -> Iterator[tuple[str, Program]]:
-    """Programs of the job by schedules that look for no order, where its own does: those of one
-    chunk a stage whose backward passes may be split or not."""
+    """Yield the name and the job's program for each usual schedule with a fixed order and one chunk
+    per stage. They are compared with the order that was searched for."""
     assert job.order is not None
     stages, count = job.order.stages, job.plan.microbatches
     for name, entry in schedules.table().items():
@@ -44,8 +45,9 @@ def fixed_orders(job: Job) -> Iterator[tuple[str, Program]]:
 
 
 def costs_of(program: Program, machine: Machine, memory: float) -> "Costs":
-    """What the passes of a program take, with a limit of `memory` times what 1F1B keeps: on every
-    stage as many microbatches as there are stages, of the stage that keeps most
+    """The seconds and the kept bytes of a program's passes. The limit of each stage is `memory`
+    times the memory of 1F1B: as many microbatches as there are stages, with the bytes of the stage
+    that keeps most
     (sail-sg/zero-bubble-pipeline-parallelism, zb_schedules.py: `zero_bubble_max_pending_backward`).
     """
     from sim.parallel.bubble_filling import Costs
@@ -90,7 +92,7 @@ def _rows(program: Program, value: Callable[[int, int], float]) -> "Rows":
 def _usual(
     values: Mapping[tuple[int, PassVariant], float], stage: int, chunk: int, kind: Kind
 ) -> float:
-    """Of passes of a kind one that is neither the first nor the last, where there is one."""
+    """The value of a pass of a kind that is neither the first nor the last, if there is one."""
     own = {
         (variant.first + variant.last): value
         for (at, variant), value in values.items()

@@ -1,7 +1,7 @@
-"""The steps of a stage in outline: what every role that is lowered of it does, said once.
+"""The steps of a stage in outline, written once for all roles of the stage.
 
-Roles of a stage differ in what their computations cost and in which transfers they take part, but
-not in what comes after what.
+Roles of a stage differ in the costs of their computations and in their transfers, but not in the
+order of steps and in what each step waits for.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,22 +16,24 @@ from sim.program.operations import Call, Collective, Compute, Operation, Segment
 from sim.program.program import Program
 from sim.program.unrolled import operations
 
-Cut = Literal["whole", "team", "apart"]  # a step, a step of several roles, or one for each item
+Cut = Literal["whole", "team", "apart"]  # one step, one step of several roles, a step per item
 
 
 class Named(NamedTuple):
-    """A call of a stage by a name that only its peers give it too."""
+    """A call of a stage, with a name that is equal for the peers of this call and unique among
+    their calls."""
 
     call: Call
     scope: Scope
     name: str
 
 
-# Not frozen, as all else is: a large job has tens of thousands of them.
+# Unlike other dataclasses, entries are not frozen: a large job has tens of thousands.
 @dataclass(slots=True, eq=False)
 class Meeting:
-    """A step that takes part in `calls`, or waits for those that the one before it has joined; with
-    `team` it waits for the roles with which that one is computed."""
+    """A step that takes part in `calls`. If it is `joined`, the step before has joined the calls,
+    and this step only waits for them. With `team`, it waits for the other roles of the team that
+    computes the step before."""
 
     index: int
     name: str
@@ -45,8 +47,9 @@ class Meeting:
 
 @dataclass(slots=True, eq=False)
 class Computation:
-    """A step that computes all of `work`, with `team` together with other roles; or, `apart`, one
-    `segment` of it (and joins calls with that), or else what it loses to collectives beside it."""
+    """A step that computes all of `work`; with `team`, together with other roles. If it is `apart`,
+    it computes one `segment` of the work and joins the calls in `joins`. Apart and without a
+    segment, it is the time that the work loses to collectives beside it."""
 
     index: int
     name: str
@@ -66,8 +69,8 @@ Written = tuple[Operation, Action | None]
 
 
 class Outlines:
-    """The outlines of a program's stages, by how roles play computations; whether its teams were
-    `disturbed` where it was played."""
+    """The outlines of a program's stages, by how roles play computations. `disturbed` says whether
+    other traffic has disturbed the program's teams in an earlier play."""
 
     def __init__(self, program: Program) -> None:
         stages = range(len(program.stages))
@@ -83,7 +86,7 @@ class Outlines:
         ]
 
     def of(self, stage: int, cut: Callable[[Work], Cut]) -> tuple[Entry, ...]:
-        """The outline of a role of a stage that cuts its work like this."""
+        """The outline for a role of a stage; `cut` tells how the role plays each work."""
         cuts = {key: cut(work) for key, work in self._works[stage].items()}
         key = stage, tuple(cuts.values())
         if key not in self._known:
@@ -95,7 +98,7 @@ _outlines: WeakKeyDictionary[Program, Outlines] = WeakKeyDictionary()
 
 
 def outlines(program: Program) -> Outlines:
-    """The outlines of a program, made once whatever it is played on."""
+    """The outlines of a program, made once for all machines on which it is played."""
     known = _outlines.get(program)
     if known is None:
         known = _outlines[program] = Outlines(program)
@@ -103,7 +106,7 @@ def outlines(program: Program) -> Outlines:
 
 
 class _Outline:
-    """Writes the outline of one stage; `cuts` are those of its work, by identity."""
+    """Writes the outline of one stage; the keys of `cuts` are ids of its work."""
 
     def __init__(self, stage: int, cuts: Mapping[int, Cut]) -> None:
         self.stage, self.cuts = stage, cuts
@@ -145,7 +148,7 @@ class _Outline:
     def _apart(
         self, operation: Compute, action: Action | None, after: tuple[int, ...]
     ) -> Iterator[Entry]:
-        """Every segment and every collective of an operation as a step of its own."""
+        """Yield each segment and each collective of an operation as a step of its own."""
         stream, work = operation.stream, operation.work
         entries: list[Entry] = []
         for number, item in enumerate(work.flat()):
@@ -173,7 +176,8 @@ class _Outline:
         yield from entries
 
     def _named(self, calls: Iterable[Call], prefix: str) -> tuple[Named, ...]:
-        """Collectives are told apart by what their peers are doing, too; messages have keys."""
+        """Name calls. The name of a collective begins with its operation, which its peers run, too;
+        messages have keys."""
         return tuple(
             Named(
                 call,

@@ -1,7 +1,7 @@
-"""How is a program lowered whose collectives name their links themselves?
+"""Lowering of programs whose collectives name their own links.
 
-Every stage is one rank, so nothing is folded and no machine is asked. Without recordings this file
-is superfluous.
+Every stage is one rank, so nothing is folded and no machine is needed. Without recordings this file
+would be superfluous.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from sim.program.program import Program
 
 
 def placed(program: Program, ranks: Sequence[int]) -> FoldedProgram:
-    """A program for the clock; `ranks` has the rank that each stage stands for. The operations of a
-    stage run once each, computations contain no collectives, and communications are
+    """Turn a program into a folded program for the clock; `ranks` has the rank of each stage. The
+    operations of a stage run once each, computations contain no collectives, and communications are
     `PlacedCollective`s."""
     network = _Network()
     roles = tuple(
@@ -39,7 +39,7 @@ def placed(program: Program, ranks: Sequence[int]) -> FoldedProgram:
 
 
 def _streams(written: Sequence[Operation], network: "_Network") -> dict[str, list[Step]]:
-    """The steps of one stage; an operation may wait for one that is written behind it."""
+    """The steps of one stage. An operation may wait for a later operation of another stream."""
     index = {operation.name: number for number, operation in enumerate(written)}
     streams: dict[str, list[Step]] = {}
     for number, operation in enumerate(written):
@@ -73,7 +73,7 @@ class _Network:
         self._places: dict[str, int] = {}
 
     def number(self, call: PlacedCollective) -> int:
-        """The transfer in which all stages meet that name a call alike."""
+        """The number of the transfer at which all stages meet that have a call of this name."""
         number = self._numbers.setdefault(call.name, len(self.transfers))
         if number == len(self.transfers):
             self.transfers.append(

@@ -1,4 +1,4 @@
-"""Playing a program: replayed without a clock where that is exact, on the clock elsewhere."""
+"""Play a program: by replay without a clock if that is exact, otherwise on the clock."""
 
 from typing import Literal, get_args
 
@@ -12,15 +12,15 @@ from sim.engine.replay.contention import contends
 from sim.engine.replay.writing import Writer
 from sim.program.program import Program
 
-_OF_OPERATION = 6e-5  # s of one core, of each role
+_OF_OPERATION = 6e-5  # s of one core for each operation of each role
 
 Engine = Literal["auto", "clock", "replay"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 
 def effort(program: Program, machine: Machine) -> float:
-    """How long a play takes (s of one core), to an order of magnitude. Where a network hashes
-    connections, ranks are unlike; elsewhere the ranks of a stage are taken to be one role."""
+    """How long a play takes (s of one core), to an order of magnitude. If the network hashes
+    connections, every rank counts as a role; otherwise every stage counts as a role."""
     from sim.program.unrolled import operations
 
     network, stages = machine.topology.network, range(len(program.stages))
@@ -35,8 +35,8 @@ def play(
 ) -> Record:
     """Play a program on a machine; the record says which engine played it, and why.
 
-    A replay is exact where every stage is one role and no transfers share a link. "auto" replays
-    there and takes the clock elsewhere, where "replay" raises `InputError`.
+    A replay is exact if every stage is one role and no transfers share a link. "auto" then replays
+    and otherwise takes the clock; "replay" raises `InputError` instead of taking the clock.
     """
     if engine not in ENGINES:
         raise InputError("engine", f"{engine!r} is not one", nearest(engine, ENGINES))
@@ -63,8 +63,8 @@ def _played(program: Program, folding: Folding, engine: Engine) -> Record:
 
 
 def _clocked(folding: Folding, because: str, *, together: bool = False) -> Record:
-    """The record of a play on the clock. With `together`, groups that meet within a computation are
-    first tried as one, unless the program was disturbed elsewhere."""
+    """The record of a play on the clock. With `together`, roles that meet within a computation are
+    first played as teams, unless other traffic disturbed the program's teams in an earlier play."""
     from sim.engine import clock
     from sim.engine.meetings import DisturbedError
     from sim.engine.outline import outlines
@@ -90,6 +90,6 @@ def _replayed(program: Program, folding: Folding) -> Record | None:
     """The record of a replay; None if transfers share a link."""
     estimate = replay.FoldedMachine(folding).estimate(program)
     if estimate.grid.deadlocks:
-        return _clocked(folding, "passes wait for one another")  # says which
+        return _clocked(folding, "passes wait for one another")  # raises, naming the step
     writer = Writer(replay.play([estimate]), [estimate])
     return None if contends(writer).any() else writer.record(folding)

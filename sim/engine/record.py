@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """All tracks of one run; `program` gives their steps when they are wanted.
+    """All tracks of one run; `program` returns their steps when they are needed.
 
-    `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
-    transfers. `passes_end` is when the last pass ended, `engine` what played it, and `because` why.
-    Where stages end steps apart (`Program.apart`), a step takes the `period` and not until `end`;
-    so it does where pipelines do not drain, of what was played of the same without its last steps
-    (`base`) and of how many there are `more` here.
+        `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
+        transfers. `passes_end` is when the last pass ended. `engine` names the engine that played the
+        run, and `because` says why. Usually a step takes until `end`. It takes the `period` instead if
+        stages end steps apart (`Program.apart`) or pipelines do not drain. In the latter case `base` is
+        the record of the same program with fewer steps, and this run has `more` further steps.
 
-    What played without a clock knows two things without its steps: by `moments` when operations of
-    a stage began and ended, given the places of their passes in its order and their numbers there
-    (`sim.program.memory_levels.in_order`), and what links have `carried`: bytes that
-    kept them busy, and those without what protocols add.
+        The record of a replay knows two facts without its steps. `moments` tells when a stage's
+    operations began and ended, given the places of their passes in the stage's order and their
+    numbers in the pass (`sim.program.memory_levels.in_order`). `carried` tells for each link the
+    bytes that keep it busy, and these bytes without those that protocols add.
     """
 
     roles: tuple[Role, ...]
@@ -63,7 +63,7 @@ class Record:
 
     @classmethod
     def of(cls, runs: Runs, column: int, program: Callable[[], FoldedProgram]) -> "Record":
-        """The record of one of some runs without a clock."""
+        """The record of one column of runs that were played without a clock."""
         return cls(
             roles=runs.roles,
             tracks=tuple(of_columns(track, column) for track in runs.tracks),
@@ -83,7 +83,7 @@ class Record:
 
     @property
     def runs(self) -> Runs:
-        """The run as the only column."""
+        """This run as runs with a single column."""
         return Runs(
             roles=self.roles,
             tracks=tuple(_in_a_column(track) for track in self.tracks),
@@ -95,16 +95,17 @@ class Record:
         )
 
     def repeated_apart(self, opened: Sequence[bool]) -> "Record":
-        """The same run of stages that end apart; `opened` says which stages open a step by work."""
+        """The record with the step time of stages that end apart; `opened` tells which stages have
+        work that opens a step."""
         spans = (self._span(role, opened[role.stage]) for role in self.roles)
         return replace(self, period=max(spans))
 
     def beyond(self, base: "Record", more: int) -> "Record":
-        """The same run with the time that each of so many further steps takes beyond a base."""
+        """The record with the time of each of the `more` steps that this run has beyond `base`."""
         return replace(self, period=(self.end - base.end) / more, base=base, more=more)
 
     def _span(self, role: Role, opened: bool) -> float:
-        """From the beginning of a role's first pass, what opens the step before it, to its end."""
+        """Seconds from the beginning of a role's first pass to its end, plus its opening work."""
         tracks = [track for track in self.tracks if track.role == role.index and len(track.end)]
         end = max((float(track.end[-1]) for track in tracks), default=0.0)
         compute = next((track for track in tracks if track.stream == COMPUTE_STREAM), None)
@@ -139,5 +140,5 @@ def _in_a_column(track: Track) -> Track:
 
 
 def flights_of(steps: Sequence[Step]) -> int:
-    """The most transfers that one of these steps takes part in."""
+    """The largest number of transfers in which one of these steps takes part."""
     return max((len(s.transfers) for s in steps if isinstance(s, CommunicateStep)), default=0)

@@ -1,8 +1,8 @@
-"""Which ranks to look at when many replicas are alike.
+"""Which ranks are simulated if many replicas are alike.
 
-Replicas that fill whole nodes can be exchanged without changing anything, unless one is slow or
-hangs on a slow link; and so can pods that hold equally many of them. One block of replicas stands
-for all exchangeable ones, so what is simulated never depends on how many there are.
+Replicas that fill whole nodes can be exchanged without any effect, unless a replica is slow or has
+a slow link. So can pods that hold equally many replicas. One block of replicas stands for all
+exchangeable blocks, so the size of the simulation does not grow with the number of replicas.
 """
 
 from collections import Counter, defaultdict
@@ -24,10 +24,10 @@ _OF_BLOCK, _HELD = 6e-7, 100.0  # s and bytes of each block of replicas
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Representatives:
-    """The ranks to look at, lowest first, in arrays.
+    """The simulated ranks, lowest first, in arrays.
 
-    Each stands for `count` ranks that differ along the axis of replicas, in `pods` pods.
-    `coordinates` has an array for each axis of the mesh, 0 for any other.
+    Each rank stands for `count` ranks that differ along `axis`, the axis of replicas, in `pods`
+    pods. `coordinates` has an array for each axis of the mesh.
     """
 
     mesh: Mapping[str, int]
@@ -39,13 +39,13 @@ class Representatives:
     coordinates: Mapping[str, Indices]
 
     def at(self, axis: str) -> Indices:
-        """Where each rank lies along an axis."""
+        """The coordinate of each rank along an axis; 0 if the mesh lacks the axis."""
         return self.coordinates.get(axis, np.zeros_like(self.rank))
 
 
 @dataclass(frozen=True, slots=True)
 class _Replica:
-    """An index along the axis; how many replicas it stands for, and in how many pods."""
+    """An index along the axis of replicas, which stands for `count` replicas in `pods` pods."""
 
     index: int
     count: int = 1
@@ -55,8 +55,8 @@ class _Replica:
 def representatives(
     mesh: Mapping[str, int], machine: Machine, *, unfold: bool, stores: bool = False
 ) -> Representatives:
-    """The ranks to look at: all of them when `unfold`, else those of one block of replicas each;
-    of one for each store where these are used."""
+    """The ranks to simulate: all ranks with `unfold`, otherwise the ranks of one block of each kind
+    of replicas. With `stores`, blocks that use different stores count as different kinds."""
     batch = [name for name in mesh if axis_of(name) in dividing("batch")]
     axis = max(batch, key=lambda name: mesh[name], default="dp")
     replicas = _replicas(axis, mesh, machine, unfold, stores)
@@ -109,10 +109,11 @@ def _replicas(
 
 
 def _kinds(where: list[tuple[int, ...]], odd: set[int], machine: Machine) -> list[object]:
-    """Equal for blocks that can be exchanged.
+    """A kind for each block, equal for blocks that can be exchanged.
 
-    Odd blocks are by themselves; blocks that span pods must span the same ones; blocks inside one
-    pod are as good as those of another pod that holds equally many, if nothing there is odd.
+    Each odd block is a kind of its own. Blocks that span several pods are alike if they span the
+    same pods. Blocks inside a pod are alike across pods that hold equally many blocks, unless a
+    pod or a block in it is odd.
     """
     inside = {block: pods[0] for block, pods in enumerate(where) if len(set(pods)) == 1}
     held = Counter(inside.values())
@@ -128,7 +129,8 @@ def _kinds(where: list[tuple[int, ...]], odd: set[int], machine: Machine) -> lis
 
 
 def _block_width(axis: str, mesh: Mapping[str, int], topology: Topology) -> int | None:
-    """The fewest neighbouring replicas that share no node with any other replica."""
+    """The smallest number of neighbouring replicas that share no node with other replicas; None if
+    there is no such number."""
     if axis not in mesh or not topology.hierarchical:
         return None
     grid, node, size = Mesh(axes=mesh), topology.gpus_per_node, mesh[axis]
@@ -154,8 +156,8 @@ def _places(
     place_of: Callable[[int], int],
     several: bool,
 ) -> list[tuple[int, ...]]:
-    """The places (pods, stores) of each block's nodes, in order; the same for all blocks unless
-    there are `several`."""
+    """The places (pods or stores) of each block's nodes, in order. Empty for all blocks if there
+    are not `several` places."""
     blocks = mesh[axis] // width
     if not several:
         return [()] * blocks

@@ -1,16 +1,15 @@
 """A role at work: one generator per stream plays its steps in order.
 
-The host runs ahead of the device: it frees itself after its launches, whatever the device does,
-unless a computation is marked `sync`. A computation with collectives inside is one wait for as long
-as nothing else comes upon their links; while something does, its items are played one by one.
+The host runs ahead of the device. It is free after its launches, whatever the device does, unless a
+computation is marked `sync`.
 
-A stream waits by leaving its `resume` with what it waits for: an event of the clock, the end of a
-transfer, the end of a step of another stream. The latter two call it at once, so that the clock
-only has events at which time passes.
+A stream waits by leaving its callback `resume` with an event of the clock, the end of a transfer,
+or the end of a step of another stream. The latter two call `resume` directly, so the clock only has
+events at which time passes.
 
-While a computation with collectives is left alone, its end is known beforehand. When something
-comes upon its links, the items that have ended by then are counted off, and the item under way is
-played with the network.
+A computation with collectives inside is a single wait until its end, which is known beforehand, as
+long as no other traffic uses the collectives' links. When other traffic begins there, the items
+that have ended are counted off, and the item under way is played on the network.
 """
 
 from collections.abc import Callable, Generator
@@ -25,7 +24,8 @@ from sim.program.operations import COMPUTE_STREAM
 
 
 class Progress:
-    """Items so far of one computation; `ready` and `host_free` are as after the last of them."""
+    """The progress of a computation through its items. `ready` and `host_free` are the times at
+    which the device is ready and the host free after the last ended item."""
 
     def __init__(self, step: ComputeStep, ready: float, host_free: float) -> None:
         self.step, self.ready, self.host_free = step, ready, host_free
@@ -44,8 +44,8 @@ class Progress:
 
     @property
     def parts(self) -> Parts:
-        """Seconds by cause, those that disturbances took included; what the device would have
-        waited for its host meanwhile is no longer the host's."""
+        """Seconds by cause, including the seconds that disturbances took. Waits for the host that
+        are hidden by disturbances no longer count as the host's."""
         if not self._lost:
             return self.step.cost.parts
         parts = dict(self.step.cost.parts)
@@ -57,11 +57,11 @@ class Progress:
         return parts
 
     def end(self) -> float:
-        """When all of it ends if nothing disturbs it any more."""
+        """When the computation ends if nothing disturbs it any more."""
         return self.item.rest.end(self.ready, self.host_free)
 
     def advance(self, now: float, *, whole: bool) -> None:
-        """Count off the items that have ended by now, or all of them."""
+        """Count off the items that have ended by `now`, or, with `whole`, all items."""
         if whole:
             self.host_free = self.item.rest.launched(self.ready, self.host_free)
             self._place = len(self.step.items)
@@ -74,11 +74,11 @@ class Progress:
             self._place += 1
 
     def begin(self) -> float:
-        """When the traffic of the item under way begins: the host must have come this far."""
+        """When the item under way begins. If it has traffic, the host must have reached it."""
         return max(self.ready, self.host_free) if self.item.traffic else self.ready
 
     def passed(self, now: float) -> float:
-        """How long that traffic has been under way."""
+        """For how long the item under way has run."""
         return max(now - self.begin(), 0.0)
 
     def kernels_end(self) -> float:
@@ -89,7 +89,7 @@ class Progress:
         return kernels.duration.end(self.begin(), self.host_free)
 
     def played(self, now: float) -> None:
-        """The item under way has ended now."""
+        """Note that the item under way has ended now."""
         item, duration = self.item, self.item.cost.duration
         lost = now - duration.end(self.ready, self.host_free)
         if lost > 0.0 and item.traffic:
@@ -106,7 +106,8 @@ _NO_PARTS: Parts = {}
 
 
 class Log:
-    """The played steps of a stream: when each was ready, when it ended, its seconds by cause."""
+    """The played steps of a stream: when each step was ready, when it ended, its seconds by
+    cause."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.steps = steps
@@ -116,13 +117,13 @@ class Log:
 
     @property
     def played(self) -> int:
-        """How many steps have ended."""
+        """The number of steps that have ended."""
         return len(self.end)
 
 
 class RoleProcess:
-    """Plays one role's program; `logs` collects what each stream has played. All streams at their
-    end, it calls `ended`."""
+    """Plays one role's program; `logs` has the played steps of each stream. It calls `ended` when
+    all streams have ended."""
 
     def __init__(
         self,
@@ -169,10 +170,10 @@ class RoleProcess:
         self._left -= 1
         if not self._left:
             self._at_the_end()
-        yield  # for nobody: a stream that returned would tell whoever resumed it
+        yield  # never resumed: returning would raise StopIteration in the caller of `resume`
 
     def _compute(self, step: ComputeStep, resume: Resume) -> Generator[None, Any, Parts]:
-        """Launch when the device is ready and the host has come this far; wait for the end."""
+        """Play a computation: launch its kernels and wait for its end."""
         if step.items:
             return (yield from self._watched(step, resume))
         if step.joins:
@@ -184,7 +185,8 @@ class RoleProcess:
         return step.cost.parts
 
     def _enter(self, step: ComputeStep, team: int, log: Log) -> None:
-        """Begin a computation of a team, which would end for this role if all were as far."""
+        """Begin a team's computation. The log has the end as if all roles were as far as this
+        role."""
         now, host, duration = self.env.now, self.host_free, step.cost.duration
         self.meetings.begin(team, self.program.role.index, now, host)
         self.host_free = duration.launched(now, host)
@@ -194,7 +196,7 @@ class RoleProcess:
     def _communicate(
         self, step: CommunicateStep, of_host: bool, log: Log, resume: Resume
     ) -> Playing:
-        """Join all transfers at once, unless a computation did; wait for every one of them."""
+        """Join all transfers at once, unless a computation has joined them; wait for their ends."""
         meetings = self.meetings
         if not step.joined:
             yield from self._join(step.transfers, of_host, resume)
@@ -208,7 +210,7 @@ class RoleProcess:
             self.host_free = max(self.host_free, self.env.now)
 
     def _leave(self, team: int, log: Log, resume: Resume) -> Playing:
-        """Wait until this role is done with a computation of its team, in which all have met."""
+        """Wait until this role is done with its team's computation, which all roles have begun."""
         log.start[-1] = log.end[-1]
         end, host = self.meetings.behind(team, self.program.role.index)
         self.host_free = max(self.host_free, host)
@@ -216,7 +218,7 @@ class RoleProcess:
         self.meetings.leave(team)
 
     def _join(self, transfers: tuple[int, ...], of_host: bool, resume: Resume) -> Playing:
-        """Take part; on the compute stream the host must have come this far."""
+        """Join transfers; on the compute stream, wait first until the host is free."""
         if of_host:
             yield from self._until(self.host_free, resume)
         for number in transfers:
@@ -228,7 +230,8 @@ class RoleProcess:
             yield
 
     def _watched(self, step: ComputeStep, resume: Resume) -> Generator[None, Any, Parts]:
-        """A computation whose links others may come upon: whole, or item by item meanwhile."""
+        """Play a computation whose links other traffic may use: as a whole while the links are
+        idle, item by item while they are not."""
         env, network, links = self.env, self.meetings.network, step.links
         progress = Progress(step, env.now, self.host_free)
         while not progress.over:
@@ -246,7 +249,7 @@ class RoleProcess:
         return progress.parts
 
     def _item(self, progress: Progress, resume: Resume) -> Playing:
-        """The item that is under way, its traffic in competition with others."""
+        """Play the item under way; its traffic competes with other traffic on the network."""
         item, passed = progress.item, progress.passed(self.env.now)
         yield from self._until(progress.begin(), resume)
         arrivals = [self.meetings.alone(traffic, passed) for traffic, _ in item.traffic]

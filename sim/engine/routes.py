@@ -1,6 +1,6 @@
-"""Routes between endpoints: which links a message, several at once or a collective load.
+"""Routes between endpoints: the links that a message, several messages or a collective load.
 
-Links of the topology, and one more for each region where endpoints are far apart.
+These are links of the topology. Regions that are far apart have one further link each.
 """
 
 import re
@@ -24,9 +24,9 @@ Route = tuple[LinkLoads, float]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a worker or a server is: GPUs (or slots) of one node, or of several whole ones.
+    """The place of a worker or a server: GPUs (or slots) of one node, or of several whole nodes.
 
-    Several GPUs spread what they send over their NICs.
+    Several GPUs spread the bytes that they send over their NICs.
     """
 
     gpus: tuple[int, ...]
@@ -38,7 +38,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regions:
-    """Regions of `nodes` nodes each, every one joined to the others by one link."""
+    """Regions of `nodes` nodes each. One link joins each region to the other regions."""
 
     nodes: Annotated[int, Ge(1)]
     bandwidth: BytesPerSecond
@@ -46,8 +46,8 @@ class Regions:
 
 
 class Routes:
-    """All routes of a machine; `overhead` is the software's cost of a message (s), `guests` the
-    regions of nodes that are elsewhere than their number says."""
+    """All routes of a machine. `overhead` is the software's cost of a message (s). `guests` gives
+    the regions of nodes that are not in the region to which their numbers belong."""
 
     def __init__(
         self,
@@ -73,7 +73,8 @@ class Routes:
     def together(
         self, pairs: Iterable[tuple[Endpoint, Endpoint]], shares: Iterable[float]
     ) -> Route:
-        """Of several messages that progress together, each with its share of the bytes."""
+        """The route of several messages that progress together, each with its share of the
+        bytes."""
         routes = [self.between(source, target) for source, target in pairs]
         loads = _summed(zip((loads for loads, _ in routes), shares, strict=True))
         return loads, max((latency for _, latency in routes), default=0.0)
@@ -81,12 +82,13 @@ class Routes:
     def collective(
         self, kind: str, size: float, endpoints: Sequence[Endpoint], *, in_pieces: bool = False
     ) -> tuple[Route, LinkLoads]:
-        """Of a collective of all GPUs of some endpoints, in bytes; where each of an endpoint's GPUs
-        holds a piece, of as many groups of one GPU each, all at once, for `size` in all. Further,
-        how many of the bytes on each link are the protocol's.
+        """The route of a collective of all GPUs of some endpoints, in bytes on each link, and the
+        part of these bytes that the protocol adds. With `in_pieces`, each GPU of an endpoint holds
+        a piece of the `size` bytes. The collective is then several at once, each with one GPU of
+        every endpoint.
 
-        Across regions a ring passes every region's link once each way, and its 2(R-1) dependent
-        hops pay their latency.
+        Across R regions, bytes pass every region's link once in each direction. An all-reduce pays
+        the latency of 2 (R - 1) dependent hops between regions, other collectives of log2(R) hops.
         """
         groups = [[gpu for endpoint in endpoints for gpu in endpoint.gpus]]
         if in_pieces:
@@ -114,14 +116,14 @@ class Routes:
         return (tuple(loads.items()), latency), tuple(protocol.items())
 
     def capacity(self, link: Link) -> float:
-        """B/s of payload."""
+        """The payload bandwidth of a link (B/s)."""
         if str(link[0]).startswith("region"):
             assert self.regions is not None
             return self.regions.bandwidth
         return self.topology.capacity(link)
 
     def links_named(self, text: str) -> tuple[Link, ...]:
-        """The links that a name stands for: those of the topology, region2 or region2.up.
+        """The links with a name: a name of the topology's links, region2, or region2.up.
 
         Raises `InputError`.
         """
@@ -177,13 +179,13 @@ class Routes:
 
 
 def name_of(link: Link) -> str:
-    """As people write it."""
+    """The name of a link, as users write it."""
     kind, number = str(link[0]), link[1]
     return f"region{number}.{kind[7:]}" if kind.startswith("region") else link_name(link)
 
 
 def _summed(weighted: Iterable[tuple[LinkLoads, float]]) -> LinkLoads:
-    """Loads of several messages as those of one transfer."""
+    """The loads of one transfer that stands for several messages with shares of its bytes."""
     total: dict[Link, float] = {}
     for loads, share in weighted:
         for link, load in loads:

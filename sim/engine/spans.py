@@ -1,8 +1,8 @@
-"""The spans of a run that was played, and how busy devices and links are over it.
+"""The spans of a played run, and the rates of devices and links over its time.
 
-Rates are FLOP/s of each role, bytes a second on links. An operation spreads its FLOPs, and the
-bytes of the collectives inside it, evenly over its time; a transfer spreads its bytes from its
-beginning to its end. So every rate adds up to what was done.
+Rates are FLOP/s of each role and bytes a second on links. An operation spreads its FLOPs, and the
+bytes of the collectives inside it, evenly over its time. A transfer spreads its bytes evenly from
+its beginning to its end. So the integral of every rate is the work done.
 """
 
 from collections import Counter, defaultdict
@@ -18,16 +18,16 @@ from sim.engine.tracks import COMMUNICATION, Indices, Track
 from sim.hardware.cluster.host import UNITS
 from sim.program.causes import COMPUTE, WAITING, Cause
 
-_DIGITS = 9  # of seconds; operations that touch do not overlap
+_DIGITS = 9  # decimals of seconds, so operations that touch do not overlap by rounding
 
-Amounts = list[tuple[float, ...]]  # begin, end (s), how much in between; on links, how much is sent
+Amounts = list[tuple[float, ...]]  # begin, end (s), amount; on links, amount without protocols
 
-MOST_LINKS = 8  # of a kind; those that carry most
+MOST_LINKS = 8  # the links of a kind whose rates are shown: those that carry most
 
 
 @dataclass(frozen=True)
 class Spans:
-    """What the tracks of a record say (`sim.engine.record.Record`)."""
+    """Writes spans and rates from the tracks of a record (`sim.engine.record.Record`)."""
 
     tracks: Sequence[Track]
     parts: Sequence[Parts]
@@ -35,7 +35,8 @@ class Spans:
     program: Callable[[], FoldedProgram]
 
     def rates(self) -> Iterator[Rate]:
-        """FLOP/s of the products of each role, then the load of the links that carry most, B/s."""
+        """Yield the FLOP/s of matrix products of each role, then the B/s of the links that carry
+        most."""
         program = self.program()
         work, traffic = amounts(self.tracks, program)
         for role, spans in work.items():
@@ -51,7 +52,7 @@ class Spans:
                 yield _rate(None, _name(links[link]), UNITS.get(kind, "B/s"), traffic[link])
 
     def columns(self) -> Columns:
-        """Every computation, then every transfer, of each track."""
+        """Columns with every computation and then every transfer of each track in turn."""
         causes: dict[Cause, int] = {}
         of_parts, of_kinds = (
             np.array([causes.setdefault(cause, len(causes)) for cause in own], dtype=np.intp)
@@ -127,7 +128,8 @@ class Spans:
 def amounts(
     tracks: Iterable[Track], program: FoldedProgram
 ) -> tuple[dict[int, Amounts], dict[int, Amounts]]:
-    """FLOPs by role, bytes by class of links: how much from when to when."""
+    """FLOPs by role and bytes by class of links, as (begin, end, amount). Links have a fourth
+    number, the bytes without those that protocols add."""
     work: defaultdict[int, Amounts] = defaultdict(list)
     traffic: defaultdict[int, Amounts] = defaultdict(list)
     steps = {
@@ -158,7 +160,8 @@ def amounts(
 
 
 def _rate(role: int | None, of: str, unit: str, amounts: Amounts) -> Rate:
-    """The sum of what is spread over intervals: a step at the beginning and the end of each.
+    """The rate of amounts that are spread evenly over intervals: a step function that changes at
+    the beginning and the end of each interval.
 
     >>> rate = _rate(0, "products", "FLOP/s", [(0.0, 2.0, 4.0), (1.0, 2.0, 1.0)])
     >>> rate.times.tolist(), rate.values.tolist()
@@ -173,7 +176,7 @@ def _rate(role: int | None, of: str, unit: str, amounts: Amounts) -> Rate:
     changes = np.zeros(len(times))
     np.add.at(changes, place, np.concatenate((pace, -pace)))
     values = np.cumsum(changes)
-    values[np.abs(values) < 1e-9 * values.max(initial=0.0)] = 0.0  # what rounding leaves
+    values[np.abs(values) < 1e-9 * values.max(initial=0.0)] = 0.0  # rounding errors
     return Rate(role, of, unit, times, values)
 
 

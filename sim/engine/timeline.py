@@ -1,4 +1,4 @@
-"""The timeline that every picture reads: when each operation ran, on which stream of which role."""
+"""The timeline for all pictures: when each operation ran, on which stream of which role."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-_LEAST = 1e-9  # of a span: a shorter lag is rounding
+_LEAST = 1e-9  # share of a span: a shorter lag is a rounding error
 _NOT_IN_FRAME = ("parts", "transfers", "meetings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """Ranks that cannot be told apart, simulated once; `ranks` of them, the lowest `first_rank`.
+    """Ranks that behave alike and are simulated once: `ranks` of them, the lowest `first_rank`.
 
-    `pieces` says which piece of the model each of their chunks is, `coordinates` where the lowest
-    rank lies along each axis.
+    `pieces` has the piece of the model in each of the ranks' chunks, `coordinates` the coordinates
+    of the lowest rank along the axes.
     """
 
     index: int
@@ -43,9 +43,10 @@ class Role:
 class Span:
     """One operation of one role on one stream, from `start` to `end` (s).
 
-    `args` of a pass: phase, microbatch, chunk and `parts`, seconds by cause that add up to it;
-    of a communication: kind, bytes, ranks, algorithm, protocol, and of its `transfers` as many
-    `meetings`: the number that all who take part know it by, and the way that a message goes.
+    The `args` of a pass are phase, microbatch, chunk and `parts`, seconds by cause that add up to
+    the pass. The `args` of a communication are kind, bytes, ranks, algorithm, protocol, its
+    `transfers`, and for each transfer a member of `meetings`: the transfer's number, which is equal
+    for all participants, and source and target stage of a message.
     """
 
     role: int
@@ -61,9 +62,9 @@ class Span:
         return self.end - self.start
 
     def pieces(self) -> Iterator[tuple[Cause, float, float]]:
-        """Each cause with its beginning and end (s). Pieces add up to the span. A pass is the lag
-        of its host, then its parts one after another. A communication is the waiting before its
-        transfers, then the transfers in the order in which they begin.
+        """Yield each cause with its beginning and end (s). The pieces add up to the span. A pass is
+        the lag of its host, then its parts one after another. A communication is the wait before
+        its transfers, then the transfers in the order in which they begin.
 
         >>> from sim.program.causes import COMPUTE
         >>> flights = ((COMPUTE, "send", 2.0, 3.0), (COMPUTE, "send", 2.5, 4.0))
@@ -90,11 +91,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """All that ran, a row each: a computation from `begin` to `end` (s), or a transfer from when it
-    began, without the waiting before it.
+    """Computations and transfers as rows, from `begin` to `end` (s). A transfer's row does not
+    include the wait before it.
 
-    `cause` is a row's place in `causes`, `actions` [rows, 3] the pass that it belongs to: kind (its
-    place in `KINDS`), microbatch and chunk, -1 of none.
+    `cause` is the place of a row's cause in `causes`. `actions` [rows, 3] are the passes to which
+    rows belong: kind (its place in `KINDS`), microbatch and chunk, or -1 without a pass.
     """
 
     role: "NDArray[np.intp]"
@@ -107,7 +108,7 @@ class Columns:
 
 
 def columns_of(spans: Iterable[Span]) -> Columns:
-    """Spans in columns."""
+    """The computations and transfers of spans as columns."""
     import numpy as np
 
     causes: dict[Cause, int] = {}
@@ -143,9 +144,10 @@ def _rows(span: Span) -> Iterator[tuple[Cause, float, float, bool, tuple[int, in
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rate:
-    """A rate over the step: `values` a second hold from each of the `times` (s) on.
+    """A rate over the step: each of the `values` holds from the same place of `times` (s) on.
 
-    `of` says what, in the unit `unit`; it is one role's, or the whole machine's (None).
+    `of` names the measured quantity, `unit` its unit. The rate belongs to one `role`, or to the
+    whole machine (None).
     """
 
     role: int | None
@@ -156,14 +158,14 @@ class Rate:
 
 
 class Deferred(Sequence[Row]):
-    """Rows that are written down when somebody first asks for them."""
+    """Rows that are computed on first use."""
 
     def __init__(self, write: Callable[[], Sequence[Row]]) -> None:
         self._write = write
 
     @cached_property
     def rows(self) -> Sequence[Row]:
-        """The rows, now written down."""
+        """The rows, computed on first use."""
         return self._write()
 
     @overload
@@ -184,7 +186,7 @@ class Deferred(Sequence[Row]):
 
 
 class Played(Deferred[Span]):
-    """Spans of a run whose `columns` are known without them."""
+    """Spans of a run whose `columns` can be computed without the spans."""
 
     def __init__(self, write: Callable[[], Sequence[Span]], columns: Callable[[], Columns]) -> None:
         super().__init__(write)
@@ -192,15 +194,15 @@ class Played(Deferred[Span]):
 
     @cached_property
     def columns(self) -> Columns:
-        """The same in columns."""
+        """The computations and transfers of the run as columns."""
         return self._columns()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """All spans of one run, in order of their start within each role and stream; `step` is the time
-    of a step where that is not the `end` (`Program.apart`). `rates` say how busy devices and links
-    are."""
+    """All spans of one run, in order of their start within each role and stream. `step` is the time
+    of a step if a step does not take until the `end` (as with `Program.apart`). `rates` are the
+    rates of devices and links over time."""
 
     roles: tuple[Role, ...]
     spans: Sequence[Span]
@@ -211,7 +213,7 @@ class Timeline:
 
     @property
     def columns(self) -> Columns:
-        """What ran when, in arrays; where spans are not yet written down, they stay so."""
+        """Computations and transfers as arrays, for which spans need not be written."""
         return self.spans.columns if isinstance(self.spans, Played) else columns_of(self.spans)
 
     def to_frame(self) -> "pd.DataFrame":

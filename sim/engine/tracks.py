@@ -1,4 +1,4 @@
-"""When every step of one stream ran, in arrays: what a record consists of."""
+"""The tracks of a record: arrays that tell when every step of a stream ran."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,11 +14,11 @@ from sim.program.causes import Cause
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-COMMUNICATION = -1  # the row of a step that is no computation
+COMMUNICATION = -1  # in `Track.parts`: the step is a communication
 
 
 def action_row(action: Action | None) -> tuple[int, int, int]:
-    """A pass as numbers, -1 of none."""
+    """A pass as numbers, as in `Track.actions`."""
     if action is None:
         return (-1, -1, -1)
     return KINDS.index(action.kind), action.microbatch, action.chunk
@@ -28,11 +28,11 @@ def action_row(action: Action | None) -> tuple[int, int, int]:
 class Track:
     """One stream of a role, step by step.
 
-    `start` and `end` are when a step was ready and when it ended [steps]; `parts` the row of a
-    computation's seconds by cause, `COMMUNICATION` for others. The transfers that a communication
-    took part in are columns: `transfers` are their rows in the record's table (-1: none),
-    `begun` and `arrived` when they began and ended [steps, most]. `actions` are the passes that
-    computations belong to [steps, 3]: kind (its place in `KINDS`), microbatch, chunk; -1 of none.
+    `start` and `end` are when a step was ready and when it ended [steps]. `parts` has the row of a
+    computation's seconds by cause, or `COMMUNICATION`. The transfers of a communication are columns
+    [steps, most transfers]: `transfers` are their rows in the record's `kinds` (-1: none), `begun`
+    and `arrived` when they began and ended. `actions` are the passes of computations [steps, 3]:
+    kind (its place in `KINDS`), microbatch and chunk, or -1 without a pass.
     """
 
     role: int
@@ -48,10 +48,11 @@ class Track:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Runs:
-    """The tracks of runs that differ in durations alone, a column each: the last axis of all times.
+    """The tracks of runs that differ only in durations. The last axis of all times has a column for
+    each run.
 
-    `parts` and `kinds` are those of a record, seconds by cause a number or an array of columns. A
-    run takes a `step` of its time until the `end`; its last pass ended at `passes_end` [columns].
+    `parts` and `kinds` are as in a record; seconds by cause may be arrays [columns]. Each run has
+    its step time `step`, its `end`, and the end `passes_end` of its last pass [columns].
     """
 
     roles: tuple[Role, ...]
@@ -64,11 +65,11 @@ class Runs:
 
     @property
     def steps(self) -> int:
-        """The steps of a run."""
+        """The number of steps of a run."""
         return sum(len(track.start) for track in self.tracks)
 
     def chosen(self, columns: Indices) -> "Runs":
-        """Some of the runs."""
+        """The runs in some columns."""
         if len(columns) == len(self.end):
             return self
         return replace(
@@ -92,7 +93,7 @@ class Runs:
 
 
 def of_columns(track: Track, columns: Indices | int) -> Track:
-    """A track in some columns, or without the axis in one."""
+    """A track in some columns, or in a single column without the axis of columns."""
     times = (track.start, track.end, track.begun, track.arrived)
     start, end, begun, arrived = (time[..., columns] for time in times)
     return replace(track, start=start, end=end, begun=begun, arrived=arrived)

@@ -1,8 +1,8 @@
-"""Where traffic shares links: by how much it is slowed, taken over from one clocked run.
+"""Where traffic shares links: how much it is slowed, as measured in one run on the clock.
 
-As long as no link is asked for more than it has, all traffic moves as if alone, and replay is
-exact. Otherwise weighted max-min fairness slows some of it; by how much depends on when it meets,
-which only the clock knows.
+As long as no link is asked for more than its capacity, all traffic moves as if alone, and replay is
+exact. Otherwise weighted max-min fairness slows some of the traffic. How much depends on when the
+traffic meets, which only the clock knows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +22,9 @@ SAMPLES, TOLERANCE = 20, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What one run of the clock says of traffic that shares links: by how many times transfers
-    are slowed, and how much longer computations (role, index) last for what disturbs them."""
+    """The effect of shared links in one run on the clock. `factors` say how many times as long each
+    transfer takes on its links. `longer` says how many seconds longer each computation (role,
+    index) takes because other traffic disturbs it."""
 
     factors: Mapping[int, float]
     longer: Mapping[tuple[int, int], float]
@@ -33,7 +34,7 @@ class Contention:
 
 
 def clocked_contention(program: FoldedProgram) -> Contention:
-    """Contention as one run of the clock finds it."""
+    """Measure the contention of a program in one run on the clock."""
     _, meetings, processes = perform(program)
     factors, least = {}, ROUNDING * end_of(processes)
     for number, transfer in enumerate(program.transfers):
@@ -55,7 +56,7 @@ def clocked_contention(program: FoldedProgram) -> Contention:
 
 
 def spread(columns: int) -> NDArray[np.intp]:
-    """Which columns are held to the clock: up to 20, evenly spread."""
+    """The columns that are checked against the clock: up to 20, evenly spread."""
     return np.unique(np.linspace(0, columns - 1, min(columns, SAMPLES)).astype(np.intp))
 
 
@@ -65,13 +66,13 @@ def clocked_times(programs: Iterable[FoldedProgram]) -> list[float]:
 
 
 class InexactError(InputError):
-    """Transfers contend in ways that one clocked run does not foresee."""
+    """Transfers contend in a way that one run on the clock does not predict."""
 
 
 def errors(replayed: Floats, clocked: Sequence[float]) -> tuple[float, float]:
-    """The mean relative error of replay against the clock, and the worst one's size.
+    """The mean relative error of replay against the clock, and the largest absolute error.
 
-    Raises `InexactError` where that is above 1 %: an approximation that is no good is refused.
+    Raises `InexactError` if the largest error is above 1 %.
     """
     relative = np.array(replayed) / np.array(clocked) - 1.0
     worst = float(np.abs(relative).max())

@@ -1,10 +1,10 @@
-"""A score as a graph of (max, +), contracted, in wavefronts.
+"""A folded program as a contracted graph of (max, +), evaluated level by level.
 
-Every moment of a step is a maximum of terms (node, weight): the value of a node and a sum of
-durations. A moment of one term is no node but a name for another one, so chains vanish; a term
-that can never be the largest is dropped. What is left is about one node a pass. Nodes are
-numbered by level (longest chain of nodes before them), so that one level is a few operations on
-contiguous arrays: gather, add, maximum (Baccelli et al. 1992, Synchronization and Linearity, 2.5).
+Every moment of a step is a maximum of terms (node, weight): the value of a node plus a sum of
+durations. A moment with a single term needs no node of its own, so chains vanish; a term that can
+never be the largest is dropped. About one node per pass is left. Nodes are numbered by level (the
+length of the longest chain of nodes before them). So a level is a few operations on contiguous
+arrays: gather, add, maximum (Baccelli et al. 1992, Synchronization and Linearity, 2.5).
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ Term = tuple[int, int]  # node, row of its weight
 Moment = tuple[Term, ...]  # the largest of its terms
 
 ZERO: Moment = ((0, NOTHING),)
-_DEPTH = 4  # nodes to look back for a longer way round
+_DEPTH = 4  # nodes to look back for a longer path
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Terms:
     starts: NDArray[np.intp]
 
     def at(self, times: Floats, rows: Floats) -> Floats:
-        """The moments for the values of nodes and rows, one column or many."""
+        """The values of the moments (s), given the values of nodes and rows of weights."""
         return np.maximum.reduceat(times[self.nodes] + rows[self.rows], self.starts, axis=0)
 
 
@@ -45,8 +45,8 @@ class Terms:
 class Level:
     """Nodes first to last - 1, each the maximum over k of times[nodes[k]] + rows[weights[k]].
 
-    Replicas meet at those before `meeting`; behind these, nodes of more terms come first. A node of
-    fewer terms than others repeats its first one.
+    Replicas meet at the nodes before `meeting`. Nodes with more terms come first among the others.
+    A node with fewer terms than the level's largest repeats its first term.
     """
 
     first: int
@@ -58,7 +58,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The reduced graph of a program; `end` is the moment when all is done."""
+    """The reduced graph of a program; `end` is the moment when the last step ends."""
 
     levels: tuple[Level, ...]
     nodes: int
@@ -69,8 +69,8 @@ class Graph:
 def graph_of(shape: Shape, low: Floats, high: Floats, joint: frozenset[int] = frozenset()) -> Graph:
     """The graph of a shape, valid while its parameters stay within `low` and `high`.
 
-    The starts of the transfers in `joint` stay nodes of their own, for replicas to meet at. Raises
-    `InputError` where roles wait for each other in a circle.
+    The starts of the transfers in `joint` stay nodes, since replicas meet there. Raises
+    `InputError` if roles wait for each other in a circle.
     """
     builder = _GraphBuilder(shape, low, high, joint)
     builder.run()
@@ -97,7 +97,7 @@ class _GraphBuilder:
     # --- Playing without a clock -----------------------------------------------------------------
 
     def run(self) -> None:
-        """Play every stream until it waits for something, as long as any of them can go on."""
+        """Play every stream until it waits for an event, as long as any stream can go on."""
         for number, part in enumerate(self.shape.program.roles):
             for stream, steps in part.streams.items():
                 self._ready.append(self._stream(number, stream, steps))
@@ -113,7 +113,8 @@ class _GraphBuilder:
             raise InputError("plan", "ranks wait for each other for ever", "check the schedule")
 
     def _stream(self, part: int, stream: str, steps: list[Step]) -> Iterator[object]:
-        """One stream; yields what it waits for, as in `sim.engine.role_process.RoleProcess`."""
+        """Play one stream, as `sim.engine.role_process.RoleProcess` does. Yields the step or
+        transfer for which the stream waits."""
         ended, clock = self.ended[part], ZERO
         for step in steps:
             for cause in step.after:
@@ -193,7 +194,7 @@ class _GraphBuilder:
         return tuple((node, plus(row, parameter)) for node, row in moment)
 
     def latest(self, *moments: Moment) -> Moment:
-        """The maximum of moments, without terms that can never be it."""
+        """The maximum of moments, without terms that can never be the largest."""
         kept: list[Term] = []
         for moment in moments:
             for term in moment:
@@ -203,7 +204,7 @@ class _GraphBuilder:
         return tuple(kept)
 
     def covers(self, larger: Term, smaller: Term, depth: int = _DEPTH) -> bool:
-        """Whether the one term is surely at least the other: there is a longer way round."""
+        """Whether one term is surely at least the other, because of a longer path of weights."""
         (node, row), (other, least) = larger, smaller
         if node == other:
             return self.weights.surely(row, least)
@@ -219,7 +220,7 @@ class _GraphBuilder:
         )
 
     def named(self, moment: Moment, most: int = 1) -> Moment:
-        """A moment of more than `most` terms as a node of its own."""
+        """Turn a moment with more than `most` terms into a node, and return the moment."""
         if len(moment) <= most:
             return moment
         self.before.append(moment)
@@ -242,7 +243,7 @@ class _GraphBuilder:
         )
 
     def _table(self, used: Iterable[int]) -> tuple[Table, NDArray[np.intp]]:
-        """A table of some rows, and where each of them lies in it."""
+        """A table of the used rows, and the place of each row in the table."""
         listed = sorted(used)
         table = self.weights.table(listed)
         rows = np.full(len(self.weights.sums), -1, dtype=np.intp)
@@ -250,8 +251,8 @@ class _GraphBuilder:
         return table, rows
 
     def _levels(self) -> tuple[NDArray[np.intp], list[tuple[int, int]]]:
-        """Nodes by level, those at which replicas meet first, then those of more terms, and where
-        each level lies."""
+        """The nodes sorted by level, and the bounds of each level. Within a level, nodes at which
+        replicas meet come first; then nodes with more terms come before nodes with fewer."""
         level = [0] * len(self.before)
         for node, terms in enumerate(self.before):
             if node:
@@ -283,7 +284,7 @@ class _GraphBuilder:
 
 
 def _flat(moments: list[Moment], place: NDArray[np.intp], rows: NDArray[np.intp]) -> Terms:
-    """Moments as arrays, with the final places of their nodes and rows."""
+    """Moments as arrays; `place` and `rows` map nodes and rows to their final numbers."""
     terms = [term for moment in moments for term in moment]
     table = np.array(terms, dtype=np.intp).reshape(len(terms), 2)
     lengths = np.array([len(moment) for moment in moments], dtype=np.intp)

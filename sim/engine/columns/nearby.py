@@ -1,12 +1,12 @@
-"""Columns near a reference: only what differs from it is propagated, in single precision.
+"""Columns near a reference: only deviations from the reference are computed, in single precision.
 
 A node is the maximum of terms (node, weight). Let each term lie `slack` below its node in the
 reference column; then deviations d from that column obey
 
     d(node) = max over its terms of (d(term's node) + d(term's weight) - slack).
 
-Deviations are small against the times themselves, so that single precision loses less than a
-millionth of them, and half the memory moves.
+Deviations are small compared to the times, so single precision loses less than a millionth of the
+times, and only half as many bytes move.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ from sim.engine.columns.weights import Floats, Sum, Table
 Singles = NDArray[np.float32]
 Moves = Mapping[int, tuple[int, float]]  # parameter -> the coordinate that moves it, and how far
 
-_CHUNK = 1024  # columns at a time: what a level needs of them stays in the processor's cache
+_CHUNK = 1024  # columns at a time: the arrays of a level stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A level, its terms in rows: first one of every node that is reached in the reference, whose
-    slack is nothing, then the others with theirs; `after` are the nodes of the second ones, third
-    ones and so on, as far as there are any."""
+    """The terms of a level in rows. First comes one term of each node, the largest in the
+    reference, whose slack is 0. Then come the nodes' second terms, third terms and so on, with
+    their `slack`; `after` has the slices of nodes that have a second term, a third term, ..."""
 
     level: Level
     nodes: NDArray[np.intp]
@@ -40,10 +40,10 @@ class _Step:
 
 
 class Nearby:
-    """A program around its own durations, along some coordinates.
+    """A program whose durations vary around its own durations, along some coordinates.
 
-    Parameter p of a column is the program's own + coordinate x coefficient, as `moves` has it; the
-    others stay. A coordinate is one number a column.
+    Parameter p in `moves` is the program's own value + coordinate x coefficient; other parameters
+    keep their values. Each column has one number for each coordinate.
     """
 
     def __init__(self, columns: ColumnProgram, moves: Moves) -> None:
@@ -64,7 +64,7 @@ class Nearby:
         return self._end + found
 
     def _bounds(self, coordinates: Floats) -> Floats:
-        """Two columns of parameters between which all columns lie."""
+        """Two columns of parameters: lower and upper bounds of all columns."""
         found: Floats = np.repeat(self.columns.parameters[:, None], 2, axis=1)
         extremes = np.stack([coordinates.min(axis=1), coordinates.max(axis=1)], axis=1)
         for parameter, (coordinate, coefficient) in self.moves.items():
@@ -87,7 +87,7 @@ class Nearby:
     # --- Columns --------------------------------------------------------------------------------
 
     def _deviations(self, coordinates: Singles, group: int) -> Floats:
-        """By how much the step times of some columns differ from the reference's."""
+        """The differences (s) between the step times of some columns and of the reference."""
         columns, last = coordinates.shape[1], self._last
         rows = self._table.values(coordinates)
         values, terms, weights = self._room(columns)
@@ -101,7 +101,8 @@ class Nearby:
         return np.asarray(ends.max(axis=0))
 
     def _room(self, columns: int) -> Sequence[Singles]:
-        """Values of nodes, and of the terms of one level: arrays for chunks of one width."""
+        """Arrays for the values of nodes, and for the terms and the weights of one level. They are
+        reused for all chunks of equal width."""
         nodes = self._compiled.graph.nodes
         most = max((step.nodes.size for step in self._steps), default=0)
         if self._space.shape != (nodes + 2 * most, columns):
@@ -129,7 +130,7 @@ def _advance(step: _Step, values: Singles, rows: Singles, terms: Singles, more: 
 def _step(level: Level, values: Floats, rows: Floats, place: NDArray[np.intp]) -> _Step:
     slack = values[level.first : level.last] - (values[level.nodes] + rows[level.weights])
     again = (level.nodes == level.nodes[0]) & (level.weights == level.weights[0])
-    again[0] = False  # what a node of few terms repeats
+    again[0] = False  # only later terms can be repetitions of a node's first term
     order = np.argsort(np.where(again, np.inf, slack), axis=0, kind="stable")
     widths = [1 + int(row.nonzero()[0].max(initial=-1)) for row in ~again]
 
@@ -147,7 +148,8 @@ def _step(level: Level, values: Floats, rows: Floats, place: NDArray[np.intp]) -
 
 
 def _moved(table: Table, moves: Moves) -> tuple[Table, NDArray[np.intp]]:
-    """What each row of a table gains per coordinate; equal rows are one, and where each went."""
+    """A table of the coefficients by which each row's value grows with each coordinate, and the
+    place of each row in it. Rows with equal coefficients share a place."""
     number: dict[tuple[tuple[int, float], ...], int] = {}
     place = [number.setdefault(_gain(row, moves), len(number)) for row in table.sums()]
     moved = Table.of(list(number))

@@ -1,9 +1,10 @@
 """A folded program as a graph of (max, +) instead of a clock, for thousands of columns.
 
 A static program in which no two transfers share a link at the same time is a graph of maxima and
-sums; its step time equals the clock's to 1e-9. The graph is compiled once a shape (what waits for
-what) and kept; durations are columns. Where transfers do share links, the clock says by how much
-each is slowed (`sim.engine.columns.contention`), and columns are then an approximation.
+sums; its step time equals the clock's to 1e-9. The graph is compiled once per shape (which step
+waits for which) and kept; durations are columns. If transfers do share links, a run on the clock
+tells how much each transfer is slowed (`sim.engine.columns.contention`). Columns are then an
+approximation.
 """
 
 from collections import OrderedDict
@@ -18,7 +19,7 @@ from sim.engine.columns.shape import Shape, shape_of
 from sim.engine.columns.weights import Floats
 from sim.engine.folded import FoldedProgram
 
-_MARGIN = 2.0  # a graph holds for durations between a half and the double of those it was made for
+_MARGIN = 2.0  # a graph holds for durations from half to twice the durations it was made for
 _KEPT = 64  # graphs
 _CHUNK = 256  # columns at a time: their values stay in the processor's cache
 
@@ -40,10 +41,10 @@ class Compiled:
 
 
 class ColumnProgram:
-    """A program compiled. `factors` are how many times as long contended transfers take, `longer`
-    by how much disturbed computations are prolonged (`sim.engine.columns.shape.shape_of`).
+    """A compiled program. `factors` say how many times as long contended transfers take, `longer`
+    how many seconds longer disturbed computations take (`sim.engine.columns.shape.shape_of`).
 
-    `joint` are transfers at which the columns of one group meet, see `times`.
+    `joint` are the transfers at which the columns of a group meet, see `times`.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class ColumnProgram:
         return _compiled(self.shape, self.joint, parameters)
 
     def values(self, compiled: Compiled) -> Floats:
-        """The values of a graph's nodes (s) for the score's own durations."""
+        """The values of a graph's nodes (s) for the program's own durations."""
         return _single(compiled.graph)(compiled.graph.table.values(self.parameters))
 
     def time(self, parameters: Floats | None = None) -> float:
-        """The step time (s) of one column of durations, the score's own by default."""
+        """The step time (s) of one column of durations, by default the program's own."""
         durations = self.parameters if parameters is None else parameters
         compiled = _compiled(self.shape, self.joint, durations)
         if self._single is None or self._single[0] is not compiled:
@@ -84,8 +85,8 @@ class ColumnProgram:
     def times(self, parameters: Floats, *, group: int = 1) -> Floats:
         """The step times (s) of many columns [parameters, columns].
 
-        With `group` > 1, each so many neighbouring columns are replicas of one job that meet at the
-        transfers in `joint`; the result has one step time a column all the same.
+        With `group` > 1, every `group` neighbouring columns are replicas of one job that meet at
+        the transfers in `joint`. The result still has one step time per column.
         """
         compiled = _compiled(self.shape, self.joint, parameters)
         wide = max(group, _CHUNK // group * group)
@@ -99,7 +100,7 @@ class ColumnProgram:
 
 
 def _compiled(shape: Shape, joint: frozenset[int], parameters: Floats) -> Compiled:
-    """The graph that holds for these durations, from the cache where one does."""
+    """A graph that holds for these durations, from the cache if it has one."""
     key = (shape.key, joint)
     known = _graphs.get(key)
     if known is not None and known.holds(parameters):
@@ -107,7 +108,7 @@ def _compiled(shape: Shape, joint: frozenset[int], parameters: Floats) -> Compil
         return known
     columns = parameters if parameters.ndim == 2 else parameters[:, None]
     lowest, highest = columns.min(axis=1), columns.max(axis=1)
-    low = np.minimum(lowest / _MARGIN, lowest * _MARGIN)  # a duration may be below nothing: lead
+    low = np.minimum(lowest / _MARGIN, lowest * _MARGIN)  # lead - device may be negative
     high = np.maximum(highest * _MARGIN, highest / _MARGIN)
     if known is not None:
         low, high = np.minimum(low, known.low), np.maximum(high, known.high)
@@ -118,7 +119,8 @@ def _compiled(shape: Shape, joint: frozenset[int], parameters: Floats) -> Compil
 
 
 def _single(graph: Graph) -> Callable[[Floats], Floats]:
-    """A function from rows to the values of nodes, for one column; all its arrays are made here."""
+    """A function from the values of rows to the values of nodes, for one column. All its arrays are
+    allocated here, before the first call."""
     values = np.zeros(graph.nodes)
     sizes = [level.nodes.size for level in graph.levels]
     bounds = np.cumsum([0, *sizes])
@@ -147,7 +149,7 @@ def _single(graph: Graph) -> Callable[[Floats], Floats]:
 
 
 class _Space:
-    """Arrays for one chunk of columns, made once for all chunks of one width."""
+    """Arrays for one chunk of columns, reused for all chunks of equal width."""
 
     def __init__(self) -> None:
         self.shape = (-1, -1)

@@ -1,8 +1,8 @@
-"""The shape of a folded program and its durations, kept apart.
+"""The shape of a folded program, separate from its durations.
 
-The shape is what waits for what; programs of the same schedule, stages and microbatches share it,
-whatever their passes and transfers last. Equal passes of one role are one class, and so are equal
-transfers among the same roles; durations are counted once a class.
+The shape says which step waits for which. Programs of equal schedules, stages and microbatches have
+equal shapes, however long their passes and transfers take. Equal passes of a role are one class,
+and so are equal transfers among the same roles; each class has its durations once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.operations import COMPUTE_STREAM
 
-PER_COMPUTATION = 4  # device, host, lead and wait beyond device
+PER_COMPUTATION = 4  # device, host, lead - device, wait - device
 PER_TRANSFER = 2  # latency, seconds on the links
 
 
@@ -36,7 +36,7 @@ class ComputeClass:
 
 @dataclass(frozen=True, slots=True)
 class TransferClass:
-    """Equal transfers among the same roles; `seconds` on the links once the latency is over."""
+    """Equal transfers among the same roles; after the `latency` they take `seconds` on links."""
 
     roles: tuple[int, ...]
     kind: str
@@ -47,7 +47,8 @@ class TransferClass:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Steps as (role, stream, step) with a class each; `key` is equal for equal shapes."""
+    """A program with the class of each computation (role, index of the step) and of each transfer
+    (by number). `key` is equal for equal shapes."""
 
     program: FoldedProgram
     computations: tuple[ComputeClass, ...]
@@ -58,19 +59,20 @@ class Shape:
 
     @property
     def parameters(self) -> Floats:
-        """The durations: per class of computations device, host, lead - device and, where the host
-        waits, wait - device, then per class of transfers latency and seconds on the links."""
+        """The durations in a row. Each class of computations has device, host, lead - device and
+        wait - device (0 if the host does not wait). Then each class of transfers has latency and
+        seconds on the links."""
         durations = (computation.duration for computation in self.computations)
         rows = [x for duration in durations for x in _parameters(duration)]
         rows += [x for transfer in self.transfers for x in (transfer.latency, transfer.seconds)]
         return np.array(rows)
 
     def compute_parameter(self, number: int) -> int:
-        """Where the four parameters of a class of computations begin."""
+        """The index of the first of the four parameters of a class of computations."""
         return PER_COMPUTATION * number
 
     def transfer_parameter(self, number: int) -> int:
-        """Where the two parameters of a class of transfers begin."""
+        """The index of the first of the two parameters of a class of transfers."""
         return PER_COMPUTATION * len(self.computations) + PER_TRANSFER * number
 
 
@@ -79,12 +81,12 @@ def shape_of(
     factors: Mapping[int, float] | None = None,
     longer: Mapping[tuple[int, int], float] | None = None,
 ) -> Shape:
-    """The shape of a program; transfers in `factors` take that many times as long on their links,
-    computations (role, index) in `longer` so many seconds more on the device, in the mean of their
-    class.
+    """The shape of a program. Transfers in `factors` take that many times as long on their links.
+    Computations (role, index) in `longer` take that many seconds more on the device; the mean of a
+    class counts for all its members.
 
-    Raises `InputError` where a stream's computations depend on when another stream's run, which no
-    static graph can tell.
+    Raises `InputError` if a role launches work from several streams, since the host's state would
+    then depend on times.
     """
     classes: dict[ComputeClass, int] = {}
     of_computation: dict[tuple[int, int], int] = {}
@@ -109,7 +111,7 @@ def shape_of(
 
 
 def _coded(step: Step, kind: int) -> list[int]:
-    """A step's dependencies and successors as numbers; `kind` is its class if it computes."""
+    """A step's properties and dependencies as numbers; `kind` is its class if it computes."""
     if isinstance(step, ComputeStep):
         code = [-2, kind, step.sync, step.cost.duration.waits, len(step.joins), *step.joins]
     else:
@@ -127,7 +129,7 @@ def _prolonged(
     of_computation: Mapping[tuple[int, int], int],
     longer: Mapping[tuple[int, int], float],
 ) -> tuple[ComputeClass, ...]:
-    """Classes with the mean of what their members last longer."""
+    """The classes, prolonged by the mean of their members' further seconds."""
     if not longer:
         return classes
     counts, seconds = [0] * len(classes), [0.0] * len(classes)
@@ -172,7 +174,8 @@ def _transfers(
 
 
 def _check(step: Step, stream: str, role: str) -> None:
-    """One stream a role launches from the host; on others its state would depend on the time."""
+    """Raise `InputError` for a step that the host launches on another stream than the compute
+    stream, since the host's state would then depend on times."""
     if stream != COMPUTE_STREAM and (isinstance(step, ComputeStep) or step.sync):
         fault = f"{role} launches {step.name!r} on stream {stream!r}"
         raise InputError("--engine replay", fault, "use --engine clock")

@@ -1,9 +1,9 @@
 """Sums of durations, interned: the weights of a (max, +) graph before their values are known.
 
 A weight is a sum of parameters such as "device time of stage 3's forward pass + its launch gap".
-Equal sums share one row, so a graph of ten thousand edges has some hundred rows, and their values
-for many columns are one small table. Bounds on the parameters say which of two rows is surely
-the larger one, which lets the graph drop what can never matter.
+Equal sums share one row. So a graph of ten thousand edges has a few hundred rows, whose values for
+many columns are one small table. Bounds on the parameters often tell which of two rows is surely
+larger, so the graph can drop terms that never matter.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from sim.config.dataclass import dataclass
 Floats = NDArray[np.float64]
 Real = TypeVar("Real", np.float64, np.float32)
 Sum = tuple[tuple[int, int], ...]  # (parameter, how often), by parameter
-Scaled = tuple[tuple[int, float], ...]  # the same with any factors
+Scaled = tuple[tuple[int, float], ...]  # (parameter, factor), by parameter
 
 NOTHING = 0  # the row of the empty sum
 
@@ -36,14 +36,14 @@ class Weights:
         self._larger: dict[tuple[int, int], bool] = {}
 
     def plus(self, row: int, parameter: int) -> int:
-        """The row of this sum and one parameter more."""
+        """The row of a row's sum plus one parameter."""
         key = (row, parameter)
         if key not in self._more:
             self._more[key] = self._row({**dict(self.sums[row])}, ((parameter, 1),))
         return self._more[key]
 
     def both(self, one: int, other: int) -> int:
-        """The row of two sums together."""
+        """The row of the sum of two rows."""
         if one == NOTHING or other == NOTHING:
             return one or other
         key = (one, other)
@@ -52,7 +52,7 @@ class Weights:
         return self._joined[key]
 
     def surely(self, larger: int, smaller: int) -> bool:
-        """Whether one row is at least the other whatever the parameters within their bounds."""
+        """Whether one row is at least the other for all parameters within their bounds."""
         if larger == smaller or self.low[larger] >= self.high[smaller]:
             return True
         key = (larger, smaller)
@@ -79,14 +79,15 @@ class Weights:
         return self._number[key]
 
     def _least(self, total: dict[int, int]) -> float:
-        """The smallest value that a sum with signs can have."""
+        """The smallest possible value of a sum whose counts may be negative."""
         low, high = self._low, self._high
         return sum((n * (low[p] if n > 0 else high[p]) for p, n in total.items()), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Sums in arrays, longest first: the kth terms of all sums that have one are neighbours."""
+    """Sums in arrays, the longest sum first. `parameters[k]` and `counts[k]` have the kth terms of
+    all sums that are long enough; `place[i]` is the place of sum i."""
 
     parameters: tuple[NDArray[np.intp], ...]
     counts: tuple[Floats, ...]
@@ -106,9 +107,8 @@ class Table:
         return cls(tuple(parameters), tuple(counts), place)
 
     def values(self, parameters: NDArray[Real]) -> NDArray[Real]:
-        """The sums' values, sum i at `place[i]`: [n] gives [sums], [n, columns] [sums, columns].
-
-        They have the precision of the parameters.
+        """The values of the sums, sum i at `place[i]`. Parameters [n] give [sums], parameters
+        [n, columns] give [sums, columns]. The result has the precision of the parameters.
         """
         kind = parameters.dtype
         found: NDArray[Real] = np.zeros((len(self.place), *parameters.shape[1:]), dtype=kind)
@@ -118,7 +118,7 @@ class Table:
         return found
 
     def sums(self) -> list[Sum]:
-        """The sums as they lie in `values`."""
+        """The sums in the order in which `values` returns them."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.place]
         for index, count in zip(self.parameters, self.counts, strict=True):
             for terms, parameter, often in zip(found, index.tolist(), count.tolist(), strict=False):
