@@ -25,9 +25,9 @@ Carried = tuple[tuple[int, float, float], ...]
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """The traffic of a call: a `latency`, then `size` bytes over `loads`, which take `seconds` if
-        nothing else uses the links.
+    nothing else uses the links.
 
-        The loads include copies on the same link that are folded away. The call's kernel holds `ctas`
+    The loads include copies on the same link that are folded away. The call's kernel holds `ctas`
     SMs of a rank and moves `memory` bytes through the rank's memory. `sent` are the bytes of the
     collective itself on each link of `loads`, without the bytes that its protocol adds; an empty
     `sent` means all bytes. The traffic takes `at_once` seconds in all if every group of its scope

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 class Record:
     """All tracks of one run; `program` returns their steps when they are needed.
 
-        `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
-        transfers. `passes_end` is when the last pass ended. `engine` names the engine that played the
-        run, and `because` says why. Usually a step takes until `end`. It takes the `period` instead if
-        stages end steps apart (`Program.apart`) or pipelines do not drain. In the latter case `base` is
-        the record of the same program with fewer steps, and this run has `more` further steps.
+    `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
+    transfers. `passes_end` is when the last pass ended. `engine` names the engine that played the
+    run, and `because` says why. Usually a step takes until `end`. It takes the `period` instead if
+    stages end steps apart (`Program.apart`) or pipelines do not drain. In the latter case `base` is
+    the record of the same program with fewer steps, and this run has `more` further steps.
 
-        The record of a replay knows two facts without its steps. `moments` tells when a stage's
+    The record of a replay knows two facts without its steps. `moments` tells when a stage's
     operations began and ended, given the places of their passes in the stage's order and their
     numbers in the pass (`sim.program.memory_levels.in_order`). `carried` tells for each link the
     bytes that keep it busy, and these bytes without those that protocols add.
