@@ -1,10 +1,10 @@
-"""A training job over days: it runs, checkpoints, fails, restarts; a SimPy process tells it.
+"""A training job over days, as a SimPy process: it runs, writes checkpoints, fails and restarts.
 
-Faults strike components at random (exponential, or Weibull with a shape), are detected, and cost
-the work since the last checkpoint and a restart. A broken node is replaced by a spare while there
-is one; without any the job shrinks by the replicas it touches, or waits for a repair. Some nodes do
-not break but turn slow and are detected late; all wait for the slowest meanwhile. Checkpoints are
-no events: between two faults they come and go by a formula.
+Faults strike components at random times (exponential, or Weibull with a shape) and are detected
+later. A fault costs a restart and the work since the last checkpoint. A spare node replaces a
+broken node. Without a spare, an elastic job gives up a replica; other jobs wait for a repair. Some
+nodes do not break but turn slow and are detected late; until then all nodes wait for the slowest.
+Checkpoints are no events: a formula counts them between two faults.
 """
 
 from bisect import bisect_right
@@ -20,18 +20,19 @@ from sim.config.dataclass import dataclass
 
 Process = Generator[simpy.Event, Any, None]
 
-_RUNNING = ("productive", "checkpoints", "restart")  # a restart can be struck too
+_RUNNING = ("productive", "checkpoints", "restart")  # faults also strike during a restart
 CAUSES = ("productive", "checkpoints", "lost work", "detection", "restart", "waiting", "slowdown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One kind of fault: `rate` per second over all `components` of the job together.
+    """A kind of fault, with a `rate` per second over all `components` of the job together.
 
-    `shape` is Weibull's (1: exponential, no memory; below 1: new components fail more often).
-    `breaks` says whether the node is gone until it is repaired. With `slows` > 1 the node does not
-    fail but works so many times slower until it is noticed, or, where it `lasts` so long on average
-    (s, exponential), until then: nobody stops for it. A `planned` stop is preceded by a checkpoint.
+    `shape` is Weibull's shape (1: exponential, no memory; below 1: new components fail more often).
+    `breaks` says whether the node is lost until it is repaired. With `slows` > 1 the node does not
+    fail but is that many times slower until it is noticed. With `lasts`, the slowness ends by
+    itself after this time on average (s, exponential), and the job does not stop for it. A
+    checkpoint precedes a `planned` stop.
     """
 
     name: str
@@ -49,15 +50,15 @@ REJOIN = Fault(name="rejoin", rate=0.0, planned=True)  # a repaired node comes b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conduct:
-    """How the job is run: all times in s.
+    """How the job is run; all times are in s.
 
-    A checkpoint every `interval` stops training for `stop`; it is safe `persist` later (an
-    asynchronous one is copied out meanwhile; a blocking one has persist = 0). A fault is noticed
-    after `detection`, a slow node after `slow_detection` (means of exponential times); `restart`
-    brings the job back from its checkpoint, `in_place` (None: just so) after a fault that breaks no
-    node, whose memory has a copy of it. `replicas` that can be given up one by one if
-    `elastic`; `spares` are nodes that stand by, `repair` what a broken one takes. `at_risk` is the
-    most work that a failure takes back: what no server or other worker has yet.
+    A checkpoint every `interval` stops training for `stop`, and is safe `persist` later (0 for a
+    blocking checkpoint; an asynchronous checkpoint is copied out meanwhile). A fault is noticed
+    after `detection`, a slow node after `slow_detection` (means of exponential times). A restart
+    from the checkpoint takes `restart`. After a fault that breaks no node, a copy in the nodes'
+    memory shortens it to `in_place` (None: no shorter). An `elastic` job can give up its `replicas`
+    one by one. `spares` are nodes on standby; the repair of a broken node takes `repair`. `at_risk`
+    is the most work that a failure can lose: work that no server or other worker has yet.
     """
 
     interval: float
@@ -78,18 +79,19 @@ class Conduct:
         return self.interval + self.stop
 
     def worked(self, seconds: float) -> float:
-        """Of so many seconds since a start those in which training does not stand still."""
+        """The seconds of training, without stops, in the given `seconds` since a start."""
         whole, rest = divmod(seconds, self.cycle)
         return seconds - whole * self.stop - max(rest - self.interval, 0.0)
 
     def until(self, worked: float) -> float:
-        """The seconds from a start until so many are worked."""
+        """The seconds from a start until `worked` seconds of training are done."""
         return worked + max(ceil(worked / self.interval) - 1, 0) * self.stop
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Seconds by cause, which add up to the time simulated, and what happened how often."""
+    """Seconds by cause, which add up to the simulated time, and the numbers of faults by name and
+    of checkpoints."""
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))
     faults: dict[str, int] = field(default_factory=dict)
@@ -103,7 +105,8 @@ class Ledger:
 def simulate(
     faults: Sequence[Fault], conduct: Conduct, *, seconds: float, rng: np.random.Generator
 ) -> Ledger:
-    """The ledger of so many seconds; the same generator gives the same one.
+    """Simulate a job for some `seconds` and return its ledger, which depends only on the arguments
+    and the state of `rng`.
 
     >>> quiet = Conduct(interval=1000.0, stop=10.0)
     >>> ledger = simulate([], quiet, seconds=5550.0, rng=np.random.default_rng(0))
@@ -126,8 +129,8 @@ def durations(
     longest: float,
     rng: np.random.Generator,
 ) -> list[float]:
-    """The seconds after which so many are first `productive`, for each of some numbers of them,
-    the least first, in the same history; infinite where it is not by the `longest`.
+    """Simulate a job and return the times (s) at which its productive seconds reach each of the
+    ascending numbers in `productive`; infinite if that takes more than `longest` seconds.
 
     >>> quiet = Conduct(interval=1000.0, stop=10.0)
     >>> rng = np.random.default_rng(0)
@@ -154,9 +157,9 @@ def _fault_of(interrupt: simpy.Interrupt) -> Fault:
 class TrainingRun:
     """A job and its faults.
 
-    Between a start and the next fault, `worked` seconds lie behind the training at each change of
-    its speed, and `trained` is what they were worth. `reached` are the times at which as many
-    seconds were productive as each of the `goals` says, which are taken off meanwhile."""
+    `_worked` has the seconds of training since the last start at each change of the job's speed,
+    and `_trained` the productive seconds of each. `reached` has the times at which the productive
+    seconds reached a goal; reached goals are removed from `goals`."""
 
     def __init__(
         self,
@@ -182,12 +185,13 @@ class TrainingRun:
             self._do("productive")
             self._start, self._worked, self._trained = self.env.now, [0.0], [0.0]
             try:
-                yield self.env.event()  # nothing but a fault ends it
+                yield self.env.event()  # only a fault ends training
             except simpy.Interrupt as struck:
                 yield from self._recover(_fault_of(struck))
 
     def _recover(self, fault: Fault) -> Process:
-        """From a fault to training again; a further fault meanwhile begins the recovery anew."""
+        """Recover from a fault until training can start; a further fault meanwhile begins the
+        recovery again."""
         self._lose(fault)
         while True:
             try:
@@ -205,7 +209,7 @@ class TrainingRun:
         return self.conduct.restart if elsewhere else self.conduct.in_place or 0.0
 
     def _lose(self, fault: Fault) -> None:
-        """Work since the last checkpoint is gone, and so may be a node."""
+        """Lose the work since the last checkpoint, and the node if the fault breaks it."""
         self._do("detection")
         if not (fault.planned or fault.slows > 1.0):
             lost = min(self._trained[-1] - self._safe(), self.conduct.at_risk)
@@ -217,14 +221,15 @@ class TrainingRun:
             self.spares -= bool(self.spares)
 
     def _safe(self) -> float:
-        """What was trained before the newest checkpoint that is written."""
+        """The productive seconds since the last start that the newest safe checkpoint contains."""
         behind = self.env.now - self._start - self.conduct.persist
         written = max(behind, 0.0) // self.conduct.cycle
         worked = written * self.conduct.interval if written else 0.0
         return float(np.interp(worked, self._worked, self._trained))
 
     def _notice(self, fault: Fault) -> Process:
-        """Time passes until a fault is seen; before a planned stop a checkpoint is taken."""
+        """Let time pass until a fault is noticed. A planned stop, or the stop for a slow node,
+        takes the time of a checkpoint instead."""
         if fault.planned or fault.slows > 1.0:
             self._do("checkpoints")
             yield self.env.timeout(self.conduct.stop)
@@ -233,7 +238,7 @@ class TrainingRun:
             yield self.env.timeout(self._exponential(self.conduct.detection))
 
     def _wait_for_nodes(self) -> Process:
-        """Spares have stepped in; where there were none the job shrinks, or waits for a repair."""
+        """Wait for repairs if nodes are missing and the job cannot shrink."""
         self._do("waiting")
         while self.missing and not self._shrinks:
             yield self._repaired
@@ -254,7 +259,7 @@ class TrainingRun:
     # --- Its faults ---------------------------------------------------------------------------
 
     def strikes(self, fault: Fault) -> Process:
-        """Strike whenever the next of the components fails; it is as good as new afterwards."""
+        """Strike the job whenever a component fails; the component is as good as new afterwards."""
         if fault.rate <= 0.0:
             return
         if fault.shape == 1.0:
@@ -270,8 +275,8 @@ class TrainingRun:
             due[first] += scale * self.rng.weibull(fault.shape)
 
     def _strike(self, fault: Fault) -> None:
-        """Rates are those of running jobs: one that waits for nodes, or has not noticed yet that it
-        has stopped, is not struck."""
+        """Strike the job with a fault. Rates hold for running jobs, so a fault does not strike a
+        job that waits for nodes or has not noticed an earlier fault yet."""
         if not self._runs:
             return
         self.ledger.faults[fault.name] = self.ledger.faults.get(fault.name, 0) + 1
@@ -281,8 +286,8 @@ class TrainingRun:
             self._training.interrupt(fault)
 
     def _drag(self, fault: Fault) -> Process:
-        """A node drags everyone until someone notices, and replacing it costs a restart; or until
-        the state is over."""
+        """Slow the job down until the slow node is noticed, whose replacement costs a restart. A
+        fault that `lasts` for some time ends by itself instead."""
         self._account()
         self.slow.append(fault.slows)
         mean = self.conduct.slow_detection if fault.lasts is None else fault.lasts
@@ -307,7 +312,7 @@ class TrainingRun:
 
     @property
     def speed(self) -> float:
-        """Progress a second of running: less with slow nodes and with replicas given up."""
+        """The progress per second of training: less with slow nodes and with missing replicas."""
         slowest = max(self.slow, default=1.0)
         return (1.0 - self.missing / self.conduct.replicas) / slowest
 
@@ -337,7 +342,8 @@ class TrainingRun:
         self._worked.append(worked)
 
     def _reach(self, productive: float, speed: float) -> None:
-        """Take off the goals up to the seconds to which the productive ones rise at a speed."""
+        """Remove the goals that are reached while the productive seconds rise to `productive` at a
+        speed, and note when each was reached."""
         done, passed = self.ledger.seconds["productive"], bisect_right(self.goals, productive)
         for goal in self.goals[:passed]:
             worked = self._worked[-1] + (goal - done) / speed
@@ -345,5 +351,5 @@ class TrainingRun:
         del self.goals[:passed]
 
     def close(self) -> None:
-        """Account for what is under way at the end."""
+        """Count the seconds of the activity under way at the end of the simulation."""
         self._account()

@@ -93,7 +93,8 @@ class TransferDesk:
         return other
 
     def on(self, machine: Machine) -> "TransferDesk":
-        """A new desk for a machine on which the same ranks, communicators and links are alike."""
+        """A new desk for another machine, on which the classes of ranks, communicators and links
+        are the same."""
         other = self.anew()
         other.machine = machine
         other._traffic, other._chosen, other._costs = {}, {}, {}
@@ -110,7 +111,8 @@ class TransferDesk:
 
     @cached_property
     def _on_link(self) -> dict[tuple[int, int], tuple[float, Floats]]:
-        """Load (of ports, of NICs by way) of a communicator class on the first link of a class."""
+        """The loads of a class of communicators on the first link of a class of links: for each
+        byte of ports, and by way for each byte of NICs."""
         loads = self.groups.loads
         here = self._first_link[self.classes.links[loads.link]] == loads.link
         copies = self.groups.times[here]
@@ -129,11 +131,11 @@ class TransferDesk:
         return on_link
 
     def at(self, index: int) -> "RankTransfers":
-        """The desk as the rank at this place sees it."""
+        """The transfers of the rank at a place."""
         return RankTransfers(self, index)
 
     def group_at(self, index: int, scope: Scope) -> int:
-        """The communicator of a scope that this rank is a member of, or `NOBODY`."""
+        """The communicator of a scope to which the rank at a place belongs, or `NOBODY`."""
         return self.groups.at(index, scope)
 
     def roles(self, g: int) -> tuple[int, ...]:
@@ -148,8 +150,8 @@ class TransferDesk:
         return len(self.roles(g))
 
     def has_rivals(self, g: int) -> bool:
-        """Whether traffic of another class, or of others, uses the links of communicator g.
-        Transfers of its own class beside computations count as rivals, too."""
+        """Whether traffic of another class of communicators, or of other jobs, uses the links of
+        communicator g. Transfers of its own class beside computations count as rivals, too."""
         number = self._class_of[g]
         if number in self._beside:
             return True
@@ -182,7 +184,7 @@ class TransferDesk:
         return number
 
     def like(self, g: int) -> int:
-        """Equal for communicators all of whose calls take equally long."""
+        """A number that is equal for communicators whose calls all take equally long."""
         if g not in self._like:
             rates = [link.capacity for link in self.links]
             ways = range(self.groups.loads.nic.shape[1])
@@ -234,7 +236,7 @@ class TransferDesk:
         )
 
     def traffic(self, g: int, call: Call) -> Traffic:
-        """Load of a call of communicator g on the links."""
+        """The traffic of a call of communicator g."""
         return self._traffic_of(g, _volume(call))
 
     def _traffic_of(self, g: int, volume: Volume) -> Traffic:
@@ -270,7 +272,7 @@ class TransferDesk:
         return self._traffic[key]
 
     def _cost(self, volume: Volume, g: int) -> CallCost:
-        """The cost of a single collective of a volume, which groups of one shape share."""
+        """The cost of a single collective of a volume; groups of equal shape share it."""
         key = volume, self.groups.shape[g]
         if key not in self._costs:
             each = volume.bytes / volume.times
@@ -281,7 +283,7 @@ class TransferDesk:
         return self._costs[key]
 
     def _loads(self, g: int, way: int) -> "_GroupLoads":
-        """The loads of communicator g, its bytes crossing the network by one of the ways."""
+        """The loads of communicator g if its bytes cross the network by one of the ways."""
         key = g, way
         if key not in self._group_loads:
             rows, number = self._rows(g), self._class_of[g]
@@ -325,7 +327,7 @@ class RankTransfers:
 
     def __init__(self, desk: TransferDesk, index: int) -> None:
         self.desk, self.index = desk, index
-        # Keys are identities: what they stand for is kept, and so they stay its own.
+        # Keys are ids of objects. The values keep the objects alive, so no id is used twice.
         self._groups: dict[int, tuple[Scope, int]] = {}  # equal scopes share an object
         self._traffic: dict[tuple[int, int], tuple[Call, Traffic]] = {}
 
@@ -372,7 +374,8 @@ class RankTransfers:
         return len(self.taking_part(call, stage)) <= 1
 
     def like(self, scope: Scope) -> object:
-        """Equal for ranks whose calls of a scope take equally long; None if it is alone."""
+        """A number that is equal for ranks whose calls of a scope take equally long; None if the
+        rank is alone."""
         g = self._group_of(scope)
         return None if g == NOBODY else self.desk.like(g)
 
@@ -406,7 +409,7 @@ NO_TRAFFIC = Traffic(0.0, 0.0, ())
 
 @dataclass(frozen=True, slots=True)
 class OwnLinks:
-    """The links of one rank, as `sim.engine.costs` asks for them."""
+    """The links of one rank, as answers to the questions of `sim.engine.costs.Links`."""
 
     desk: RankTransfers
     stage: int

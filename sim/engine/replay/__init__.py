@@ -1,6 +1,6 @@
-"""The same programs without a clock: a step in which no transfers share a link is maxima and sums.
+"""Play programs without a clock: a step in which no transfers share a link is maxima and sums.
 
-Times are linear forms of (max, +) (Baccelli et al. 1992, Synchronization and Linearity): a pass
-maps the moments at which its stage was ready to those at which it ends, a pipeline is such maps in
-the order of its schedule.
+Times are linear forms of (max, +) (Baccelli et al. 1992, Synchronization and Linearity). A pass is
+a map from the moments at which its stage is ready to the moments at which it ends. A pipeline is
+the product of these maps in the order of its schedule.
 """

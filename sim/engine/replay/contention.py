@@ -1,8 +1,9 @@
-"""Whether transfers of a program that was played without a clock would have slowed each other.
+"""Would transfers of a program that was played without a clock have slowed each other?
 
-Alone, traffic moves at the rate of its narrowest link and takes a share of every other one. As long
-as the shares on no link add up to more than one at any time, all of it moves as if alone, and what
-was played is exact. Otherwise max-min fairness slows some, and only the clock knows which.
+Alone, traffic moves at the rate of its narrowest link and takes a share of every other link. As
+long as the shares on each link add up to at most one at any time, all traffic moves as if alone,
+and the replay is exact. Otherwise max-min fairness slows some traffic, and only the clock knows
+which.
 """
 
 from collections import defaultdict
@@ -22,14 +23,14 @@ from sim.program.operations import Collective, Compute, Work
 Flags = NDArray[np.bool_]
 
 _MOMENTS: tuple[Literal["start", "host", "end"], ...] = ("start", "host", "end")
-ROUNDING = 1e-9  # of the step: what times are off by, which the clock also rounds (`events`)
+ROUNDING = 1e-9  # share of the step: rounding errors of times, which the clock removes (`events`)
 _FULL = 1.0 + 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Traffic of one stream on one link: a share of it [columns], from when to when [times,
-    columns]."""
+    """Traffic of one stream on one link: its share of the link [columns], and when each transfer
+    begins and ends [times, columns]."""
 
     share: Floats
     begin: Floats
@@ -43,14 +44,14 @@ class _Use:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Spans of time in their order, none of which overlap."""
+    """Spans of time in order, which do not overlap."""
 
     begin: Floats
     end: Floats
 
     @classmethod
     def covered(cls, uses: Sequence[_Use]) -> "_Spans":
-        """When any of the uses goes on, in the only column."""
+        """The spans in which any of the uses goes on, for uses with a single column."""
         begin = np.concatenate([use.begin[:, 0] for use in uses])
         end = np.concatenate([use.end[:, 0] for use in uses])
         order = np.argsort(begin)
@@ -59,13 +60,13 @@ class _Spans:
         return cls(begin[first], end[np.append(first[1:], True)])
 
     def overlap(self, start: Floats, end: Floats) -> Flags:
-        """Which of some intervals overlap any of the spans."""
+        """Whether each of some intervals overlaps any of the spans."""
         next_span = np.searchsorted(self.end, start, side="right")
         return np.append(self.begin, np.inf)[next_span] < end
 
 
 def contends(writer: Writer) -> Flags:
-    """Whether some link was asked for more than it has [columns]."""
+    """Whether traffic asked some link for more than its capacity [columns]."""
     outside = _outside(writer)
     found = np.zeros(len(writer.estimates), dtype=bool)
     alike: dict[tuple[int, ...], list[list[_Use]]] = defaultdict(list)
@@ -95,7 +96,7 @@ def contends(writer: Writer) -> Flags:
 
 
 def _beside(uses: Sequence[_Use]) -> _Use:
-    """Uses of several links as columns of one."""
+    """Uses of several links as further columns of one use."""
     share = np.concatenate([use.share for use in uses])
     begin, end = (
         np.concatenate([getattr(use, moment) for use in uses], axis=1)
@@ -105,8 +106,9 @@ def _beside(uses: Sequence[_Use]) -> _Use:
 
 
 def _overfull_inside(writer: Writer, shared: Mapping[int, tuple[list[_Use], list[int]]]) -> bool:
-    """Whether links that collectives inside computations share are asked for too much, in the only
-    column."""
+    """Whether links that collectives inside computations share with other traffic are asked for too
+    much. `writer` has a single column; `shared` has each link's other uses, and the stages whose
+    computations load it."""
     computations = list(_computations(writer))
     for link, (uses, stages) in shared.items():
         end = writer.passes_end[stages].max()
@@ -134,7 +136,7 @@ def _links_inside(writer: Writer, stage: int) -> set[int]:
 
 
 def _outside(writer: Writer) -> dict[int, list[_Use]]:
-    """The traffic outside of computations, by link."""
+    """The uses by traffic outside of computations, by link."""
     uses: dict[int, list[_Use]] = {}
     links = [e.machine.links for e in writer.estimates]
     for traffic, begun in (*writer.messages(), *writer.collectives()):
@@ -148,7 +150,7 @@ def _outside(writer: Writer) -> dict[int, list[_Use]]:
 
 
 def shares(traffic: Traffic, links: Sequence[LinkClass]) -> Iterator[tuple[int, float]]:
-    """Of each link that traffic loads, the share that it takes alone."""
+    """Yield each link that traffic loads, with the share of the link that it takes if alone."""
     if traffic.seconds > 0.0:
         rate = traffic.size / traffic.seconds
         for link, load in traffic.loads:
@@ -173,7 +175,7 @@ def _overfull(uses: Sequence[_Use]) -> Flags:
 
 
 def _computations(writer: Writer) -> Iterator["_Computation"]:
-    """The computations of all kinds of passes that have collectives inside."""
+    """Yield the computations with collectives inside, of all kinds of passes."""
     for kind, (stage, _) in enumerate(writer.grid.kinds):
         for number, played in enumerate(writer.estimate.maps[kind].played):
             if isinstance(played.operation, Compute):
@@ -184,7 +186,7 @@ def _computations(writer: Writer) -> Iterator["_Computation"]:
 
 
 class _Computation:
-    """A computation that passes of one kind have in common, and the collectives inside it."""
+    """A computation of all passes of one kind, with the collectives inside it."""
 
     def __init__(self, writer: Writer, kind: int, stage: int, number: int, work: Work) -> None:
         self.writer, self.kind, self.stage, self.number = writer, kind, stage, number
@@ -200,7 +202,8 @@ class _Computation:
         return shares(self.desk.traffic(call, self.stage), self.desk.desk.links)
 
     def uses(self, link: int, busy: "_Spans | None") -> list[_Use]:
-        """When collectives inside use a link; where spans are given, in passes that overlap any."""
+        """When the collectives inside use a link. If `busy` spans are given, only passes whose
+        computation overlaps a span count."""
         start, host, end = self._moments
         if busy is not None:
             chosen = busy.overlap(start[:, 0], end[:, 0])
@@ -209,7 +212,8 @@ class _Computation:
 
     @cached_property
     def _moments(self) -> list[Floats]:
-        """When the device starts, when the host comes and when both are done, in each pass."""
+        """When the device is ready, when the host is free and when the computation ends, in each
+        pass."""
         return [
             self.writer.at(self.writer.lags(self.kind, self.number, moment), self.nodes)
             for moment in _MOMENTS

@@ -1,8 +1,8 @@
-"""The passes of a schedule as numbered nodes: what each waits for, in arrays.
+"""The passes of a schedule as numbered nodes, with arrays that tell what each pass waits for.
 
-Nodes are numbered stage by stage in their order. What a pass waits for follows from the schedule
-and from the manner in which stages exchange (`sim.program.program.Exchange`): the arrival of its
-input is the latest of some moments of other nodes, each and a message behind it.
+Nodes are numbered stage by stage in their order. The schedule and the style in which stages
+exchange messages (`sim.program.program.Exchange`) determine what a pass waits for. The arrival of
+its input is the latest of some moments of other nodes, each plus the seconds of a message.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from sim.program.schedule import Schedule
 
 Indices = NDArray[np.int64]
 
-# Moments of a node: when it ends, when its input has arrived, when stage and host have both come
-# behind it, when the host is free; then its side streams, and last, where something waits for that,
-# when its last but one computation ended.
+# Moments of a node: when it ends, when its input has arrived, when stage and host are both through
+# with it, when the host is free; then when each side stream is free; and last, if an operation
+# waits for it, when the last but one computation ended.
 END, ARRIVAL, REACHED, HOST_FREE = range(4)
 FIRST_SIDE = 4
 NOTHING = -1  # no such node, no message
@@ -28,11 +28,12 @@ NOTHING = -1  # no such node, no message
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Passes as nodes; each stage's end is a node too, behind its last pass.
+    """Passes as nodes; each stage's end is a node, too, behind its last pass.
 
-    `before` is the node before each on its stage, `kind` its row among `kinds` (stage and variant;
-    `NOTHING` for ends). `terms` says what its input waits for: moment, node and message [terms,
-    nodes], `NOTHING` where there is none; messages are numbered as in `pairs` (from, to).
+    `before` is the node before each node on its stage, `kind` the node's row among `kinds` (stage
+    and variant; `NOTHING` for ends). `moments`, `nodes` and `messages` [terms, nodes] tell what the
+    input of a node waits for: in each term a moment of a node and a message behind it, or
+    `NOTHING`. Messages are numbered as in `pairs` (from, to).
     """
 
     schedule: Schedule
@@ -67,7 +68,7 @@ class Grid:
 
     @cached_property
     def depth(self) -> Indices:
-        """Per node the longest chain of nodes before it."""
+        """The length of the longest chain of nodes before each node; negative in a deadlock."""
         return np.array(_depths(self), dtype=np.int64)
 
     @property
@@ -78,7 +79,7 @@ class Grid:
 
 @lru_cache(maxsize=256)
 def grid_of(schedule: Schedule, style: Style) -> Grid:
-    """The grid of a schedule whose stages exchange in this manner."""
+    """The grid of a schedule whose stages exchange messages in this style."""
     return _GridBuilder(schedule, style).grid()
 
 
@@ -95,7 +96,7 @@ class _GridBuilder:
         self._read()
 
     def _read(self) -> None:
-        """Kind, direction, microbatch and piece of every node."""
+        """Set kind, direction, microbatch and piece of every node."""
         self.kind = np.full(self.size, NOTHING, dtype=np.int64)
         self.way = np.full(self.size, NOTHING, dtype=np.int64)  # 0 forward, 1 backward
         self.microbatch = np.zeros(self.size, dtype=np.int64)
@@ -112,7 +113,7 @@ class _GridBuilder:
         self.kinds = tuple(kinds)
 
     def grid(self) -> Grid:
-        """All nodes and what they wait for."""
+        """The grid, with all nodes and the moments for which they wait."""
         source, target = self._neighbours(-1), self._neighbours(1)
         pairs = dict.fromkeys(
             pair
@@ -149,11 +150,12 @@ class _GridBuilder:
         )
 
     def _message(self, rows: Indices, source: Indices, target_stage: Indices) -> Indices:
-        """The row of the message from a node to a stage."""
+        """The row of the message from each source node to a stage."""
         return np.where(source >= 0, rows[self.stage[source], target_stage], NOTHING)
 
     def _neighbours(self, forward: int) -> Indices:
-        """Per node the one on another stage that makes its input (-1) or takes its output (1)."""
+        """For each node, the node on another stage that makes its input (`forward` = -1) or takes
+        its output (1)."""
         pieces = self.schedule.cuts
         most = int(self.microbatch.max(initial=0)) + 1
         place = np.full((2, pieces, most), NOTHING, dtype=np.int64)
@@ -171,9 +173,11 @@ class _GridBuilder:
     def _streamed(
         self, source: Indices, target: Indices, message: Indices
     ) -> Iterator[tuple[Indices, Indices, Indices]]:
-        """Sends on a stream of their own: one that nobody takes yet keeps those behind it waiting.
+        """Yield the terms of messages that are sent on streams of their own. A message that its
+        receiver does not take yet delays the later messages of its stream.
 
-        So do receives where they have a stream too; else they wait until stage and host have come.
+        If receipts have streams, they delay later receipts, too. Otherwise a receipt waits until
+        its stage and host have reached it.
         """
         received = source >= 0
         yield self._term(END, source, message)
@@ -185,10 +189,10 @@ class _GridBuilder:
             yield self._term(REACHED, np.where(received, self.before, NOTHING), message, received)
 
     def _queued(self, takers: Indices, peers: Indices) -> Indices:
-        """Per node the one that took the message before its own from the same stream.
+        """For each node in `takers`, the node that takes the message before in the same stream.
 
-        The message of each node is taken by that in `takers`, and exchanged with the stage in
-        `peers`; there is a stream for each stage, direction and peer.
+        A node's message is taken by the node in `takers` and exchanged with the stage in `peers`.
+        There is a stream for each stage, direction and peer.
         """
         before = np.full(self.size, NOTHING, dtype=np.int64)
         asked = np.flatnonzero(takers >= 0)
@@ -202,10 +206,11 @@ class _GridBuilder:
     def _batched(
         self, rows: Indices, source: Indices, target: Indices, received: Indices
     ) -> Iterator[tuple[Indices, Indices, Indices]]:
-        """After each pass one exchange: its output leaves, the next one's input comes.
+        """Yield the terms of batched exchanges. After each pass, one exchange sends its output and
+        receives the next pass's input.
 
-        It waits until the sender of the input has run its pass, and until whoever takes the output
-        has reached the pass before the one that needs it.
+        The exchange waits until the sender of the input has run its pass. It also waits until the
+        receiver of the output has run the pass before the pass that needs it.
         """
         sent_by = np.where(self.before >= 0, target[self.before], NOTHING)
         sent = np.where(sent_by >= 0, rows[self.stage, self.stage[sent_by]], NOTHING)
@@ -222,9 +227,9 @@ class _GridBuilder:
         messages: Indices,
         asked: NDArray[np.bool_] | None = None,
     ) -> tuple[Indices, Indices, Indices]:
-        """One moment that nodes wait for, and the message behind it.
+        """A term: the moment of other nodes for which nodes wait, and the message behind it.
 
-        Where there is no node but it is `asked` for, the stage has not begun: its opening.
+        If a term is `asked` for but has no node, the stage has not begun, and its opening counts.
         """
         there = nodes >= 0 if asked is None else asked
         opening = self.size if asked is not None else NOTHING
@@ -237,14 +242,15 @@ class _GridBuilder:
 
 
 def _way(kinds: NDArray[np.str_]) -> Indices:
-    """0 for passes that go forward, 1 for those that go back, `NOTHING` for W."""
+    """0 for forward passes, 1 for backward passes, `NOTHING` for passes of kind W."""
     way: Indices = np.select([kinds == "F", kinds == "W"], [0, NOTHING], 1)
     return way
 
 
 def _depths(grid: Grid) -> list[int]:
-    """Per node the longest chain before it: stages advance until they wait for one another."""
-    unknown, nothing = -2, -1  # the opening stands behind all nodes, what is not there behind that
+    """The length of the longest chain before each node. Stages advance one by one until they wait
+    for other stages."""
+    unknown, nothing = -2, -1  # behind all nodes come the opening and a node for `NOTHING`
     depth = [unknown] * grid.size + [nothing, nothing]
     causes = list(zip(*grid.nodes.tolist(), strict=True))
     ends = grid.ends.tolist()

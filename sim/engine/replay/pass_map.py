@@ -1,8 +1,8 @@
 """The operations of a pass as a (max, +) map: from the moments before a pass to those behind it.
 
-They are played once, with forms instead of times: a form is, for each of
-the moments that a pass may depend on, the seconds from then on, and stands for the latest of them.
-So a pass of a hundred layers that gather their weights is a handful of numbers.
+The operations are played once, with forms instead of times. A form has a lag (s) for each moment on
+which a pass may depend, and stands for the latest of these moments plus their lags. So a pass of a
+hundred layers that gather their weights is a handful of numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,9 @@ from sim.program.operations import (
     Recent,
 )
 
-# What a pass may depend on: when its stage is ready and its input there, when the host is free,
-# when the last and the last but one computation ended, when its input came; then side streams.
+# The moments on which a pass may depend: when its stage is ready and its input has arrived, when
+# the host is free, when the last and the last but one computation ended, when its input arrived;
+# then when each side stream is free.
 READY, HOST, COMPUTED, COMPUTED_2, BROUGHT = range(5)
 FIRST_STREAM = 5
 
@@ -36,19 +37,19 @@ Floats = NDArray[np.float64]
 
 
 def later(form: Form, seconds: float) -> Form:
-    """So many seconds behind a moment."""
+    """The form of the moment `seconds` behind the moment of a form."""
     return tuple(lag + seconds for lag in form)
 
 
 def latest(*forms: Form) -> Form:
-    """When all of some moments have come."""
+    """The form of the latest of some moments."""
     return tuple(map(max, *forms)) if len(forms) > 1 else forms[0]
 
 
 class PlayedOperation(NamedTuple):
-    """An operation of a pass: when it is ready, when the host comes to it, when it ends.
+    """An operation of a pass: when it is ready, when the host reaches it, when it ends.
 
-    `parts` is what a computation spends its seconds on.
+    `parts` are the seconds of a computation by cause.
     """
 
     operation: Operation
@@ -59,23 +60,23 @@ class PlayedOperation(NamedTuple):
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The form that is equal for operations that are written together."""
+        """A key that is equal for operations that are written to records together."""
         operation = self.operation
         calls = tuple((call.cause, call.kind) for call in self.collectives)
         return operation.stream, self.parts is None, calls
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
-        """The collectives that a communication takes part in."""
+        """The collectives in which a communication takes part."""
         calls = () if isinstance(self.operation, Compute) else self.operation.calls
         return tuple(call for call in calls if isinstance(call, Collective))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassMap:
-    """Where a pass leads: when its last computation ends, when the host is free, when side
-    streams are, when its last but one computation ends [moments, inputs]. `form` is equal for
-    passes that are written together."""
+    """The (max, +) `table` of a pass [outputs, inputs]. Outputs are when its last computation ends,
+    when the host is free, when each side stream is free, and when its last but one computation
+    ends. `form` is equal for passes that are written to records together."""
 
     table: Floats
     played: tuple[PlayedOperation, ...]
@@ -86,7 +87,8 @@ class PassMap:
 def pass_map(
     ops: PassOps, costs: Costs, desk: RankTransfers, stage: int, streams: Sequence[str]
 ) -> PassMap:
-    """Play operations with forms; `streams` are the side streams of the whole program."""
+    """Play the operations of a pass with forms; `streams` are the side streams of the whole
+    program."""
     player = _Player(costs, desk, stage, streams)
     for operation in ops:
         player.play(operation)
@@ -94,7 +96,7 @@ def pass_map(
 
 
 class _Player:
-    """The law of `sim.engine.role_process`, for one pass by itself."""
+    """Plays a single pass by the same rules as `sim.engine.role_process`."""
 
     def __init__(
         self, costs: Costs, desk: RankTransfers, stage: int, streams: Sequence[str]
@@ -127,7 +129,7 @@ class _Player:
         self.played.append(PlayedOperation(operation, ready, host, end, cost.parts))
 
     def _communicate(self, operation: Communicate) -> None:
-        alone = self.free.get(operation.stream)  # None of the compute stream, where the host comes
+        alone = self.free.get(operation.stream)  # None for the compute stream, which needs the host
         at = latest(self.ready, self.host) if alone is None else alone
         start = latest(at, *self._causes(operation))
         played = PlayedOperation(operation, start, start, start, None)

@@ -1,8 +1,8 @@
 """When the passes of a pipeline run: wavefronts of maxima and sums, for many layouts at once.
 
-Every moment of a node is the latest of a few moments of nodes before it, each and some seconds.
-Nodes of one wavefront depend on earlier ones only, so that it is a few operations on arrays.
-Layouts with the same schedule and manner of exchange differ in the seconds alone.
+Every moment of a node is the latest of a few moments of earlier nodes, each plus some seconds.
+Nodes of a wavefront depend only on earlier wavefronts, so a wavefront is a few operations on
+arrays. Layouts with the same schedule and style of exchange differ only in the seconds.
 """
 
 from itertools import pairwise
@@ -36,11 +36,11 @@ Floats = NDArray[np.float64]
 class Durations:
     """Seconds of passes and messages.
 
-    `maps` are the (max, +) maps of the kinds of passes [outputs, inputs, kinds, layouts]: outputs
-    are the end, the host, the side streams, and the end of the last but one computation where
-    something waits for it; inputs as in `sim.engine.replay.pass_map`; there is one layout of maps
-    where all have the same. `messages` is what passes between neighbours [pairs, layouts],
-    `opening` when stages begin [layouts].
+    `maps` are the (max, +) maps of the kinds of passes [outputs, inputs, kinds, layouts]. Outputs
+    are the end, the host, the side streams, and, if an operation waits for it, the end of the last
+    but one computation. Inputs are as in `sim.engine.replay.pass_map`. Maps have a single layout if
+    all layouts have equal maps. `messages` are the seconds of messages between neighbours [pairs,
+    layouts], `opening` the times at which stages begin [layouts].
     """
 
     maps: Floats
@@ -53,19 +53,20 @@ class Durations:
 
     @property
     def asks_before_last(self) -> bool:
-        """Whether something waits for the last but one computation."""
+        """Whether an operation waits for the last but one computation."""
         return len(self.maps) > 2 + self.sides
 
 
 class Pipeline:
-    """A grid in wavefronts; `computations` are those of each kind of pass."""
+    """Evaluates a grid in wavefronts; `computations` is their number in each kind of pass. With
+    `sync`, the host waits for receipts that block the compute stream."""
 
     def __init__(self, grid: Grid, *, sync: bool, computations: tuple[int, ...]) -> None:
         self.grid, self.sync = grid, sync
         self.computed = self._computed(computations)
 
     def _computed(self, computations: tuple[int, ...]) -> Indices:
-        """How many computations of passes precede each node on its stage."""
+        """The number of computations before each node on its stage."""
         grid = self.grid
         columns = np.append(np.array(computations, dtype=np.int64), 0)[grid.kind]
         total = np.cumsum(columns) - columns
@@ -74,7 +75,8 @@ class Pipeline:
         return counts
 
     def times(self, durations: Durations) -> Floats:
-        """All moments [moments, nodes, layouts]; behind the nodes stands the opening."""
+        """All moments [moments, nodes, layouts]. Two further nodes come last: the opening, and one
+        for moments that never happen."""
         size, layouts = self.grid.size + 2, len(durations.opening)
         count = FIRST_SIDE - 2 + len(durations.maps)
         moments = np.full((count, size, layouts), -np.inf)
@@ -83,7 +85,7 @@ class Pipeline:
         return self.continued(moments, durations, np.arange(self.grid.size))
 
     def continued(self, moments: Floats, durations: Durations, nodes: Indices) -> Floats:
-        """The moments of these nodes, where those before them are as given."""
+        """Compute the moments of some nodes from the given moments of earlier nodes."""
         order, bounds = self._wavefronts_of(nodes)
         place = np.empty(self.grid.size + 2, dtype=np.int64)
         place[order] = np.arange(len(order))
@@ -101,15 +103,15 @@ class Pipeline:
         return times
 
     def _wavefronts_of(self, nodes: Indices) -> tuple[Indices, Indices]:
-        """Some nodes in the order of their wavefronts, and where each of these begins."""
+        """Some nodes in the order of their wavefronts, and the bounds of the wavefronts."""
         depth = self.grid.depth[nodes]
         order = np.argsort(depth, kind="stable")
         bounds = np.flatnonzero(np.diff(depth[order])) + 1
         return nodes[order], np.concatenate(([0], bounds, [len(order)]))
 
     def _causes(self, place: Indices, nodes: Indices, durations: Durations) -> Indices:
-        """The moments that those of some nodes follow from [causes, nodes], as rows of moments x
-        places: of the node before, then whatever its arrival waits for."""
+        """The moments on which some nodes depend [causes, nodes], as indices into moments x places.
+        First come the moments of the node before, then the terms of the node's arrival."""
         grid, size, sides = self.grid, self.grid.size + 2, durations.sides
         before = grid.before[nodes]
         before = place[np.where(before >= 0, before, grid.size)]
@@ -123,7 +125,7 @@ class Pipeline:
         return np.concatenate([*([moment * size + before] for moment in outputs), terms])
 
     def _messages(self, nodes: Indices, durations: Durations) -> Floats:
-        """The seconds of the messages that an arrival waits for [terms, nodes, layouts]."""
+        """The seconds of the messages for which arrivals wait [terms, nodes, layouts]."""
         silent = np.zeros((1, len(durations.opening)))
         messages: Floats = np.concatenate([durations.messages, silent])[
             self.grid.messages[:, nodes]
@@ -131,8 +133,8 @@ class Pipeline:
         return messages
 
     def _lags(self, nodes: Indices, durations: Durations) -> Floats:
-        """The seconds behind each of these moments, messages apart [moments, causes, nodes,
-        layouts]."""
+        """The seconds from each cause to each moment of a node, without messages [moments, causes,
+        nodes, layouts]."""
         grid, sides = self.grid, durations.sides
         kind = grid.kind[nodes]
         maps = np.concatenate([durations.maps, _idle(durations.maps)], axis=2)[:, :, kind]
@@ -149,7 +151,7 @@ class Pipeline:
         if self.sync:
             arrival = np.maximum(arrival, maps[:, HOST])
         if not grid.blocking:
-            # What blocks the compute stream is behind a pass before anything waits for it by name.
+            # Operations wait for the input by name, or in place of computations that do not exist.
             missing = (np.where(few[0], maps[:, COMPUTED], never),
                        np.where(few[1], maps[:, COMPUTED_2], never))  # fmt: skip
             arrival = np.maximum.reduce([arrival, maps[:, BROUGHT], *missing])
@@ -165,7 +167,7 @@ class Pipeline:
 
 
 def _idle(maps: Floats) -> Floats:
-    """The map of a stage's end, where nothing runs."""
+    """The map of a stage's end, at which nothing runs: moments stay as they are."""
     outputs, inputs, _, layouts = maps.shape
     idle = np.full((outputs, inputs, 1, layouts), -np.inf)
     given_back = [READY, HOST, *range(FIRST_STREAM, inputs), COMPUTED]

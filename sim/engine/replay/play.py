@@ -1,4 +1,5 @@
-"""Play a program without a clock: what `sim.engine.clock` plays, wherever no transfers contend."""
+"""Play a program without a clock, with the same times as `sim.engine.clock` if no transfers
+contend."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +36,8 @@ from sim.program.program import Program, Stage
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageMaps:
-    """The maps of a stage's passes; `tables` [variants, moments, inputs] and `computations` are
-    theirs."""
+    """The maps of a stage's passes, their `tables` [variants, outputs, inputs], and their numbers
+    of computations."""
 
     maps: tuple[PassMap, ...]
     tables: Floats
@@ -52,11 +53,11 @@ class StageMaps:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A program on a machine, ready to be evaluated: its grid, and what its passes take.
+    """A program on a machine, ready to be evaluated: its grid, and the durations of its passes.
 
-    Every stage is one role, and collectives inside passes run among equals. `stages` are the maps
-    of their passes, `messages` what is sent between neighbours as in `Grid.pairs`, `closing` what
-    follows the passes, `opening` when stages begin.
+    Every stage is one role, and collectives inside passes run among equal ranks. `stages` has the
+    maps of each stage's passes, `messages` the traffic between the neighbours in `Grid.pairs`,
+    `closing` the operations after the passes, `opening` the time at which stages begin (s).
     """
 
     program: Program
@@ -70,32 +71,32 @@ class Estimate:
 
     @cached_property
     def maps(self) -> tuple[PassMap, ...]:
-        """The map of each kind of node."""
+        """The map of each kind of pass in the grid."""
         return tuple(map_ for stage in self.stages for map_ in stage.maps)
 
     @cached_property
     def shape(self) -> tuple[object, ...]:
-        """Equal for programs whose passes can be evaluated together."""
+        """A key that is equal for programs whose passes can be evaluated together."""
         counts = tuple(stage.computations for stage in self.stages)
         return self.grid, self.program.exchange.sync, self.streams, counts
 
     @cached_property
     def form(self) -> tuple[object, ...]:
-        """Equal for programs of one shape whose ends can be played together."""
+        """A key that is equal for programs of one shape whose closings can be played together."""
         return tuple(tail.form for tail in self.closing)
 
     @property
     def written(self) -> tuple[object, ...]:
-        """Equal for programs of one shape whose records differ in times alone."""
+        """A key that is equal for programs of one shape whose records differ only in times."""
         tails = tuple(tail.written for tail in self.closing)
         opened = tuple(stage.opening is None for stage in self.program.stages)
         return tails, tuple(map_.form for map_ in self.maps), opened
 
 
 class FoldedMachine:
-    """What a folded machine makes of programs; what they have in common is worked out once.
+    """Prepares programs for evaluation on a folded machine; common parts are computed once.
 
-    Each stage is taken to be its lowest role: exact where it has no other.
+    Each stage is represented by its lowest role, which is exact if the stage has no other role.
     """
 
     def __init__(self, folding: Folding, known: Silent | None = None) -> None:
@@ -109,15 +110,15 @@ class FoldedMachine:
             Costs(desk.links_of(stage), slowdown=role.slowdown, known=self._silent)
             for stage, (desk, (role, _)) in enumerate(zip(self.desks, roles, strict=True))
         )
-        # Keys hold what they name by its identity, so that this is not given to something else.
+        # Keys have ids of objects. The values keep the objects alive, so no id is used twice.
         self._maps: dict[tuple[object, ...], tuple[PassOps, PassMap]] = {}
         self._stages: dict[tuple[object, ...], tuple[Stage, StageMaps]] = {}
         self._closing: dict[tuple[int, ...], tuple[object, StepTail]] = {}
         self._messages: dict[tuple[object, ...], tuple[Traffic, ...]] = {}
 
     def on(self, machine: Machine) -> "FoldedMachine":
-        """Another machine that differs in rates and latencies alone. Maps of passes are shared:
-        their keys have all that passes ask of the network."""
+        """The same for a machine that differs only in rates and latencies. Both share their maps of
+        passes, whose keys contain the seconds of all calls of a pass."""
         other = FoldedMachine(self.folding.on(machine), self._silent)
         other._maps, other._stages = self._maps, self._stages
         return other
@@ -145,7 +146,7 @@ class FoldedMachine:
         )
 
     def _maps_of(self, stage: int, stage_program: Stage, streams: tuple[str, ...]) -> StageMaps:
-        """The maps of a stage, one object for stages that do the same in the same time."""
+        """The maps of a stage; stages with equal work and durations share an object."""
         slowdown = self.costs[stage].slowdown
         seconds = self.asked(stage, stage_program.calls_of_passes)
         key = id(stage_program), slowdown, seconds, streams
@@ -165,7 +166,7 @@ class FoldedMachine:
         return self._maps[key][1]
 
     def asked(self, stage: int, calls: Iterable[Call]) -> tuple[tuple[float, ...], ...]:
-        """What passes ask of the network of each of their calls."""
+        """The seconds on the network, and the memory traffic and SMs, of each call of passes."""
         traffic = (self.desks[stage].traffic(call, stage) for call in calls)
         return tuple([(own.alone, own.at_once, own.memory, own.ctas) for own in traffic])
 
@@ -179,7 +180,8 @@ class FoldedMachine:
         return self._closing[key][1]
 
     def _between(self, pairs: Sequence[tuple[int, int]], program: Program) -> tuple[Traffic, ...]:
-        """Bytes between every pair of neighbours, the largest where they differ."""
+        """The traffic of a message between every pair of neighbours, the largest if sizes
+        differ."""
         bytes, among = program.exchange.bytes, program.exchange.among
         key = pairs, bytes, among, program.schedule.pieces
         if key not in self._messages:
@@ -193,7 +195,7 @@ class FoldedMachine:
         return self._messages[key]
 
     def _opening(self, program: Program) -> float:
-        """When stages begin their passes."""
+        """The time at which stages begin their passes (s)."""
         leads = (
             self.costs[stage].of(stage_program.opening.work).duration.lead
             for stage, stage_program in enumerate(program.stages)
@@ -203,7 +205,7 @@ class FoldedMachine:
 
 
 def sizes_between(program: Program) -> Mapping[tuple[int, int], set[float]]:
-    """The bytes of messages from one stage to another."""
+    """The sizes (bytes) of messages from each stage to each neighbour."""
     sizes: defaultdict[tuple[int, int], set[float]] = defaultdict(set)
     pieces = program.schedule.pieces
     for (here, chunk), (there, other) in program.schedule.borders():
@@ -214,7 +216,7 @@ def sizes_between(program: Program) -> Mapping[tuple[int, int], set[float]]:
 
 
 def unmodelled(program: Program) -> str:
-    """The features of a program that maps and closings cannot express, if any."""
+    """The first feature of a program that maps and closings cannot express, or an empty text."""
     stages = dict.fromkeys(program.stages)
     variants = [ops for stage in stages for ops in stage.ops_by_variant.values()]
     passes = (operation for ops in variants for operation in ops)
@@ -273,7 +275,7 @@ def side_streams(program: Program) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """Programs of one shape, played: all moments of their pipelines, their closings, their ends."""
+    """Played programs of one shape: the moments of their pipelines, their closings, their ends."""
 
     pipeline: Pipeline
     moments: Floats
@@ -292,13 +294,13 @@ def play(estimates: Sequence[Estimate]) -> Played:
 def pipeline_of(estimate: Estimate) -> Pipeline:
     """The pipeline of programs of one shape."""
     computations = tuple(count for stage in estimate.stages for count in stage.computations)
-    # The host waits for what blocks the compute stream only.
+    # The host only waits for exchanges that block the compute stream.
     sync = estimate.program.exchange.sync and estimate.grid.blocking
     return Pipeline(estimate.grid, sync=sync, computations=computations)
 
 
 def closing_of(estimates: Sequence[Estimate], ends: Floats) -> Closing:
-    """The ends of steps behind passes that ended then [moments, stages, layouts]."""
+    """The closing operations behind passes that end at `ends` [moments, stages, layouts]."""
     first = estimates[0]
     stages = [
         StageMoments(

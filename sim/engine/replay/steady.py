@@ -1,8 +1,8 @@
-"""Long schedules by short ones: between beginning and end a pipeline repeats itself.
+"""Long schedules from short ones: between its beginning and its end a pipeline repeats itself.
 
 Once every stage takes as long for a group of microbatches as for the group before, it does so for
-all that follow (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
-So a schedule of a thousand microbatches is one of a few dozen, and so many periods more.
+all later groups (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
+So a schedule of a thousand microbatches is a schedule of a few dozen plus a number of periods.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,17 @@ from sim.engine.replay.pipeline import Durations, Floats, Pipeline
 from sim.program.actions import Action
 from sim.program.schedule import Actions, Order, Schedule
 
-_COMPARED = 3  # periods whose moments are compared: each must be the one before, only later
-_ENDS = 1  # periods at the end of a region whose passes may feel it
-_EQUAL = 1e-7  # of a period
-_MOST = 8  # microbatches for each stage and each microbatch that is to be repeated
+_COMPARED = 3  # periods whose moments are compared: they may only differ by a shift in time
+_ENDS = 1  # periods at the end of a region that the end may influence
+_EQUAL = 1e-7  # share of a period: the largest difference of equal times
+_MOST = 8  # at most so many microbatches for each stage and each microbatch to be repeated
 
 Make = Callable[[int], Schedule]
 
 
 class Region(NamedTuple):
-    """Where a stage's order repeats: up to `last`, and a period is so many actions `long`."""
+    """The region in which a stage's order repeats: it ends at the place `last`, and a period is
+    `long` actions."""
 
     last: int
     long: int
@@ -35,7 +36,8 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Repeating:
-    """A schedule into which groups of microbatches fit any number of times, stage by stage."""
+    """A schedule of `microbatches` that can be extended by any number of groups of `group`
+    microbatches. `regions` has the repeating region of each stage's order."""
 
     schedule: Schedule
     microbatches: int
@@ -45,14 +47,15 @@ class Repeating:
     def ends(
         self, pipeline: Pipeline, durations: Durations, repeats: Floats
     ) -> tuple[Floats, NDArray[np.bool_]]:
-        """The moments at the ends of stages [moments, stages, layouts] with so many periods more
-        [layouts], and which layouts repeat themselves by then; the others are not to be used."""
+        """The moments at the ends of stages [moments, stages, layouts] with `repeats` further
+        periods [layouts], and whether each layout repeats itself. The moments of a layout that does
+        not repeat itself must not be used."""
         moments = pipeline.times(durations)
         starts = np.concatenate(([0], pipeline.grid.ends[:-1] + 1))
         periods = np.stack(
             [moments[:, self._period(starts, back)] for back in range(1, 1 + _COMPARED)]
         )
-        with np.errstate(invalid="ignore"):  # what never happens has no interval
+        with np.errstate(invalid="ignore"):  # moments that never happen are -inf
             steps = np.nan_to_num(periods[:-1] - periods[1:])  # [periods, moments, nodes, layouts]
         period = steps[0, END].max(axis=0)
         close = _EQUAL * period
@@ -68,7 +71,7 @@ class Repeating:
         return behind[:, pipeline.grid.ends], alike
 
     def _period(self, starts: Indices, back: int) -> Indices:
-        """The nodes of one of the last periods before the cut, all stages'."""
+        """The nodes of all stages in the last period before the cut, or the `back`-th last."""
         return np.concatenate(
             [
                 start + region.last - (back + _ENDS) * region.long + np.arange(region.long)
@@ -77,7 +80,7 @@ class Repeating:
         )
 
     def _behind(self, starts: Indices, ends: Indices) -> Indices:
-        """The nodes behind the cut."""
+        """The nodes of all stages behind the cut, where further periods are inserted."""
         cuts = [
             start + region.last - _ENDS * region.long
             for start, region in zip(starts.tolist(), self.regions, strict=True)
@@ -87,10 +90,11 @@ class Repeating:
 
 
 def repeating(make: Make, stages: int, rest: int, group: int, *, least: int) -> Repeating | None:
-    """A short form of `make(microbatches)` that repeats at least so many microbatches.
+    """A short form of the schedules `make(microbatches)`, with at least `least` repeated
+    microbatches.
 
-    It stands for all numbers that leave the same `rest` when divided by `group`. None where there
-    is none within a few times as many microbatches as there are stages.
+    It stands for all numbers of microbatches that leave `rest` when divided by `group`. None if no
+    schedule with a few times as many microbatches as stages repeats.
     """
     periods = max(_COMPARED + _ENDS, -(-least // group))
     count = rest + group * (-(-stages // group) + periods)
@@ -114,7 +118,7 @@ def _repeating(
 
 
 def _may_repeat(order: Order, more: Order, group: int, periods: int) -> bool:
-    """Whether enough actions at the beginning of two orders, and at their ends, are the same."""
+    """Whether enough actions at the beginnings and at the ends of two orders are equal."""
     long = len(more) - len(order)
     early = sum(
         1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(order, more, strict=False))
@@ -129,7 +133,7 @@ def _later(action: Action, group: int) -> Action:
 
 
 def _region(actions: Actions, more: Actions, group: int, periods: int) -> Region | None:
-    """Where one stage's order repeats, if it does so often enough."""
+    """The region in which a stage's order repeats, or None if it does not repeat often enough."""
     count, long = len(actions.rows), len(more.rows) - len(actions.rows)
     if actions.variants != more.variants or long <= 0:
         return None

@@ -1,7 +1,7 @@
-"""The end of a step without a clock: gradients summed, norm taken, weights updated and shared.
+"""The end of a step without a clock: sum gradients, take their norm, update and share weights.
 
-What follows the passes is a few operations a stage, some of which stages take part in together.
-They are played in order, for many layouts at once: every moment is an array [layouts].
+A few operations per stage follow the passes; stages take part in some of them together. They are
+played in order, for many layouts at once: every moment is an array [layouts].
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,10 +26,10 @@ from sim.program.operations import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TailStep:
-    """An operation of one stage: what it waits for, who takes part, what it takes.
+    """An operation of one stage with its durations.
 
     `members` are the stages that meet at each of its transfers. `numbers` are device, host, lead
-    and wait of a computation, or the seconds of each transfer: all that differs between layouts.
+    and wait of a computation, or the seconds of each transfer; only they differ between layouts.
     """
 
     operation: Operation
@@ -40,7 +40,7 @@ class TailStep:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The form that is equal for layouts that are evaluated together."""
+        """A key that is equal for layouts that are evaluated together."""
         operation = self.operation
         return (
             operation.name,
@@ -54,7 +54,7 @@ class TailStep:
 
 @dataclass(frozen=True, eq=False)
 class StepTail:
-    """The closing steps of one stage; `form` is equal where they can be played together."""
+    """The closing steps of one stage; `form` is equal for layouts that can be played together."""
 
     steps: tuple[TailStep, ...]
 
@@ -64,7 +64,7 @@ class StepTail:
 
     @cached_property
     def written(self) -> tuple[object, ...]:
-        """Equal where, besides, they can be written together."""
+        """A key that is equal for layouts that can be played and written to records together."""
         calls = (call for step in self.steps for call, _ in step.traffic)
         return self.form, tuple((call.cause, call.kind) for call in calls)
 
@@ -81,7 +81,7 @@ def stage_closing(
     costs: Costs,
     stage_of: Sequence[int],
 ) -> StepTail:
-    """The operations that end a stage's step; `stage_of` tells the stages of roles."""
+    """The operations that end a stage's step; `stage_of` has the stage of each role."""
     steps = []
     for operation in closing:
         if isinstance(operation, Communicate):
@@ -104,7 +104,8 @@ def stage_closing(
 
 @dataclass(slots=True)
 class StageMoments:
-    """When the streams and the host of a stage are free, [layouts] each."""
+    """When the host and the streams of a stage are free, and when named operations ended; arrays
+    [layouts]."""
 
     host: Floats
     free: dict[str, Floats]
@@ -113,7 +114,7 @@ class StageMoments:
 
 @dataclass(frozen=True, slots=True)
 class ClosingSpan:
-    """When an operation was ready, when its transfers began, when it ended."""
+    """When an operation was ready, when its last transfer began, and when it ended."""
 
     start: Floats
     begun: Floats
@@ -121,7 +122,7 @@ class ClosingSpan:
 
 
 class Closing:
-    """Plays the closing steps of all stages, those of equal form in several layouts at once."""
+    """Plays the closing steps of all stages, for several layouts of equal form at once."""
 
     def __init__(
         self, layouts: Sequence[Sequence[StepTail]], moments: Sequence[StageMoments]
@@ -134,7 +135,7 @@ class Closing:
         self._moves = 0
 
     def play(self) -> Floats:
-        """When the step ends [layouts]."""
+        """Play all closing steps and return when the step ends [layouts]."""
         waiting, before = list(range(len(self.steps))), -1
         while waiting:
             if self._moves == before:
@@ -146,7 +147,8 @@ class Closing:
         return end
 
     def _advance(self, stage: int) -> bool:
-        """Play a stage's steps until one has to wait for another stage; whether none is left."""
+        """Play a stage's steps until a step has to wait for another stage. Returns whether all
+        steps are played."""
         for number in range(len(self.spans[stage]), len(self.steps[stage])):
             step = self.steps[stage][number]
             if step.parts is not None:
@@ -165,7 +167,7 @@ class Closing:
         self._ended(stage, step, ClosingSpan(ready, ready, end))
 
     def _communicate(self, stage: int, step: TailStep, numbers: Floats) -> bool:
-        """Meet with the other stages; False where one of them has not come yet."""
+        """Play a communication. Returns False if another stage has not joined it yet."""
         moment, operation = self.moments[stage], step.operation
         ready = self._ready(moment, operation)
         come = np.maximum(ready, moment.host) if operation.stream == COMPUTE_STREAM else ready
@@ -198,7 +200,7 @@ class Closing:
 
 
 def _in_columns(layouts: Sequence[StepTail]) -> list[Floats]:
-    """The numbers of one stage's steps in several layouts, [numbers, layouts] each."""
+    """The numbers of each of a stage's steps in several layouts [numbers, layouts]."""
     table = np.stack([layout.numbers for layout in layouts], axis=-1)
     bounds = np.cumsum([len(step.numbers) for step in layouts[0].steps])[:-1]
     return np.split(table, bounds)

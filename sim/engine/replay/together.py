@@ -1,7 +1,7 @@
-"""Steps that differ in durations alone, played together: a column each.
+"""Play steps that differ only in durations together, as columns of the same arrays.
 
-What decides the structure of a step (its program's shape, who is alike, which links are loaded)
-tells columns apart; rates, latencies and seconds of kernels do not.
+Steps are played together if their structures are equal: the shapes of their programs, the classes
+of equal ranks, and the loaded links. Rates, latencies and seconds of kernels may differ.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -23,7 +23,8 @@ from sim.program.program import Program
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Folded:
-    """A machine on which a program was folded; None for a program that needs the clock."""
+    """A program on a machine; `folded` is None if only the clock can play it. `structure` is equal
+    for machines on which the program is folded alike."""
 
     program: Program
     machine: Machine
@@ -39,7 +40,7 @@ class _Folded:
         return cls(program, machine, _told(machine), folded)
 
     def on(self, program: Program, machine: Machine) -> "_Folded | None":
-        """The same program on another machine; None where it would have to be folded anew."""
+        """The same program on another machine, or None if it must be folded again."""
         if program is not self.program or _told(machine) != self.structure:
             return None
         folded = self.folded and self.folded.on(machine)
@@ -51,7 +52,7 @@ class _Folded:
         return () if self.folded is None else tuple(role for role, _ in self.folded.folding.roles)
 
     def estimate(self) -> Estimate | None:
-        """The program, ready to be evaluated; None where only the clock can play it."""
+        """The program, ready to be evaluated, or None if only the clock can play it."""
         if self.folded is None or self.program.base is not None or self.program.apart:
             return None
         estimate = self.folded.estimate(self.program)
@@ -59,14 +60,14 @@ class _Folded:
 
 
 def _told(machine: Machine) -> object:
-    """What decides how a program is folded on a machine."""
+    """The properties of a machine that decide how a program is folded."""
     topology = machine.topology
     return topology.form, topology.device, machine.backend, machine.slowdown, machine.shared
 
 
 def runs(steps: Sequence[tuple[Program, Machine]]) -> Iterator[tuple[list[int], Runs]]:
-    """Steps that are played without a clock, by their numbers: those of one shape are columns of
-    one run. All others, whose ranks have to be played together or which are refused, are left out.
+    """Play steps without a clock. Yields the numbers of steps with equal structures, and their runs
+    as columns. Steps that need the clock and refused steps are left out.
     """
     groups: dict[tuple[Hashable, tuple[Role, ...]], list[tuple[int, Estimate]]] = {}
     last: _Folded | None = None

@@ -1,4 +1,4 @@
-"""The record of a program that was played without a clock: the arrays that the clock would log."""
+"""Write the record of a program that was played without a clock: the arrays of the clock's log."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from sim.engine.lowering import Lowering
 
 NONE = -1
-_FIRST = 2  # number of the first operation of a pass, behind exchanges
+_FIRST = 2  # number of a pass's first operation; exchanges before it have smaller numbers
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Steps of one stream, to be put in order: arrays of one length.
+    """Steps of one stream, not yet in order, as arrays of equal length.
 
-    `place` is node x `Writer.room` + number; flights (kinds, begun, arrived) are one column each;
-    `actions` are the passes that computations belong to.
+    `place` is node x `Writer.room` + number. Each of the `flights` (kinds, begun, arrived) is a
+    column of transfers; `actions` are the passes of computations.
     """
 
     place: Indices
@@ -55,8 +55,8 @@ class _Rows:
 
 
 class Writer:
-    """Writes the tracks of programs of one shape and form that were played together, a column each:
-    the last axis of all times."""
+    """Writes the tracks of programs of one shape and form that were played together. The last axis
+    of all times has a column for each program."""
 
     def __init__(self, played: Played, estimates: Sequence[Estimate]) -> None:
         self.played, self.estimates, self.estimate = played, estimates, estimates[0]
@@ -72,7 +72,7 @@ class Writer:
         self.alone = np.array(alone).T
 
     def column(self, number: int) -> "Writer":
-        """The writer of one of the programs alone."""
+        """A writer for one of the programs."""
         here = slice(number, number + 1)
         played = replace(self.played, moments=self.moments[..., here], end=self.played.end[here])
         return Writer(played, self.estimates[here])
@@ -83,7 +83,7 @@ class Writer:
         return replace(record, moments=self.moments_of, carried=partial(self._carried, folding))
 
     def moments_of(self, stage: int, place: Indices, number: Indices) -> tuple[Floats, Floats]:
-        """When operations of a stage began and ended, as `Record.moments` has it."""
+        """When operations of a stage began and ended, with arguments as in `Record.moments`."""
         codes, starts, ends = self._by_place
         first = int(self.grid.ends[stage]) - len(self.grid.schedule.orders[stage])
         found = np.searchsorted(codes, (first + place) * self.room + _FIRST + number)
@@ -91,7 +91,7 @@ class Writer:
 
     @cached_property
     def _by_place(self) -> tuple[Indices, Floats, Floats]:
-        """All steps of all streams of the first column in the order of their places."""
+        """Place, start and end of all steps of all streams in the first column, by place."""
         rows = [row for own in self.rows.values() for row in own]
         places = np.concatenate([row.place for row in rows])
         starts = np.concatenate([row.start[:, 0] for row in rows])
@@ -100,8 +100,7 @@ class Writer:
         return places[order], starts[order], ends[order]
 
     def _carried(self, folding: Folding) -> dict[LinkClass, tuple[float, float]]:
-        """The bytes that links carry (`Record.carried`), from the number of passes that do the
-        same."""
+        """The bytes that links carry (`Record.carried`), from the numbers of equal passes."""
         busy: defaultdict[int, float] = defaultdict(float)
         sent: defaultdict[int, float] = defaultdict(float)
         for carried, times in chain(self._of_passes(), self._of_messages(), self._of_closing()):
@@ -111,7 +110,7 @@ class Writer:
         return {folding.desk.links[link]: (size, sent[link]) for link, size in busy.items()}
 
     def _of_passes(self) -> Iterator[tuple[Carried, float]]:
-        """Bytes on links of the operations of passes, and how often."""
+        """Yield the bytes of each operation of passes on links, and the number of such passes."""
         counts = np.bincount(self.grid.kind[self.grid.kind >= 0]).tolist()
         for kind, ((stage, _), times) in enumerate(zip(self.grid.kinds, counts, strict=True)):
             for number, played in enumerate(self.estimate.maps[kind].played):
@@ -135,14 +134,14 @@ class Writer:
 
     @cached_property
     def _lowest(self) -> "list[Lowering]":
-        """What knows the contents of work on each stage."""
+        """For each stage an object that knows the bytes of its work."""
         from sim.engine.lowering import Lowering
 
         desks = self.estimate.machine.desks
         return [Lowering(desk, stage, 1.0) for stage, desk in enumerate(desks)]
 
     def runs(self, roles: tuple[Role, ...]) -> Runs:
-        """What was played, a column each."""
+        """The runs of all programs, a column each."""
         self.rows: dict[str, list[_Rows]] = {COMPUTE_STREAM: []}
         self._open()
         if self.grid.batched:
@@ -173,7 +172,8 @@ class Writer:
         return ends
 
     def messages(self) -> Iterator[tuple[Sequence[Traffic], Floats]]:
-        """Messages between neighbours, a stream at a time, and when each began."""
+        """Yield the messages between neighbours, stream by stream: their traffic in each column,
+        and when each message began."""
         grid = self.grid
         taken = np.flatnonzero(grid.received >= 0)
         streams = grid.received[taken] * 2 + grid.way[taken]
@@ -182,7 +182,8 @@ class Writer:
             yield [e.messages[number // 2] for e in self.estimates], self._begun[nodes]
 
     def collectives(self) -> Iterator[tuple[Sequence[Traffic], Floats]]:
-        """Collectives outside of computations, and when each began."""
+        """Yield the collectives outside of computations: their traffic in each column, and when
+        each collective began."""
         for kind, map_ in enumerate(self.estimate.maps):
             if any(operation.collectives for operation in map_.played):
                 nodes, stage = np.flatnonzero(self.grid.kind == kind), self.grid.kinds[kind][0]
@@ -199,7 +200,8 @@ class Writer:
                         yield traffic, span.begun[None]
 
     def _traffic(self, kind: int, number: int) -> Iterator[tuple[Collective, Sequence[Traffic]]]:
-        """The collectives of an operation of passes of a kind, and their traffic in each column."""
+        """Yield the collectives of an operation of a kind of passes, with their traffic in each
+        column."""
         stage = self.grid.kinds[kind][0]
         own = [(e.machine.desks[stage], e.maps[kind].played[number]) for e in self.estimates]
         for place, call in enumerate(own[0][1].collectives):
@@ -209,14 +211,15 @@ class Writer:
     def _traffic_at_end(
         self, stage: int, number: int
     ) -> Iterator[tuple[Collective, Sequence[Traffic]]]:
-        """The same of an operation behind the passes."""
+        """Yield the collectives of an operation behind the passes, with their traffic in each
+        column."""
         steps = [e.closing[stage].steps[number] for e in self.estimates]
         for place, (call, _) in enumerate(steps[0].traffic):
             yield call, [step.traffic[place][1] for step in steps]
 
     @cached_property
     def _begun(self) -> Floats:
-        """When the message that brings each node's input began."""
+        """When the message with each node's input began."""
         grid = self.grid
         if not grid.batched:
             begun: Floats = self.moments[ARRIVAL, : grid.size] - self.alone[grid.received]
@@ -224,7 +227,8 @@ class Writer:
         return self._joined(0)
 
     def _joined(self, term: int) -> Floats:
-        """When both ends of an exchange's message had come: two terms of a node's arrival."""
+        """When both sides had joined a message of an exchange: the later of two terms of a node's
+        arrival."""
         grid = self.grid
         reached = self.moments[REACHED]
         at = np.where(grid.nodes >= 0, grid.nodes, grid.size + 1)
@@ -232,8 +236,8 @@ class Writer:
         return joined
 
     def _inputs(self) -> Floats:
-        """Moments that the passes of all nodes depended on [inputs, nodes, columns], numbered as in
-        the maps."""
+        """The moments on which the passes of all nodes depended [inputs, nodes, columns]; inputs
+        are those of the maps of passes."""
         grid, moments = self.grid, self.moments
         before = np.where(grid.before >= 0, grid.before, grid.size)
         arrival = moments[ARRIVAL, : grid.size]
@@ -247,15 +251,15 @@ class Writer:
                 np.maximum(moments[END, before], arrival),
                 host,
                 np.where(count >= 1, moments[END, before], brought),
-                np.where(count >= 2, moments[-1, before], brought),  # if anything waits for it
+                np.where(count >= 2, moments[-1, before], brought),  # used only if awaited
                 brought,
                 *moments[FIRST_SIDE : FIRST_SIDE + len(self.estimate.streams), before],
             ]
         )
 
     def lags(self, kind: int, number: int, moment: Literal["start", "host", "end"]) -> Floats:
-        """The form of a moment of an operation of passes of a kind [inputs, columns]; one column
-        where all are the same."""
+        """The form of a moment of an operation in a kind of passes [inputs, columns]. There is a
+        single column if all columns are equal."""
         played = [map_.played[number] for map_ in self._maps(kind)]
         lags: Floats = np.array([getattr(operation, moment) for operation in played]).T
         return lags
@@ -270,7 +274,7 @@ class Writer:
         return moments
 
     def _maps(self, kind: int) -> Sequence[PassMap]:
-        """The maps of a kind of pass in all columns; one where all are the same."""
+        """The maps of a kind of pass in all columns, or a single map if all columns share it."""
         maps = [e.maps[kind] for e in self.estimates]
         return maps[:1] if all(map_ is maps[0] for map_ in maps) else maps
 
@@ -292,7 +296,8 @@ class Writer:
                 self._add(COMPUTE_STREAM, node, 0, np.zeros_like(end), end, parts)
 
     def _passes(self) -> Iterator[tuple[Indices, int]]:
-        """The nodes that run the same operations in the same time, and a kind of theirs."""
+        """Yield groups of nodes that run equal operations in equal times, and a kind of pass that
+        represents each group."""
         first: dict[tuple[int, ...], int] = {}
         alike = np.array(
             [
@@ -321,7 +326,7 @@ class Writer:
         self._add(played.operation.stream, nodes, place, start, end, parts, flights, actions)
 
     def _actions(self, kind: int, number: int, nodes: Indices) -> Indices:
-        """The passes of an operation of nodes that do the same, as `Track.actions` has them."""
+        """The passes to which an operation of some nodes belongs, as in `Track.actions`."""
         stage, variant = self.grid.kinds[kind]
         passes = self.estimate.program.stages[stage].ops_by_variant[variant].passes
         if not passes:
@@ -330,7 +335,7 @@ class Writer:
 
     @cached_property
     def _own(self) -> Indices:
-        """The pass of every node."""
+        """The pass of every node, as in `Track.actions`."""
         own = np.full((self.grid.size, 3), NONE, dtype=np.intp)
         for actions, end in zip(self.grid.schedule.actions, self.grid.ends.tolist(), strict=True):
             kinds, places = np.unique(actions.kinds, return_inverse=True)
@@ -341,7 +346,7 @@ class Writer:
         return own
 
     def _messages(self) -> None:
-        """Messages on streams of their own; only receipts may block the compute stream."""
+        """Write messages on streams of their own; receipts may block the compute stream instead."""
         grid, arrival = self.grid, self.moments[ARRIVAL, : self.grid.size]
         received = np.flatnonzero(grid.source >= 0)
         if grid.blocking and len(received):
@@ -355,7 +360,8 @@ class Writer:
             self._queued("send", sent, grid.target, grid.target[sent])
 
     def _queued(self, what: str, nodes: Indices, peers: Indices, takers: Indices) -> None:
-        """Messages that wait for those before them, between two stages in one direction."""
+        """Write sends or receipts (`what`) that wait for the earlier ones between the same stages
+        in the same direction."""
         grid, stages = self.grid, self.grid.schedule.stages
         keys = (grid.way[nodes] * stages + grid.stage[nodes]) * stages + grid.stage[peers[nodes]]
         order = np.argsort(keys, kind="stable")
@@ -377,7 +383,8 @@ class Writer:
         return message_stream(what, "FB"[way], stage, peer, stages)
 
     def _exchanges(self) -> None:
-        """One blocking exchange between two passes: what the one sends, what the other receives."""
+        """Write blocking exchanges. An exchange sends the output of the pass before it and receives
+        the input of the pass behind it."""
         grid = self.grid
         sent, received = grid.messages[2] >= 0, grid.messages[0] >= 0
         nodes = np.flatnonzero(sent | received)
@@ -390,7 +397,7 @@ class Writer:
         self._add(COMPUTE_STREAM, nodes, 1, start, end, flights=flights)
 
     def _before(self, nodes: Indices) -> Indices:
-        """The nodes before these on their stages, or the opening."""
+        """The node before each of some nodes on its stage, or the opening."""
         before = self.grid.before[nodes]
         return np.where(before >= 0, before, self.grid.size)
 
@@ -423,7 +430,7 @@ class Writer:
         flights: Sequence[tuple[int | Indices, Floats, Floats]] = (),
         actions: Indices | None = None,
     ) -> None:
-        """Steps of one stream; a communication has no parts."""
+        """Add steps of one stream; `parts` is None for communications."""
         row = COMMUNICATION
         if parts is not None:
             row = len(self.parts)
@@ -439,7 +446,7 @@ class Writer:
         return self.kinds.setdefault((cause, kind), len(self.kinds))
 
     def _tracks(self, stream: str, rows: Sequence[_Rows]) -> Iterator[Track]:
-        """The steps of a stream stage by stage, in the order in which the program has them."""
+        """Yield the tracks of a stream, stage by stage, with steps in the order of the program."""
         place = np.concatenate([row.place for row in rows])
         order = np.argsort(place, kind="stable")
         start, end, parts, kinds, begun, arrived, actions = self._columns(rows, order)
@@ -462,7 +469,8 @@ class Writer:
     def _columns(
         self, rows: Sequence[_Rows], order: Indices
     ) -> tuple[Floats, Floats, Indices, Indices, Floats, Floats, Indices]:
-        """Start, end, parts, transfers, when these began and arrived, and passes, in an order."""
+        """Start, end, parts, transfers, beginnings and arrivals of transfers, and passes of all
+        steps, in an order."""
         count = len(order)
         most = max(len(row.flights) for row in rows)
         kinds = np.full((count, most), NONE, dtype=np.intp)
@@ -489,7 +497,7 @@ def _alone(traffic: Sequence[Traffic]) -> Floats:
 
 
 def _in_columns(parts: Sequence[Parts | None]) -> Mapping[Cause, float | Floats] | None:
-    """Seconds by cause of the same step in all columns; a number where they are the same."""
+    """Seconds by cause of a step in all columns, or numbers if all columns are equal."""
     first = parts[0]
     if first is None or all(own == first for own in parts):
         return first
