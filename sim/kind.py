@@ -139,8 +139,7 @@ def answer(setup: Setup, *, engine: Engine = "auto", unfold: bool = False) -> Jo
 
 
 def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
-    """Yields the figures of each of several setups of one kind, or the error of a setup that cannot
-    be played."""
+    """Yields the figures of each of several setups of one kind, or the setup's `InputError`."""
     ask = getattr(_module(setups[0]), "together", None) if len(setups) > 1 else None
     found: Mapping[int, Figures] = {} if ask is None else ask(setups)
     for number, setup in enumerate(setups):
@@ -156,8 +155,7 @@ def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
 
 
 def pace(setup: Setup) -> "Pace":
-    """How fast a setup trains, and on which machine. Raises `InputError` if the kind has no
-    pace."""
+    """How fast a setup trains, and where. Raises `InputError` if the kind has no pace."""
     return cast("Pace", _ability(setup, "pace")(setup))
 
 
@@ -379,8 +377,7 @@ def document(given: str | Mapping[str, Any], settings: Settings = ()) -> dict[st
 
 
 def _read(name: str, settings: Settings) -> tuple[dict[str, Any], Settings, str]:
-    """The document of a name, the settings that are still to be applied, and the document's name in
-    messages."""
+    """A name's document, the settings still to be applied, and its name in messages."""
     folder = _claiming(name)
     if folder is not None:
         changes = settings_of(settings)

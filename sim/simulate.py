@@ -120,8 +120,7 @@ def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Ma
 
 
 def _refuse_many_ranks(setup: PlanSetup) -> None:
-    """Raise `InputError` for more ranks than can be simulated one by one in the allowed time and
-    memory."""
+    """Raise `InputError` for more ranks than time and memory allow to simulate one by one."""
     ranks, plan = setup.machine.topology.gpus, setup.job.plan
     passes = ranks * 2 * plan.interleave * plan.microbatches
     limit.refuse_long("--unfold", f"{ranks:,} ranks", passes * _OF_PASS)

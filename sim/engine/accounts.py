@@ -40,8 +40,7 @@ def _only(record: Record) -> list[Account]:
 
 
 def account_runs(runs: Runs) -> list[dict[Cause, Floats]]:
-    """Return for each role the seconds by cause of each run [columns], 0 for causes that a run
-    lacks."""
+    """Return for each role the seconds by cause in each run [columns]."""
     parts = _table(runs)
     alike: dict[object, list[tuple[int, list[Track]]]] = defaultdict(list)
     for role, tracks in enumerate(runs.by_role()):
@@ -291,8 +290,7 @@ class _Accountant:
         self._peers(clock, waits.end, WAITING, "")
 
     def _by_arrival(self, waits: _Waits) -> Indices:
-        """Transfers in the order of their arrival; ties, which are common, go to the transfer that
-        began first."""
+        """Transfers in the order of arrival; in ties the one that began first comes first."""
         there, end = waits.kinds >= 0, waits.end[:, None]
         begun = np.where(there, waits.begun, np.inf)
         arrived = np.where(there, waits.arrived, np.inf)
@@ -323,8 +321,7 @@ def _side_by_side(tracks: Sequence[Track]) -> Track:
 
 
 def _table(runs: Runs) -> tuple[list[Cause], Floats]:
-    """The causes of computations, and their seconds [parts, causes, columns]. There is a single
-    column if all runs have equal seconds."""
+    """The causes of computations, and their seconds [parts, causes, columns or 1]."""
     causes = list(dict.fromkeys(cause for parts in runs.parts for cause in parts))
     rows = [[parts.get(cause, 0.0) for cause in causes] for parts in runs.parts]
     columns = max((np.size(each) for row in rows for each in row), default=1)
@@ -336,8 +333,7 @@ def _table(runs: Runs) -> tuple[list[Cause], Floats]:
 
 
 def _last_until(ends: Floats, moments: Floats) -> Indices:
-    """For each column, the index of the last of its sorted times up to each moment; -1 if there is
-    none."""
+    """For each column, the index of the last of its sorted times up to each moment, or -1."""
     count, columns = ends.shape
     if columns == 1:
         found = np.searchsorted(ends[:, 0], moments[:, 0], side="right")[:, None]

@@ -87,8 +87,7 @@ class Cost(NamedTuple):
         )
 
     def longer(self, duration: Duration, cause: Cause) -> "Cost":
-        """The cost of the same work with a longer duration; `cause` explains the further seconds on
-        the device."""
+        """The cost of the same work with a longer duration, of which `cause` is the reason."""
         more = duration.device - self.duration.device
         if more <= 0.0:
             return Cost(duration, self.parts)

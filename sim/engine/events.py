@@ -38,8 +38,7 @@ class Clock(simpy.Environment):
         return event
 
     def _moment(self, at: float) -> float:
-        """The known moment that equals this time except for rounding, or the time itself as a new
-        moment."""
+        """The known moment that equals this time up to rounding, or the time as a new moment."""
         mantissa, exponent = frexp(at)
         place = mantissa * _CELLS
         cell = int(place)

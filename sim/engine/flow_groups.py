@@ -117,8 +117,7 @@ class FlowGroup(Share):
         self.queue: list[tuple[float, int, int, FlowClass]] = []
 
     def reading(self, now: float) -> float:
-        """The bytes that a flow would have received that only shared links held back from the
-        start."""
+        """The bytes of a flow that only shared links would have held back from the start."""
         if self.level >= UNBOUNDED:
             return self.clock  # shared links hold no flow back
         return self.clock + self.level * (now - self.since)
@@ -190,8 +189,7 @@ class FlowGroup(Share):
             heappush(self.queue, entry)
 
     def next(self) -> float | None:
-        """The reading of the clock at which the next flow ends that the group holds back, or
-        None."""
+        """The reading of the clock at which the group's next flow ends, or None."""
         queue = self.queue
         while queue and queue[0][2] != queue[0][3].alarm:
             heappop(queue)

@@ -24,8 +24,7 @@ Flows = tuple[tuple[Traffic, Cause], ...]  # the traffic of an item, with causes
 
 
 class Known:
-    """A cache that roles share: the content of work, and the costs of work on whose links roles
-    are alike."""
+    """A cache that roles share: the content of work, and its costs on equal links."""
 
     def __init__(self) -> None:
         # Keys are ids of objects. The values keep the objects alive, so no id is used twice.
@@ -159,8 +158,7 @@ class Lowering:
         )
 
     def _whole(self, computation: Computation) -> ComputeStep:
-        """A computation as one step. In a team, the outline's next step waits for the other
-        roles."""
+        """A computation as one step; a team's next step waits for the other roles."""
         work = computation.work
         _, inner, cost, flops, carried = self._wholes.get(id(work)) or self._known_whole(work)
         team = None

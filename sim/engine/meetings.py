@@ -11,8 +11,7 @@ from sim.engine.network import Network
 
 
 class DisturbedError(Exception):
-    """Other traffic loads the links of a team, whose computation then cannot be played as a single
-    step."""
+    """Other traffic loads a team's links, so its computation cannot be played as one step."""
 
 
 class Meetings:

@@ -50,8 +50,7 @@ class Network:
         self._watching: list[list[Callable[[Any], Any]]] = [[] for _ in capacities]
 
     def idle(self, links: Iterable[int]) -> bool:
-        """Whether no flow is on any of these links, and no computation with traffic there watches
-        them."""
+        """Whether no flow is on these links, and no computation with traffic there watches."""
         on, watching, ahead = self.shares.on, self._watching, self._ahead
         for link in links:
             if on[link] or watching[link] or self._is_on_its_way(ahead[link]):

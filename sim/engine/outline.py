@@ -1,7 +1,7 @@
 """The steps of a stage in outline, written once for all roles of the stage.
 
-Roles of a stage differ in the costs of their computations and in their transfers, but not in the
-order of steps and in what each step waits for.
+Roles of a stage differ in the costs of their computations and in their transfers. The order of
+steps and their dependencies are equal.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,8 +20,7 @@ Cut = Literal["whole", "team", "apart"]  # one step, one step of several roles, 
 
 
 class Named(NamedTuple):
-    """A call of a stage, with a name that is equal for the peers of this call and unique among
-    their calls."""
+    """A call of a stage, with a name that only this call has, on this stage and on its peers."""
 
     call: Call
     scope: Scope

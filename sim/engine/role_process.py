@@ -3,9 +3,9 @@
 The host runs ahead of the device. It is free after its launches, whatever the device does, unless a
 computation is marked `sync`.
 
-A stream waits by leaving its callback `resume` with an event of the clock, the end of a transfer,
-or the end of a step of another stream. The latter two call `resume` directly, so the clock only has
-events at which time passes.
+A stream waits by leaving its callback `resume` with an event of the clock, a transfer, or a step of
+another stream. The latter two call `resume` directly at their end, so the clock only has events at
+which time passes.
 
 A computation with collectives inside is a single wait until its end, which is known beforehand, as
 long as no other traffic uses the collectives' links. When other traffic begins there, the items
@@ -106,8 +106,7 @@ _NO_PARTS: Parts = {}
 
 
 class Log:
-    """The played steps of a stream: when each step was ready, when it ended, its seconds by
-    cause."""
+    """The played steps of a stream: when each was ready and ended, and its seconds by cause."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.steps = steps
@@ -185,8 +184,7 @@ class RoleProcess:
         return step.cost.parts
 
     def _enter(self, step: ComputeStep, team: int, log: Log) -> None:
-        """Begin a team's computation. The log has the end as if all roles were as far as this
-        role."""
+        """Begin a team's computation; log its end as if all roles were as far as this role."""
         now, host, duration = self.env.now, self.host_free, step.cost.duration
         self.meetings.begin(team, self.program.role.index, now, host)
         self.host_free = duration.launched(now, host)

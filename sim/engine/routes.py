@@ -73,8 +73,7 @@ class Routes:
     def together(
         self, pairs: Iterable[tuple[Endpoint, Endpoint]], shares: Iterable[float]
     ) -> Route:
-        """The route of several messages that progress together, each with its share of the
-        bytes."""
+        """The route of several messages that progress together, by their shares of the bytes."""
         routes = [self.between(source, target) for source, target in pairs]
         loads = _summed(zip((loads for loads, _ in routes), shares, strict=True))
         return loads, max((latency for _, latency in routes), default=0.0)
@@ -158,8 +157,7 @@ class Routes:
         return tuple(loads.items())
 
     def _nics(self, kind: str, endpoint: Endpoint) -> dict[Link, float]:
-        """Bytes that leave (or enter) a node, divided evenly over the NICs of the endpoint's
-        GPUs."""
+        """The bytes that leave or enter a node, spread evenly over the endpoint's NICs."""
         key = kind, endpoint
         if key not in self._spread:
             loads = self._spread[key] = {}

@@ -35,8 +35,7 @@ class Spans:
     program: Callable[[], FoldedProgram]
 
     def rates(self) -> Iterator[Rate]:
-        """Yield the FLOP/s of matrix products of each role, then the B/s of the links that carry
-        most."""
+        """Yield each role's FLOP/s of matrix products, then the B/s of the most loaded links."""
         program = self.program()
         work, traffic = amounts(self.tracks, program)
         for role, spans in work.items():

@@ -93,8 +93,7 @@ class TransferDesk:
         return other
 
     def on(self, machine: Machine) -> "TransferDesk":
-        """A new desk for another machine, on which the classes of ranks, communicators and links
-        are the same."""
+        """A new desk for another machine with the same classes of ranks, groups and links."""
         other = self.anew()
         other.machine = machine
         other._traffic, other._chosen, other._costs = {}, {}, {}

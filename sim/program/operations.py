@@ -241,8 +241,7 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """In `after`: the last operation that was issued on a stream, and thus all operations before
-    it."""
+    """In `after`: the last operation issued on a stream, and thus all operations before it."""
 
     stream: str
 

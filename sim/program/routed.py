@@ -37,8 +37,8 @@ class Routed:
         of equal size.
 
         A part of g of the c targets is missed with probability C(c - g, k) / C(c, k), with k
-        choices. With `in_turn`, an item reaches 1 + (k - d) / g parts of g targets, d = gcd(k, g),
-        since its first target lies at every multiple of d in a part equally often.
+        choices. With `in_turn`, an item reaches 1 + (k - d) / g parts of g targets, d = gcd(k, g):
+        its first target lies at every multiple of d in a part equally often.
 
         >>> eight = Routed(choices=8, among=256)
         >>> eight.reached(256), round(eight.reached(8), 2)
@@ -66,8 +66,7 @@ class Routed:
 
 
 def _missed(among: float, size: float, choices: int) -> float:
-    """The probability that none of `choices` distinct targets lies in a part of `size` of `among`
-    targets."""
+    """The probability that `choices` distinct targets of `among` miss a part of this size."""
     missed = 1.0
     for taken in range(choices):
         missed *= max(among - size - taken, 0.0) / (among - taken)

@@ -1,9 +1,8 @@
 """Would transfers of a program that was played without a clock have slowed each other?
 
-Alone, traffic moves at the rate of its narrowest link and takes a share of every other link. As
-long as the shares on each link add up to at most one at any time, all traffic moves as if alone,
-and the replay is exact. Otherwise max-min fairness slows some traffic, and only the clock knows
-which.
+Alone, traffic moves at the rate of its narrowest link and takes a share of every other link. The
+replay is exact as long as the shares on each link never add up to more than one. Otherwise max-min
+fairness slows some traffic, and only the clock knows which.
 """
 
 from collections import defaultdict
@@ -212,8 +211,7 @@ class _Computation:
 
     @cached_property
     def _moments(self) -> list[Floats]:
-        """When the device is ready, when the host is free and when the computation ends, in each
-        pass."""
+        """When device and host are ready and when the computation ends, in each pass."""
         return [
             self.writer.at(self.writer.lags(self.kind, self.number, moment), self.nodes)
             for moment in _MOMENTS

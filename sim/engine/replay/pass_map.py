@@ -87,8 +87,7 @@ class PassMap:
 def pass_map(
     ops: PassOps, costs: Costs, desk: RankTransfers, stage: int, streams: Sequence[str]
 ) -> PassMap:
-    """Play the operations of a pass with forms; `streams` are the side streams of the whole
-    program."""
+    """Play the operations of a pass with forms; `streams` are the program's side streams."""
     player = _Player(costs, desk, stage, streams)
     for operation in ops:
         player.play(operation)

@@ -1,5 +1,4 @@
-"""Play a program without a clock, with the same times as `sim.engine.clock` if no transfers
-contend."""
+"""Play a program without a clock, with the clock's times as long as no transfers contend."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,8 +55,8 @@ class Estimate:
     """A program on a machine, ready to be evaluated: its grid, and the durations of its passes.
 
     Every stage is one role, and collectives inside passes run among equal ranks. `stages` has the
-    maps of each stage's passes, `messages` the traffic between the neighbours in `Grid.pairs`,
-    `closing` the operations after the passes, `opening` the time at which stages begin (s).
+    maps of passes. `messages` has the traffic between the neighbours in `Grid.pairs`. `closing` has
+    the operations after the passes; `opening` is the time at which stages begin (s).
     """
 
     program: Program
@@ -180,8 +179,7 @@ class FoldedMachine:
         return self._closing[key][1]
 
     def _between(self, pairs: Sequence[tuple[int, int]], program: Program) -> tuple[Traffic, ...]:
-        """The traffic of a message between every pair of neighbours, the largest if sizes
-        differ."""
+        """The traffic of the largest message between every pair of neighbours."""
         bytes, among = program.exchange.bytes, program.exchange.among
         key = pairs, bytes, among, program.schedule.pieces
         if key not in self._messages:

@@ -1,7 +1,7 @@
 """Long schedules from short ones: between its beginning and its end a pipeline repeats itself.
 
-Once every stage takes as long for a group of microbatches as for the group before, it does so for
-all later groups (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
+Once every stage takes equally long for two groups of microbatches in a row, it does so for all
+later groups (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
 So a schedule of a thousand microbatches is a schedule of a few dozen plus a number of periods.
 """
 
@@ -90,8 +90,7 @@ class Repeating:
 
 
 def repeating(make: Make, stages: int, rest: int, group: int, *, least: int) -> Repeating | None:
-    """A short form of the schedules `make(microbatches)`, with at least `least` repeated
-    microbatches.
+    """A short schedule of `make`, in which at least `least` microbatches repeat the order.
 
     It stands for all numbers of microbatches that leave `rest` when divided by `group`. None if no
     schedule with a few times as many microbatches as stages repeats.

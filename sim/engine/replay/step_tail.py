@@ -104,8 +104,7 @@ def stage_closing(
 
 @dataclass(slots=True)
 class StageMoments:
-    """When the host and the streams of a stage are free, and when named operations ended; arrays
-    [layouts]."""
+    """When the host and the streams of a stage are free, and when operations ended [layouts]."""
 
     host: Floats
     free: dict[str, Floats]
@@ -147,8 +146,7 @@ class Closing:
         return end
 
     def _advance(self, stage: int) -> bool:
-        """Play a stage's steps until a step has to wait for another stage. Returns whether all
-        steps are played."""
+        """Play a stage's steps until one waits for another stage; return whether none is left."""
         for number in range(len(self.spans[stage]), len(self.steps[stage])):
             step = self.steps[stage][number]
             if step.parts is not None:

@@ -200,8 +200,7 @@ class Writer:
                         yield traffic, span.begun[None]
 
     def _traffic(self, kind: int, number: int) -> Iterator[tuple[Collective, Sequence[Traffic]]]:
-        """Yield the collectives of an operation of a kind of passes, with their traffic in each
-        column."""
+        """Yield the collectives of an operation of passes, with their traffic in each column."""
         stage = self.grid.kinds[kind][0]
         own = [(e.machine.desks[stage], e.maps[kind].played[number]) for e in self.estimates]
         for place, call in enumerate(own[0][1].collectives):
@@ -211,8 +210,7 @@ class Writer:
     def _traffic_at_end(
         self, stage: int, number: int
     ) -> Iterator[tuple[Collective, Sequence[Traffic]]]:
-        """Yield the collectives of an operation behind the passes, with their traffic in each
-        column."""
+        """Yield the collectives of a closing operation, with their traffic in each column."""
         steps = [e.closing[stage].steps[number] for e in self.estimates]
         for place, (call, _) in enumerate(steps[0].traffic):
             yield call, [step.traffic[place][1] for step in steps]
@@ -227,8 +225,7 @@ class Writer:
         return self._joined(0)
 
     def _joined(self, term: int) -> Floats:
-        """When both sides had joined a message of an exchange: the later of two terms of a node's
-        arrival."""
+        """When both sides had joined an exchange: the later of two terms of a node's arrival."""
         grid = self.grid
         reached = self.moments[REACHED]
         at = np.where(grid.nodes >= 0, grid.nodes, grid.size + 1)
@@ -296,8 +293,7 @@ class Writer:
                 self._add(COMPUTE_STREAM, node, 0, np.zeros_like(end), end, parts)
 
     def _passes(self) -> Iterator[tuple[Indices, int]]:
-        """Yield groups of nodes that run equal operations in equal times, and a kind of pass that
-        represents each group."""
+        """Yield groups of nodes that run equal operations in equal times, and a kind of each."""
         first: dict[tuple[int, ...], int] = {}
         alike = np.array(
             [
