@@ -1,5 +1,5 @@
 """What does a collective send, round by round?
 
-A collective is written once as rounds of sends, and read as data, bytes, time and pictures. It goes
-when libraries report their own rounds.
+A collective is written once as rounds of sends, and read as data, bytes, time and pictures. This
+folder can be deleted when libraries report their own rounds.
 """

@@ -1,8 +1,8 @@
 """Rings over cables, where no switch joins GPUs or nodes.
 
-NCCL searches a graph for as many rings as the cables carry and splits the data among them. So two
-GPUs joined by one cable have one cable's bandwidth, all eight GPUs of a DGX-1 (hybrid cube mesh,
-six cables each) that of six.
+NCCL searches a graph for as many rings as the cables carry and splits the data among the rings. Two
+GPUs joined by one cable have the bandwidth of one cable. All eight GPUs of a DGX-1 (hybrid cube
+mesh, six cables for each GPU) have the bandwidth of six cables.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from functools import cache
 Cables = tuple[tuple[int, ...], ...]
 Cycle = tuple[int, ...]
 
-_STEPS = 10_000  # after which a search makes do with what it has found
+_STEPS = 10_000  # after which a search stops with the cycles that it has found
 _LARGEST = 256  # vertices of a graph that is searched
 
 DGX1: Cables = (  # NVIDIA DGX-1 with Tesla V100 white paper (2017), figure 4
@@ -43,8 +43,8 @@ def rings(cables: Cables, members: int) -> int:
 
 @cache
 def cycles(cables: Cables) -> tuple[Cycle, ...]:
-    """The most cycles through all vertices that use each cable at most once, or the most of those
-    that a search of some 10,000 steps finds; none beyond 256 vertices.
+    """As many cycles through all vertices as possible that use each cable at most once; with more
+    than 256 vertices, none. A search of some 10,000 steps may find fewer cycles than possible.
 
     >>> cycles(((0, 1, 0, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 1, 0)))
     ((0, 1, 2, 3),)
@@ -55,7 +55,7 @@ def cycles(cables: Cables) -> tuple[Cycle, ...]:
 
 
 class _Search:
-    """Tries all cycles, neighbours with the fewest further ways first (Warnsdorff's rule)."""
+    """Tries all cycles; neighbours with the fewest ways onwards come first (Warnsdorff's rule)."""
 
     def __init__(self, left: list[list[int]]) -> None:
         self.left, self.steps = left, _STEPS

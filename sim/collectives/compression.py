@@ -1,7 +1,7 @@
 """Compression of messages: bytes on the wire, time to encode, and the error.
 
-With error feedback a worker adds to each gradient what compression has left out of earlier ones
-(Seide et al. 2014; Karimireddy et al. 2019), so that nothing is lost for good.
+With error feedback, a worker adds to each gradient the parts of earlier gradients that compression
+left out (Seide et al. 2014; Karimireddy et al. 2019), so nothing is lost permanently.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ _PASSES: dict[str, float] = {
     "powersgd": 4.0,  # two products with the matrix, orthogonalisation, the error
     "onebit": 3.0,  # means of both signs, then signs and the error
 }
-# Kernels of encoding a message: torch's default_hooks.py and powerSGD_hook.py (products and the
+# Kernels that encode a message: torch's default_hooks.py and powerSGD_hook.py (products and
 # orthogonalisation batched by shape), DeepSpeed's compressed_allreduce (runtime/comm/nccl.py).
 _KERNELS: dict[str, int] = {
     "none": 0,
@@ -44,11 +44,11 @@ _KERNELS: dict[str, int] = {
     "powersgd": 5,  # the error, two products, orthogonalisation, the error left
     "onebit": 6,  # the error, the scale, signs, packing, unpacking, the error left
 }
-# Sums of what these send have the same form, so that a ring can reduce them on the way.
+# Sums of these messages have the form of a message, so a ring can reduce them on the way.
 REDUCIBLE = ("none", "fp16", "randomk", "powersgd")
-# These are decoded, added and encoded again: pieces are scattered and reduced, the sums gathered,
-# in the rounds of the library (CGX, Markov et al. 2022; 1-bit Adam's compressed
-# all-reduce, Tang et al. 2021; ZeRO++ inside nodes, then between, Wang et al. 2023).
+# These messages are decoded, added and encoded again: pieces are scattered and reduced, and sums
+# are gathered, in the rounds of the library (CGX, Markov et al. 2022; 1-bit Adam's compressed
+# all-reduce, Tang et al. 2021; ZeRO++ inside nodes, then between nodes, Wang et al. 2023).
 IN_ROUNDS = ("int8", "fp4", "onebit")
 
 
@@ -60,12 +60,12 @@ class Compression:
     - `fp16`, `int8` (one scale per message; Dettmers 2015), `fp4` (E3M0, a sign and a power of two,
       as Streaming DiLoCo's outer gradients; Douillard et al. 2025), `onebit` (a sign
       for each element and the means of both signs; Seide et al. 2014).
-    - `topk`: the share `ratio` of the largest elements with indices of 4 bytes (Aji and Heafield
-      2017). `randomk`: as many, at indices that all workers draw from one seed and need not send.
-    - `powersgd`: two factors of rank `rank` of every layer's matrix (Vogels et al. 2019); what
-      factors are not smaller than goes as it is.
+    - `topk`: the largest elements, a share `ratio` of all, with indices of 4 bytes (Aji and
+      Heafield 2017). `randomk`: as many, at indices that workers draw from one seed, not sent.
+    - `powersgd`: two factors of rank `rank` of every layer's matrix (Vogels et al. 2019); a matrix
+      that is not larger than its factors is sent as it is.
 
-    `feedback` adds the error to the next message, of all but `fp16`.
+    `feedback` adds the error to the next message, except for `fp16`.
     """
 
     kind: CompressionKind
@@ -86,11 +86,11 @@ class Compression:
 
     @property
     def in_rounds(self) -> bool:
-        """Whether it is summed piece by piece, and the sums are encoded again."""
+        """Whether messages are summed piece by piece, and the sums are encoded again."""
         return self.kind in IN_ROUNDS
 
     def check(self, matrices: Iterable[tuple[int, int]], where: str) -> None:
-        """Raise `InputError` where factors of this rank are smaller than none of the matrices."""
+        """Raise `InputError` where no matrix has factors of this rank that are smaller than it."""
         shapes = list(matrices)
         if self.kind != "powersgd" or any(self.factors([shape], 0.0)[1] for shape in shapes):
             return
@@ -117,29 +117,29 @@ class Compression:
         return (("all_gather", size * ranks),)
 
     def read(self, ranks: int) -> int:
-        """How many messages as long as one's own are decoded where all ranks' are added up: a
-        sum; pieces of all and the sum; or all of them."""
+        """How many messages' lengths a rank decodes to get the sum over all ranks: 1 for a sum; 2
+        for pieces of all messages and for their sums; otherwise every message."""
         return 1 if self.reducible else 2 if self.in_rounds else ranks
 
     def message(self, elements: float, width: float, matrices: Iterable[tuple[int, int]]) -> float:
-        """Bytes of one message about so many elements, among them matrices."""
+        """Bytes of one message of `elements` elements, which include the `matrices`."""
         if self.kind == "powersgd":
             return sum(self.factors(matrices, elements, width))
         return self.bytes(elements, width)
 
     @property
     def keeps_error(self) -> bool:
-        """Whether a rank keeps what its messages have left out, an element for each gradient: a
-        cast to fp16 leaves nothing to keep (torch, default_hooks.py, `fp16_compress_hook`)."""
+        """Whether a rank keeps the error of its messages, an element for each gradient. A cast to
+        fp16 keeps none (torch, default_hooks.py, `fp16_compress_hook`)."""
         return self.kind not in ("none", "fp16") and self.feedback
 
     @property
     def kernels(self) -> int:
-        """Launches of encoding a message."""
+        """How many kernels are launched to encode a message."""
         return _KERNELS[self.kind]
 
     def bytes(self, elements: float, width: float = 4.0) -> float:
-        """Bytes of one message for so many elements of `width` bytes.
+        """Bytes of one message of `elements` elements of `width` bytes.
 
         >>> [Compression(kind=k).bytes(1e6) for k in ("none", "fp16", "int8", "onebit", "topk")]
         [4000000.0, 2000000.0, 1000004.0, 125008.0, 80000.0]
@@ -161,8 +161,8 @@ class Compression:
     def factors(
         self, matrices: Iterable[tuple[int, int]], elements: float, width: float = 4.0
     ) -> tuple[float, float]:
-        """Bytes of the left and of the right factors of matrices, among so many elements; matrices
-        that factors are not smaller than, and what is no matrix, go with the left ones as they are.
+        """Bytes of the left and of the right factors of the matrices among `elements` elements. The
+        left ones include matrices that factors would not shrink, and elements of no matrix.
 
         >>> Compression(kind="powersgd", rank=2).factors([(100, 300), (1, 3)], 30_050.0)
         (1000.0, 2400.0)
@@ -200,8 +200,8 @@ class Compression:
         return sent, (wanted - sent if self.keeps_error else error)
 
     def lossy(self, vector: Vector, seed: tuple[int, ...] = (0,), shapes: Shapes = ()) -> Vector:
-        """A vector as the receiver decodes it; it is all tensors of these shapes one after the
-        other, or, where they are not known, one matrix.
+        """A vector as the receiver decodes it. The vector holds all tensors of these `shapes`, one
+        after the other; without shapes it is treated as one matrix.
 
         >>> Compression(kind="topk", ratio=0.5).lossy(np.array([3.0, -1.0, 0.5, -4.0]))
         array([ 3.,  0.,  0., -4.])
@@ -229,8 +229,8 @@ class Compression:
         return sent
 
     def _factored(self, vector: Vector, seed: tuple[int, ...], shapes: Shapes) -> Vector:
-        """Every tensor of two dimensions or more as the product of its factors, where they are
-        smaller; a tensor is a matrix of its first dimension and all others, vectors go as they are
+        """Every tensor of two dimensions or more as the product of its factors, where the factors
+        are smaller. The tensor's matrix has its first dimension as rows and all others as columns
         (Vogels et al. 2019; torch's powerSGD_hook.py, `view(tensor.shape[0], -1)`)."""
         if not shapes:
             return _low_rank(vector, matrix_shape(vector.size), self.rank, seed)
@@ -245,7 +245,7 @@ class Compression:
 
 
 def matrix_shape(elements: int) -> tuple[int, int]:
-    """Rows and columns of the squarest matrix that holds so many elements.
+    """Rows and columns of the squarest matrix that holds `elements` elements.
 
     >>> matrix_shape(12), matrix_shape(10)
     ((3, 4), (3, 4))
@@ -255,7 +255,7 @@ def matrix_shape(elements: int) -> tuple[int, int]:
 
 
 def _powers_of_two(vector: Vector) -> Vector:
-    """E3M0: of the largest magnitude 1, 1/2 ... 1/64, or nothing, whichever is nearest.
+    """E3M0: each element becomes the nearest of 0 and 1, 1/2, ... 1/64 of the largest magnitude.
 
     >>> _powers_of_two(np.array([64.0, -40.0, 1.0, 0.4]))
     array([ 64., -32.,   1.,   0.])
@@ -276,7 +276,7 @@ def _onebit(vector: Vector) -> Vector:
 
 
 def _low_rank(vector: Vector, shape: tuple[int, int], rank: int, seed: tuple[int, ...]) -> Vector:
-    """A step of subspace iteration: P = M Q, orthogonalised, Q = M' P; decoded as P Q'."""
+    """P Q' after a step of subspace iteration on the matrix M: P = M Q, orthogonal, Q = M' P."""
     rows, columns = shape
     padded = np.zeros(rows * columns)
     padded[: vector.size] = vector

@@ -1,7 +1,7 @@
 """Questions to a collective library: a call, and the hardware as the library finds it.
 
-Measured collectives tell the state of a network. It may carry less than the library reaches on a
-healthy one: every time is the library's divided by a `share`.
+Measured collectives tell the state of a network. A network may carry less than the library reaches
+on a healthy network: the bytes through it are then divided by a `share`.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class CallCost:
     """The cost of one call: a delay, then bytes through ports and NICs.
 
-    `latency` (s) is software, dependent steps and pipeline fill. `port` bytes pass each member's
-    port each way, `nic` bytes leave (and enter) each node, shared evenly by the NICs of its
-    members. Both include what the protocol adds, as bytes at line rate; of them `sent_port` and
-    `sent_nic` are the collective's own. On an idle network the call takes
-    latency + max(port / port capacity, nic / members per node / NIC share). Of each member, `ctas`
-    are the SMs that its kernel holds, `memory` the bytes that it reads and writes in memory.
+    `latency` (s) includes software, dependent steps and pipeline fill. `port` bytes pass each
+    member's port each way; `nic` bytes leave (and enter) each node, shared evenly by the NICs of
+    its members. Both are bytes at line rate and include the protocol's overhead; `sent_port` and
+    `sent_nic` are the collective's own bytes among them. On an idle network the call takes
+    latency + max(port / port capacity, nic / network bandwidth of the group in a node). A member's
+    kernel holds `ctas` SMs, and reads and writes `memory` bytes in memory.
     """
 
     latency: float
@@ -48,11 +48,11 @@ class Interconnect:
     Bandwidths are line rates each way: `port_bandwidth` of one GPU's NVLink (or PCIe) port,
     `nic_bandwidth` of one NIC; the library's achievable fractions are its own constants.
     `mesh[i][j]` counts the NVLink cables between GPUs i and j of a node without switch, each of
-    `cable_bandwidth`; it is empty when a switch joins the ports. `torus` is the grid that a
-    node's chips fill, of `cores` devices each: how many, and the cables of each, by dimension.
-    `latency` and `port_latency` (s) are one way through the network and from port to port; None
-    stands for what is usual for their kind. `efficiency` is the share of payload in what the
-    network's wires carry.
+    `cable_bandwidth`; it is empty when a switch joins the ports. `torus` is the grid of a node's
+    chips, with `cores` devices on each chip: for each dimension, how many chips there are, and how
+    many cables a chip has. `latency` and `port_latency` (s) are one way through the network and
+    from port to port; None stands for the latency at which the library's constants were measured.
+    `efficiency` is the share of payload in the bytes on the network's wires.
     """
 
     generation: str
@@ -88,9 +88,9 @@ class Interconnect:
 class CollectiveCall:
     """A collective of `size` bytes (as nccl-tests counts them) among the members of a group.
 
-    An all-to-all may be of `routed` items, of which `size` counts one copy each. `algorithms` are
-    those of which the library takes the quickest, () for those that it would consider by itself.
-    A message of two may go over a communicator that has more ranks: `among`.
+    An all-to-all may send `routed` items; `size` then counts one copy of each item. The library
+    takes the quickest of `algorithms`; () means the algorithms that it considers by itself. A
+    message between two ranks may use a communicator of more ranks: `among`.
     """
 
     kind: CollectiveKind
@@ -102,7 +102,7 @@ class CollectiveCall:
     among: int = 2
 
     def duration(self, cost: CallCost) -> float:
-        """Seconds that it takes at a cost, when nothing else uses the network."""
+        """Seconds that the call takes at a `cost`, when nothing else uses the network."""
         port = cost.port / self.interconnect.port_bandwidth
         share = self.interconnect.nic_share(self.shape.per_node)
         return cost.latency + max(port, cost.nic / share if cost.nic else 0.0)
@@ -123,8 +123,8 @@ HEALTHY = NetworkState()
 
 
 def bus_factor(kind: CollectiveKind, ranks: int) -> float:
-    """nccl-tests' busbw / algbw (its PERFORMANCE.md): what a ring, or where it has no such
-    collective every pair, sends over its busiest link for each byte.
+    """nccl-tests' busbw / algbw (see its PERFORMANCE.md): the bytes on the busiest link for each
+    byte, for a ring or, where rings do not offer the collective, for direct sends.
 
     >>> bus_factor("all_reduce", 8), bus_factor("all_to_all", 8), bus_factor("broadcast", 8)
     (1.75, 0.875, 1.0)
@@ -134,14 +134,14 @@ def bus_factor(kind: CollectiveKind, ranks: int) -> float:
 
 
 def seconds_of(measured: MeasuredBandwidth) -> float:
-    """How long a collective took of which the bus bandwidth is known."""
+    """The seconds of a measured collective, from its bus bandwidth."""
     sent = bus_factor(measured.collective, measured.gpus) * measured.size
     return sent / measured.bus_bandwidth
 
 
 def state_of(measured: Sequence[MeasuredBandwidth], expected: Sequence[float]) -> NetworkState:
-    """The state that explains measurements of which the library `expected` the seconds; those that
-    are quicker than expected ask for nothing.
+    """The state that explains measurements whose seconds the library `expected`. Measurements that
+    are quicker than expected are left out.
 
     >>> half = MeasuredBandwidth(collective="all_gather", gpus=16, size=2**30, bus_bandwidth=1e11)
     >>> state_of([half], [seconds_of(half) / 2])

@@ -13,7 +13,7 @@ Edge = tuple[int, int, float]  # source, destination, bytes for each byte of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fluid(ClosedForm):
-    """The closed form as counted from the rounds, and the bytes on every edge."""
+    """The closed form, counted from the rounds, and the bytes on every edge."""
 
     edges: tuple[Edge, ...]
 
@@ -38,7 +38,7 @@ def condense(schedule: CollectiveSchedule) -> Fluid:
 
 
 def _busiest(pairs: Counter[tuple[int, int]]) -> int:
-    """Most chunks out of one rank, or into one."""
+    """The most chunks that one rank sends, or receives."""
     out: Counter[int] = Counter()
     into: Counter[int] = Counter()
     for (src, dst), count in pairs.items():
@@ -59,11 +59,11 @@ class Message:
 
 
 def messages(schedule: CollectiveSchedule, size: float, *, lockstep: bool = True) -> list[Message]:
-    """A message for each round and pair of ranks, with all chunks between them.
+    """A message for each round and pair of ranks, with all chunks between the two ranks.
 
     In lockstep a round starts when the round before it is over everywhere, as the closed forms
-    assume. Otherwise a message waits only for those that its sender has sent or received so far, so
-    it is never later: that is how collectives absorb ranks and links of unequal speed.
+    assume. Otherwise a message waits only for messages that its sender has sent or received so far,
+    so it is never later. In this way collectives absorb ranks and links of unequal speed.
 
     >>> from sim.collectives.algorithms import ring
     >>> [(m.src, m.dst, m.after) for m in messages(ring.all_gather(3), 3.0, lockstep=False)][3:]
@@ -86,7 +86,7 @@ def messages(schedule: CollectiveSchedule, size: float, *, lockstep: bool = True
 
 
 def _remember(current: list[Message], recent: dict[int, list[int]]) -> None:
-    """A send has waited for all earlier messages of its rank, so these need no longer be kept."""
+    """A send has waited for all earlier messages of its rank, so they need no longer be kept."""
     for src in {message.src for message in current}:
         recent[src] = []
     for message in current:
@@ -95,7 +95,7 @@ def _remember(current: list[Message], recent: dict[int, list[int]]) -> None:
 
 
 class Exchange(NamedTuple):
-    """The messages of a round, each pair of ranks once: so many `chunks` from `src` to `dst`."""
+    """The messages of a round, one for each pair of ranks: `chunks` chunks from `src` to `dst`."""
 
     src: Indices
     dst: Indices
@@ -103,8 +103,8 @@ class Exchange(NamedTuple):
 
 
 def exchanges(schedule: CollectiveSchedule) -> list[tuple[Exchange, int]]:
-    """The messages of all rounds; rounds that follow one another and are equal but for which chunks
-    they send are one, with their number.
+    """The messages of all rounds. Successive rounds with the same messages, of whichever chunks,
+    are one entry with the number of rounds.
 
     >>> from sim.collectives.algorithms import ring
     >>> [(exchange.dst.tolist(), times) for exchange, times in exchanges(ring.all_reduce(4))]

@@ -2,8 +2,8 @@
 
 A module of `sim.collectives.algorithms` offers an algorithm as functions named like the collectives
 (`all_reduce`, `all_gather`, ...), each from a number of ranks to a `CollectiveSchedule`. Everything
-else reads schedules: `execute` proves the result on arrays, `fluid` condenses them to bytes and
-rounds, `messages` makes a graph for the clock, `sim.interface.plots.collective` a picture.
+else reads schedules: tests execute them on arrays, `condense` counts bytes and rounds, `messages`
+makes a graph for the clock, `sim.interface.plots.collective` draws a picture.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,8 +22,8 @@ from sim.config.schema import nearest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupShape:
-    """How a group is placed: `ranks` members on `nodes`, at most `per_node` of them on one node.
-    A hop from node to node takes `beyond` (s) more than through one switch, on average.
+    """How a group is placed: `ranks` members on `nodes`, at most `per_node` members on one node.
+    On average, a hop from node to node takes `beyond` (s) more than a hop through one switch.
 
     >>> GroupShape.of(64, 8)
     GroupShape(ranks=64, nodes=8, per_node=8, beyond=0.0)
@@ -43,7 +43,7 @@ class GroupShape:
             raise ValueError(f"{self.nodes} nodes of {self.per_node} do not hold {self.ranks}")
 
     def evenly(self, algorithm: str) -> int:
-        """The members of each node. Raises `ValueError` where an algorithm needs them equal."""
+        """How many members each node has. Raises `ValueError` where the nodes differ in this."""
         if self.ranks != self.nodes * self.per_node:
             raise ValueError(
                 f"{algorithm} needs equally many members on each node, not {self.ranks} on "
@@ -97,7 +97,7 @@ KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 @dataclass(frozen=True, slots=True)
 class ChunkSend:
-    """Chunk `chunk` goes from `src` to `dst`, which adds it to its own or replaces its own."""
+    """Chunk `chunk` goes from `src` to `dst`, which adds (`reduce`) or replaces its own chunk."""
 
     src: int
     dst: int
@@ -110,9 +110,9 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """Sends that happen at once, as arrays of one length; one by one they are `ChunkSend`s.
+    """Sends that happen at once, as arrays of equal length; iteration yields `ChunkSend`s.
 
-    Rounds may share arrays: those of a ring of 4,096 ranks have 33 million sends in one megabyte.
+    Rounds may share arrays: a ring of 4,096 ranks stores 33 million sends in one megabyte.
     """
 
     src: Indices
@@ -142,11 +142,11 @@ class CollectiveSchedule:
     """A collective among ranks 0..ranks-1; the sends of a round read the results of the round
     before.
 
-    The buffer of S bytes is cut into `chunks` equal ones; a send moves S / chunks bytes. The S
-    bytes are: the buffer that every rank reduces; all that is gathered (scattered), of which rank r
-    owns the r-th of `ranks` equal parts; the buffer of the root, which is rank 0; for all_to_all
-    one rank's buffer, where chunk (s * ranks + d) goes from s to d; for point_to_point what rank 0
-    sends to rank 1; for sendrecv what each rank sends to the next.
+    The buffer of S bytes is cut into `chunks` equal chunks; a send moves S / chunks bytes. The S
+    bytes are the buffer that every rank reduces, or the whole gathered (scattered) buffer, of which
+    rank r owns the r-th of `ranks` equal parts, or the buffer of the root, rank 0. For all_to_all
+    they are one rank's buffer, where chunk (s * ranks + d) goes from s to d; for point_to_point the
+    message from rank 0 to rank 1; for sendrecv the message from each rank to the next rank.
     """
 
     kind: CollectiveKind
@@ -159,9 +159,9 @@ class CollectiveSchedule:
 class ClosedForm:
     """T = rounds * alpha + (bytes + fill) * S / bandwidth, on an idle uniform network.
 
-    `bytes` is what the busiest port sends (or receives) for each byte of S, `fill` what the
-    pipeline adds while it fills and drains: the busiest port of each round, summed over the rounds,
-    less `bytes`.
+    `bytes` are the bytes that the busiest port sends (or receives) for each byte of S. `fill` is
+    added while the pipeline fills and drains: the bytes of the busiest port of each round, summed
+    over the rounds, less `bytes`.
     """
 
     rounds: int
@@ -188,7 +188,7 @@ def algorithms() -> dict[str, ModuleType]:
 
 
 def offered(algorithm: ModuleType) -> list[CollectiveKind]:
-    """The collectives that an algorithm offers: its functions, or those of a switch."""
+    """The collectives that an algorithm offers: its functions, or the kinds in its `SWITCHED`."""
     switched: tuple[CollectiveKind, ...] = getattr(algorithm, "SWITCHED", ())
     return [kind for kind in KINDS if hasattr(algorithm, kind) or kind in switched]
 
@@ -205,7 +205,7 @@ def kind_named(name: str, where: str) -> CollectiveKind:
 def placed(
     part: CollectiveSchedule, members: Sequence[int], chunks: Sequence[Sequence[int]]
 ) -> list[list[ChunkSend]]:
-    """The rounds of `part` inside a larger one: rank i is members[i], chunk c all of chunks[c]."""
+    """The rounds of `part` in a larger schedule: rank i is members[i], chunk c all of chunks[c]."""
     return [
         [
             ChunkSend(members[send.src], members[send.dst], chunk, send.reduce)

@@ -47,7 +47,7 @@ def check(rules: Iterable[AlgorithmRule], where: str) -> None:
 
 
 def chosen(rules: Iterable[AlgorithmRule], kind: CollectiveKind, size: float) -> tuple[str, ...]:
-    """The algorithms from which a call takes the fastest; () leaves the choice to the library.
+    """The algorithms of which a call takes the fastest; () leaves the choice to the library.
 
     >>> trees = [AlgorithmRule(use=("tree",), up_to=1e6)]
     >>> [chosen(trees, "all_reduce", size) for size in (1e6, 2e6)], chosen(trees, "all_gather", 1.0)
@@ -66,7 +66,7 @@ def _kind(name: str) -> CollectiveKind:
 
 
 def on_levels(name: str, kind: CollectiveKind, shape: GroupShape) -> tuple[LevelLoads, LevelSteps]:
-    """Loads and steps of an algorithm on both levels. Raises `InputError` for other groups."""
+    """Loads and steps of an algorithm on both levels. Raises `InputError` for unsuitable groups."""
     algorithm = modules(_FOLDER)[name]
     try:
         return algorithm.loads(kind, shape), algorithm.steps(kind, shape)
@@ -75,11 +75,11 @@ def on_levels(name: str, kind: CollectiveKind, shape: GroupShape) -> tuple[Level
 
 
 def refused(call: CollectiveCall, name: str, why: str) -> InputError:
-    """The error of a call whose named algorithm is impossible."""
+    """The error for a call that cannot use the algorithm that the user named."""
     remedy = f"choose another for {call.kind}, or {AUTO!r}"
     return InputError(_where(name, call.shape), why, remedy)
 
 
 def _where(name: str, shape: GroupShape) -> str:
-    """The setting that names the algorithm of such a group's calls."""
+    """The setting that names the algorithm for groups of this shape, as errors print it."""
     return f"{'network' if shape.nodes > 1 else 'node'}.algorithm {name!r}"

@@ -1,5 +1,5 @@
-"""Calls by people: names and plain values are checked before anything is done, and a mistake is one
-line, as in a file."""
+"""Calls by people: names and plain values of arguments are checked before anything is done, and a
+mistake is one line, as for a file."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
-    """The function, with an `InputError` for arguments that it does not have, that are missing, or
-    whose plain types (numbers, texts, truth values) are others than it says.
+    """The function, which then raises `InputError` for unknown and missing arguments, and for
+    arguments whose plain types (numbers, texts, truth values) differ from its annotations.
 
     >>> def double(number: int) -> int:
     ...     return 2 * number
@@ -54,7 +54,7 @@ def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
 
 
 def _refuse_value(value: Any, kind: Any, name: str, key: str) -> None:
-    """Raise `InputError` for a value that is nothing of what its annotation says."""
+    """Raise `InputError` for a value that does not fit its annotation."""
     if get_origin(kind) is Literal and value not in get_args(kind):
         fault = f"{key} = {gate.shown(value)} is not known"
         raise InputError(name, fault, nearest(str(value), list(map(str, get_args(kind)))))
@@ -73,11 +73,11 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin is Literal:
         return value in inner
     if kind is Any or not isinstance(origin or kind, type) or getattr(kind, "_is_protocol", False):
-        return True  # what cannot be told
+        return True  # such annotations cannot be checked
     if (origin or kind) is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(value, str | bytes | Mapping) and origin in (Iterable, Sequence):
-        return False  # a text is no list of texts, a table none of its keys
+        return False  # a text is no list of texts, and a table is no list of its keys
     if not isinstance(value, origin or kind) or (kind is int and isinstance(value, bool)):
         return False
     if isinstance(value, Mapping) and len(inner) == 2:
@@ -107,13 +107,13 @@ def _words(kind: Any) -> str:
 
 
 def _shape(known: Any) -> str:
-    """The arguments that have to be given."""
+    """The arguments that have to be given, as text."""
     needed = [key for key, parameter in known.items() if parameter.default is Parameter.empty]
     return f"({', '.join(needed)}, ...)"
 
 
 class Named(type):
-    """Of a dataclass: an `InputError` for fields that it does not have, or that are missing."""
+    """The class of dataclasses that raise `InputError` for unknown and missing fields."""
 
     def __call__(cls: Any, *args: Any, **kwargs: Any) -> Any:
         known, needed = _fields(cls)

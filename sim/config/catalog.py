@@ -1,9 +1,9 @@
 """The catalog: named TOML files of models, topologies, stacks and scenarios.
 
-A name is looked up in the user's own folder first, then among the packaged files, so that
-``sim run gpt3-175b-megatron`` works anywhere and the user's own file wins. Two keys belong to the
+A name is looked up in the user's own folder first, then among the packaged files. So
+``sim run gpt3-175b-megatron`` works anywhere, and the user's own file wins. Two keys belong to the
 catalog: `names = ["nemo-2*"]` lets a file stand for further names, by pattern, and `like = "NAME"`
-lets it state only what is different from another file of its folder.
+lets a file state only its differences from another file of its folder.
 """
 
 import fnmatch
@@ -37,7 +37,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_SUFFIXES = (".toml", ".json")  # of paths; the second is how others describe a model
+_SUFFIXES = (".toml", ".json")  # of paths; Hugging Face's descriptions of models are JSON
 
 _KINDS = {
     "scenarios": "scenario",
@@ -53,7 +53,7 @@ _KINDS = {
 
 
 def roots() -> list[Path]:
-    """Where files are looked up, the first one wins."""
+    """The folders in which files are looked up; the first folder that has a file wins."""
     return [Path(), *plugins.roots(), packaged_root()]
 
 
@@ -72,7 +72,7 @@ def _matches(path: Path, name: str) -> bool:
 
 @remembered(1024)
 def _patterns(path: Path) -> tuple[str, ...]:
-    """The further names of a file; a broken one has none, so that other names can be told apart.
+    """The further names of a file; a broken file has none, so other names can still be found.
 
     Raises `InputError` for names that are no texts.
     """
@@ -90,15 +90,15 @@ def _texts(value: Any, key: str, path: Path) -> tuple[str, ...]:
 
 
 def has(folder: str, name: str) -> bool:
-    """Whether `find` knows a name (or a path). Raises `InputError` where two files stand for it."""
+    """Whether `find` knows a name (or a path). Raises `InputError` where two files match it."""
     return found(folder, name, "command line") is not None
 
 
 def find(folder: str, name: str, *, where: str = "command line") -> Path:
-    """The file that a name (or a path ending in .toml) stands for: that of the very name, in
-    capitals and with spaces, too, else one of whose `names` matches it.
+    """The file that a name (or a path) stands for: the file of that name, in any case and with
+    spaces or underscores, otherwise the file with a matching pattern in its `names`.
 
-    Raises `InputError` where two match, or naming the nearest known name.
+    Raises `InputError` where two files match, or naming the nearest known name.
 
     >>> find("topologies/stacks", "megatron-bridge-26.04").stem
     'megatron-bridge'
@@ -134,7 +134,7 @@ def _other(folder: str, name: str) -> str:
 
 
 def found(folder: str, name: str, where: str = "command line") -> Path | None:
-    """The same, or None where nothing is found. Raises `InputError` where two match."""
+    """The file of a name, as in `find`, or None. Raises `InputError` where two files match."""
     for path in _candidates(folder, name):
         if exists(path):
             return path
@@ -163,14 +163,14 @@ def _candidates(folder: str, name: str) -> Iterator[Path]:
         yield Path(name)
     else:
         yield from (root / folder / f"{name}.toml" for root in roots())
-        if folder == "models":  # of a checkpoint; a packaged name that is nearly the same is not it
+        if folder == "models":  # a checkpoint's folder comes before a similar packaged name
             yield Path(name) / "config.json"
         spelled = name.casefold().replace(" ", "-").replace("_", "-")
         yield from (root / folder / f"{spelled}.toml" for root in roots())
 
 
 def place(path: Path, *, changed: bool = False) -> str:
-    """How an error names a file: packaged files relative to the package, `changed` ones as such.
+    """How an error names a file: packaged files relative to the package, `changed` files as such.
 
     >>> place(packaged_root() / "models" / "gpt3-175b.toml", changed=True)
     'models/gpt3-175b.toml (changed)'
@@ -181,13 +181,13 @@ def place(path: Path, *, changed: bool = False) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The content of a TOML file, parsed once for each version of it; raises one precise
+    """The content of a TOML or JSON file, which is parsed once for each version of the file. Raises
     `InputError`."""
     return cast(dict[str, Any], _copied(_parsed(path)))
 
 
 def _copied(value: Any) -> Any:
-    """A table or list of plain data anew."""
+    """A copy of a table or list of plain data."""
     if isinstance(value, dict):
         return {key: _copied(inner) for key, inner in value.items()}
     return [*map(_copied, value)] if isinstance(value, list) else value
@@ -212,8 +212,8 @@ def document(
     path: Path,
     keys: Callable[[dict[str, Any], str], dict[str, Any]] = lambda content, place: content,
 ) -> dict[str, Any]:
-    """The content of a file of `folder`, laid over that of the file which it is `like`; `keys` puts
-    files that others wrote into the folder's own."""
+    """The content of a file of `folder`, laid over the content of the file that it is `like`.
+    `keys` translates the keys of files from other programs into the folder's own keys."""
     content: dict[str, Any] = {}
     for file in reversed(lineage(folder, path)):
         written = read(file)
@@ -228,7 +228,7 @@ def document(
 
 
 def lineage(folder: str, path: Path) -> list[Path]:
-    """A file, the one that it is `like`, and so on. Raises `InputError` for a circle."""
+    """A file, the file that it is `like`, and so on. Raises `InputError` for a circle."""
     files = [path]
     while (model := read(files[-1]).get("like")) is not None:
         where = place(files[-1])
@@ -241,7 +241,7 @@ def lineage(folder: str, path: Path) -> list[Path]:
 
 
 def overlaid(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A table with some of its values changed, those of inner tables one by one.
+    """A table with some of its values changed; values of inner tables are changed one by one.
 
     >>> overlaid({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
     {'a': 1, 'b': {'c': 4, 'd': 3}}
@@ -256,6 +256,6 @@ def overlaid(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def load(folder: str, name: str, kind: type[T], *, where: str = "command line") -> T:
-    """Find, parse and validate in one go."""
+    """Find, parse and validate a file in one go."""
     path = find(folder, name, where=where)
     return validate(document(folder, path), kind, place(path))

@@ -1,4 +1,4 @@
-"""Dataclasses that are validated where they are made, by the rules that hold for files."""
+"""Dataclasses that are validated when they are made, by the rules for files."""
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class Checked(metaclass=Named):
-    """Validates the fields that are given when an instance is made: types, bounds and choices as
-    their annotations have them, tables and texts in short form spelled out; a quantity is a text
-    with its unit, or a number in SI.
+    """Validates the fields that are given when an instance is made: types, bounds and choices as in
+    their annotations. Tables and texts in short form are spelled out; a quantity is a text with its
+    unit, or a number in SI.
 
-    What is made often is looked up: a search makes hundreds of thousands of plans of few values.
-    Raises `InputError`.
+    Validated values are cached, because a search makes hundreds of thousands of plans from few
+    values. Raises `InputError`.
     """
 
     __slots__ = ()
@@ -43,8 +43,8 @@ class Checked(metaclass=Named):
 
 
 def replaced(thing: T, **changes: Any) -> T:
-    """What `dataclasses.replace` gives of a `Checked` thing without slots, of which only the
-    `changes` are looked at: its other values were checked when it was made."""
+    """Like `dataclasses.replace` for a `Checked` object without slots, but it validates only the
+    `changes`: the object's other values were validated when it was made."""
     kind: Any = type(thing)
     values, defaults, _ = _fields(kind)
     made: T = object.__new__(kind)
@@ -58,8 +58,8 @@ def replaced(thing: T, **changes: Any) -> T:
 def _fields(
     kind: Any,
 ) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, Any], frozenset[str]]:
-    """What reads the fields of a dataclass, their defaults (`MISSING` where they have none), and
-    those that are written with a unit."""
+    """A function that reads all fields of a dataclass, the fields' defaults (or `MISSING`), and the
+    names of the fields that are written with a unit."""
     defaults = {
         f.name: f.default if f.default_factory is MISSING else f.default_factory()
         for f in fields(kind)
@@ -78,8 +78,8 @@ def _has_unit(hint: Any, symbols: Container[str] = EXAMPLES) -> bool:
 
 
 def structure(thing: Any) -> Any:
-    """All that a dataclass says but its rates and times, of which only whether there are any; so of
-    the dataclasses in it."""
+    """The values of a dataclass; a rate or a time is replaced by whether it is nonzero. Dataclasses
+    within the dataclass are treated alike."""
     if not is_dataclass(thing):
         return thing
     kind: Any = type(thing)
@@ -89,7 +89,7 @@ def structure(thing: Any) -> Any:
 
 
 def is_rate(thing: Any, key: str) -> bool:
-    """Whether a dotted key of a dataclass names a rate or a time that it has."""
+    """Whether a dotted key names a rate or a time of a dataclass."""
     head, _, rest = key.partition(".")
     if not is_dataclass(thing):
         return False
@@ -99,7 +99,7 @@ def is_rate(thing: Any, key: str) -> bool:
 
 @cache
 def _rates(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of a dataclass without those that are rates or times, and these."""
+    """The fields of a dataclass that are neither rates nor times, then the rates and times."""
     given = annotations_of(kind).written
     names = [field.name for field in fields(kind)]
     rates = tuple(n for n in names if n in given and _has_unit(given[n], ("B/s", "s")))
@@ -118,7 +118,7 @@ def _checked(kind: Any, key: str, value: Any) -> Any:
         return value
     try:
         return _known(kind, key, value)
-    except TypeError:  # what cannot be looked up
+    except TypeError:  # the value cannot be hashed
         return validated_field(kind, key, value, kind.__name__)
 
 
@@ -128,7 +128,7 @@ def _known(kind: Any, key: str, value: Any) -> Any:
 
 
 def altered(thing: T, changes: Mapping[str, Any], where: str) -> T:
-    """A dataclass with values of dotted keys changed, each validated as that of a file.
+    """A dataclass with values of dotted keys changed, each validated as a value of a file.
 
     Raises `InputError`.
     """
@@ -149,7 +149,7 @@ def altered(thing: T, changes: Mapping[str, Any], where: str) -> T:
 
 
 def refuse(table: object, why: str, *keys: str) -> None:
-    """Raise `ValueError` for keys of a table that are not at their defaults but say nothing."""
+    """Raise `ValueError` for keys that are not at their defaults but "would `why`"."""
     known = table.__dataclass_fields__  # type: ignore[attr-defined]
     for key in keys:
         if getattr(table, key) != known[key].default:

@@ -1,4 +1,4 @@
-"""The standard library's dataclass, but frozen ones are quicker to define and to make.
+"""The standard library's dataclass, but frozen dataclasses are quicker to define and to make.
 
 Each start of the command defines some two hundred dataclasses. The standard decorator compiles six
 functions for each, which takes as long as loading numpy. Here only `__init__` is compiled; all
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(kind: type | None = None, /, **options: bool) -> Any:
-        """As `dataclasses.dataclass`; its frozen classes compare, hash, print and pickle alike.
-        Options that no class here has are left to the standard decorator."""
+        """Like `dataclasses.dataclass`: frozen classes compare, hash, print and pickle as there.
+        Classes with other options than `_OWN` are left to the standard decorator."""
         if not options.get("frozen") or not options.keys() <= _OWN:
             return dataclasses.dataclass(kind, **options)
         return partial(_frozen, **options) if kind is None else _frozen(kind, **options)
 
 
 def _frozen(kind: Any, *, frozen: bool, eq: bool = True, **options: bool) -> Any:
-    """`kind` as a frozen dataclass. The standard decorator lets only frozen classes inherit from
-    frozen ones; if there is nothing to inherit it needs not know."""
+    """`kind` as a frozen dataclass. The standard decorator is told `frozen` only where `kind`
+    inherits from a dataclass, because only frozen classes may inherit from frozen classes."""
     own = vars(kind).copy()
     inherits = any(hasattr(base, "__dataclass_params__") for base in kind.__mro__[1:])
     made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=inherits, **options)(kind)
@@ -55,13 +55,13 @@ def _frozen(kind: Any, *, frozen: bool, eq: bool = True, **options: bool) -> Any
 
 
 def _lies_in(written: Any, made: Any, member: Any) -> None:
-    """`super()` in a method of the written class asks the class that has slots, its copy."""
+    """Let `super()` in a method of the `written` class refer to `made`, its copy with slots."""
     for name in ("fget", "func", "__func__"):  # properties, class methods
         member = getattr(member, name, member)
     names = getattr(getattr(member, "__code__", None), "co_freevars", ())
     if "__class__" in names:
         cell = member.__closure__[names.index("__class__")]
-        if cell.cell_contents is written:  # another class's where its method has a second name
+        if cell.cell_contents is written:  # another class where the method is borrowed from it
             cell.cell_contents = made
 
 
@@ -103,7 +103,7 @@ def _needed(field: Field[Any]) -> bool:
 
 
 def _setting(kind: Any, field: Field[Any], known: dict[str, Any]) -> str:
-    """The line of `__init__` that sets a field, past `__setattr__`; `known` are its names."""
+    """The line of `__init__` that sets a field past `__setattr__`; adds its names to `known`."""
     name, value = field.name, field.name
     known[f"_default_{name}"] = field.default
     if field.default_factory is not MISSING:
@@ -124,7 +124,7 @@ def _setting(kind: Any, field: Field[Any], known: dict[str, Any]) -> str:
 
 
 def _values(chosen: Iterable[Field[Any]]) -> Callable[[Any], tuple[Any, ...]]:
-    """Reads the values of these fields."""
+    """A function that reads the values of the `chosen` fields."""
     names = [field.name for field in chosen]
     if len(names) > 1:
         return attrgetter(*names)

@@ -1,4 +1,4 @@
-"""The error for mistakes of the user: where it is, what is wrong, what to do."""
+"""The error for a mistake of the user: where the mistake is, what is wrong, what to do."""
 
 import json
 
@@ -14,11 +14,11 @@ class InputError(ValueError):
 
     def __init__(self, where: str, what: str, remedy: str = "") -> None:
         self.where, self.what, self.remedy = where, what, remedy
-        super().__init__(where, what, remedy)  # from which pickle and SimPy make it anew
+        super().__init__(where, what, remedy)  # pickle and SimPy make a copy from these arguments
 
     @classmethod
     def of(cls, where: str, error: Exception, before: str = "") -> "InputError":
-        """The mistake that an error of the form "what; what to do" tells, `before` in front of it.
+        """The mistake that an error of the form "what; what to do" describes, after `before`.
 
         >>> str(InputError.of("plan", ValueError("is odd; take an even one"), "tp = 3 "))
         'plan: tp = 3 is odd; take an even one'
@@ -31,8 +31,8 @@ class InputError(ValueError):
 
 
 def json_fault(error: ValueError | RecursionError) -> tuple[int, str]:
-    """The line, and what is wrong with a text that `json.loads` does not take: not only its
-    grammar, but also numbers of thousands of digits, or brackets nested as deep.
+    """The line and the fault of a text that `json.loads` refuses: for its grammar, for a number of
+    thousands of digits, or for brackets nested thousands deep.
 
     >>> json_fault(json.JSONDecodeError("Expecting value", "[,]", 1)), json_fault(RecursionError())
     ((1, 'is not JSON (Expecting value)'), (1, 'is not JSON that can be read'))

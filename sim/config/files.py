@@ -14,7 +14,7 @@ from sim.config.errors import InputError
 def atomic_write(path: Path | str) -> Iterator[Path]:
     """A temporary file beside `path` that replaces it when the block succeeds.
 
-    Raises `InputError` where the file cannot be written; an older one is then left unchanged.
+    Raises `InputError` where the file cannot be written; an older file is then left unchanged.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with atomic_write(f"{folder}/answer.txt") as part:
@@ -43,7 +43,7 @@ def atomic_write(path: Path | str) -> Iterator[Path]:
 
 
 def _onto_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, would outlast a loss of power."""
+    """Wait until a file, or the names in a folder, would survive a loss of power."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -56,7 +56,7 @@ def _own_prefix() -> str:
 
 
 def _sweep(folder: Path) -> None:
-    """Take away what processes of this machine have left that were killed while they wrote."""
+    """Remove temporary files of processes of this machine that were killed while they wrote."""
     for left in folder.glob(f".part-{node()}-*"):
         owner = left.name.split("-")[2]
         if owner.isdigit() and not _lives(int(owner)):

@@ -1,8 +1,8 @@
-"""The gate for values from outside: which numbers, texts and nestings can mean anything.
+"""The gate for values from outside: which numbers, texts and nestings are accepted.
 
-Numbers are finite and, where they are not zero, between `LEAST` and `MOST` in size: no number of a
-file lies beyond in SI units (the FLOP of a month on 100,000 GPUs are some 1e26), and a product of
-eleven of them still fits a double.
+Numbers are finite and, where they are not zero, between `LEAST` and `MOST` in size. No sensible
+number of a file is outside of this range in SI units (the FLOP of a month on 100,000 GPUs are some
+1e26), and a product of eleven such numbers still fits a double.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from sim.config.errors import InputError
 
 LEAST, MOST = 1e-27, 1e27
-DEEP = 32  # tables and lists within one another; the deepest of our own files has six
+DEEP = 32  # levels of tables and lists; the deepest packaged file has six
 _STEERING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
 _SCALES = {
     "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "g": 1e9, "billion": 1e9,
@@ -26,7 +26,7 @@ _SHOWN = 60  # characters of a value that a message quotes
 
 
 def fault_of(value: float) -> str:
-    """The fault of a number; empty if the number can mean something.
+    """The fault of a number; empty if the number is accepted.
 
     >>> fault_of(float("nan")), fault_of(1e-300), fault_of(0.0)
     ('is not a finite number', 'is not between 1e-27 and 1e+27 in size', '')
@@ -43,7 +43,7 @@ def fault_of(value: float) -> str:
 
 
 def number_in(text: str) -> float:
-    """The positive number that a text is, as people write it. Raises `ValueError` for another one.
+    """The positive number in a text, as people write it. Raises `ValueError` for other texts.
 
     >>> number_in("500B"), number_in("1.4 trillion"), number_in("15,360"), number_in("96%")
     (500000000000.0, 1400000000000.0, 15360.0, 0.96)
@@ -95,7 +95,7 @@ def _inner(value: Any) -> Iterable[Any]:
 
 
 def shown(value: Any) -> str:
-    """A value as a message quotes it, long ones cut.
+    """A value as a message quotes it; long values are cut.
 
     >>> shown("dp"), shown([1, 2]), shown(1e999), shown("x" * 100)[-6:]
     ('"dp"', '[1, 2]', 'infinity', 'xxx...')
@@ -103,7 +103,7 @@ def shown(value: Any) -> str:
     try:
         text = json.dumps(value, default=str)
         if isinstance(value, float):
-            text = str(value).replace("inf", "infinity")  # no answer of ours, but what was written
+            text = str(value).replace("inf", "infinity")  # the user's value, no answer of sim
     except (ValueError, RecursionError):  # a whole number of more digits than Python prints
         text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,7 +1,7 @@
-"""Questions that would take long, or more memory than there is, say so before they start.
+"""Questions that would take long, or more memory than the machine has, are refused at their start.
 
-Estimates are of the order of magnitude, from the speed of one core; `--limit` of a command, or
-`allow`, raises how long a question may take.
+Estimates are right to an order of magnitude, from the speed of one core. The option `--limit` of a
+command, or `allow`, sets how long a question may take.
 """
 
 import os
@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
 
-USUAL = 600.0  # s; whoever asks at a terminal wants to know before ten minutes have passed
+USUAL = 600.0  # s; the limit unless the user sets one
 _allowed: ContextVar[float] = ContextVar("limit", default=USUAL)
 
 
@@ -19,7 +19,7 @@ class TooLongError(InputError):
 
 
 def allow(seconds: float) -> None:
-    """Let questions take so long from now on."""
+    """Let questions take up to `seconds` from now on."""
     _allowed.set(seconds)
 
 
@@ -29,7 +29,7 @@ def allowed() -> float:
 
 
 def refuse_long(where: str, what: str, seconds: float) -> None:
-    """Raises `TooLongError` where something would take longer than is allowed."""
+    """Raise `TooLongError` where `what` would take longer than is allowed."""
     if seconds > allowed():
         needed = f'--limit "{_rounded(seconds)}"'
         remedy = f"ask for less, or allow it: {needed}"
@@ -37,7 +37,7 @@ def refuse_long(where: str, what: str, seconds: float) -> None:
 
 
 def refuse_large(where: str, what: str, size: float) -> None:
-    """Raises `InputError` where something would take more than this machine's memory."""
+    """Raise `InputError` where `what` would take more than this machine's memory."""
     have = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     if size > have:
         told = f"{what} would take {human_bytes(size)} of this machine's {human_bytes(have)}"

@@ -1,9 +1,9 @@
 """Plugins: the modules of a package are found without being registered anywhere.
 
 A new collective, network shape, schedule or kind of layer is one new file in the folder of its
-kind. A folder of the user's takes part that mirrors the package: with `SIM_PLUGINS=mine` the file
-`mine/parallel/schedules/eager.py` is found as `sim/parallel/schedules/eager.py` would be, by worker
-processes, too.
+kind. A folder of the user may mirror the package: with `SIM_PLUGINS=mine` the file
+`mine/parallel/schedules/eager.py` is found as `sim/parallel/schedules/eager.py` would be, also by
+worker processes.
 """
 
 import os
@@ -26,8 +26,8 @@ Answer = TypeVar("Answer")
 
 
 class Modules(Mapping[str, ModuleType]):
-    """The modules of a package by name, in alphabetical order; each is imported when it is asked
-    for."""
+    """The modules of a package by name, in alphabetical order; a module is imported when it is
+    looked up."""
 
     def __init__(self, package: str, names: Iterable[str]) -> None:
         self.package, self.names = package, tuple(sorted(names))
@@ -46,7 +46,7 @@ class Modules(Mapping[str, ModuleType]):
 
 
 def _imported(name: str) -> ModuleType:
-    """A module. Raises `InputError` for a module of the user's that cannot be imported."""
+    """Import a module. Raises `InputError` for a module of the user that cannot be imported."""
     try:
         return import_module(name)
     except Exception as error:
@@ -75,14 +75,14 @@ def is_added(module: str) -> bool:
 
 
 def roots() -> tuple[Path, ...]:
-    """The folders that `SIM_PLUGINS` names, then those of installed packages. Raises `InputError`
-    for a missing one."""
+    """The folders that `SIM_PLUGINS` names, then the folders of installed packages. Raises
+    `InputError` for a missing folder."""
     return _roots(os.environ.get("SIM_PLUGINS", ""), tuple(sys.path))
 
 
 def _installed(places: tuple[str, ...]) -> tuple[Path, ...]:
-    """The folders of packages with an entry point of the group `sim.plugins`, which names them.
-    `importlib.metadata` is slow to load, and asked only where some package says so."""
+    """The folders of installed packages that an entry point of the group `sim.plugins` names.
+    `importlib.metadata` is slow to load, and is loaded only where a package has such a group."""
     listed = (own for place in places for own in Path(place or ".").glob("*-info/entry_points.txt"))
     if not any(b"[sim.plugins]" in file.read_bytes() for file in listed):
         return ()
@@ -93,9 +93,9 @@ def _installed(places: tuple[str, ...]) -> tuple[Path, ...]:
 
 
 def add_file(package: str, path: Path, check: Callable[[ModuleType], Answer]) -> Answer:
-    """What `check` says of a file of the user's, which is a module of the package for this process
-    from then on; it is imported anew once its text has changed. Raises `InputError`, and whatever
-    `check` raises of a file that is not added."""
+    """Add a file of the user as a module of the package, for this process; return the answer of
+    `check` for the module. The file is imported again if its text has changed. Raises `InputError`
+    where the import or `check` fails; a file that fails is not added."""
     name, place = f"{package}.{path.stem}", path.resolve()
     if path.suffix != ".py":
         raise InputError(str(path), "is no Python file", "name one that ends in .py")
@@ -149,7 +149,7 @@ def _modules(package: str, folders: tuple[str, ...], added: tuple[str, ...]) -> 
 
 
 def remembered(package: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
-    """Remember what a function answers for as long as the package has the same folders."""
+    """Cache the answers of a function as long as the package has the same folders."""
 
     def decorate(function: Callable[Args, Answer]) -> Callable[Args, Answer]:
         @cache
@@ -166,7 +166,7 @@ def remembered(package: str) -> Callable[[Callable[Args, Answer]], Callable[Args
 
 
 def naming(package: str, text: str) -> Iterator[ModuleType]:
-    """The modules of a package whose source has a text in quotes; the others are not imported.
+    """The modules of a package whose source has `text` in quotes; other modules are not imported.
 
     >>> [module.__name__ for module in naming("sim.parallel.schedules", "gpipe")]
     ['sim.parallel.schedules.flush']

@@ -1,9 +1,9 @@
-"""Progress on standard error: how much is done, the time left.
+"""Progress on standard error: how much is done, and the time left.
 
-There is one bar at a time, the first that counts; what counts within it is silent, or, where the
-work of a question has `part`s, moves it by its part. A bar appears after a moment, and never in the
-processes of a sweep. A pipe or a file gets lines in its place, the first after a quarter of a
-minute.
+One bar is shown at a time: that of the outermost work that counts its progress. Work within it
+shows nothing, or, where a question has `part`s, moves the bar by its part. A bar appears after a
+moment, and never in the processes of a sweep. A pipe or a file gets lines instead of a bar, the
+first line after a quarter of a minute.
 """
 
 import sys
@@ -20,7 +20,7 @@ Args = ParamSpec("Args")
 Answer = TypeVar("Answer")
 Amount = Callable[[float], Any]
 
-_TICK = 1.0  # s between two looks at the clock while nothing is told
+_TICK = 1.0  # s between two updates of the display
 _FIRST, _NEXT = 15.0, 30.0  # s until the first line that a file gets, and until each further one
 _WHOLE = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
 _LINE = "{unit} {n:,.0f} of {total:,.0f}, {elapsed} so far, {remaining} left"
@@ -30,17 +30,17 @@ _silent = False
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """Something that is under way: so much of a `total`, or of nothing that is counted. It is shown
-    by a `bar` of its own or moves that `above`, by a `share` of its total."""
+    """Work that is under way: `done` of a `total` (None: nothing is counted). It has a `bar` of its
+    own, or moves the work `above` it by a `share` of that work's total."""
 
     total: float | None
     bar: "_Bar | None" = None
     above: "_Open | None" = None
     share: float = 0.0
     done: float = 0.0
-    part: float = 0.0  # of the total, for what counts within
-    words: Callable[[], str] | None = None  # what is being done
-    next: float = 0.0  # when a file gets another line; 0 where somebody looks
+    part: float = 0.0  # of the total, for the next work within this that counts
+    words: Callable[[], str] | None = None  # a description of what is being done
+    next: float = 0.0  # when a file gets another line; 0 for a terminal
 
     def update(self, amount: float) -> None:
         self.done += amount
@@ -50,7 +50,7 @@ class _Open:
             self.above.update(amount * self.share / self.total)
 
     def look(self) -> None:
-        """Show what is being done now, where it can be seen."""
+        """Show the current state, if this work has a bar."""
         if self.bar is None or (self.total is None and _under_way[-1:] != [self]):
             return
         if self.next:
@@ -60,17 +60,17 @@ class _Open:
         self.bar.refresh(None if self.words is None else self.words())
 
 
-_under_way: list[_Open] = []  # the last of them is seen, or moves what is
+_under_way: list[_Open] = []  # the last of them is shown, or moves the bar of the one above
 
 
 def silence() -> None:
-    """Show nothing in this process from now on: another one counts what it does."""
+    """Show nothing in this process from now on: another process counts its work."""
     global _silent
     _silent = True
 
 
 def counted(answers: Iterable[Answer], *, total: int, unit: str, done: int = 0) -> Iterator[Answer]:
-    """The same answers, counted as they come: `done` of `total` are there already."""
+    """Yield the `answers` and count them as they come; `done` of `total` were there before."""
     with metered(total, unit=unit, done=done) as more:
         for answer in answers:
             yield answer
@@ -79,41 +79,41 @@ def counted(answers: Iterable[Answer], *, total: int, unit: str, done: int = 0) 
 
 @contextmanager
 def metered(total: float, *, unit: str, done: float = 0) -> Iterator[Amount]:
-    """Gives what is to be told of every further amount that is done."""
+    """Count within the block; gives the function to call with each further amount of work done."""
     with _opened(total=total, initial=done, unit=unit) as counter:
         yield counter.update if counter else _unseen
 
 
 @contextmanager
 def polled(read: Callable[[], float], *, total: float, unit: str) -> Iterator[None]:
-    """The same where a look shows how much is done, so that nobody has to tell."""
+    """Count within the block by calling `read`, which returns how much is done, every second."""
     with _opened(read, total=total, unit=unit):
         yield
 
 
 def waited(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
-    """Shows how long a function has taken so far, until something within it is counted."""
+    """Show how long a function has taken so far, until work within it is counted."""
     return _around(lambda: _opened(bar_format=f"{what}, {{elapsed}} so far"))
 
 
 @contextmanager
 def told(words: Callable[[], str], *, by_itself: bool = True) -> Iterator[Callable[[], Any]]:
-    """Shows what is being done, in words that are asked for again and again, and how long it has
-    taken. Gives what asks, for those who fork and want no thread that does so `by_itself`."""
+    """Show what is being done, by calling `words` every second, and how long it has taken. Gives a
+    function that updates the display, for programs that fork and want no thread (`by_itself`)."""
     form = "{desc}, {elapsed} so far"
     with _opened(words=words, by_itself=by_itself, bar_format=form) as counter:
         yield counter.look if counter else (lambda: None)
 
 
 def whole(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
-    """Shows how much of a function is done, as its `part`s go on, and the time left for all."""
+    """Show how much of a function is done, as its `part`s go on, and the time left."""
     return _around(lambda: _opened(total=1.0, desc=what, bar_format=_WHOLE))
 
 
 @contextmanager
 def part(share: float) -> Iterator[None]:
-    """What is counted first within this moves the bar of a `whole` by so much of it in the end; the
-    shares of all parts add up to 1."""
+    """A part of a `whole`: the first work that counts within the block moves the bar by `share` of
+    the whole in the end. The shares of all parts add up to 1."""
     current = _under_way[-1] if _under_way else None
     if current is None or current.total is None:
         yield
@@ -141,7 +141,7 @@ def _around(
 
 
 def _unseen(amount: float) -> None:
-    """Nobody looks."""
+    """Ignore an amount of work that nobody sees."""
 
 
 @contextmanager
@@ -153,8 +153,8 @@ def _opened(
     by_itself: bool = True,
     **style: Any,
 ) -> Iterator[_Open | None]:
-    """What is under way from now on, or None where it would not be seen; what counts takes the
-    place of what only shows the time."""
+    """Work that is under way from now on, or None where it would not be shown. Work that counts
+    takes the place of work that only shows the time."""
     last = _under_way[-1] if _under_way else None
     if last is not None and last.total is not None:
         if total is None or not last.part:
@@ -182,7 +182,7 @@ def _opened(
 
 
 class _Bar:
-    """A bar of tqdm, which is loaded when there is something to see: a short answer shows none."""
+    """A bar of tqdm, which is loaded when the bar is first drawn: a short question draws none."""
 
     def __init__(self, **style: Any) -> None:
         self.n, self._style = style.get("initial", 0), style
@@ -197,7 +197,7 @@ class _Bar:
             self._drawn()
 
     def refresh(self, words: str | None) -> None:
-        """Draw it now, with what is being done."""
+        """Draw the bar now, with `words` about what is being done."""
         bar = self._drawn()
         if words is not None:
             bar.set_description_str(words, refresh=False)
@@ -223,7 +223,7 @@ class _Bar:
 
 
 class _Lines:
-    """A file that gets lines in place of what is drawn again and again."""
+    """Standard error as a file that gets a line whenever tqdm draws its bar."""
 
     encoding = "utf-8"
 

@@ -1,9 +1,9 @@
-"""Input files are read here and nowhere else, so that what an answer depends on is known.
+"""Input files are read here and nowhere else, so the files that an answer depends on are known.
 
 `recorded` collects everything that was looked at while an answer was computed: the content of
-files, whether a file is there (a file of the user's own would win), which files a folder holds.
-An answer is still true where the same `state`s are found (`holds`). Within a process `remembered`
-keeps answers on that ground, so that no cache knows an older version of a file.
+files, whether a file exists (a file of the user's own would win), which files a folder holds.
+An answer is still true if all of these are found in the same `state` (`holds`). Within a process,
+`remembered` caches answers on this condition, so no cache uses an older version of a file.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ Answer = TypeVar("Answer")
 Look = Literal["content", "presence", "folder"]
 Reads = dict[tuple[Look, str], str]  # what was looked at, how it was found
 
-MOST = 1 << 28  # bytes; no table, trace or description of a machine is as large
+MOST = 1 << 28  # bytes of a file; larger tables, traces or descriptions are refused
 LESS = "take the part that is needed, or record a trace of fewer steps, or without with_stack"
 _PACKAGED = "<packaged>/"
-_FRESH = 100_000_000  # ns; a file written within it may be written again at the same time stamp
+_FRESH = 100_000_000  # ns after a write, in which another write may have the same time stamp
 
 _Stamp = tuple[int, ...]
 _reads: ContextVar[Reads | None] = ContextVar("reads", default=None)
@@ -48,10 +48,10 @@ def packaged_root() -> Path:
 
 
 def content(path: Path, *, where: str = "", most: int = MOST) -> bytes:
-    """The bytes of a file; `where` is what messages call it.
+    """The bytes of a file; `where` is its name in messages.
 
-    Raises `InputError` for what cannot be read, is no file (a pipe may never end) or is larger than
-    `most`.
+    Raises `InputError` for a path that cannot be read, that is no file (a pipe may never end) or
+    that holds more than `most` bytes.
     """
     where = where or str(path)
     if not allowed(path):
@@ -82,13 +82,13 @@ def unpacked(
     *,
     cut_short: bool = False,
 ) -> bytes:
-    """What a gzip file holds; other data as they are. Raises `InputError` for an archive of
-    several files, for more than `most` bytes and, unless `cut_short` is allowed, for a file that
-    is not whole."""
+    """The content of a gzip file; other data as they are. Raises `InputError` for a tar archive,
+    for more than `most` bytes and, unless `cut_short` is allowed, for a gzip file that is not
+    whole."""
     if data[:2] == b"\x1f\x8b":
         whole, rest, eof = bytearray(), data, False
         try:
-            while rest and len(whole) <= most:  # a file may hold several parts, and zeros behind
+            while rest and len(whole) <= most:  # a file may hold several parts, then zeros
                 part = zlib.decompressobj(wbits=31)
                 whole += part.decompress(rest, most + 1 - len(whole))
                 rest, eof = part.unused_data.lstrip(b"\0"), part.eof
@@ -105,8 +105,8 @@ def unpacked(
 
 
 def text(path: Path, *, where: str = "", errors: str = "strict", most: int = MOST) -> str:
-    """The same as text, unpacked, with the ends of lines that Python has and no byte order mark.
-    Raises `InputError` for what is not UTF-8, too."""
+    """The content of a file as text, unpacked, with Python's line ends and no byte order mark.
+    Raises `InputError`, also for content that is not UTF-8."""
     try:
         data = unpacked(content(path, where=where, most=most), where or str(path), most=most)
         found = data.decode("utf-8-sig", errors)
@@ -116,12 +116,12 @@ def text(path: Path, *, where: str = "", errors: str = "strict", most: int = MOS
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file."""
+    """Whether the path is a file that may be read."""
     return allowed(path) and bool(_note("presence", path, _presence(path)))
 
 
 def listed(folder: Path, suffix: str) -> list[Path]:
-    """The files of a folder that end in `suffix`, sorted; none where there is no such folder."""
+    """The files of a folder whose names end in `suffix`, sorted; none without such a folder."""
     if not allowed(folder):
         return []
     _note("folder", folder, state("folder", name_of(folder)))
@@ -130,8 +130,8 @@ def listed(folder: Path, suffix: str) -> list[Path]:
 
 @contextmanager
 def only(places: Iterable[Path]) -> Iterator[None]:
-    """Within the block nothing but these files, and what lies in these folders, is read or found to
-    be there."""
+    """Within the block, only files in `places` (files and folders) can be read or found to
+    exist."""
     token = _places.set(tuple(place.resolve() for place in places))
     try:
         yield
@@ -140,7 +140,7 @@ def only(places: Iterable[Path]) -> Iterator[None]:
 
 
 def allowed(path: Path) -> bool:
-    """Whether a path may be looked at here (`only`)."""
+    """Whether a path may be looked at within the block of `only`, if any."""
     places = _places.get()
     if places is None:
         return True
@@ -153,7 +153,7 @@ def allowed(path: Path) -> bool:
 
 @contextmanager
 def recorded() -> Iterator[Reads]:
-    """Everything that is looked at within the block."""
+    """Collect everything that is looked at within the block."""
     seen: Reads = {}
     token = _reads.set(seen)
     try:
@@ -171,7 +171,7 @@ def so_far() -> list[str]:
 
 
 def remembered(most: int) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
-    """Keep the last `most` answers of a function as long as what it read stays as it is."""
+    """Cache the last `most` answers of a function as long as the files that it read are equal."""
 
     def decorate(function: Callable[Args, Answer]) -> Callable[Args, Answer]:
         kept: OrderedDict[object, tuple[Reads, Answer]] = OrderedDict()
@@ -199,7 +199,7 @@ def remembered(most: int) -> Callable[[Callable[Args, Answer]], Callable[Args, A
 def kept(
     most: int, key: Callable[Args, object]
 ) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
-    """The same for a `key` of the arguments that needs no hash: it is looked up by equality."""
+    """Like `remembered`, for a `key` of the arguments that is compared and needs no hash."""
 
     def decorate(function: Callable[Args, Answer]) -> Callable[Args, Answer]:
         known: deque[tuple[object, Reads, Answer]] = deque(maxlen=most)
@@ -223,7 +223,7 @@ def kept(
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """Within the block nothing is looked at twice: it takes no time in which files change."""
+    """Within the block, the state of each file is looked up only once, as if no time passed."""
     token = _states.set({})
     try:
         yield
@@ -232,12 +232,12 @@ def at_once() -> Iterator[None]:
 
 
 def holds(reads: Mapping[tuple[Look, str], str]) -> bool:
-    """Whether everything that was looked at is found as it was."""
+    """Whether everything in `reads` is still found in the same state."""
     return all(state(look, name) == found for (look, name), found in reads.items())
 
 
 def state(look: Look, name: str) -> str:
-    """How something is found now: a digest, empty for what is not there."""
+    """The present state of a file or folder: a digest or "a file"; empty if it does not exist."""
     states = _states.get()
     if states is None:
         return _state(look, name)
@@ -279,7 +279,7 @@ def name_of(path: Path) -> str:
 
 
 def path_of(name: str) -> Path:
-    """The path that `name_of` names."""
+    """The path of a name that `name_of` returned."""
     inside = name.removeprefix(_PACKAGED)
     return Path(name) if inside == name else packaged_root() / inside
 
@@ -301,14 +301,14 @@ def _note(look: Look, path: Path, found: str) -> str:
 
 
 def rest_on(seen: Reads) -> None:
-    """Count this among what was looked at: an answer from memory rests on it."""
+    """Add `seen` to everything that was looked at, because a cached answer depends on it."""
     reads = _reads.get()
     if reads is not None:
         reads.update(seen)
 
 
 def _kept(look: Look, path: Path, now: _Stamp, digest: str) -> str:
-    """Remember a digest by the stamp, unless the file may still be written at the same time."""
+    """Cache a digest with the file's stamp, unless a further write may have the same stamp."""
     if time.time_ns() - now[2] > _FRESH:
         _known[look, str(path.absolute())] = _known[look, str(path)] = now, digest
     return digest

@@ -1,8 +1,8 @@
 """Validation: plain data from a file becomes a frozen dataclass, or one precise error.
 
 The core of pydantic validates values. This file makes tables into dataclasses, also tables whose
-dataclass depends on one of their keys (`Tagged`). It refuses what pydantic lets pass, and words the
-errors.
+dataclass depends on one of their keys (`Tagged`). It refuses some values that pydantic would
+accept, and words the errors.
 """
 
 import difflib
@@ -38,13 +38,13 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 
 class Tagged:
-    """Marks a field whose dataclass depends on one key of its table, as on method = "gossip".
+    """Marks a field whose dataclass depends on one key of its table, such as method = "gossip".
 
-    `classes` gives the dataclasses to choose from, or is the package whose modules have them: the
-    one whose field `tag` has the key's value as its default. A table without the key is a `default`
-    one. The keys of an `inline` dataclass stand in the table around it: [[sharing.straggler]] holds
-    its own keys and those of its law. A value that ends in .py is a file of the user's: `of_file`
-    adds its dataclass and returns the value that chooses it.
+    `classes` gives the dataclasses to choose from, or is the package whose modules define them. The
+    chosen dataclass has a field `tag` whose default is the key's value. A table without the key has
+    the value `default`. The keys of an `inline` dataclass are in the table around it:
+    [[sharing.straggler]] holds its own keys and the keys of its law. A value that ends in .py names
+    a file of the user: `of_file` adds its dataclass and returns the value that chooses it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Tagged:
         return {kind.__dataclass_fields__[self.tag].default: kind for kind in classes}
 
     def _near(self, value: str) -> dict[str, Any]:
-        """Choices of the modules that name a value, without the other modules of the package."""
+        """The choices in modules whose source names `value`; other modules are not imported."""
         if not isinstance(self.classes, str):
             return {}
         found = tuple(plugins.naming(self.classes, value))
@@ -96,7 +96,7 @@ class Tagged:
         return self.of_file(Path(value))
 
     def chosen_anew(self, table: Mapping[str, Any], value: Any) -> dict[str, Any]:
-        """A table without the keys that its dataclass has and that of another value lacks."""
+        """The table without those keys that its dataclass has but that of `value` lacks."""
         values = table.get(self.tag, self.default), value
         if not all(isinstance(own, str) and own in self.choices for own in values):
             return dict(table)
@@ -112,25 +112,25 @@ class Tagged:
 
 
 class Signed:
-    """Marks a number that may be negative or zero, though that is not its default."""
+    """Marks a number that may be negative or zero, whatever its default."""
 
 
 class Short:
-    """Marks a field that may be written in short: what `spelled_out` makes of it is validated."""
+    """Marks a field that may be written in short; the result of `spelled_out` is validated."""
 
     def __init__(self, spelled_out: Callable[[Any], Any]) -> None:
         self.spelled_out = spelled_out
 
 
 class Section:
-    """Marks a table that few files have: its dataclass "module:Class" is loaded where one has."""
+    """Marks a table that few files have: its dataclass "module:Class" is loaded when needed."""
 
     def __init__(self, home: str) -> None:
         self.home = home
 
     @property
     def table(self) -> Any:
-        """The dataclass."""
+        """The dataclass of the table."""
         module, _, name = self.home.partition(":")
         return getattr(import_module(module), name)
 
@@ -143,9 +143,9 @@ def section(home: str) -> Any:
 def validate(data: Any, kind: type[T], where: str) -> T:
     """Turn plain data into the frozen dataclass `kind`.
 
-    Each table becomes its dataclass by itself, the innermost first, so that only the annotations of
-    keys that are given cost anything. Unknown keys are refused with the nearest known one, and so
-    is a value of another type than the key's, where pydantic would convert it. Raises `InputError`.
+    Tables become dataclasses one by one, the innermost first, so only annotations of given keys are
+    evaluated. Unknown keys are refused, with the nearest known key. Values of another type than the
+    key's are refused where pydantic would convert them. Raises `InputError`.
     """
     shape: Any = kind
     made: T = _admitted(_prepared(data, shape, where), shape, where)
@@ -153,7 +153,7 @@ def validate(data: Any, kind: type[T], where: str) -> T:
 
 
 def validated_field(kind: Any, key: str, value: Any, where: str) -> Any:
-    """One value of a dataclass, validated as that of a file; numpy's scalars are numbers.
+    """One value of a dataclass, validated as in a file; numpy's scalars count as numbers.
 
     Raises `InputError`.
     """
@@ -163,8 +163,8 @@ def validated_field(kind: Any, key: str, value: Any, where: str) -> Any:
 
 
 def _made(values: Mapping[str, Any], shape: Any, where: str) -> Any:
-    """The dataclass of a table whose values are prepared; its first fault is that of the first
-    field. Raises `InputError`."""
+    """The dataclass of a table with prepared values; faults are reported in the order of its
+    fields. Raises `InputError`."""
     given = {}
     known = annotations_of(shape)
     for key in known:
@@ -179,7 +179,7 @@ def _made(values: Mapping[str, Any], shape: Any, where: str) -> Any:
 
 
 def _refusal(error: ValueError, where: str, key: str = "") -> InputError:
-    """A fault that the code of a dataclass tells as "what; what to do"."""
+    """The error for a fault that the code of a dataclass raises as "what; what to do"."""
     what, _, remedy = str(error).partition("; ")
     return InputError(where, f"{key}: {what}" if key else what, remedy or "correct it there")
 
@@ -193,7 +193,7 @@ def _needed(shape: Any) -> frozenset[str]:
 
 
 def _admitted(value: Any, kind: Any, where: str, *key: str) -> Any:
-    """A prepared value as its annotation has it; the only place where pydantic is used. Raises
+    """A prepared value, validated by its annotation; only this function uses pydantic. Raises
     `InputError`."""
     if type(value) is kind:
         return value
@@ -213,7 +213,7 @@ def _validator(kind: Any) -> Any:
 
 
 def _core(kind: Any) -> dict[str, Any]:
-    """What an annotation says, as pydantic's core has it; dataclasses are made already."""
+    """The schema of an annotation for pydantic's core; tables are dataclasses by then."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _marked(_core(inner[0]) if tagged_in(kind) is None else _instance(inner[0]), inner)
@@ -242,7 +242,7 @@ def _instance(kind: Any) -> dict[str, Any]:
 
 
 def _marked(schema: dict[str, Any], marks: Iterable[Any]) -> dict[str, Any]:
-    """A schema with the bounds of an annotation, or as its unit reads it."""
+    """A schema with the bounds of an annotation, or the schema of a quantity with a unit."""
     for mark in marks:
         if isinstance(mark, Unit):
             return {
@@ -282,9 +282,9 @@ def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
 
 
 class _Reading(NamedTuple):
-    """What an annotation says of the values that are read for it: how a short form is spelled out,
-    and the annotation of the `long` one; the dataclass or the choice of dataclasses of a table; the
-    annotation of the values of a mapping."""
+    """How values of an annotation are read. `short` spells out a short form, and `long` is the
+    annotation of the result. A table has the dataclass `table`, or is `tagged`. `values` is the
+    annotation of a mapping's values."""
 
     short: Short | None
     long: Any
@@ -306,7 +306,7 @@ def _reading(kind: Any) -> _Reading:
 
 
 def _prepared_item(item: Any, kind: Any, where: str, key: str, number: int) -> Any:
-    """An item of a list; a table among them is told by its number."""
+    """A prepared item of a list; errors name a table in a list by its number."""
     return _prepared(item, kind, where, f"{key}.{number}" if isinstance(item, dict) else key)
 
 
@@ -317,7 +317,7 @@ def _short_of(kind: Any) -> Any:
 
 
 def _spelled_out(data: Any, short: Short, where: str, key: str) -> Any:
-    """What a value in short form stands for. Raises `InputError`."""
+    """The full form of a value in short form. Raises `InputError`."""
     try:
         return short.spelled_out(data)
     except ValueError as error:
@@ -325,7 +325,7 @@ def _spelled_out(data: Any, short: Short, where: str, key: str) -> Any:
 
 
 def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str, Any]:
-    """The values of a table, those of an inline dataclass gathered into it."""
+    """The prepared values of a table; keys of an inline dataclass are gathered into it."""
     known, inline = annotations_of(shape), _inline_field(shape)
     if inline is None:
         _refuse_unknown(table, known, where)
@@ -373,7 +373,7 @@ _SIGNS = {True: ("be positive", "above"), False: ("not be negative", "at least")
 
 @cache
 def _floors(shape: Any) -> dict[str, bool]:
-    """Of the numbers without bounds of their own, whether they must be above zero."""
+    """For each number field without bounds of its own: whether it must be above zero."""
     floors = {}
     for field in fields(shape):
         kind = annotations_of(shape).written.get(field.name)
@@ -393,7 +393,7 @@ def _is_bounded(kind: Any) -> bool:
 
 
 class Annotations(Mapping[str, Any]):
-    """Annotations by field; those `written` name sections whose modules are not loaded."""
+    """Annotations by field; modules of sections are loaded when their field is looked up."""
 
     def __init__(self, written: Mapping[str, Any]) -> None:
         self.written = written
@@ -436,7 +436,7 @@ def refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
     wanted = _plain_types(kind)
     if isinstance(value, int | float) and (fault := gate.fault_of(value)):
         what = f"{key} = {gate.shown(value)} {fault}"
-        raise InputError(where, what, "write what it is in truth")
+        raise InputError(where, what, "write the true value")
     if not wanted or type(value) in wanted:
         return
     words = " or ".join(word for plain, word in WORDS.items() if plain in wanted)
@@ -465,7 +465,7 @@ def _plain_types(kind: Any) -> frozenset[type]:
 
 
 def _sample(wanted: frozenset[type], value: Any) -> str:
-    """A value of the right type: that which was written as a fraction, where it is a whole one."""
+    """An example of the right type: 4 where 4.0 was written, otherwise a fixed example."""
     if int in wanted and isinstance(value, float) and value.is_integer() and 0 < value < 1e12:
         return str(int(value))
     for plain, sample in ((int, "4"), (float, "0.5"), (bool, "true")):
@@ -474,10 +474,10 @@ def _sample(wanted: frozenset[type], value: Any) -> str:
     return '"..."'
 
 
-# How pydantic tells the members of a union apart in the place of a fault: no keys of ours.
+# Pydantic's names for members of a union in the place of a fault; they are not keys of files.
 _OF_UNION = re.compile(r"bool|int|float|str|[a-z-]+\[.*\]|[A-Z]\w*")
 
-# Pydantic's names of faults in what has another shape.
+# Pydantic's names of faults for values of the wrong shape.
 _SHAPES = (
     (("string_type",), "a text", '"..."'),
     (("is_instance_of", "dict_type", "mapping_type"), "a table", "{ ... }"),
@@ -543,8 +543,8 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def meant(word: str, known: Sequence[str]) -> str:
-    """The known words that may have been meant, as a question: sooner those that begin with what
-    was written, in whichever case; empty where none comes near.
+    """A question with known words that the user may have meant, those that begin with `word` in any
+    case first; empty where none is similar.
 
     >>> meant("dgx-h100", ["dgx-2h-v100", "dgx-h100-ndr"]), meant("dgx-h10", ["dgx-2h-v100"])
     ("did you mean 'dgx-h100-ndr'?", "did you mean 'dgx-2h-v100'?")

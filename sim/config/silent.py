@@ -1,12 +1,12 @@
-"""Arguments that say nothing of the time or the memory of a training step, listed by section."""
+"""Tables of arguments that affect neither time nor memory of a training step, by section."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 
 Silent = Mapping[str, str]
-"""Names by section, as words: `*`, `?` and `[...]` are as in a shell, `!` takes a name out again,
-and the words of "" are whole names, which stand in no section. Several sections can share a line.
+"""Words that match names, by section: `*`, `?` and `[...]` are as in a shell, `!` excludes names,
+and words of "" match whole names, which have no section. A line may name several sections.
 """
 
 
@@ -22,7 +22,7 @@ def is_silent(argument: str, table: Silent) -> bool:
 
 @cache
 def _lines(table: tuple[tuple[str, str], ...]) -> list[tuple[str, list[str], list[str]]]:
-    """Section with its dot, words, and words taken out again."""
+    """For each section: its name with a dot, its words, and the words that exclude names."""
     lines = []
     for sections, names in table:
         words = names.split()

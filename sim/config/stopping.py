@@ -1,4 +1,4 @@
-"""Ctrl-C that keeps what is there: a command answers with what it has found by then."""
+"""Ctrl-C that keeps results: a command answers with everything that it has found so far."""
 
 import signal
 import threading
@@ -13,16 +13,16 @@ Answer = TypeVar("Answer")
 
 @dataclass(slots=True, eq=False)
 class Command:
-    """Whether a command was `stopped`. Ctrl-C was `pressed`, but not heard yet, where an answer was
-    being dealt with; `finding` tells of what is `so_far`, the innermost last, whether another
-    answer is looked for."""
+    """The state of a command that Ctrl-C may have `stopped`. `finding` has an entry for each loop
+    over `so_far`, the innermost last: whether it looks for its next answer. A Ctrl-C that is
+    `pressed` while an answer is handled takes effect afterwards."""
 
     stopped: bool = False
     pressed: bool = False
     finding: list[bool] = field(default_factory=list)
 
     def press(self, number: int, frame: FrameType | None) -> None:
-        """Ctrl-C."""
+        """Handle Ctrl-C: interrupt now, or remember it while an answer is handled."""
         if self.finding and not self.finding[-1]:
             self.pressed = True
         else:
@@ -34,7 +34,7 @@ _commands: list[Command] = []
 
 @contextmanager
 def kept() -> Iterator[Command]:
-    """Within this Ctrl-C ends what is `so_far`; elsewhere, as in Python, it ends everything."""
+    """Within the block, Ctrl-C ends loops over `so_far`; elsewhere it ends the whole program."""
     command = Command()
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     hears = heard and threading.current_thread() is threading.main_thread()
@@ -50,8 +50,8 @@ def kept() -> Iterator[Command]:
 
 
 def so_far(answers: Iterable[Answer], *, least: int = 1) -> Iterator[Answer]:
-    """The same answers. In a command Ctrl-C ends them early, once there are at least so many; what
-    comes after that has none."""
+    """Yield the `answers`. In a command, Ctrl-C ends them early, once there are at least `least`
+    answers; later loops of a stopped command yield none."""
     if not _commands:
         yield from answers
     elif not _commands[-1].stopped:

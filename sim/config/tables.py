@@ -11,7 +11,7 @@ from sim.config.errors import InputError
 
 
 class Row(NamedTuple):
-    """The cells of a row by their headings, and where it stands: "FILE, line 7"."""
+    """The cells of a row by their headings, and the place of the row: "FILE, line 7"."""
 
     where: str
     cells: dict[str, str]
@@ -24,11 +24,11 @@ def rows(
     headings: Sequence[str] = (),
     remedy: str = "take the whole file",
 ) -> Iterator[Row]:
-    """The rows of a CSV file with headings, in order; `place` is what messages call it.
+    """The rows of a CSV file with headings, in order; `place` is the file's name in messages.
 
-    Raises `InputError` for a file that cannot be read as a table, that has other `headings` than
-    these, or that is cut short: within a row, which then has other cells than there are headings,
-    or at a row's end, which no end of a line follows.
+    Raises `InputError` for a file that cannot be read as a table, whose headings differ from
+    `headings`, or that is cut short: a row then has fewer or more cells than there are headings, or
+    the last row has no line end.
     """
     place = place or str(path)
     text = reads.text(path, where=place)
@@ -50,8 +50,8 @@ def rows(
 
 
 def without_torn_end(path: Path, *, heading: str, mend: bool) -> str:
-    """The whole lines of a table that a process appends to and that may have been killed; with
-    `mend` the file becomes so, an empty one begins with its heading."""
+    """The whole lines of a table; the process that appended to it may have been killed. With `mend`
+    the file is cut to its whole lines. If there are none, the result is the `heading`."""
     text = reads.text(path, errors="replace")
     whole = text[: text.rfind("\n") + 1] or heading
     if mend and whole != text:
@@ -60,8 +60,8 @@ def without_torn_end(path: Path, *, heading: str, mend: bool) -> str:
 
 
 def only(found: Iterable[Row], wanted: Mapping[str, str]) -> Iterator[Row]:
-    """The rows whose cells are as `wanted` has them, by heading; with "!" behind the heading those
-    whose cell is not.
+    """The rows whose cells equal the `wanted` values, by heading. With "!" behind the heading, the
+    cells must differ.
 
     Raises `InputError` for headings that the table does not have, and where no row is left.
 
@@ -89,8 +89,8 @@ def _agrees(row: Row, heading: str, value: str) -> bool:
 
 
 def number(row: Row, headings: Iterable[str]) -> float | None:
-    """The positive number of the first of these columns that the row fills, None if it fills none.
-    Raises `InputError` for anything else."""
+    """The positive number in the first of these columns that the row fills; None if it fills none.
+    Raises `InputError` for a cell that is no positive number."""
     for heading in headings:
         if cell := row.cells.get(heading, ""):
             try:

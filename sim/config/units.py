@@ -25,7 +25,7 @@ _SPANS = {
     for ending in ("", "s")
 }  # fmt: skip
 
-# Per dimension, the factor that takes each accepted unit to SI.
+# Per dimension, the factor that converts each accepted unit to SI.
 _ACCEPTED: dict[str, dict[str, float]] = {
     "B": {"B": 1.0, "b": 0.125},
     "B/s": {"B/s": 1.0, "b/s": 0.125, "bit/s": 0.125, "bps": 0.125},
@@ -92,7 +92,7 @@ def quantity(text: str, unit: str) -> float:
     elif power:
         value = float(mantissa + power) * float(f"1e{_PREFIXES[prefix]}")
     else:
-        value = float(f"{mantissa}e{_PREFIXES[prefix]}")  # the nearest to the number that is meant
+        value = float(f"{mantissa}e{_PREFIXES[prefix]}")  # the float nearest to the written number
     if not isfinite(value):
         raise ValueError(f"{text!r} must be a finite number; write it like {EXAMPLES[unit]!r}")
     return value * accepted[symbol]
@@ -109,7 +109,7 @@ def _split(written: str, accepted: Mapping[str, float]) -> tuple[str, str]:
 
 
 def quantity_of(where: str, text: str, unit: str, like: str = "") -> float:
-    """The SI value of an option's text, which looks `like` this. Raises `InputError`."""
+    """The SI value of an option's text; errors give `like` as an example. Raises `InputError`."""
     try:
         return quantity(text, unit)
     except ValueError as error:
@@ -149,7 +149,7 @@ class Unit:
 
 
 class Spoken(Unit):
-    """Marks a positive number that a file may also write as people say it, "300 billion"."""
+    """Marks a positive number that a file may also write in words, such as "300 billion"."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -190,7 +190,7 @@ def human_bytes(count: float) -> str:
     ('80.0 GiB', '1.50 KiB', '1.00 MiB')
     """
     for scale, symbol in ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
-        if abs(count) >= (1.0 - 0.5 / 1024.0) * scale:  # what is less is not rounded up to it
+        if abs(count) >= (1.0 - 0.5 / 1024.0) * scale:  # less prints as below 1024 of a lower unit
             return f"{_three_digits(count / scale)} {symbol}"
     return f"{count:.0f} B"
 

@@ -1,8 +1,8 @@
 """What can a framework do, and since when?
 
 One description serves every release: a stack names the framework and the month of its release
-(`framework`, `released`). A choice that the description does not have is unknown, and nothing is
-said of it.
+(`framework`, `released`). A choice that the description does not list is unknown, and is never
+refused.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ _MONTH = len("2025-07")
 class Capabilities:
     """The content of `topologies/frameworks/NAME.toml`.
 
-    `since` has the values of each choice, as `sim plan --only` takes them, with the month and the
-    release that brought them. A search tries those of `tried` unasked, and no others of that
-    choice.
+    `since` maps each value of a choice, as `sim plan --only` takes it, to the month and the release
+    that brought it. `tried` lists the values of a choice that a search tries where the user does
+    not name values.
     """
 
     name: str = ""
@@ -30,8 +30,8 @@ class Capabilities:
     tried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def lacks(self, choice: str, value: str, released: str = "") -> str:
-        """Why a release (the latest, if none is given) has not a value; empty where it has it, or
-        where this is unknown.
+        """Why a release (the latest, if none is given) lacks a value of a choice; empty where the
+        release has the value, or where this is unknown.
 
         >>> own = Capabilities(name="X", since={"tp": {"1": "2020-01", "more": "2021-05, 2.0"}})
         >>> own.lacks("tp", "8", "2020-07")
@@ -50,6 +50,6 @@ class Capabilities:
 
 
 def load(name: str, *, where: str) -> Capabilities:
-    """The capabilities of a framework; nothing is known of one without a name. Raises `InputError`
-    for an unknown name."""
+    """The capabilities of a framework; empty capabilities without a name. Raises `InputError` for
+    an unknown name."""
     return catalog.load(FOLDER, name, Capabilities, where=where) if name else Capabilities()

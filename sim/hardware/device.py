@@ -43,28 +43,28 @@ class Peaks:
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
 
-# Leakage of a chip that has run for hours, against its first second: it grows by about 1 % a
-# kelvin (assumed). H100 and B200 sustain 3 to 5 % less in training than in benchmarks
+# Leakage of a chip that has run for hours, relative to its first second. Leakage grows by about 1 %
+# a kelvin (assumed). H100 and B200 sustain 3 to 5 % less in training than in benchmarks
 # (docs/kernels.md).
 WARM = 1.35
 
 
-# Joules of a byte that memory moves, 5 pJ a bit: HBM2 takes 3.9 (O'Connor et al. 2017, Fine-Grained
-# DRAM), and the chip's end of the links about one more (assumed).
+# Joules for each byte that memory moves, at 5 pJ a bit: HBM2 takes 3.9 pJ (O'Connor et al. 2017,
+# Fine-Grained DRAM), and the chip's end of the links about 1 pJ (assumed).
 OF_A_BYTE = 8 * 5e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerDraw:
-    """What a board draws while it multiplies: `static` whatever the clock (leakage, memory, links),
-    and `products` on top of that at the full clock. `spread` is the standard deviation of the
-    clocks that boards of one model hold under one limit, as a share of their mean.
+    """The power of a board while it multiplies: `static` at any clock (leakage, memory, links), and
+    `products` in addition at the full clock. `spread` is the standard deviation of the clocks that
+    boards of one model hold under one power limit, as a share of their mean.
 
     Source of `spread`: two sweeps of NVIDIA's aiconfigurator over the same long products, each
     dealt to all GPUs of a node, differ by 1.3 % (A100), 2.8 % (H100 and H200) and 1.6 % (B200 and
     B300) from product to product. A board of one sweep is thus at most 1.3, 1.9 and 1.1 % off the
     mean; 1.3 % is the median of these bounds (`python -m benchmarks.boards`, docs/kernels.md).
-    Boards of different nodes, V100s, L40S and AMD's boards have no such measurement.
+    Boards of different nodes, V100s, L40S and AMD's boards are not measured.
     """
 
     static: Watts
@@ -72,12 +72,12 @@ class PowerDraw:
     spread: Annotated[float, Ge(0), Lt(0.1)] = 0.013
 
     def clock(self, limit: float, warmth: float = 1.0, boards: int = 1) -> float:
-        """The share of the full clock that a limit (W) leaves the slowest of so many boards.
+        """The share of the full clock that the slowest of n `boards` holds under a limit (W).
 
         (1 - spread z) ((limit - static x warmth) / products)^(1/3), at most 1. Dynamic power grows
         with the clock and the square of the voltage, and the voltage grows with the clock. z is the
-        normal quantile of (n - 3/8) / (n + 1/4), how far the slowest of n is expected below the
-        mean (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
+        normal quantile of (n - 3/8) / (n + 1/4): the expected distance of the slowest of n boards
+        below the mean (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
 
         >>> draw = PowerDraw(static=100.0, products=800.0)
         >>> [round(draw.clock(200.0, boards=n), 3) for n in (1, 8, 1024)]
@@ -91,17 +91,17 @@ class PowerDraw:
 class Device(metaclass=Named):
     """One accelerator, as its data sheet and its driver describe it.
 
-    `memory` is what a process can use (torch's `total_memory`), `reserve` the part of it that is
-    taken before the first tensor, outside torch's allocator: CUDA context and NCCL's buffers.
-    `clock` is the boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by
-    generation of the fused kernel) hold what kernels achieve of these figures, `lanes` the integer
-    lanes of an SM. `interference` is the share of their speed that kernels lose while a
-    tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth,
-    `beside` the share of its ports' bandwidth that a collective keeps while kernels run beside it.
-    `draw` lowers the clock of products until `power` is met; without it they keep the full clock.
-    `boards` are so many that wait for one another: products run as on the slowest.
-    `host` is how many times as long the processor that it is sold with takes for launches, where it
-    is sold with one. `profile` names measured times in `topologies/profiles`, which are preferred.
+    `memory` is the memory that a process can use (torch's `total_memory`). `reserve` is the part of
+    it that is taken before the first tensor, outside torch's allocator: CUDA context and NCCL's
+    buffers. `clock` is the boost clock at which `peak` is stated. `gemm`, `stream` and `attention`
+    (by generation of the fused kernel) hold the shares of these figures that kernels achieve;
+    `lanes` are the integer lanes of an SM. `interference` is the share of speed that kernels lose
+    beside a tensor-parallel collective, whose CTAs occupy SMs and memory bandwidth. `beside` is the
+    share of its ports' bandwidth that a collective keeps while kernels run beside it.
+    `draw` lowers the clock of products until `power` is met; without `draw`, products keep the full
+    clock. `boards` is the number of devices that wait for one another: products run as on the
+    slowest of them. `host` is the factor on launch times of a processor with which the device is
+    sold. `profile` names measured times in `topologies/profiles`, which are preferred.
     """
 
     name: str
@@ -141,16 +141,16 @@ class Device(metaclass=Named):
         return hash(tuple((rates | {"attention": frozenset(self.attention.items())}).values()))
 
     def __hash__(self) -> int:
-        """Of every field, computed once: a cache of kernel times asks for it with every kernel."""
+        """The hash of every field, computed once, as a cache of kernel times often asks for it."""
         return self._hash
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the hash, which another process computes for itself."""
+        """The fields without the hash, which another process computes for itself."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def measured(self) -> "Profile | None":
-        """The profile that it names, as its files were when this device was made."""
+        """The profile that the device names, as its files were when this device was made."""
         if not self.profile:
             return None
         from sim.hardware.kernels import profile as profiles
@@ -159,7 +159,7 @@ class Device(metaclass=Named):
 
     @property
     def transposes_operands(self) -> bool:
-        """Whether products of eight-bit operands want both with the summed dimension innermost.
+        """Whether products of eight-bit operands need the summed dimension innermost in both.
 
         Hopper's wgmma transposes 16-bit operands only (PTX ISA, wgmma.mma_async, imm-trans-a), and
         Ada's mma of eight bits is row by column only (mma.m16n8k32); Blackwell's and AMD's take any
@@ -171,29 +171,29 @@ class Device(metaclass=Named):
     def scales_blocks(self) -> bool:
         """Whether tensor cores apply one-byte scales of blocks (MXFP8, NVFP4) themselves.
 
-        They came with four bits: Blackwell's tcgen05.mma (PTX ISA, block_scale of kind::mxf8f6f4
-        and mxf4) and CDNA4's scaled MFMA. TransformerEngine 2.0's pytorch/fp8.py,
-        check_mxfp8_support, asks for compute capability 10.0, AMD's port of it for gfx950.
+        Devices with four-bit arithmetic do: Blackwell's tcgen05.mma (PTX ISA, block_scale of
+        kind::mxf8f6f4 and mxf4) and CDNA4's scaled MFMA. TransformerEngine 2.0's pytorch/fp8.py,
+        check_mxfp8_support, asks for compute capability 10.0; AMD's port asks for gfx950.
         """
         return "fp4" in self.peak.known
 
     def held_clock(self, precision: str) -> float:
-        """The share of the full clock that products hold for hours. Those of fp32 hold all of it:
-        they run on CUDA cores, which draw less than tensor cores."""
+        """The share of the full clock that products hold for hours. Products of fp32 hold the full
+        clock: they run on CUDA cores, which draw less than tensor cores."""
         if self.draw is None or precision == "fp32":
             return 1.0
         return self.draw.clock(self.power, WARM, self.boards)
 
     def among(self, boards: int) -> "Device":
-        """The slowest of so many such boards, for which the others wait."""
+        """The device as the slowest of `boards` such devices, for which the others wait."""
         return self if boards == self.boards else interned(replace(self, boards=boards))
 
     def product_rate(self, precision: str) -> float:
-        """The peak of matrix products (FLOP/s) at the clock that they hold."""
+        """The peak of matrix products (FLOP/s) at the clock that products hold."""
         return self.held_clock(precision) * self.peak_rate(precision)
 
     def drawn(self, *, multiplying: float, streaming: float, seconds: float) -> float:
-        """Mean watts of a board that multiplies and streams for so many of its `seconds`.
+        """Mean watts over `seconds`, of which the board multiplies and streams for those given.
 
         static + products x clock^3 x multiplying / seconds + memory x streaming / seconds, where
         memory is `OF_A_BYTE` x bandwidth; all of `power` where `draw` is unknown.
@@ -224,9 +224,9 @@ class Device(metaclass=Named):
         return self.memory - self.reserve
 
     def without(self, sms: int) -> "Device":
-        """What is left to kernels where software sets so many SMs aside for communication: the same
-        memory, a share of the peaks, and none of its measured times. Raises `InputError` where
-        nothing is left."""
+        """The device that kernels see where software sets `sms` SMs aside for communication: the
+        same memory, a share of the peaks, and no measured times. Raises `InputError` where no SM is
+        left."""
         if not sms:
             return self
         left = self.sms - sms
@@ -238,7 +238,7 @@ class Device(metaclass=Named):
 
     @property
     def half(self) -> Literal["bf16", "fp16"]:
-        """The half precision that the device multiplies in: bf16, or fp16 before it had that."""
+        """The half precision that the device multiplies in: bf16, or fp16 where it has no bf16."""
         return "bf16" if "bf16" in self.peak.known else "fp16"
 
     def peak_rate(self, precision: str) -> float:
@@ -261,8 +261,8 @@ def load(name: str, *, where: str = "command line") -> Device:
 
 
 def nearest(name: str, memory: float) -> str | None:
-    """The file whose first word is in the driver's name of a device; of several that whose last
-    word is, then an SXM's, then that whose memory (bytes) is nearest. None where no file fits.
+    """The device file whose first word is in the driver's `name` of a device; of several, one whose
+    last word is in it, then an SXM's, then that of the nearest memory (bytes). None if none fits.
 
     >>> nearest("NVIDIA A100-SXM4-80GB", 84.9e9), nearest("NVIDIA H100 80GB HBM3", 85.0e9)
     ('a100-80gb-sxm', 'h100-80gb-sxm')
@@ -277,7 +277,7 @@ def nearest(name: str, memory: float) -> str | None:
 
 
 def interned(device: Device) -> Device:
-    """The first of all equal devices, so that caches find it by identity."""
+    """The first of all equal devices, so that caches find a device by identity."""
     return _interned(device, device.measured)
 
 

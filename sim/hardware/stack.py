@@ -1,4 +1,4 @@
-"""A software stack: what it fuses, what it overlaps, what its host code costs."""
+"""A software stack: its fused operators, its overlaps, and the time of its host code."""
 
 from collections.abc import Mapping
 from dataclasses import field, fields, replace
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 class Allocator:
     """The memory of a software stack beside the tensors that autograd keeps.
 
-    `half_gradients`: gradients of the weights' precision stay beside their fp32 buffer, for good
-    under data parallelism (torch DDP's buckets), else until the backward pass has ended.
-    `gather_buffers`: persistent buffers of one layer input each, into which tensor-parallel ranks
-    gather. `gather_copies`: ZeRO-1 gathers the updated weights through flat copies.
-    `keeps_outputs`: a stage's output lives until its backward pass.
-    `run_ahead`: kernel launches that the host can be ahead of the device (CUDA's queue holds
-    1024); tensors that a communication stream reads are freed when the device is there (torch
-    `record_stream`), so those of all collectives in the queue are alive at once; 0 where
-    communication does not record streams. `lazy_state`: the optimizer's moments are created in
-    its first step, in blocks that activations left, which must be reserved anew in the second.
-    `flat_step`: the step copies all gradients into flat buffers, in the weights' precision, and its
-    share of them into fp32. No block that activations left is as large, so that torch, whose blocks
-    of different requests are never joined, reserves these beside them.
-    `reports`: whether the peak that the software prints is that of its tensors, or what torch has
-    `reserved` for them.
-    `workspace`: bytes of cuBLAS, for the thread of each direction (torch: 32 MiB on Hopper).
+    `half_gradients`: gradients in the weights' precision stay beside their fp32 buffer: always
+    under data parallelism (torch DDP's buckets), otherwise until the backward pass has ended.
+    `gather_buffers`: the number of persistent buffers, each as large as the input of a layer, into
+    which tensor-parallel ranks gather. `gather_copies`: ZeRO-1 gathers the updated weights through
+    flat copies. `keeps_outputs`: a stage's output lives until its backward pass.
+    `run_ahead`: how many kernel launches the host can be ahead of the device (CUDA's queue holds
+    1024). Tensors that a communication stream reads are freed when the device has read them (torch
+    `record_stream`), so the tensors of all queued collectives are alive at once; 0 where
+    communication does not record streams. `lazy_state`: the optimizer's first step creates its
+    moments in blocks that activations left; the second step must reserve blocks for activations.
+    `flat_step`: the optimizer's step copies all gradients into flat buffers, in the weights'
+    precision, and its share of the gradients into fp32. No block that activations left is as large,
+    and torch never joins blocks of different requests, so it reserves further blocks.
+    `reports`: whether the software prints the peak of its tensors or of torch's `reserved` memory.
+    `workspace`: bytes of cuBLAS's workspaces for both the forward and the backward thread (torch:
+    32 MiB each on Hopper).
     """
 
     half_gradients: bool = False
@@ -57,14 +57,14 @@ Count = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The settings of a script that comes with the software, by the columns of measured rows.
+    """The settings of a script that comes with the software, named as columns of measured rows.
 
-    `vocab` is that of its tokenizer, `documents` the mean length of what its data set packs into a
-    sequence; `seq`, `microbatch`, `global_batch`, `ep`, `zero`, `no_sync`, `recompute`, `context`,
-    `moments`, `cuda_graph` and `tp_comm_overlap` are as in a plan, `recompute_modules` names what
-    `selective` runs again, `fp8_recipe` is its recipe of eight bits; `wgrad_deferral_limit` is for
-    how many microbatches the output layer's weight gradients wait; `routing` is the law by which a
-    benchmark's gate spreads tokens over experts.
+    `vocab` is the size of its tokenizer's vocabulary, `documents` the mean length of the documents
+    that its data set packs into a sequence. `seq`, `microbatch`, `global_batch`, `ep`, `zero`,
+    `no_sync`, `recompute`, `context`, `moments`, `cuda_graph` and `tp_comm_overlap` are as in a
+    plan. `recompute_modules` names the modules that `selective` runs again, `fp8_recipe` is its
+    recipe of eight bits. The output layer's weight gradients wait for `wgrad_deferral_limit`
+    microbatches. `routing` is the law by which a benchmark's gate spreads tokens over experts.
     """
 
     vocab: Count | None = None
@@ -87,15 +87,15 @@ class Script:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that it states."""
+        """The settings that the script states."""
         every = {field.name: getattr(self, field.name) for field in fields(self)}
         return {column: value for column, value in every.items() if value is not None}
 
 
-# What NVIDIA's own runs of TransformerEngine take (Megatron-Bridge, scripts/performance).
+# The recipes of NVIDIA's own runs of TransformerEngine (Megatron-Bridge, scripts/performance).
 _RECIPES = {"fp8": "current-scaling", "fp4": "nvfp4"}
 
-# Buffers of gradients in the type of the weights and in fp32, by which of them is wanted.
+# For gradients in fp32 (True) or in the type of the weights: the replacement of each buffer.
 _BUFFERS: Mapping[bool, Mapping[Gradients, Gradients]] = {
     True: {"fused-buffer": "fused", "buffer": "fp32-buffer"},
     False: {"fused": "fused-buffer", "fp32-buffer": "buffer"},
@@ -106,69 +106,69 @@ _BUFFERS: Mapping[bool, Mapping[Gradients, Gradients]] = {
 class Stack(metaclass=Named):
     """The content of `topologies/stacks/NAME.toml`; one description for all runs of that software.
 
-    What it can do are the `sim.hardware.capabilities` of a `framework`, as far as its release had
-    them when this software was `released` (year-month; empty: the latest).
+    The stack has the capabilities (`sim.hardware.capabilities`) of its `framework` in the month in
+    which this software was `released` (year-month; empty: the latest release).
 
     Host: `launch_forward` and `launch_backward` are the host's seconds for an operator of one
-    launch (python and dispatcher forward, autograd's node backward), `operator_forward` and
-    `operator_backward` how much longer one of a class takes (a module's python, its casts'
+    launch (python and dispatcher forward, autograd's node backward). `operator_forward` and
+    `operator_backward` are additional seconds by class of operator (a module's python, its casts'
     buffers, an autograd function in python). Their defaults are those of eager modules in traces of
     H800 and V100 (docs/kernels.md, The host). `launch_collective` is per collective,
-    `launch_graph` per CUDA graph, `launch_grouped` more for each matrix of a grouped product;
-    `layer_forward` and `layer_backward` are seconds per layer and pass that no operator accounts
-    for (FSDP's and ZeRO's hooks, garbage collection); `step_host` is per step, before the first
-    launch. A `blocking` host waits for every kernel of a pass
-    (CUDA_LAUNCH_BLOCKING=1), so that its seconds and the device's add up. `graph` says that a step
-    is one CUDA graph, which `sim measure` then captures.
+    `launch_graph` per CUDA graph, `launch_grouped` is added for each matrix of a grouped product.
+    `layer_forward` and `layer_backward` are seconds per layer and pass beyond those of operators
+    (FSDP's and ZeRO's hooks, garbage collection). `step_host` is per step, before the first launch.
+    A `blocking` host waits for every kernel of a pass (CUDA_LAUNCH_BLOCKING=1), so its seconds and
+    the device's add up. `graph` says that a step is one CUDA graph, which `sim measure` captures.
 
-    Attention: `attention` names the fused kernels that the stack offers, best first; the first one
-    that the device has rates for runs. Without any, the scores of every model are stored.
-    `context` is how it reaches the rest of a divided sequence (`sim.model.context_parallel`),
-    `balanced_context` whether each rank has two shares of a causal one, from either end.
+    Attention: `attention` names the fused kernels that the stack offers, best first; the first
+    kernel for which the device has rates runs. Without fused kernels, every model stores its
+    scores. `context` is the way of context parallelism (`sim.model.context_parallel`).
+    `balanced_context` says whether each rank has two shares of a causal sequence, one from either
+    end.
 
-    Pipeline: `pipeline_exchange` is how neighbouring stages communicate (`sim.program.program`),
-    `exchange_sync` whether the host waits until a blocking exchange has ended
-    (`torch.cuda.synchronize`), `exchange_group` over whose communicator messages go, that of two
-    or of all stages (`Exchange.among`), `scatter_gather` whether tensor-parallel peers send a share
-    each and the receivers gather it (Narayanan et al. 2021, section 4.1), `balance` how layers that
-    do not divide evenly are spread over stages, `pipeline_zero` the highest ZeRO stage that it runs
-    there.
+    Pipeline: `pipeline_exchange` is how neighbouring stages communicate (`sim.program.program`).
+    `exchange_sync` says whether the host waits until a blocking exchange has ended
+    (`torch.cuda.synchronize`). `exchange_group` says whether messages use a communicator of two
+    stages or of all stages (`Exchange.among`). `scatter_gather` says whether each tensor-parallel
+    peer sends a share, which the receivers gather (Narayanan et al. 2021, section 4.1). `balance`
+    is how layers that do not divide evenly are spread over stages, `pipeline_zero` the highest ZeRO
+    stage that the software runs in a pipeline.
 
-    Experts: `dispatcher` is how tokens reach them unless a plan says otherwise; `overlap_shared`
-    that shared experts run beside a flat one, where no other pass does.
+    Experts: `dispatcher` is how tokens reach experts unless a plan says otherwise. `overlap_shared`
+    says that shared experts run beside a flat dispatcher, where no other pass does.
 
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
-    backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), `overlap_sharded`
-    whether also where ZeRO shards states; otherwise in one call afterwards (ZeRO-2 then behind each
-    layer, beside nothing). Around its reduction each gradient is read and written `bucket_copies`
-    times (into a bucket, divided by the ranks, back). `fp32_reduction` reduces in fp32 whatever the
-    weights are. `zero_reduce` is how ZeRO-1 sums gradients, `zero_gather` how its updated weights
-    come: gathered, or broadcast by one owner after the other. `overlap_gather` hides the all-gather
-    of ZeRO-1's weights behind the next forward pass.
+    backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), and
+    `overlap_sharded` whether this also holds where ZeRO shards states. Otherwise one call reduces
+    gradients afterwards (ZeRO-2: a call after each layer, beside nothing). For its reduction, each
+    gradient is read and written `bucket_copies` times (into a bucket, divided by the ranks, back).
+    `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how ZeRO-1 sums
+    gradients; `zero_gather` says whether its updated weights are gathered, or broadcast by one
+    owner after the other; `overlap_gather` hides their all-gather behind the next forward pass.
 
-    ZeRO-3: `prefetch` is how many units are gathered ahead of the one that computes, `regathers`
-    whether one that runs again is gathered for that and once more for its backward pass. Embedding
-    and head are one unit where `root_unit`, which stays whole from forward to backward, as the last
-    layer does where `keeps_last`. `sharding` says which copies are made of whole units: none where
-    they are gathered and reduced in place, else of `flat` parameters their gradients are joined
-    (FSDP1: autograd's backward of `torch.split`), or of each parameter by itself, `per-parameter`,
-    weights are taken out of the gathered buffer and gradients put into the one that is reduced
-    (FSDP2: `split_with_sizes_copy` and `chunk_cat` in _fsdp_collectives.py). `reduce_stream` says
-    that gradients are reduced over another communicator than weights are gathered.
+    ZeRO-3: `prefetch` is how many units are gathered ahead of the unit that computes. `regathers`
+    says whether a recomputed unit is gathered for its recomputation and again for its backward
+    pass. With `root_unit`, embedding and head are one unit, which stays whole from forward to
+    backward; with `keeps_last`, the last layer stays whole, too. `sharding` says which copies are
+    made of whole units. With `in-place` units are gathered and reduced without copies. With `flat`
+    parameters, gradients are joined (FSDP1: autograd's backward of `torch.split`). With
+    `per-parameter`, each weight is copied out of the gathered buffer, and each gradient into the
+    buffer that is reduced (FSDP2: `split_with_sizes_copy` and `chunk_cat` in _fsdp_collectives.py).
+    `reduce_stream` says that gradients and weights use different communicators.
 
     Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation (and, with
-    `optimizer_by_tensor`, for each parameter tensor), and `fused_host_optimizer` the same of one on
-    the host's processors (DeepSpeed's cpu_adam; torch.optim's is not, and five to seven times
-    slower: deepspeed.ai, tutorial ZeRO-Offload); `clip` says whether the gradient norm is clipped;
-    `post_validation` that stages whose backward passes are split do not wait for it (Qi et al.
-    2023, arXiv 2401.10241, section 4); `optimizer_launch` is the host's seconds per launch there;
-    `reads_overflow` that the host looks for overflows in fp16 gradients tensor by tensor;
-    `master_weights` says whether half-precision weights have an fp32 copy. `recipes` names the
-    recipe (`sim.model.precision`) of a precision, and the stack's own version of a recipe;
-    `precisions` the stack that runs a precision where it is another. `checkpointing` is what
-    "selective" recomputation means, `allocator` what is allocated in addition to the tensors that
-    autograd keeps. `scripts` are those that come with it, by task, model, cluster or "MODEL on
-    CLUSTER" ("*" for every one).
+    `optimizer_by_tensor`, for each parameter tensor). `fused_host_optimizer` says this of an
+    optimizer on the host's processors (DeepSpeed's cpu_adam; torch.optim's is not fused, and five
+    to seven times slower: deepspeed.ai, tutorial ZeRO-Offload). `clip` says whether the gradient
+    norm is clipped; with `post_validation`, stages whose backward passes are split do not wait for
+    the norm (Qi et al. 2023, arXiv 2401.10241, section 4). `optimizer_launch` is the host's seconds
+    per launch of the optimizer. With `reads_overflow`, the host looks for overflows in fp16
+    gradients by tensor. `master_weights` says whether half-precision weights have an fp32 copy.
+
+    `recipes` names the recipe (`sim.model.precision`) of a precision, or the stack's own version of
+    a recipe; `precisions` names another stack that runs a precision. `checkpointing` is the meaning
+    of "selective" recomputation, `allocator` memory beyond the tensors that autograd keeps.
+    `scripts` come with the software, by task, model, cluster or "MODEL on CLUSTER" ("*": always).
     """
 
     name: str
@@ -233,22 +233,22 @@ class Stack(metaclass=Named):
     scripts: Mapping[str, Script] = field(default_factory=dict)
 
     def scripted(self, *names: str) -> dict[str, Any]:
-        """What its scripts set for runs of a task, of a model, on a cluster, of the model on the
-        cluster: the later of these names has the last word. By column of a measured row."""
+        """The settings of the scripts with these `names` (of a task, a model, a cluster, the model
+        on the cluster), by column of a measured row. Later names override earlier names."""
         found = (self.scripts[name] for name in ("*", *names) if name in self.scripts)
         return {column: value for script in found for column, value in script.settings.items()}
 
     def running(self, precision: Precision, *, where: str) -> "Stack":
-        """The stack as it runs a precision. Raises `InputError` for a file that is not there."""
+        """The stack that runs a precision. Raises `InputError` for a file that does not exist."""
         named = self.precisions.get(precision)
         return self if named is None else load(named, where=where)
 
     def recipe(
         self, precision: Precision, named: str | Mapping[str, Any], *, where: str
     ) -> "Recipe | None":
-        """The recipe of a plan; none where products run in the precision of activations.
+        """The recipe of a plan; None where products run in the precision of activations.
 
-        Raises `InputError` for an unknown one, or one of another precision.
+        Raises `InputError` for an unknown recipe, or a recipe of another precision.
         """
         known = {**_RECIPES, **self.recipes}
         changes = {} if isinstance(named, str) else {k: v for k, v in named.items() if k != "like"}
@@ -270,10 +270,11 @@ class Stack(metaclass=Named):
     def in_graph(self) -> "Stack":
         """This stack with all passes of a step in one CUDA graph: the host launches none.
 
-        Where it used to read how many tokens experts get, only products that read that themselves
-        can be captured: those that fuse what is between them (Megatron-LM, moe/experts.py,
-        `use_transformer_engine_op_fuser`, which paged stashing needs; TransformerEngine,
-        ops/fused/forward_grouped_mlp.py, `ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8`, and back).
+        Where the host otherwise reads how many tokens experts get, only products that read these
+        numbers themselves can be captured. They also fuse the operators between them (Megatron-LM,
+        moe/experts.py, `use_transformer_engine_op_fuser`, which paged stashing needs;
+        TransformerEngine, ops/fused/forward_grouped_mlp.py,
+        `ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8`, and its backward).
         """
         told = self.fusion.host_counts
         fusion = replace(
@@ -282,7 +283,7 @@ class Stack(metaclass=Named):
         return replace(self.paced(0.0), fusion=fusion)
 
     def paced(self, times: float) -> "Stack":
-        """This stack on a host that takes so many times as long for passes."""
+        """This stack on a host that takes `times` as long for passes."""
         if times == 1.0:
             return self
         return replace(
@@ -307,19 +308,19 @@ class Stack(metaclass=Named):
         return replace(self, fp32_reduction=in_fp32, fusion=fusion)
 
     def weight_bytes(self, precision: Precision) -> int:
-        """Bytes of a working weight, and of an activation; low-precision recipes have bf16 ones."""
+        """Bytes of a working weight, and of an activation; bf16's in low-precision recipes."""
         return weight_width(precision)
 
     def reduced_bytes(self, precision: Precision) -> int:
-        """Bytes of a gradient as it crosses the network."""
+        """Bytes of a gradient on the network."""
         return 4 if self.fp32_reduction else self.weight_bytes(precision)
 
     def unsharding_bytes(self, precision: Precision) -> float:
-        """Bytes that are read and written for each gathered parameter before it can be used."""
+        """Bytes read and written for each gathered parameter before it can be used."""
         return 2.0 * self.weight_bytes(precision) * (self.sharding == "per-parameter")
 
     def bucket_bytes(self, precision: Precision) -> float:
-        """Bytes that are read and written for each gradient in buckets of those to be reduced."""
+        """Bytes read and written for each gradient around its reduction in a bucket."""
         return 2.0 * self.reduced_bytes(precision) * self.bucket_copies
 
     def joining_bytes(self, precision: Precision) -> float:
@@ -332,8 +333,8 @@ class Stack(metaclass=Named):
         return self.bucket_bytes(precision) + sizes.get(self.sharding, float(width + reduced))
 
     def shard_bytes(self, precision: Precision, *, later: bool) -> float:
-        """The same of a rank's share once it is reduced: divided by the rest (FSDP1), cast to the
-        fp32 of the shards, and, `later` than a step's first micro-step, added to those before."""
+        """Bytes read and written for each reduced gradient of a rank's share: to divide it (FSDP1),
+        to cast it to fp32 and, `later` than the first micro-step, to add it to earlier ones."""
         if self.sharding == "in-place":
             return 0.0
         reduced = self.reduced_bytes(precision)

@@ -1,4 +1,4 @@
-"""What is the answer of a play?
+"""What is the answer of a simulation?
 
-An answer is its fields and what follows from them, with the inputs that it answers. It never goes.
+An answer has fields, derived values, and the inputs that it is for. It cannot be deleted.
 """

@@ -1,7 +1,7 @@
 """The answer to every question of `sim`: text, plain data, a table, a picture.
 
-The keys of `to_dict` are the fields of a dataclass and what it derives; `docs/schema` has them as
-JSON schemas.
+The keys of `to_dict` are the fields of a dataclass and derived values; `docs/schema` describes them
+as JSON schemas.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RENDERERS = "sim.interface.document.answers"
-SCHEMA = 1  # of all answers; a key that goes or means something else makes it another
+SCHEMA = 1  # of all answers; rises when a key is removed or changes its meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What an answer is of: names of files, what a step is made of whether it was said or not, the
-    keys of the plan that are not as usual, and the values that were changed for it. `batch` are the
-    samples that one update of the weights averages, each of so many `tokens` (0: not known, 1: an
-    image); `price` is what rent is reckoned by, `notes` what was taken or left out unasked."""
+    """The inputs that an answer is for: names of files, settings of a step (given or default), the
+    keys of the `plan` that are not at their defaults, and the values that `change` replaces.
+    `batch` is the number of samples of one update of the weights, each of `tokens` (0: not known,
+    1: an image), `price` the price of rent. `notes` tell what was assumed or left out unasked."""
 
     model: str = ""
     cluster: str = ""
@@ -61,13 +61,13 @@ class Inputs:
 
 
 class Answer:
-    """Shows itself by the document that `view` makes of it ("module:function", or a module with a
-    function `view`), draws itself by `picture` (a function `figure` of the module if none is
-    named) or by one of `pictures`; `report` is the module of its page, `comparison` the class by
-    which several are compared ("module:Class").
+    """An answer, which shows itself as the document that `view` makes ("module:function", or a
+    module with a function `view`). `picture` draws it (by default with the function `figure` of the
+    module), as do the `pictures` by name. `report` is the module of its page, `comparison` the
+    class that compares several answers ("module:Class").
 
-    `unwritten` are fields that JSON has no use for, `derived` JSON's own keys and the properties
-    they are read off. Fields of one name mean the same in answers of all kinds (`get`).
+    JSON leaves out the `unwritten` fields; `derived` maps further keys of JSON to properties.
+    Fields of the same name mean the same in answers of all kinds (`get`).
     """
 
     __slots__ = ()
@@ -80,7 +80,7 @@ class Answer:
     derived: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Dataclasses leave a `__repr__` of their own alone, an inherited one they replace."""
+        """Give a subclass its own `__repr__`, because a dataclass replaces an inherited one."""
         super().__init_subclass__(**given)
         cls.__repr__ = Answer.__repr__  # type: ignore[method-assign]
 
@@ -114,13 +114,13 @@ class Answer:
 
     @property
     def excerpt(self) -> Timeline | None:
-        """As much of its timeline as a picture has room for; None where it has none."""
+        """The part of its timeline that a picture has room for; None without a timeline."""
         timeline: Timeline | None = self.get("timeline")
         return timeline
 
     @property
     def excerpt_name(self) -> str:
-        """How much of the run that is; a step if nothing is said."""
+        """The name of the part of the run that `excerpt` shows; empty for a step."""
         return ""
 
     @property
@@ -130,12 +130,12 @@ class Answer:
 
     @property
     def misfit(self) -> str:
-        """Why it would not run, if it would not."""
+        """Why the job would not run; empty if it would."""
         return ""
 
     @classmethod
     def of_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The answer that `to_dict` has written, without what JSON has no use for."""
+        """The answer that `to_dict` wrote, without the fields that JSON leaves out."""
         empty = Timeline(roles=(), spans=(), end=0.0)
         inputs = Inputs(**document["inputs"])
         return cls(**{**document, "inputs": inputs, "timeline": empty})
@@ -147,17 +147,17 @@ class Answer:
 
     @classmethod
     def written(cls) -> dict[str, str]:
-        """The keys of `to_dict` behind the schema's number, and the attributes that they are of."""
+        """The keys of `to_dict` except "schema", with the attribute that gives each value."""
         names = {f.name: f.name for f in fields(cls) if f.name not in cls.unwritten}  # type: ignore[arg-type]
         return names | dict(cls.derived)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: the answer, what it is of (`inputs`), the number of its schema."""
+        """Plain data for JSON: the answer, its `inputs`, and the number of its schema."""
         written = {key: plain(getattr(self, name)) for key, name in self.written().items()}
         return {"schema": SCHEMA, **written}
 
     def plot(self, of: str = "") -> "Figure":
-        """The answer as a picture, or another one that it has. Raises `InputError` for none."""
+        """The answer's picture, or its picture `of` something. Raises `InputError` for none."""
         if not (of or self.picture):
             raise InputError(type(self).__name__, "has no picture", "print the answer")
         if of and of not in self.pictures:
@@ -169,9 +169,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAnswer(Answer):
-    """What answers of all kinds of jobs have: `events` on the clock, `wall_seconds` that the
-    simulation itself took (no part of the answer), `straggler_seconds` that the job takes longer
-    than with nothing slow, `fits` where all have the memory that they need (None: unknown)."""
+    """Fields of answers of all kinds of jobs: `events` on the clock, `wall_seconds` of the
+    simulation itself (no part of the answer), `straggler_seconds` that slow parts cost the job.
+    `fits` says whether all devices have the memory that they need (None: unknown)."""
 
     scenario: str
     inputs: Inputs = field(default_factory=Inputs)
@@ -185,7 +185,7 @@ class JobAnswer(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """An answer as a row of a sweep's table has it: its columns, and why it would not run."""
+    """An answer as a row of a sweep's table: its columns, and why the job would not run."""
 
     columns: Mapping[str, Any]
     misfit: str
@@ -200,7 +200,7 @@ def function_of(place: str, usual: str) -> Callable[..., Any]:
 
 
 def finite(value: Any) -> Any:
-    """Plain data with None for every number that is none, as JSON has it.
+    """Plain data with None for every number that is not finite, for which JSON has no text.
 
     >>> finite({"loss": float("nan"), "curve": [(1.0, float("inf"))]})
     {'loss': None, 'curve': [[1.0, None]]}
@@ -213,7 +213,7 @@ def finite(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as tables, rows that are written on demand as lists."""
+    """Plain data of a value: dataclasses become tables, sequences and deferred rows lists."""
     if isinstance(value, Answer):
         return {key: entry for key, entry in value.to_dict().items() if key != "schema"}
     if is_dataclass(value) and not isinstance(value, type):
@@ -226,7 +226,7 @@ def plain(value: Any) -> Any:
 
 
 def said_of(thing: Any) -> dict[str, Any]:
-    """The keys of a dataclass that are not as usual."""
+    """The keys of a dataclass that are not at their defaults, with their values."""
     said = {}
     for key in fields(thing):
         value = getattr(thing, key.name)

@@ -54,7 +54,7 @@ def report(
     healthy: Record | None = None,
     others: Mapping[str, float] | None = None,
 ) -> Result:
-    """The result of a program that was played; formulas stand with `Result`.
+    """The result of a played program; `Result` documents the formulas.
 
     `spent` are the accounts of its roles, `healthy` the record without stragglers if the job has
     any, `others` the step times (s) of fixed orders of passes, for comparison.
@@ -87,8 +87,8 @@ def report(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """The facts of a step that do not follow from its time: the memory `taken` on each stage, FLOPs
-    as counted and as `executed`, the sources of kernels' seconds, the errors of such steps."""
+    """The facts of a step that do not follow from its time: the memory `taken` on each stage, model
+    FLOPs and `executed` FLOPs, the sources of kernels' seconds, and the errors of such steps."""
 
     taken: Sequence[Memory]
     worst: Memory
@@ -108,7 +108,7 @@ class StepFacts:
 
 
 def facts_of(setup: PlanSetup, program: Program) -> StepFacts:
-    """The facts of the step of a setup, whose program this is."""
+    """The facts of the step of a setup with this program."""
     job, topology = setup.job, setup.machine.topology
     taken, sources = memories(job, program), device_time(job)
     worst = fullest(taken)
@@ -147,7 +147,7 @@ def of_step(setup: PlanSetup, facts: StepFacts, step: float, sure: Interval) -> 
 def of_runs(
     runs: Runs, setups: Sequence[PlanSetup], programs: Sequence[Program]
 ) -> Iterator[dict[str, Any]]:
-    """The columns of each run in the table of a sweep: those of a result, without a result."""
+    """The columns of each run in the table of a sweep, as a `Result` has them."""
     spent, critical = account_runs(runs), critical_roles(runs).tolist()
     bubbles = bubble_fractions(runs.roles, runs.step, spent).tolist()
     known: dict[tuple[int, str, str], StepFacts] = {}
@@ -191,9 +191,9 @@ def rates(
     executed: float,
     precision: Precision,
 ) -> dict[str, Any]:
-    """Rates of a job on all of a cluster whose step (s) has so many samples, tokens, model FLOPs
-    and FLOPs that are executed. MFU and HFU are of the dense peak of a precision; `mfu_of_peaks`
-    has that of half precision, too, where the precision is another."""
+    """Rates of a job on a whole cluster, from the time (s), the samples, the tokens, the model
+    FLOPs and the `executed` FLOPs of a step. MFU and HFU refer to the dense peak of `precision`.
+    For precisions of less than two bytes, `mfu_of_peaks` also has the MFU of half precision."""
     gpus, device = topology.gpus, topology.device
     peak, half = gpus * device.peak_rate(precision), device.half
     others = {half: flops / (step * gpus * device.peak_rate(half))} if BYTES[precision] < 2 else {}
@@ -211,7 +211,7 @@ def rates(
 
 
 def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
-    """Where the time of a step that was played went; `spent` are the accounts of its roles."""
+    """Fields that say where the time of a played step went; `spent` are its roles' accounts."""
     critical = critical_role(record).index
     return {
         "breakdown": dict(spent[critical].items()),
@@ -279,11 +279,11 @@ def inputs_of(setup: PlanSetup) -> Inputs:
 def executed_flops(job: Job) -> float:
     """FLOPs of the matrix products of one step of the whole job, as kernels execute them.
 
-    What is recomputed counts again; fused attention leaves out what a causal mask or a window
-    hides, and repeats Q K' in its backward pass (Dao 2023, section 2.3).
+    Recomputed products count again. Fused attention leaves out products that a causal mask or a
+    window hides, and repeats Q K' in its backward pass (Dao 2023, section 2.3).
     """
     plan = job.plan
-    stages = {chunks: stage for stage, chunks in enumerate(job.chunks)}  # one of those alike
+    stages = {chunks: stage for stage, chunks in enumerate(job.chunks)}  # one of equal stages
     of_chunks = {chunks: _flops(job, stage) for chunks, stage in stages.items()}
     once = sum(
         of_chunks[chunks] / max(len(copies), 1)
@@ -302,7 +302,7 @@ def _flops(job: Job, stage: int) -> float:
 def _stages(
     job: Job, record: Record, spent: Sequence[Account], taken: Sequence[Memory]
 ) -> Iterator[dict[str, Any]]:
-    """One row a pipeline stage: what it holds and where the seconds of its slowest rank go."""
+    """A row for each pipeline stage: its layers, its memory, and its slowest rank's seconds."""
     slowest_last = sorted(record.roles, key=lambda role: (role.slowdown, -role.index))
     shown = {role.stage: role.index for role in slowest_last}
     for stage, chunks in enumerate(job.chunks):
@@ -319,9 +319,9 @@ def _stages(
 
 
 def critical_rows(record: Record) -> list[dict[str, Any]]:
-    """Seconds of a step on its critical path by stage and cause, the most first. A run whose steps
-    overlap has its whole path in proportion to a step, one that does not drain what more of them
-    add."""
+    """Seconds of a step on its critical path by stage and cause, the most first. Where steps
+    overlap, the path of the whole run is scaled to a step. Where pipelines do not drain, the path
+    of a shorter run is subtracted first."""
     from sim.engine.critical_path import critical_path
 
     path = dict(critical_path(record))
@@ -337,7 +337,7 @@ def critical_rows(record: Record) -> list[dict[str, Any]]:
 
 
 def _dropped(job: Job) -> float:
-    """The share of tokens that their experts have no room for."""
+    """The share of tokens for which their experts have no room."""
     if not experts_of(job.model):
         return 0.0
     from sim.model.experts.layer import dropped
@@ -369,13 +369,13 @@ def _curves(program: Program, record: Record, taken: Sequence[Memory]) -> "list[
 
 
 def _parts(memory: Memory) -> dict[str, float]:
-    """Bytes by part and their total, what the allocator cannot give back included."""
+    """Bytes by part and their total, with the fragmentation that the allocator cannot use."""
     lost = {"fragmentation": memory.fragmented} if memory.fragmented else {}
     return {**memory.parts, **lost, "total": memory.reserved}
 
 
 def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
-    """Warnings for a reader before he believes the number."""
+    """Warnings that a reader should know before relying on the result."""
     plan, topology = setup.job.plan, setup.machine.topology
     if (measured := setup.job.device.measured) is not None:
         yield from measured.doubts

@@ -1,4 +1,4 @@
-"""A step by the lines of the script that it is of."""
+"""The time and the memory of a step by lines of its script."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -11,9 +11,9 @@ PARTS: tuple[Part, ...] = ("forward", "again", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of the script ("train.py:12") and the device's seconds a step of the kernels that come
-    from it, by `PARTS`; backward kernels are of the line that they differentiate. Its collectives
-    and messages have `sent` so many bytes; `text` is what the line says, if that was recorded."""
+    """A line of the script ("train.py:12"). `seconds` are the device's seconds a step for kernels
+    from this line, by `PARTS`; a backward kernel belongs to the line that it differentiates. `sent`
+    are the bytes of its collectives and messages; `text` is the line's text, if recorded."""
 
     line: str
     seconds: dict[Part, float]
@@ -27,8 +27,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The fullest moment of the fullest GPU: bytes `allocated`, when it is, and how many of them
-    each line of the script has taken, the most first; `in_step` are the most bytes that are
+    """The fullest moment of the fullest GPU: bytes `allocated`, `when` it is, and how many bytes
+    each line of the script holds, the most first. `in_step` is the largest number of bytes
     allocated during the recorded step."""
 
     allocated: float
@@ -39,9 +39,9 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByLine:
-    """The lines of the stage that computes longest, those of the longest kernels first, and the
-    fullest moment of the stage that needs most memory, if memory was recorded; `recorded` says with
-    what."""
+    """The lines of the stage that computes longest, the line with the longest kernels first, and
+    the fullest moment of the stage that needs most memory, if memory was recorded. `recorded` says
+    which torch, how many ranks and which GPU the recording had."""
 
     lines: tuple[Line, ...]
     fullest: Moment | None
@@ -50,9 +50,9 @@ class ByLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """What to `change` `at` a line, `why`, the `line` that costs the time ("" for no line in
-    particular), and the setup that it makes of another (`made`). A step then trains `samples` times
-    as many samples."""
+    """A suggested `change` of a script: `at` which line, `why`, and the `line` that costs the time
+    ("" for no line in particular). `made` makes the changed setup from a setup; a step then trains
+    `samples` times as many samples."""
 
     line: str
     at: str = ""

@@ -37,7 +37,7 @@ def bar(share: float) -> str:
 
 
 def count(value: float) -> str:
-    """A number with three digits or all of its integer ones.
+    """A number with three significant digits, or with all of its integer digits.
 
     >>> count(7303.9), count(3.5664), count(114.12), count(64)
     ('7,304', '3.57', '114', '64')
@@ -57,7 +57,7 @@ def rate(value: float) -> str:
 
 
 def money(amount: float) -> str:
-    """Three significant digits, or all of the integer ones.
+    """An amount of money with three significant digits, or with all of its integer digits.
 
     >>> money(0.6), money(0.5623), money(12.87), money(99.99), money(4321.0)
     ('0.600', '0.562', '12.9', '100', '4,321')
@@ -75,7 +75,7 @@ def several(number: float, noun: str) -> str:
 
 
 def loss(value: float, digits: int = 4) -> str:
-    """A loss; one that has grown beyond all numbers has diverged.
+    """A loss as text; a loss that is not finite has diverged.
 
     >>> loss(0.51234), loss(float("nan"))
     ('0.5123', 'diverged')
@@ -118,7 +118,7 @@ def long_unit(seconds: float) -> Unit:
 
 
 def energy_unit(joules: float) -> Unit:
-    """The same of its energy.
+    """The unit in which a reader would give the energy of a training.
 
     >>> energy_unit(1e12), energy_unit(1e9)
     ((3600000000.0, 'MWh'), (3600000.0, 'kWh'))
@@ -127,7 +127,7 @@ def energy_unit(joules: float) -> Unit:
 
 
 def money_unit(dollars: float) -> Unit:
-    """The same of its rent.
+    """The unit in which a reader would give the rent of a training.
 
     >>> money_unit(5e6), money_unit(311.0)
     ((1000000.0, 'million dollars'), (1.0, 'dollars'))

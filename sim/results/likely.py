@@ -32,7 +32,7 @@ class Likely:
     apart: float | None = None
 
     def beside(self, sure: float) -> "Likely":
-        """The ratios after `sure` simulated times are added whose measured time is certain."""
+        """The ratios after adding time that is certain: `sure` times the simulated time."""
         ratios = {key: (getattr(self, key) + sure) / (1.0 + sure) for key in _RATIOS}
         return replace(self, **ratios)
 

@@ -19,7 +19,7 @@ _MOST = 2
 
 
 def memory_line(result: Result) -> str:
-    """One sentence: how much of how much, and if it does not fit what is largest and what helps.
+    """A sentence about needed and offered memory and, if it is too little, about remedies.
 
     `does not fit: 93.0 GiB of 80.0 GiB; the largest part is activations; with recompute = selective
     or with tp = 8, it fits`.
@@ -44,10 +44,10 @@ def memory_line(result: Result) -> str:
 
 
 def remedies(setup: PlanSetup) -> list[str]:
-    """The first two changes of the plan, of one choice or of two, with which the job fits: the
-    memory of each was worked out.
+    """The first two changes of the plan, of one choice or of two, with which the job fits; the
+    memory of each changed job is computed.
 
-    Sharded states and recomputation come first, which leave the mesh as it is.
+    Sharded states and recomputation come first, because they do not change the mesh.
     """
     found: dict[frozenset[str], str] = {}  # by the keys that change
     singles = [[setting] for setting in _settings(setup.job.plan)]

@@ -28,37 +28,36 @@ _COLUMNS = (
 class Result(JobAnswer):
     """One predicted training step.
 
-    `step_time` (s) splits into `breakdown` (seconds by cause, of the critical rank, adding up to
-    it). Of a measured one `step_time_expected` is the median and it lies between `step_time_low`
-    and `step_time_high` with the probability `interval["level"]`, by what measured runs have shown
+    `step_time` (s) is the sum of `breakdown`, the seconds of the critical rank by cause. A measured
+    step time would have the median `step_time_expected`, and would lie between `step_time_low` and
+    `step_time_high` with the probability `interval["level"]`, by the errors on measured runs
     (`sim.uncertainty.intervals`); all other figures are those of the simulated step. `mfu` is
     model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), attention counted in full
-    also where it is causal (PaLM's convention); `mfu_of_peaks` has it by the precision of the
-    peak, that of half precision, too, where products have 8 bits. `hfu` is the same of the FLOPs
-    that are executed: what is recomputed counts again, what a causal mask hides does not, so that
-    it is the lower of the two where fused attention skips more than is recomputed. Samples
-    and tokens a second are 0 where a recorded script does not show them. `memory_per_gpu` holds the
-    parts of the worst rank (bytes) and their `total`; `capacity` is what that GPU offers,
-    `host_memory` what the fullest node holds for its GPUs (offload); `memory_curves` has one over
-    the step for each stage, `links` what each class of links carries. `setup` is what was simulated
-    (`sim.kind.Setup`).
-    `remedies` are changes of the plan that fit, where it does not.
-    `parameters` are the model's, a tied embedding once, `active_parameters` those that one token
-    meets. `stages` has one row a pipeline stage, with the seconds of its slowest rank. Where the
-    order of passes was looked for, `gains` says by what share of the step fixed schedules would
-    take longer. Where pipelines do not drain, `staleness` says for each stage how many updates its
-    gradients are late at most.
-    `dropped` is the share of the tokens that their experts have no room for.
-    `critical_path` has a row for each stage and cause on the chain of work that the step consists
-    of (`sim.engine.critical_path`); their `seconds` add up to it. `hidden` are seconds of the
-    critical rank's transfers, by cause, that it did not wait for. With a loader, `loading` says how
-    many seconds the step `waits` for samples, which kind of link is their `limit`, and how many
-    seconds they (`seconds`) and all traffic (`busy`) take there.
+    also where it is causal (PaLM's convention). `mfu_of_peaks` has the MFU by the precision of the
+    peak: for 8 bits and fewer, also for half precision. `hfu` uses executed FLOPs instead:
+    recomputed FLOPs count again, FLOPs that a causal mask hides do not. It is thus below `mfu` if
+    fused attention skips more than is recomputed. Samples and tokens a second are 0 where a
+    recorded script does not show them. `memory_per_gpu` holds the parts of the worst rank (bytes)
+    and their `total`. `capacity` is the memory that this GPU offers, `host_memory` the memory of
+    the fullest node that its GPUs use (offload). `memory_curves` has a curve over the step for each
+    stage, `links` the loads of each class of links. `setup` is the simulated setup
+    (`sim.kind.Setup`). If the plan does not fit, `remedies` are changes with which it fits.
+    `parameters` counts the model's parameters, a tied embedding once; `active_parameters` counts
+    those that one token meets. `stages` has a row for each pipeline stage, with the seconds of its
+    slowest rank. Where the order of passes was searched for, `gains` says by what share of the step
+    fixed schedules would take longer. Where pipelines do not drain, `staleness` says for each stage
+    how many updates its gradients are late at most.
+    `dropped` is the share of the tokens for which their experts have no room.
+    `critical_path` has a row for each stage and cause on the chain of work that makes up the step
+    (`sim.engine.critical_path`); the rows' `seconds` add up to the step time. `hidden` are seconds
+    of the critical rank's transfers, by cause, for which it did not wait. With a loader, `loading`
+    says how many seconds the step `waits` for samples, and which kind of link is their `limit`. On
+    these links, samples take `seconds` and all traffic takes `busy` seconds.
     `device_time` says what share of the kernels' seconds comes from a "profile" and from the
-    "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
-    `engine` is what played the step, "clock" or "replay", and `wall_seconds` what the simulation
-    itself took, no part of the answer. `dollars_per_million_tokens` is rent, where the topology
-    has a price.
+    "model". `straggler_seconds` is how much longer the step takes than with no slow rank or link.
+    `engine` is the engine that played the step, "clock" or "replay". `wall_seconds` is the time of
+    the simulation itself, no part of the answer. `dollars_per_million_tokens` is rent, where the
+    topology has a price.
     """
 
     view = "sim.interface.views.step"
@@ -112,7 +111,7 @@ class Result(JobAnswer):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Seconds by cause and bytes by part are prefixed."""
+        """Its figures as columns of a sweep's table (`columns_of`)."""
         names = (*_COLUMNS, "breakdown", "memory_per_gpu")
         return columns_of({name: getattr(self, name) for name in names})
 
@@ -121,13 +120,13 @@ class Result(JobAnswer):
         return misfit_of(self.fits, self.memory_per_gpu["total"], self.capacity)
 
     def to_frame(self) -> "pd.DataFrame":
-        """The timeline as a table, one row a span."""
+        """The timeline as a table, with one row for each span."""
         return self.timeline.to_frame()
 
 
 def columns_of(figures: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a sweep's table, from fields of a result; seconds by cause and bytes by part
-    are prefixed."""
+    have a prefix."""
     named = {name: figures[name] for name in _COLUMNS}
     seconds = {f"seconds.{cause}": value for cause, value in figures["breakdown"].items()}
     memory = {f"memory.{part}": size for part, size in figures["memory_per_gpu"].items()}
@@ -135,7 +134,7 @@ def columns_of(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def misfit_of(fits: bool | None, held: float, capacity: float) -> str:
-    """Why a job that holds so many bytes on a GPU would not run; empty if it would."""
+    """Why a job that needs `held` bytes on a GPU would not run; empty if it would."""
     if fits is None:
         return "takes an unknown share of its memory"
     return "" if fits else f"takes {held / 2**30:.1f} GiB of {capacity / 2**30:.1f} GiB a GPU"

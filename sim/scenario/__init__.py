@@ -1,5 +1,5 @@
 """Which job and which machine does a scenario name?
 
-A scenario names files and what it changes of them; a setup has them resolved and checked. It never
-goes.
+A scenario names files and changes of their values; a setup holds the loaded and checked objects.
+This folder cannot be deleted.
 """

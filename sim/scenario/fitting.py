@@ -1,4 +1,4 @@
-"""Whether a plan fits a model, a stack and a cluster: what is refused before anything is played."""
+"""Whether a plan fits a model, a stack and a cluster: checks before anything is simulated."""
 
 from dataclasses import replace
 
@@ -20,8 +20,7 @@ from sim.parallel.resolved import check_used
 def check_sizes(
     model: Model, stack: stacks.Stack, topology: Topology, plan: Plan, where: str
 ) -> None:
-    """Refuse a plan that the model, the stack or the cluster has no place for. Raises
-    `InputError`."""
+    """Refuse a plan that does not fit the model, the stack or the cluster. Raises `InputError`."""
     _check_links(plan, topology, where)
     _check_network(model, plan, topology, where)
     _check_experts(model, plan, where)
@@ -36,7 +35,7 @@ def check_sizes(
 
 
 def check_job(job: Job, topology: Topology, where: str) -> None:
-    """Refuse what only shows once the layers lie on their stages. Raises `InputError`."""
+    """Refuse a job for faults that show only with its layers on stages. Raises `InputError`."""
     plan, kinds = job.plan, job.model.kinds
     check_used(plan, where)
     check_method(plan, (part.kinds for chunk in job.chunks for part in chunk), where)
@@ -55,13 +54,13 @@ def _check_graphs(job: Job, where: str) -> None:
     """Refuse CUDA graphs where there is nothing to launch, or nothing to put into them."""
     if job.plan.cuda_graph and job.device.generation in ("cpu", "tpu"):
         raise InputError(where, f"cuda_graph, but {job.device.name} has none", "leave it out")
-    # That of moe_preprocess goes on from moe_router's, and may find nothing to do.
+    # The graph of moe_preprocess continues that of moe_router, and may hold no kernels.
     scopes = [scope for scope in job.plan.cuda_graph if scope not in (WHOLE, "moe_preprocess")]
     check_graphs(scopes, job.model.kinds, job.execution, where=where)
 
 
 def _check_experts(model: Model, plan: Plan, where: str) -> None:
-    """Refuse what only experts need in a model without any."""
+    """Refuse settings for experts in a model without experts."""
     if model.tables:
         model.check_tables(plan.ep, plan.data_parallel, where)
         plan = replace(plan, ep=1)
@@ -78,7 +77,7 @@ def _check_experts(model: Model, plan: Plan, where: str) -> None:
 
 
 def _check_shared(shared: bool, plan: Plan, where: str) -> None:
-    """Refuse to hide tokens behind shared experts that are not there, or a second time."""
+    """Refuse to overlap tokens with shared experts if there are none, or with other passes, too."""
     if not plan.overlap_shared:
         return
     if not shared:
@@ -92,7 +91,7 @@ def _check_shared(shared: bool, plan: Plan, where: str) -> None:
 
 
 def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> None:
-    """Refuse what only a transformer's layers can, and what only convolutions can."""
+    """Refuse settings for transformers in other models, and settings for convolutions."""
     if plan.stash is not None and not model.feature_maps:
         fault = (
             "stash is how convolutional networks keep feature maps, which this model has none of"
@@ -115,7 +114,7 @@ def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> 
 
 
 def _check_links(plan: Plan, topology: Topology, where: str) -> None:
-    """Refuse offload to a host that the cluster says nothing of."""
+    """Refuse offload where the cluster does not describe its hosts, or hosts lack drives."""
     if not plan.offload:
         return
     host = topology.host

@@ -31,8 +31,8 @@ Factor = Annotated[float, Gt(0)]
 class Straggler(Checked):
     """A rank, a stage, a node or a link that is slower than its peers by `factor`.
 
-    A GPU's kernels take `factor` times as long; a link has its bandwidth divided by it, or less
-    bandwidth by the `traffic` of others, which gives way to nobody.
+    A slow GPU's kernels take `factor` times as long. A slow link has its bandwidth divided by
+    `factor`, or reduced by the `traffic` of others, which always has its full rate.
     """
 
     factor: Factor | None = None
@@ -57,13 +57,12 @@ class Straggler(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseScenario(Checked):
-    """Fields of scenarios of every kind: names of files or, in Python, the objects that they stand
-    for.
+    """Fields of scenarios of every kind: names of files or, in Python, the objects themselves.
 
     `kind` is the module of the kind (`sim.kind`). `change` alters single values of the named files
     for this scenario only, by dotted key: `network.bandwidth`, `device.memory`, `model.seq`,
-    `stack.overlap_gradients`. `tokens` is how many the whole training takes, `checkpoints` what it
-    stops for, both for its cost. The `loader` brings the samples of a step.
+    `stack.overlap_gradients`. `tokens` is the number of tokens of the whole training, `checkpoints`
+    describes its checkpoints; both count for its cost. The `loader` brings the samples of a step.
     """
 
     kind: ClassVar[str]
@@ -92,7 +91,7 @@ class BaseScenario(Checked):
 
     @property
     def first_seed(self) -> int:
-        """The seed of what its play draws."""
+        """The seed of the random numbers in its simulation."""
         return int(getattr(self.layout, "seed", 0))
 
     @property
@@ -103,7 +102,7 @@ class BaseScenario(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario(BaseScenario):
-    """A job of which a plan lays out every step.
+    """A training job whose plan lays out every step.
 
     >>> plan = Plan(global_batch=64, tp=2)
     >>> Scenario(model="llama3-8b", topology="dgx-h100-ndr", plan=plan).stack

@@ -64,7 +64,7 @@ def value_of(text: str) -> Any:
 
 
 def changes_of(change: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """The changes that concern one file (model, stack, topology, device), keys within it.
+    """The changes that concern one file (model, stack, topology, device), by key of that file.
 
     >>> changes_of({"network.bandwidth": "100 Gb/s", "device": {"sms": 4}}, "topology")
     {'network.bandwidth': '100 Gb/s'}

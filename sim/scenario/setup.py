@@ -1,4 +1,4 @@
-"""From a scenario's names to things: the job to run and the machine to run it on."""
+"""From a scenario's names to objects: the job to run and the machine to run it on."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
@@ -73,7 +73,7 @@ class PlanSetup:
         return replace(other, machine=self.machine)
 
     def same_as(self, other: "PlanSetup") -> bool:
-        """Whether the two are one job on one machine, whatever it and its model are called."""
+        """Whether two setups have equal jobs and machines, whatever their names are."""
         jobs = (
             replace(setup.job, model=setup.job.model.changed(name="")) for setup in (self, other)
         )
@@ -81,7 +81,7 @@ class PlanSetup:
 
 
 def from_scenario(scenario: Scenario) -> PlanSetup:
-    """Load what a scenario names and apply its changes. Raises `InputError`."""
+    """Load the files that a scenario names and apply its changes. Raises `InputError`."""
     topology, plan = load_topology(scenario), scenario.plan
     gpus = scenario.gpus or (plan.degree(axes()) if plan.dp else topology.gpus)
     setup = assemble(
@@ -106,7 +106,7 @@ def assemble(
     stragglers: Iterable[Straggler] = (),
     loader: "Loader | None" = None,
 ) -> PlanSetup:
-    """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
+    """Fit a plan to the machine and the model. Raises `InputError` where it does not fit."""
     job = _job(name, model, stack, topology, plan, loader)
     known = known_of(job.model, job.stack, job.device, job.device.measured)
     job = job if job.known is known else replace(job, known=known)
@@ -115,7 +115,7 @@ def assemble(
 
 
 def ordered(job: Job, machine: Machine) -> Job:
-    """The job with the order that its schedule looks for, if it looks for one."""
+    """The job with the order of passes that its schedule searches for, if it searches."""
     search = None if job.plan.pp == 1 else schedules.searched(job.plan.pipeline)
     if search is None:
         return job
@@ -145,7 +145,7 @@ def _job(
     plan: Plan,
     loader: "Loader | None",
 ) -> Job:
-    """A job that a plan lays out on a cluster, whatever the rates of the links between devices."""
+    """A job that a plan lays out on a cluster, independent of rates of links between devices."""
     where = f"{name}, plan"
     check_layers(model)
     plan = resolved(plan, topology.gpus, where=where)
@@ -231,10 +231,10 @@ def machine(
     backend: str = "",
     ranks: int = 0,
 ) -> Machine:
-    """A topology with a collective library and what is slow on it.
+    """A topology with a collective library, and with slow ranks and links.
 
-    A job without a `plan` has no stages. The library is the topology's unless a `backend` is given;
-    all of the topology's GPUs are in use unless only so many `ranks` are. Raises `InputError`.
+    A job without a `plan` has no stages. The library is the topology's unless a `backend` is given.
+    All of the topology's GPUs are in use unless `ranks` says how many are. Raises `InputError`.
     """
     slowdown: dict[int, float] = {}
     for number, straggler in enumerate(stragglers):

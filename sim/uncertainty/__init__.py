@@ -1,5 +1,5 @@
 """How sure is a step time?
 
-Errors of measured runs are nested random effects of software, hardware and kind of work. It goes
-when predictions are exact.
+Errors of measured runs are nested random effects of software, hardware and kind of work. This
+folder can be deleted when predictions are exact.
 """

@@ -1,13 +1,13 @@
-"""Step times drawn: each class of work has a factor of its own, each draw is a column.
+"""Drawn step times: each class of work has a factor of its own, and each draw is a column.
 
 The factors are lognormal with the sigmas of `sim.uncertainty.intervals.Sigmas` (a profile's
-residuals where there is one). Every draw is a column of durations: what a pass computes is split
-into products, attention and memory-bound kernels as its stage's kernels are, its communication and
-all transfers take the collectives' factor, launches the host's. One compiled graph evaluates all
-columns.
+residuals where there is a profile). Every draw is a column of durations. The computation of a pass
+is split into products, attention and memory-bound kernels in the proportions of its stage's
+kernels. Its communication and all transfers take the factor of collectives, launches the factor of
+the host. One compiled graph evaluates all columns.
 
-The interval of a result rests on the first order of this, the classes' shares of the critical
-path, which costs no compilation; the draws show how good that is.
+The interval of a result uses a first-order approximation, the classes' shares of the critical path,
+which needs no compilation. The draws show how good this approximation is.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,14 +36,14 @@ _HOST = KINDS.index("host")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Durations [parameters] of a program and what each class has of them [parameters, classes]."""
+    """Durations [parameters] of a program, and each class's part of them [parameters, classes]."""
 
     columns: ColumnProgram
     kinds: tuple[str, ...]
     by_kind: Floats
 
     def times(self, factors: Floats) -> Floats:
-        """Step times (s) of columns whose classes take so many times as long [classes, columns]."""
+        """Step times (s) of columns whose classes are slower by `factors` [classes, columns]."""
         parameter = self.columns.parameters[:, None]
         return self.columns.times(parameter + self.by_kind @ (factors - 1.0))
 
@@ -57,12 +57,12 @@ OfTransfer = Callable[[TransferClass], tuple[str, str]]
 
 
 def as_collectives(transfer: TransferClass) -> tuple[str, str]:
-    """Classes of a transfer's latency and of its seconds on links: one for all of them."""
+    """Classes of a transfer's latency and of its seconds on links: "collective" for both."""
     return "collective", "collective"
 
 
 def by_cause(transfer: TransferClass) -> tuple[str, str]:
-    """The same where the links are told apart by what they carry."""
+    """Classes of a transfer's latency and of its seconds on links, the latter by its cause."""
     return LATENCY, bandwidth(transfer.cause)
 
 
@@ -78,7 +78,7 @@ def split(machine: Machine, program: Program, of_transfer: OfTransfer = as_colle
 
 
 def drawn(setup: PlanSetup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> Floats:
-    """So many step times (s), in pairs of opposite errors; the same seed gives the same ones."""
+    """Draw `count` step times (s), in pairs of opposite errors; a seed always gives the same."""
     one_side = generator(seed, "calibration").standard_normal((len(KINDS), (count + 1) // 2))
     errors = np.concatenate([one_side, -one_side], axis=1)[:, :count]
     spread = np.array([getattr(sigmas, kind) for kind in KINDS])
@@ -117,16 +117,17 @@ def _device(compute_class: ComputeClass, program: Program, stage: int) -> Floats
 
 
 def _of_pass(compute_class: ComputeClass, device: Floats) -> Floats:
-    """Of device, host, lead and wait beyond device [4, classes].
+    """The classes' seconds in device, host, lead and wait of a pass [4, classes].
 
-    Where launches take longer than kernels, the lead is all launches and what is left of kernels
-    behind them; else it is what precedes the first kernel, and all kernels.
+    Lead and wait are without the device's seconds. Where launches take longer than kernels, the
+    lead consists of all launches and of the kernels that still run after them. Otherwise it
+    consists of the time before the first kernel, and of all kernels.
     """
     seconds = compute_class.duration
     host = seconds.host * np.eye(len(KINDS))[_HOST]
     lead = seconds.lead - seconds.device
-    # What stands between the host's wait and the end is work like the rest of the pass, or the
-    # host's where nothing runs on the device.
+    # The time between the host's wait and the end is work like the rest of the pass, or the host's
+    # work where nothing runs on the device.
     beyond = seconds.wait - seconds.device if seconds.waits else 0.0
     work = device / seconds.device if seconds.device else np.eye(len(KINDS))[_HOST]
     wait = beyond * work

@@ -41,7 +41,7 @@ class Campaign:
 
     @classmethod
     def of(cls, job: Job, topology: str) -> "Campaign":
-        """The campaign of a job on a cluster of this name."""
+        """The campaign of a job on the cluster named `topology`."""
         return cls(
             stack=job.stack.name,
             device=job.device.name,
@@ -53,7 +53,7 @@ class Campaign:
 
     @property
     def groups(self) -> tuple[Hashable, ...]:
-        """The groups of campaigns that it is in, from wide to narrow; it is the last."""
+        """The groups that contain this campaign, from wide to narrow; the last is itself."""
         return (
             self.work,
             (self.work, self.stack),
@@ -63,15 +63,15 @@ class Campaign:
 
 
 def work_of(model: Model | None) -> Work:
-    """What training all weights of a model is; None is a model of which only times are known."""
+    """The kind of work of training all weights; None is a model of which only times are known."""
     if model is None or not model.divided:  # no transformer
         return "other"
     return "experts" if experts_of(model) else "dense"
 
 
 FOLDER = "topologies/validated"
-_ROWS_OF_USUAL = 2.0  # the usual scale counts as much as so many rows of a campaign: assumed
-_FEW = 3  # rows that show no scale yet
+_ROWS_OF_USUAL = 2.0  # rows of a campaign for which the usual scale counts: assumed
+_FEW = 3  # rows; up to so many show no scale
 _UNKNOWN = 0.1  # the usual scale if nothing at all was measured: assumed
 # Variance of the estimated location of n errors of scale s by Student's t with nu degrees of
 # freedom: (nu + 3) / (nu + 1) s^2 / n (Lange, Little and Taylor 1989, section 4), nu = 4.
@@ -82,8 +82,8 @@ _OF_LOCATION = 1.4
 class Spread(Campaign):
     """Errors of a table's measured runs of one campaign, as in `topologies/validated`.
 
-    `location` and `scale` of log(measured / predicted) by Student's t; `apart` is the scale of what
-    is left of them beside the error that layouts of one job share, seen on `layouts` rows.
+    `location` and `scale` are those of log(measured / predicted) by Student's t. `apart` is the
+    scale of the errors without the part that layouts of one job share, from `layouts` rows.
     """
 
     table: str
@@ -115,7 +115,7 @@ class Evidence:
     spreads: tuple[Spread, ...]
 
     def replaced(self, spreads: Sequence[Spread], *, tables: Container[str]) -> "Evidence":
-        """With these in place of all that `tables` have shown."""
+        """The evidence with `spreads` in place of all spreads from `tables`."""
         others = (spread for spread in self.spreads if spread.table not in tables)
         return Evidence(spreads=(*others, *spreads))
 
@@ -174,7 +174,7 @@ class Evidence:
         return _median(spread.apart for spread in self.spreads if spread.layouts > _FEW)
 
     def _within(self, scale: float, rows: int) -> float:
-        """The square of a campaign's scale, closer to the usual one the fewer its rows."""
+        """The square of a campaign's scale, drawn to the usual scale where it has few rows."""
         return _shrunk(scale, rows - 1, self._usual)
 
     def _apart(self, campaign: Campaign) -> float:
@@ -185,7 +185,7 @@ class Evidence:
         return sqrt(_shrunk(sqrt(square), rows, self._usually_apart))
 
     def _basis(self, campaign: Campaign) -> str:
-        """On what it rests, and what of the job was never measured, in words."""
+        """The measured runs behind a law of errors, and what of the job was never measured."""
         own = self._seen.get(campaign)
         if own:
             return f"{_runs(own.rows)} of {campaign.stack} on {campaign.device}"
@@ -203,7 +203,7 @@ class Evidence:
 
 
 def _together(campaign: Campaign, spreads: Sequence[Spread]) -> _Seen:
-    """Tables that disagree widen the scale."""
+    """A campaign's runs over all of its tables; tables that disagree widen the scale."""
     rows = sum(spread.rows for spread in spreads)
     location = sum(spread.rows * spread.location for spread in spreads) / rows
     square = sum(
@@ -237,7 +237,7 @@ _WORDS: Mapping[Work, str] = {
 
 
 def _unlike(campaign: Campaign, others: Sequence[Campaign]) -> str:
-    """In what a campaign is like none of the others, the widest difference first."""
+    """The widest difference between a campaign and all `others`, in words."""
     for key, words in (
         ("work", _WORDS[campaign.work]),
         ("device", f"on {campaign.device}"),
@@ -258,6 +258,6 @@ class _File:
 
 @remembered(1)
 def evidence() -> Evidence:
-    """All validated runs: the packaged ones and the user's own."""
+    """All validated runs: the packaged runs and the user's own."""
     files = [catalog.load(FOLDER, name, _File) for name in catalog.names(FOLDER)]
     return Evidence(spreads=tuple(spread for file in files for spread in file.spreads))

@@ -2,26 +2,26 @@
 
 Errors are logarithms of measured / predicted. Two things are known of them:
 
-- *validated*: the location and the scale over measured runs that are alike, and how far those of
-  others are from them (`sim.uncertainty.evidence`). They contain every error of those predictions:
-  of kernels, of collectives, of the host, and of what the model leaves out.
-- *kernels*: how far the times of single kernels and collectives are off on shapes kept out of
-  their fits, by class of work (`Sigmas`: from a profile's residuals, or the packaged defaults),
-  carried to the step by the share of its critical path that each class has.
+- *validated*: the location and the scale of errors over measured runs that are alike, and how much
+  other runs differ from them (`sim.uncertainty.evidence`). They contain every error of these
+  predictions: of kernels, of collectives, of the host, and of effects that the model leaves out.
+- *kernels*: the errors of single kernels and collectives on shapes kept out of their fits, by class
+  of work (`Sigmas`: from a profile's residuals, or the packaged defaults). Each class contributes
+  to the error of the step by its share of the critical path.
 
-The second is a part of the first. So that it counts once, what the default sigmas would contribute
-to this very step is taken out of the spread of the measured runs, and what the device's profile
-says is put in: scale^2 = spread^2 - default^2 + kernels^2, though never less than the smaller of
-spread^2 and kernels^2. Without a profile this is the spread of the measured runs; with a profile
-the interval is narrower if its kernels are more accurate than the defaults, and wider otherwise.
+The second error is a part of the first. It must count once, so the contribution of the default
+sigmas to this step is taken out of the spread of the measured runs, and the contribution of the
+device's profile is added: scale^2 = spread^2 - default^2 + kernels^2, though never less than the
+smaller of spread^2 and kernels^2. Without a profile, this is the spread of the measured runs; a
+profile narrows it if its kernels are more accurate than the defaults, and widens it otherwise.
 
 A prediction is the simulated step, to which all accounts add up; measured runs do not change it. A
-known bias is not an uncertainty: what is *expected* of a measured step is the simulated one times
-exp(bias), and the interval lies around that.
+known bias is not an uncertainty: the *expected* measured step is the simulated step times
+exp(bias), and the interval lies around this expected step.
 
-Errors of layouts of one job are alike, so which of two is faster is surer than how fast either is:
-the log of the ratio of two measured steps is that of the simulated ones give or take
-sqrt(2) x `apart`, the scale of what layouts of one job do not share of their errors.
+Errors of layouts of one job are alike. It is therefore surer which of two layouts is faster than
+how fast either is: the log of the ratio of two measured steps is that of the simulated steps, give
+or take sqrt(2) x `apart`, the scale of errors that layouts of one job do not share.
 """
 
 from collections.abc import Mapping
@@ -39,12 +39,12 @@ LEVEL = 0.9  # of all intervals
 class Sigmas:
     """Standard deviations of log(measured / predicted) by class of work.
 
-    All shapes of one class are assumed to be off by the same factor, the classes independently of
-    one another. The defaults are median absolute errors / 0.6745 of the analytic models on what was
-    kept out of their fits, root mean square over tables: of `sim.analysis.calibration.fitting`,
-    `published_kernels` on A100 and B200 (products 1.2 and 6.7 %, attention 2.6 and 13.3 %) and
-    `published_nccl` on 13 tables (0.7 to 27 %). Memory-bound kernels and the host have no such
-    table; theirs are assumed.
+    All shapes of a class are assumed to be off by the same factor; classes are independent of one
+    another. The defaults are median absolute errors / 0.6745 of the analytic models on measurements
+    kept out of their fits, as a root mean square over tables: of
+    `sim.analysis.calibration.fitting`, `published_kernels` on A100 and B200 (products 1.2 and
+    6.7 %, attention 2.6 and 13.3 %) and `published_nccl` on 13 tables (0.7 to 27 %). Memory-bound
+    kernels and the host have no such table; their sigmas are assumed.
     """
 
     gemm: float = 0.07
@@ -62,16 +62,16 @@ class Sigmas:
         return hypot(*(getattr(self, kind) * share for kind, share in shares.items()))
 
     def replaced(self, measured: Mapping[str, float]) -> "Sigmas":
-        """With what a profile measured; classes that it lacks keep their default."""
+        """The sigmas of a profile; classes that the profile lacks keep their default."""
         common = {f.name for f in fields(self)} & measured.keys()
         return replace(self, **{kind: measured[kind] for kind in common})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """What errors of kernels and collectives contribute to one step: the standard deviation of its
-    logarithm by a profile's sigmas (`sigma`) and by the default ones (`usual`), and the shares of
-    work (`work_shares`) that carried them."""
+    """The contribution of errors of kernels and collectives to one step: the standard deviation of
+    its logarithm by a profile's sigmas (`sigma`) and by the default sigmas (`usual`). `shares` are
+    the shares of work (`work_shares`) from which both are computed."""
 
     sigma: float
     usual: float
@@ -88,11 +88,11 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorLaw:
-    """Of log(measured / predicted) of a job: Student's t with a location (`bias`) and a `scale`.
+    """The law of a job's log(measured / predicted): Student's t of location `bias` and `scale`.
 
-    `apart` is the scale of what layouts of one job do not share of it. `basis` says on which
-    measured runs all of it rests; `seen` is the location of those that are like the job, from which
-    `bias` is drawn to that of others the fewer they are, None where there are none.
+    `apart` is the scale of the part that layouts of one job do not share. `basis` names the
+    measured runs behind the law. `seen` is the location over runs like the job (None without such
+    runs); `bias` is `seen`, drawn to the location of other runs where there are few runs.
     """
 
     bias: float
@@ -104,10 +104,10 @@ class ErrorLaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Where the measured step time would lie with probability `level`: `low` to `high`, in s, as
-    likely above as below `expected`.
+    """The measured step time would lie between `low` and `high` (s) with probability `level`. It is
+    as likely to be above as below `expected`.
 
-    `kernels` contribute to it if a profile is used.
+    The errors of `kernels` contribute to the interval if a profile is used.
     """
 
     level: float
@@ -119,7 +119,7 @@ class Interval:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """All but times, as plain data."""
+        """The interval without its times, as plain data."""
         plain = {"level": self.level, **asdict(self.errors)}
         return plain | ({"kernels": asdict(self.kernels)} if self.kernels else {})
 
@@ -138,9 +138,9 @@ def interval(
 
 
 def faster(step: float, other: float, apart: float) -> float:
-    """The probability that the layout of a predicted `step` is faster than the `other` of a job.
+    """The probability that a job's layout with a predicted `step` is faster than the `other`.
 
-    Of some 5,000 pairs of the measured tables, 93 % of those said to be 90 to 95 % sure were.
+    Of some 5,000 pairs of measured rows, 93 % with a probability of 90 to 95 % were in this order.
 
     >>> round(faster(1.0, 1.1, 0.05), 2), faster(1.0, 1.0, 0.05)
     (0.88, 0.5)
@@ -149,8 +149,8 @@ def faster(step: float, other: float, apart: float) -> float:
 
 
 def longer(step: float, other: float, apart: float, level: float = LEVEL) -> tuple[float, float]:
-    """By which share at least and at most the layout of an `other` predicted step is longer than
-    that of a `step`, with this probability: errors that both have in common cancel.
+    """By which share, at least and at most, the step of the `other` layout is longer than `step`,
+    with probability `level`. Errors that both layouts share cancel.
 
     >>> low, high = longer(1.0, 1.1, 0.05)
     >>> round(low, 2), round(high, 2), round(1.0 + high, 3) == round(1.21 / (1.0 + low), 3)
@@ -161,7 +161,7 @@ def longer(step: float, other: float, apart: float, level: float = LEVEL) -> tup
 
 
 def told_apart(apart: float, level: float = LEVEL) -> float:
-    """By which share a layout has to be longer to be the slower one with this probability.
+    """By which share a step has to be longer to be the slower step with probability `level`.
 
     >>> round(told_apart(0.05), 3), round(faster(1.0, 1.0 + told_apart(0.05), 0.05), 3)
     (0.115, 0.9)

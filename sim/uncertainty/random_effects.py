@@ -1,19 +1,19 @@
 """Shared errors of similar jobs: nested random effects.
 
-The error of a campaign is mean + the effects of the groups that it is in, from wide to narrow + its
-own, each drawn from a law of its group's level:
+The error of a campaign is a mean + the effects of its groups, from wide to narrow + its own effect.
+Each effect is drawn from the law of its level:
 
     error_i = mean + sum over levels of effect(group of i at that level) + own_i + noise_i
 
-Groups are nested, so they are a tree whose leaves are the campaigns: what is known of a node comes
-from its children and from the rest of the tree, each in one pass (Pearl 1988, belief propagation;
-exact here, with a flat prior for the mean as generalised least squares has it). The variances of
-the levels are estimated by restricted maximum likelihood (the MM iteration of Zhou, Hu, Qiao, Lange
-and Zhou 2019, "MM algorithms for variance components models", J. Computational and Graphical
-Statistics 28); own effects follow Student's t (`sim.uncertainty.student`), so a campaign unlike all
-others moves no others. What is expected of a new job is the best linear unbiased prediction
-(Henderson 1975, Biometrics 31): a group's mean error shrunk the more the fewer campaigns and runs
-show it, and as unsure as its levels are where nothing was measured.
+Groups are nested, so they are a tree whose leaves are the campaigns. A node gets information from
+its children and from the rest of the tree, each in one pass (Pearl 1988, belief propagation; exact
+here, with a flat prior for the mean as in generalised least squares). The variances of the levels
+are estimated by restricted maximum likelihood (the MM iteration of Zhou, Hu, Qiao, Lange and Zhou
+2019, "MM algorithms for variance components models", J. Computational and Graphical Statistics 28).
+Own effects follow Student's t (`sim.uncertainty.student`), so an unusual campaign does not move
+other campaigns. The expected error of a new job is the best linear unbiased prediction (Henderson
+1975, Biometrics 31). It is a group's mean error, shrunk where few campaigns and runs show it.
+Levels without measurements add their variance.
 """
 
 from collections.abc import Hashable, Sequence
@@ -35,15 +35,15 @@ _MEAN = 0.1**2  # variance of the mean error of all campaigns, without any: assu
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Groups by level, wide to narrow, the last the campaigns: the `place` of each group among its
-    level's, and the place of its `parent` one level up (0, the whole, above the widest)."""
+    """Groups by level, wide to narrow, with campaigns last. `place` numbers the groups of a level;
+    `parent` has the number of each group's parent one level up (0, the whole, above the widest)."""
 
     place: tuple[dict[Hashable, int], ...]
     parent: tuple[Places, ...]
 
     @classmethod
     def of(cls, groups: Sequence[Sequence[Hashable]]) -> "Tree":
-        """The tree of the groups of each campaign, wide to narrow."""
+        """The tree of the `groups` of each campaign, which are listed from wide to narrow."""
         levels = tuple(zip(*groups, strict=True))
         place = tuple({own: n for n, own in enumerate(dict.fromkeys(level))} for level in levels)
         parents = []
@@ -57,9 +57,9 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class RandomEffects:
-    """What was estimated: `variances` of the levels, the campaign's own last, and how much each own
-    effect counted (`weights`). `precision` and `error` are those of each group's error, by level;
-    of the whole they are `mean` and `mean_precision`."""
+    """The estimates: `variances` of the levels, with that of campaigns' own effects last, and the
+    `weights` of own effects. `error` and `precision` describe each group's error, by level; `mean`
+    and `mean_precision` describe the error of the whole."""
 
     tree: Tree
     variances: Array
@@ -70,7 +70,7 @@ class RandomEffects:
     error: tuple[Array, ...]
 
     def expected(self, groups: Sequence[Hashable]) -> tuple[float, float]:
-        """Mean and variance of the error of a job in these groups, the noise of runs aside."""
+        """Mean and variance of the error of a job in these groups, without the noise of runs."""
         if not self.tree.place:
             return 0.0, _MEAN + _START * len(groups)
         error, variance, known = self.mean, 1.0 / self.mean_precision, 0
@@ -85,8 +85,8 @@ class RandomEffects:
 def fit(
     errors: Sequence[float], noise: Sequence[float], groups: Sequence[Sequence[Hashable]]
 ) -> RandomEffects:
-    """The effects that campaigns' errors show, whose own means have these variances (`noise`);
-    `groups` of each campaign, wide to narrow, end with the campaign itself."""
+    """The effects behind the mean `errors` of campaigns, which have the variances `noise`. The
+    `groups` of each campaign, from wide to narrow, end with the campaign itself."""
     if not errors:
         nothing = np.zeros(0)
         return RandomEffects(Tree((), ()), nothing, nothing, 0.0, 0.0, (), ())
@@ -101,9 +101,9 @@ def fit(
 
 
 class _Passes:
-    """What flows up and down the tree. `pull` of a group is what its effect is drawn to, over its
-    variance, `held` how strongly: with V the covariance, Z the group's campaigns and P = V^-1
-    without the mean, Z' P errors and Z' P Z."""
+    """Passes of information up and down the tree. V is the covariance, Z the group's campaigns, and
+    P is V^-1 with the mean projected out. The `pull` of a group is Z' P errors: its predicted
+    effect over its variance. `held` is Z' P Z, the strength of the pull."""
 
     def __init__(self, errors: Sequence[float], noise: Sequence[float], tree: Tree) -> None:
         self.tree = tree
@@ -112,11 +112,11 @@ class _Passes:
         self.held: list[Array] = []
 
     def effects(self, variances: Array, weights: Array) -> RandomEffects:
-        """The effects if variances and weights were these."""
+        """The effects for given variances and weights."""
         own = [np.full(len(p), v) for p, v in zip(self.tree.parent, variances, strict=True)]
         own[-1] = variances[-1] / weights
         levels = range(len(own))
-        # Up: variance and mean of each group's error by what is below it.
+        # Up: variance and mean of each group's error, from the groups below it.
         below: list[tuple[Array, Array]] = [(self._noise, self._errors)]
         for level in reversed(levels):
             variance, mean = below[0]
@@ -124,7 +124,7 @@ class _Passes:
             parent = self.tree.parent[level]
             total = np.bincount(parent, precision)
             below.insert(0, (1.0 / total, np.bincount(parent, precision * mean) / total))
-        # Down: precision of the parent's error, and that times its mean, by all but the group.
+        # Down: precision of the parent's error, and precision x mean, from all but the group.
         above, weighted = np.zeros(1), np.zeros(1)
         self.pull, self.held, precisions, errors = [], [], [], []
         for level in levels:
@@ -132,7 +132,7 @@ class _Passes:
             parent, message = self.tree.parent[level], 1.0 / (variance + own[level])
             rest = np.maximum(above + 1.0 / whole, 0.0)[parent] - message
             moved = (weighted + all_mean / whole)[parent] - message * mean
-            alone = rest <= 1e-12 * message  # nothing else says anything of the parent
+            alone = rest <= 1e-12 * message  # only this group has information on the parent
             rest, moved = np.where(alone, 0.0, rest), np.where(alone, 0.0, moved)
             outside = np.divide(1.0, rest, out=np.full(len(rest), np.inf), where=~alone)
             centre = np.where(alone, mean, moved * np.where(alone, 0.0, outside))
@@ -149,8 +149,7 @@ class _Passes:
         )  # fmt: skip
 
     def factors(self, weights: Array) -> Array:
-        """By which factor each level's variance moves: 1 where the errors show as much as it
-        says."""
+        """By which factor each level's variance changes: 1 where it agrees with the errors."""
         scales = [*(np.ones(len(held)) for held in self.held[:-1]), weights]
         each = zip(self.pull, self.held, scales, strict=True)
         return np.array(

@@ -1,10 +1,10 @@
-"""Student's t with four degrees of freedom: a law of errors of which a few are far off.
+"""Student's t with four degrees of freedom: a law for errors of which a few are far off.
 
-Location and scale are its maximum-likelihood estimates, in which an error counts less the farther
-off it is, so that incidents and outliers do not set the scale (Lange, Little and Taylor 1989,
-"Robust statistical modeling using the t distribution", JASA 84, equation 7 and section 5, where
-four degrees are a value that serves most data). With four degrees distribution and quantiles are
-closed forms (Shaw 2006, "Sampling Student's t distribution", J. Computational Finance 9).
+Location and scale are maximum-likelihood estimates. Errors that are far off count less, so
+incidents and outliers do not determine the scale (Lange, Little and Taylor 1989, "Robust
+statistical modeling using the t distribution", JASA 84, equation 7 and section 5, where four
+degrees serve most data). With four degrees, distribution and quantiles have closed forms (Shaw
+2006, "Sampling Student's t distribution", J. Computational Finance 9).
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 FREEDOM = 4.0
 _ITERATIONS = 50
-_LEAST = 1e-4  # of scales: step times are printed with so many digits
+_LEAST = 1e-4  # smallest scale, about the rounding of printed step times
 
 
 def quantile(probability: float) -> float:
-    """The value below which a standard error lies with this probability.
+    """The value below which a standardised error lies with this probability.
 
     >>> round(quantile(0.95), 3), round(quantile(0.5), 3)
     (2.132, 0.0)
@@ -30,7 +30,7 @@ def quantile(probability: float) -> float:
 
 
 def below(value: float) -> float:
-    """The probability that a standard error is less than that.
+    """The probability that a standardised error is less than `value`.
 
     >>> round(below(quantile(0.9)), 9), below(0.0)
     (0.9, 0.5)
@@ -40,12 +40,12 @@ def below(value: float) -> float:
 
 
 def weights(squares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much errors count, by the squares of error / scale: (nu + 1) / (nu + square)."""
+    """The weights of errors, from the squares of error / scale: (nu + 1) / (nu + square)."""
     return (FREEDOM + 1.0) / (FREEDOM + squares)
 
 
 def fit(errors: Sequence[float], estimated: int = 1) -> tuple[float, float]:
-    """Location and scale of some errors, from which `estimated` locations were taken before.
+    """Location and scale of errors; estimates of locations use `estimated` degrees of freedom.
 
     >>> calm, far = fit([-0.1, 0.0, 0.1] * 20), fit([-0.1, 0.0, 0.1] * 20 + [3.0])
     >>> [abs(round(number, 2)) for number in (*calm, *far)]

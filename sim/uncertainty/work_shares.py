@@ -37,9 +37,9 @@ MOST_WARNINGS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTime:
-    """Shares of a step's kernel seconds by source, and what lies outside of the measured range:
-    by the kernel's name the first size that does, largest share of the time first. What lies
-    outside counts as the model's, with which a profile extrapolates."""
+    """Shares of a step's kernel seconds by source. `outside` has, by kernels' names, the first size
+    outside of the measured range, the longest kernels first. Their seconds count as the model's, by
+    which a profile extrapolates."""
 
     shares: dict[str, float]
     outside: dict[str, str] = field(default_factory=dict)
@@ -90,17 +90,15 @@ def _kernels(job: Job) -> "Counter[Kernel]":
 Seconds = defaultdict[str, float]
 Residuals = list[tuple[str, float]]
 
-_USUAL = (
-    2.0  # shapes or sizes that the usual error of a class counts for beside measured ones: assumed
-)
-_LEAST_BIAS = -0.99  # of a profile that says almost no time at all
+_USUAL = 2.0  # measured shapes or sizes for which the usual error of a class counts: assumed
+_LEAST_BIAS = -0.99  # of a profile that predicts almost no time
 
 
 def work_shares(program: Program, record: Record) -> dict[str, float]:
     """Shares of "gemm", "attention", "stream", "collective" and "host", adding up to one.
 
-    Each is d log(step time) / d log(times of that class): its share of the critical path, on which
-    seconds of compute are split as the kernels of their stage are.
+    Each share is d log(step time) / d log(times of that class): the class's share of the critical
+    path. Seconds of compute on the path are split in the proportions of their stage's kernels.
     """
     from sim.engine.critical_path import critical_path
 
@@ -147,11 +145,11 @@ def _normal(times: Seconds) -> dict[str, float]:
 
 
 def profiled(job: Job, backend: str = "nccl", *, share: float = 1.0) -> Sigmas | None:
-    """How far times are off as the profiles of the device and of the fabric say; None without any.
+    """The sigmas by the profiles of the device and of the fabric; None without profiles.
 
-    `share` is that of the device's time which its profile says; the rest is as sure as without it.
-    Residuals are those of shapes and sizes that a fit did not see, so the noise of the
-    measurements themselves is in them. A fabric has one for each collective: their mean square.
+    `share` is the share of the device's time that comes from its profile; the rest has the default
+    sigmas. Residuals are those of shapes and sizes that a fit did not see, so they include the
+    noise of the measurements. The residuals of a fabric's collectives are averaged as squares.
     """
     squares: dict[str, list[float]] = {}
     for kind, sigma in (*_of_device(job.device, share), *_of_fabric(backend)):
@@ -184,9 +182,9 @@ def _of_fabric(backend: str) -> Residuals:
 
 
 def _off(seen: "KernelResidual | fabrics.CollectiveResidual", count: int) -> float:
-    """How far `count` predictions were off, drawn to the usual where they are few.
+    """The sigma of `count` predictions, drawn to the usual sigma where they are few.
 
-    A bias is part of it, because predictions are not moved by it.
+    It includes the bias, because predictions are not corrected for the bias.
     """
     square = seen.sigma**2 + log1p(max(seen.bias, _LEAST_BIAS)) ** 2
     usual: float = getattr(Sigmas(), seen.kind)

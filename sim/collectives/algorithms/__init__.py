@@ -1,4 +1,4 @@
 """Which rounds does an algorithm of a collective have?
 
-One file for each algorithm, found without being registered. It goes with `collectives`.
+Each algorithm is a file, found without being registered. It can be deleted with `collectives`.
 """

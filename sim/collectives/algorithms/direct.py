@@ -1,5 +1,6 @@
-"""Direct: every rank sends to every other without relay; best where messages are small or
-the network joins all pairs at full rate (Thakur, Rabenseifner and Gropp 2005, section 3).
+"""Direct: every rank sends to every other rank; best where messages are small or the network joins
+all pairs at full rate (Thakur, Rabenseifner and Gropp 2005, section 3). T is the time of S bytes
+among n ranks with ports of bandwidth B, alpha the latency of a round.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ def all_gather(ranks: int) -> CollectiveSchedule:
 
 
 def reduce_scatter(ranks: int) -> CollectiveSchedule:
-    """Each rank sends each other rank the part that it owns: T = alpha + (n-1)/n S/B."""
+    """Each rank sends every other rank that rank's part: T = alpha + (n-1)/n S/B."""
     rounds = [_pairs(ranks, reduce=True)]
     return schedule("reduce_scatter", ranks, ranks, rounds)
 
@@ -36,22 +37,22 @@ def all_reduce(ranks: int) -> CollectiveSchedule:
 
 
 def broadcast(ranks: int) -> CollectiveSchedule:
-    """The root sends all of it to every rank: T = alpha + (n-1) S/B."""
+    """The root sends its whole buffer to every rank: T = alpha + (n-1) S/B."""
     return schedule("broadcast", ranks, 1, [(ChunkSend(0, dst, 0) for dst in range(1, ranks))])
 
 
 def reduce(ranks: int) -> CollectiveSchedule:
-    """Every rank sends all of it to the root: T = alpha + (n-1) S/B."""
+    """Every rank sends its whole buffer to the root: T = alpha + (n-1) S/B."""
     return schedule("reduce", ranks, 1, [(ChunkSend(src, 0, 0, True) for src in range(1, ranks))])
 
 
 def all_to_all(ranks: int) -> CollectiveSchedule:
-    """Pairwise exchange: in round t rank i sends to i + t: T = (n-1) (alpha + S/(n B))."""
+    """Pairwise exchange: in round t rank i sends to rank i + t. T = (n-1) (alpha + S/(n B))."""
     return schedule("all_to_all", ranks, ranks, _exchange(ranks))
 
 
 def point_to_point(ranks: int = 2) -> CollectiveSchedule:
-    """A message: T = alpha + S/B."""
+    """A message from rank 0 to rank 1: T = alpha + S/B."""
     return schedule("point_to_point", ranks, 1, [[ChunkSend(0, 1, 0)]])
 
 
@@ -66,13 +67,13 @@ def scatter(ranks: int) -> CollectiveSchedule:
 
 
 def sendrecv(ranks: int) -> CollectiveSchedule:
-    """Each rank sends to the next and receives from the one before: T = alpha + S/B."""
+    """Each rank sends to the next rank and receives from the rank before: T = alpha + S/B."""
     around = (ChunkSend(rank, (rank + 1) % ranks, 0) for rank in range(ranks))
     return schedule("sendrecv", ranks, 1, [around])
 
 
 def _pairs(ranks: int, *, reduce: bool) -> Iterator[ChunkSend]:
-    """A send for each ordered pair: the destination's part, or the source's own."""
+    """A send for each ordered pair: the destination's part to `reduce`, else the source's part."""
     for src in range(ranks):
         for dst in range(ranks):
             if src != dst:
@@ -100,8 +101,8 @@ def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes when each ordered pair exchanges S/n (all-reduce: twice).
 
-    A member's g - 1 neighbours are reached through its port, the other n - g through its NIC:
-    S (g-1)/n and, for all g members, g S (n-g)/n. A single message takes one or the other. Of
+    A member reaches its g - 1 neighbours through its port, the other n - g ranks through its NIC:
+    S (g-1)/n and, for all g members, g S (n-g)/n. A single message passes ports or NICs. In
     sendrecv, one member of each node sends to the next node; a root alone gathers and scatters.
     """
     n, g = shape.ranks, shape.per_node

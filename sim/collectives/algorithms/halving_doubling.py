@@ -1,8 +1,8 @@
 """Recursive halving and doubling: distances of 1, 2, 4, ... instead of one neighbour.
 
 Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication operations in
-MPICH", for powers of two; for other numbers of ranks the circulant pattern of Bruck et al. 1997,
-run backwards for the reduction (Traeff 2023, "Optimal, non-pipelined reduce-scatter and
+MPICH", for powers of two. For other numbers of ranks, it is the circulant pattern of Bruck et al.
+1997, run backwards for the reduction (Traeff 2023, "Optimal, non-pipelined reduce-scatter and
 allreduce algorithms"). Both need ceil(log2 n) rounds and (n-1)/n S bytes.
 """
 
@@ -32,7 +32,7 @@ def all_gather(ranks: int) -> CollectiveSchedule:
 
 
 def reduce_scatter(ranks: int) -> CollectiveSchedule:
-    """Halving: the all-gather backwards, every send a sum the other way. The same time."""
+    """Halving: the all-gather backwards, where each receiver adds. It takes the same time."""
     return schedule("reduce_scatter", ranks, ranks, _backwards(all_gather(ranks)))
 
 
@@ -43,26 +43,26 @@ def all_reduce(ranks: int) -> CollectiveSchedule:
 
 
 def broadcast(ranks: int) -> CollectiveSchedule:
-    """Binomial tree: every rank that has it sends it on. T = ceil(log2 n) (alpha + S/B)."""
+    """Binomial tree: every rank that has the data sends them on. T = ceil(log2 n) (alpha + S/B)."""
     return schedule("broadcast", ranks, 1, _binomial(ranks))
 
 
 def reduce(ranks: int) -> CollectiveSchedule:
-    """The binomial tree backwards: the same time."""
+    """The binomial tree backwards, which takes the same time."""
     return schedule("reduce", ranks, 1, _backwards(broadcast(ranks)))
 
 
 def all_to_all(ranks: int) -> CollectiveSchedule:
     """Bruck: in round k a rank sends 2^k further all chunks with bit k in their distance.
 
-    Each chunk goes the distance (d - s) mod n in the powers of two that sum to it:
-    T = ceil(log2 n) alpha + (bits set in all distances) S/(n B), about log2(n)/2 S/B.
+    A chunk from rank s to rank d has the distance (d - s) mod n and moves by the powers of two in
+    it: T = ceil(log2 n) alpha + (bits set in all distances) S/(n B), about log2(n)/2 S/B.
     """
     return schedule("all_to_all", ranks, ranks, _bruck(ranks))
 
 
 def distances(ranks: int) -> list[int]:
-    """1, 2, 4, ... below n.
+    """The powers of two below `ranks`, rising.
 
     >>> distances(6)
     [1, 2, 4]
@@ -79,7 +79,7 @@ def _doubling(ranks: int) -> Iterator[Iterator[ChunkSend]]:
                 for i in range(ranks)
                 for chunk in range(i // step * step, i // step * step + step)
             )
-        else:  # every rank sends what it holds, i to i + step - 1, as far as still missing
+        else:  # rank i sends the chunks that it holds, i to i + step - 1, if they are missing
             yield (
                 ChunkSend(i, (i - step) % ranks, (i + k) % ranks)
                 for i in range(ranks)
@@ -103,14 +103,14 @@ def _bruck(ranks: int) -> Iterator[Iterator[ChunkSend]]:
 
 
 def _hop(source: int, distance: int, step: int, ranks: int) -> ChunkSend:
-    """The hop over `step` ranks of a chunk from `source`; smaller steps come before."""
+    """The hop over `step` ranks of a chunk from `source`, after its hops over fewer ranks."""
     here = source + distance % step
     chunk = source * ranks + (source + distance) % ranks
     return ChunkSend(here % ranks, (here + step) % ranks, chunk)
 
 
 def _backwards(forwards: CollectiveSchedule) -> Iterator[Iterator[ChunkSend]]:
-    """A broadcast along a path, reversed, is a sum along it."""
+    """The rounds in reverse order, each send reversed and added up at its new destination."""
     for round_ in reversed(forwards.rounds):
         yield (ChunkSend(s.dst, s.src, s.chunk, True) for s in round_)
 
@@ -119,7 +119,7 @@ def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
     """Rounds and bytes in closed form."""
     n, rounds = ranks, len(distances(ranks))
     if kind in ("broadcast", "reduce"):
-        return ClosedForm(rounds=rounds, bytes=float(rounds))  # the root sends in each of them
+        return ClosedForm(rounds=rounds, bytes=float(rounds))  # the root sends in every round
     if kind == "all_to_all":
         return ClosedForm(
             rounds=rounds, bytes=sum(distance.bit_count() for distance in range(n)) / n
@@ -129,10 +129,10 @@ def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
 
 
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
-    """Bytes of the first node's members, round by round, which none exceeds.
+    """Bytes of the first node's members, added up round by round; no other node has more.
 
-    An all-gather of n = 2^k: (g-1)/n S through a port, but g (n-g)/n S out of a node: its members
-    are sent the same, each by a member of its own.
+    An all-gather of n = 2^k ranks with g members in a node: (g-1)/n S through a port, but
+    g (n-g)/n S out of a node, because every member sends to a rank of another node.
     """
     n, g = shape.ranks, shape.evenly("halving_doubling")
     ports, nic = [0.0] * g, 0.0
@@ -150,7 +150,7 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 
 def _sent(kind: CollectiveKind, ranks: int) -> Iterator[tuple[int, int, float]]:
-    """The direction, the distance and the part of the buffer that a rank sends, round by round."""
+    """For each round: the direction, the distance, and the part of the buffer that a rank sends."""
     ways = {"all_gather": (-1,), "all_reduce": (1, -1)}.get(kind, (1,))
     for step in distances(ranks):
         moved = min(step, ranks - step) / ranks
@@ -162,8 +162,8 @@ def _sent(kind: CollectiveKind, ranks: int) -> Iterator[tuple[int, int, float]]:
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """t ceil(log2 n) rounds. Short distances stay in a node: between pairs and down from a root all
-    floor(log2 g), of a way around the ranks all but one."""
+    """t ceil(log2 n) rounds, with t = 2 for all-reduce, else 1. The floor(log2 g) shortest
+    distances stay in a node; if ranks send around in one direction, one distance fewer does."""
     n, turns = shape.ranks, 2 if kind == "all_reduce" else 1
     rounds = len(distances(n))
     near = rounds if shape.nodes == 1 else shape.evenly("halving_doubling").bit_length() - 1

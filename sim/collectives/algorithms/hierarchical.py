@@ -1,8 +1,8 @@
 """Hierarchical: rings inside the nodes, and rings between them, one for each slot.
 
-The two-level scheme of BlueConnect (Cho et al. 2019) and, for all-to-all, of NVIDIA's PXN (NCCL
-2.12): what crosses the network is cut into as many parts as a node has members, and all parts move
-at once. Rank r is slot r mod g of node r // g; there are N nodes.
+This is the two-level scheme of BlueConnect (Cho et al. 2019) and, for all-to-all, of NVIDIA's PXN
+(NCCL 2.12). Data that cross the network are cut into as many parts as a node has members, and all
+parts move at once. Rank r is slot r mod g of node r // g; N nodes have g members each.
 """
 
 from sim.collectives.algorithms import direct, ring
@@ -32,7 +32,7 @@ def node_size(ranks: int, largest: int = 8) -> int:
 def all_reduce(ranks: int, per_node: int = 0) -> CollectiveSchedule:
     """Reduce-scatter in the nodes, all-reduce between them, all-gather in the nodes.
 
-    T = 2(g-1 + N-1) alpha + 2(n-1)/n S/B; a member sends 2(N-1)/N S/g of it to other nodes.
+    T = 2(g-1 + N-1) alpha + 2(n-1)/n S/B; a member sends 2(N-1)/N S/g to other nodes.
     """
     g, nodes = _levels(ranks, per_node)
     shares = [range(slot * nodes, (slot + 1) * nodes) for slot in range(g)]
@@ -55,7 +55,7 @@ def all_gather(ranks: int, per_node: int = 0) -> CollectiveSchedule:
 
 
 def reduce_scatter(ranks: int, per_node: int = 0) -> CollectiveSchedule:
-    """The all-gather backwards, summed on the way: the same time."""
+    """The all-gather backwards, summed on the way; it takes the same time."""
     backwards = (
         [ChunkSend(send.dst, send.src, send.chunk, True) for send in round_]
         for round_ in reversed(_gathering(ranks, per_node))
@@ -87,7 +87,7 @@ def broadcast(ranks: int, per_node: int = 0, pieces: int = 8) -> CollectiveSched
 
 
 def reduce(ranks: int, per_node: int = 0, pieces: int = 8) -> CollectiveSchedule:
-    """The broadcast backwards, summed on the way: the same time."""
+    """The broadcast backwards, summed on the way; it takes the same time."""
     backwards = (
         [ChunkSend(send.dst, send.src, send.chunk, True) for send in round_]
         for round_ in reversed(_spreading(ranks, per_node, pieces))
@@ -108,7 +108,7 @@ def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[ChunkSend]]:
 
 
 def all_to_all(ranks: int, per_node: int = 0) -> CollectiveSchedule:
-    """Within a node each slot collects what goes to that slot of any node; then nodes exchange.
+    """Within a node, each slot collects the data for that slot of all nodes; then nodes exchange.
 
     T = (g-1 + N-1) alpha + ((g-1)/g + (N-1)/N) S/B.
     """
@@ -125,7 +125,7 @@ def all_to_all(ranks: int, per_node: int = 0) -> CollectiveSchedule:
 
 
 def _to_slots(node: int, g: int, ranks: int) -> list[list[int]]:
-    """The data of member i of a node for slot j of any node, at place i g + j."""
+    """At place i g + j: the chunks from member i of a node to slot j of all nodes."""
     return [
         [(node * g + i) * ranks + dst for dst in range(j, ranks, g)]
         for i in range(g)
@@ -134,7 +134,7 @@ def _to_slots(node: int, g: int, ranks: int) -> list[list[int]]:
 
 
 def _to_nodes(slot: int, g: int, ranks: int) -> list[list[int]]:
-    """The data of node a's members for a slot of node b, at place a N + b."""
+    """At place a N + b: the chunks from all members of node a to a slot of node b."""
     nodes = ranks // g
     return [
         [(a * g + i) * ranks + b * g + slot for i in range(g)]
@@ -165,13 +165,13 @@ def cost(kind: CollectiveKind, ranks: int, per_node: int = 0, pieces: int = 8) -
 
 
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
-    """Loads of the two levels: of g members in a node, and of N nodes, for each of g rails.
+    """Loads of both levels: g members in a node, and N nodes, which g rails join.
 
-    All-reduce: 2(g-1)/g S through a port, 2(N-1)/N S out of a node, of which a rail has 1/g.
+    All-reduce: 2(g-1)/g S through a port, 2(N-1)/N S out of a node, of which a rail carries 1/g.
     """
     g, nodes = shape.evenly("hierarchical"), shape.nodes
     part = direct if kind == "all_to_all" else ring
-    rails = g if kind == "all_to_all" else 1  # each with a whole buffer, else with parts of one
+    rails = g if kind == "all_to_all" else 1  # rails carry a buffer each, else parts of one buffer
     port = part.loads(kind, GroupShape(ranks=g)).port if g > 1 else 0.0
     nic = part.loads(kind, GroupShape(ranks=nodes, nodes=nodes)).nic if nodes > 1 else 0.0
     return LevelLoads(port=port, nic=rails * nic)

@@ -1,9 +1,9 @@
-"""Relayed all-to-all of routed items: one copy of an item per node crosses the network, to the GPU
-at the sender's place there, which passes it on to all GPUs of the node that want it.
+"""Relayed all-to-all of routed items, such as tokens for experts.
 
-deepseek-ai/DeepEP, README ("normal kernels"): RDMA between GPUs of equal place, NVLink forwarding,
-both at the same time; DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2. Combining goes the same
-way back.
+One copy of an item per node crosses the network, to the GPU with the sender's slot in that node. It
+relays the item to all GPUs of its node that want it. Combining goes the same way back. Sources:
+deepseek-ai/DeepEP, README ("normal kernels": RDMA and NVLink forwarding at the same time);
+DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2.
 """
 
 from typing import TYPE_CHECKING
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def loads(routed: "Routed", shape: GroupShape) -> LevelLoads:
-    """Bytes for each byte of a rank's items.
+    """Port and NIC bytes for each byte of a rank's items, on m nodes of g of the n ranks.
 
-    Of the r(n) ranks that an item reaches all but 1/g are not the relay: r(n) (g-1)/g pass its
-    port. Of the r(m) nodes all but 1/m are not the sender's: g r(m) (m-1)/m leave a node of g.
+    An item reaches r(n) ranks, of which 1/g are the relay: r(n) (g-1)/g copies pass the relay's
+    port. It reaches r(m) nodes, of which 1/m are the sender's: g r(m) (m-1)/m leave a node.
     """
     n, m, g = shape.ranks, shape.nodes, shape.per_node
     port = routed.reached(n) * (g - 1) / g

@@ -22,7 +22,7 @@ from sim.collectives.schedule import (
 
 
 def reduce_scatter(ranks: int) -> CollectiveSchedule:
-    """Each of n chunks travels once around, summed on the way, and ends with its owner.
+    """Each of n chunks travels once around, summed on the way, and ends at its owner.
 
     n - 1 rounds of S/n bytes: T = (n-1) alpha + (n-1)/n S/B (Patarasuk and Yuan, section 4).
 
@@ -52,7 +52,7 @@ def broadcast(ranks: int, pieces: int = 8) -> CollectiveSchedule:
 
 
 def reduce(ranks: int, pieces: int = 8) -> CollectiveSchedule:
-    """The broadcast's chain backwards, summed on the way: the same time."""
+    """The broadcast's chain backwards, summed on the way; it takes the same time."""
     return schedule("reduce", ranks, pieces, _along(ranks, pieces, up=True))
 
 
@@ -87,8 +87,8 @@ def cost(kind: CollectiveKind, ranks: int, pieces: int = 8) -> ClosedForm:
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes of rings that enter each node once, in rank order.
 
-    With h = 2(n-1)/n (all-reduce), (n-1)/n (all-gather, reduce-scatter) or 1 (chains) bytes on
-    each hop: a node's g members have g - 1 hops inside and one out. NCCL runs many rings that
+    Each hop carries h = 2(n-1)/n (all-reduce), (n-1)/n (all-gather, reduce-scatter) or 1 (chains)
+    bytes. A node's g members have g - 1 hops inside and one hop out. NCCL runs many rings that
     leave the node at different members (its channels), so each member carries h (g-1)/g inside
     and each NIC h/g. In one node all g = n hops are inside.
     """
@@ -99,7 +99,7 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """Hops of one chunk: once or twice around, N of the n hops of a turn between nodes."""
+    """Hops of one chunk, once or twice around. N of the n hops of a turn are between N nodes."""
     turns = 2 if kind == "all_reduce" else 1
     total = turns * (shape.ranks - 1)
     between = min(turns * shape.nodes - (turns == 1), total) if shape.nodes > 1 else 0

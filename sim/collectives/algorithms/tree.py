@@ -1,7 +1,7 @@
 """Double binary tree: two trees, each for half of the data, whose inner ranks are disjoint.
 
 Sanders, Speck and Traeff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and
-scan"; in NCCL since 2.4 (Jeaugey 2019), there between nodes, with a chain inside each node.
+scan". NCCL has such trees between nodes since 2.4 (Jeaugey 2019), with a chain inside each node.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +26,8 @@ def parents(ranks: int) -> tuple[Parents, Parents]:
     """Each rank's parent in both trees; a root is its own parent.
 
     In the first tree a rank's height is the number of zeros at the end of its binary index, so odd
-    ranks are leaves. The second is its mirror image (shifted by one for an odd number of ranks), so
-    that odd ranks are inner nodes.
+    ranks are leaves. The second tree is the mirror image of the first (shifted by one for an odd
+    number of ranks), so odd ranks are inner nodes.
 
     >>> parents(4)
     ((0, 2, 0, 2), (1, 3, 1, 3))
@@ -62,7 +62,7 @@ def rooted(ranks: int) -> tuple[Parents, Parents]:
 
 
 def chained(nodes: int, per_node: int) -> tuple[Parents, Parents]:
-    """Trees between nodes, and chains from their first members through the nodes, as in NCCL.
+    """Trees between the first members of nodes, and a chain through each node, as in NCCL.
 
     >>> chained(2, 3)
     ((0, 0, 1, 0, 3, 4), (3, 0, 1, 3, 3, 4))
@@ -103,11 +103,11 @@ def height(ranks: int) -> int:
 
 
 def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> CollectiveSchedule:
-    """Sums go up both trees and results down, k pieces of each half following each other.
+    """Sums go up both trees and results down, in k `pieces` of each half, one after the other.
 
-    A rank k levels above the bottom passes a piece on k rounds after the leaves; the root's
-    result takes as many rounds down again. T = (k + 2h - 1) alpha + (bytes + fill) S/B, see
-    `cost`; h is the trees' height.
+    A rank l levels above the bottom passes a piece on l rounds after the leaves. A result takes
+    as many rounds down from the root. T = (k + 2h - 1) alpha + (bytes + fill) S/B, see `cost`; h is
+    the trees' height.
     """
     trees = chained(ranks // per_node, per_node)
     rounds = _both(trees, pieces, lambda tree, half: _up_and_down(tree, half, pieces))
@@ -115,13 +115,13 @@ def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> CollectiveSche
 
 
 def broadcast(ranks: int, pieces: int = 4) -> CollectiveSchedule:
-    """Rank 0 feeds the roots of two trees over the others: T = (k + h) alpha + (1 + fill) S/B."""
+    """Rank 0 feeds two trees over the other ranks: T = (k + h) alpha + (1 + fill) S/B."""
     rounds = _both(rooted(ranks), pieces, lambda tree, half: _down(tree, half, pieces))
     return schedule("broadcast", ranks, 2 * pieces, rounds)
 
 
 def reduce(ranks: int, pieces: int = 4) -> CollectiveSchedule:
-    """The broadcast backwards, summed on the way: the same time."""
+    """The broadcast backwards, summed on the way; it takes the same time."""
     rounds = _both(rooted(ranks), pieces, lambda tree, half: _up(tree, half, pieces))
     return schedule("reduce", ranks, 2 * pieces, rounds)
 
@@ -132,7 +132,7 @@ RoundSend = tuple[int, ChunkSend]
 def _both(
     trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[RoundSend]]
 ) -> list[list[ChunkSend]]:
-    """The rounds of both trees, from (round, send); half 1 has the chunks from `pieces` on."""
+    """The rounds of both trees, from (round, send); tree 1 has the chunks from `pieces` on."""
     rounds: dict[int, list[ChunkSend]] = {}
     for half, tree in enumerate(trees):
         for when, send in sends(tree, half * pieces):
@@ -163,8 +163,8 @@ def _up_and_down(tree: Parents, first: int, pieces: int) -> Iterator[RoundSend]:
 def cost(kind: CollectiveKind, ranks: int, pieces: int = 4) -> ClosedForm:
     """Rounds and bytes in closed form; the fill is summed over the trees' levels.
 
-    In steady state the busiest port has as many pieces of S/(2k) a round as in `between_nodes`
-    (broadcast and reduce: two). Perfect or not, a tree fills and drains level by level.
+    A piece has S/(2k) bytes. `bytes` counts the pieces of the busiest port in steady state, as in
+    `between_nodes` (broadcast and reduce: two a round). A tree fills and drains level by level.
     """
     trees = parents(ranks) if kind == "all_reduce" else rooted(ranks)
     low = max(depths(trees[0]) + depths(trees[1]))
@@ -178,7 +178,7 @@ def cost(kind: CollectiveKind, ranks: int, pieces: int = 4) -> ClosedForm:
 def _busiest(
     kind: CollectiveKind, trees: Sequence[Parents], low: int, pieces: int, when: int
 ) -> int:
-    """Most pieces that any port sends, or receives, in round `when`."""
+    """The most pieces that any rank sends, or receives, in round `when`."""
     out, into = [0] * len(trees[0]), [0] * len(trees[0])
     for tree in trees:
         for rank, depth in enumerate(depths(tree)):
@@ -197,9 +197,9 @@ def _busiest(
 def between_nodes(kind: CollectiveKind, nodes: int) -> float:
     """Bytes out of the busiest node for each byte of S, when the trees join whole nodes.
 
-    A node is inner (at most two children) in one tree, a leaf in the other, each for S/2. In an
-    all-reduce it sends up in both and down to its children: 2 S. In fewer than four nodes no
-    inner node has two children.
+    A node is an inner node (with at most two children) of one tree and a leaf of the other; each
+    tree moves S/2. In an all-reduce, a node sends up in both trees and down to its children: 2 S.
+    With fewer than four nodes, no inner node has two children.
 
     >>> [between_nodes("all_reduce", nodes) for nodes in (1, 2, 3, 4, 64)]
     [0.0, 1.0, 1.5, 2.0, 2.0]
@@ -212,8 +212,8 @@ def between_nodes(kind: CollectiveKind, nodes: int) -> float:
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes of chains inside the nodes, double binary trees between them.
 
-    A chain's g - 1 hops carry S up and S down (all-reduce), spread over the node's g members by
-    channels that start at different ones: S 2(g-1)/g each way.
+    A chain's g - 1 hops carry S up and S down (all-reduce). Channels start at different members and
+    spread these bytes over the g members of a node: S 2(g-1)/g each way.
     """
     hop = 2.0 if kind == "all_reduce" else 1.0
     inside = hop * (shape.per_node - 1) / shape.per_node
@@ -221,6 +221,6 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """Up and down: the chain inside a node, the tree between them."""
+    """Hops of a piece, up and down: along the chain inside a node, over the tree between nodes."""
     passes = 2 if kind == "all_reduce" else 1
     return LevelSteps(intra=passes * (shape.per_node - 1), inter=passes * height(shape.nodes))

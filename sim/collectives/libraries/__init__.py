@@ -1,5 +1,5 @@
 """Which algorithm does a library take, and what does a call cost?
 
-A library chooses as its own source code does; its constants are fitted to published tables. It goes
-when libraries predict themselves.
+A library chooses as its own source code does; its constants are fitted to published tables. This
+folder can be deleted when libraries predict their own times.
 """

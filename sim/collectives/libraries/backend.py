@@ -19,7 +19,7 @@ from sim.collectives.libraries.nccl import Nccl, NcclConstants
 from sim.config import catalog
 from sim.config.reads import remembered
 
-_OTHERS = {"gloo": "Gloo", "xla": "Xla"}  # modules, loaded where they are named, and classes
+_OTHERS = {"gloo": "Gloo", "xla": "Xla"}  # modules, which are loaded when needed, and their classes
 
 
 class Backend(Protocol):
@@ -30,11 +30,11 @@ class Backend(Protocol):
 
 
 def load(name: str = "nccl", *, where: str = "command line") -> Backend:
-    """The backend of a name: topologies/backends/<name>.toml, or a profile measured somewhere.
+    """The backend of a name: topologies/backends/<name>.toml, or a measured profile.
 
     A profile (`sim.collectives.libraries.profile`) changes constants of the library that it names.
-    The same name gives the same object as long as its files stay as they are. Raises `InputError`
-    where there is no such file or it does not describe a backend.
+    The same name gives the same object as long as its files do not change. Raises `InputError`
+    where there is no such file or the file does not describe a backend.
     """
     return _load(profile.located(name, where=where), name, where)
 

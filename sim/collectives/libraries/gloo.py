@@ -1,8 +1,8 @@
 """Gloo: the collectives of torch.distributed on CPUs, over TCP.
 
-It knows one algorithm for each call (facebookincubator/gloo, allreduce.cc, allgather.cc,
-broadcast.cc, reduce.cc). Rings pass their chunks on in segments, two of them in flight; a
-broadcast is a binomial tree in which a rank serves all its children at once; torch's
+Gloo has one algorithm for each call (facebookincubator/gloo, allreduce.cc, allgather.cc,
+broadcast.cc, reduce.cc). Rings pass their chunks on in segments, of which two are in flight. A
+broadcast is a binomial tree in which a rank serves all its children at once. torch's
 reduce-scatter is a whole all-reduce (ProcessGroupGloo.cpp).
 """
 
@@ -28,10 +28,10 @@ from sim.program.calls import AUTO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRates:
-    """Seconds of processors for one kind of call: copies, sums and buffers of its own.
+    """Rates of the processors in one kind of call, for its copies, sums and buffers.
 
-    `message` (s) is the cost of one of its messages. The bytes that a rank sends pass at `near`,
-    those of a buffer beyond `cache` at `far`.
+    `message` (s) is the time of one of its messages. The first `cache` bytes of a buffer are
+    handled at the rate `near`, further bytes at `far`.
     """
 
     message: Seconds
@@ -40,7 +40,7 @@ class HostRates:
     cache: Bytes
 
     def seconds(self, size: float) -> float:
-        """Seconds of a buffer that is sent once.
+        """Seconds of the processors for a buffer that is sent once.
 
         >>> HostRates(message=0.0, near=4e9, far=1e9, cache=4e6).seconds(6e6)
         0.003
@@ -52,10 +52,10 @@ class HostRates:
 class Gloo:
     """The backend: the content of topologies/backends/gloo.toml.
 
-    `message` (s) is the software's cost of one message, half a ping-pong; `segment` the largest
-    piece of a chunk; `acknowledgements` the number that TCP returns for each packet, each as long
-    as a packet's headers. `pace`, by kind of call, is given where it was measured; a call then
-    takes as long as its wires or its processors need, whichever is longer.
+    `message` (s) is the software's time for one message, half a ping-pong. `segment` is the largest
+    piece of a chunk. `acknowledgements` is how many acknowledgements TCP returns for each packet,
+    each as long as a packet's headers. `pace`, by kind of call, is given where it was measured. A
+    call then takes as long as its wires or its processors need, whichever is longer.
     """
 
     message: Seconds
@@ -73,7 +73,7 @@ class Gloo:
     def call_cost(self, call: CollectiveCall) -> CallCost:
         """The cost of a call; where data go both ways, links carry acknowledgements too.
 
-        Inside a node packets are so long that headers do not matter.
+        Inside a node, packets are so long that their headers do not matter.
         Raises `InputError` for routed items.
         """
         if call.shape.ranks == 1:
@@ -126,7 +126,7 @@ class Gloo:
 def _at_least(
     seconds: float, port: float, nic: float, shape: GroupShape, interconnect: Interconnect
 ) -> tuple[float, float]:
-    """Bytes on ports and NICs, increased so that the slower level is busy for `seconds`."""
+    """Bytes on ports and NICs, increased so that ports (on one node) or NICs need `seconds`."""
     if shape.nodes == 1:
         return max(port, seconds * interconnect.port_bandwidth), nic
     return port, max(nic, seconds * interconnect.nic_share(shape.per_node))
@@ -181,9 +181,9 @@ def _times(loads: LevelLoads, factor: float) -> LevelLoads:
 
 
 def _in_turn(ranks: int) -> float:
-    """Buffers that the slowest path of the binomial tree sends one after the other.
+    """How many buffers the slowest path of the binomial tree sends one after the other.
 
-    A rank's children share its link, so that each of c gets its copy after c S/B.
+    A rank's c children share its link, so each child gets its copy after c S/B.
 
     >>> [_in_turn(n) for n in (2, 3, 4, 8)]
     [1.0, 2.0, 3.0, 6.0]
@@ -209,7 +209,7 @@ def _children(rank: int, ranks: int) -> Iterator[int]:
 
 
 def broadcast(ranks: int) -> CollectiveSchedule:
-    """A binomial tree (broadcast.cc): T = (bytes in turn) S/B; round t is depth t.
+    """A binomial tree (broadcast.cc): T = `_in_turn` S/B. Round t has the sends of depth t.
 
     >>> [[(send.src, send.dst) for send in round_] for round_ in broadcast(4).rounds]
     [[(0, 1), (0, 2)], [(1, 3)]]

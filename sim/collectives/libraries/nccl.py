@@ -32,7 +32,7 @@ PROTOCOLS: tuple[NcclProtocol, ...] = ("ll", "ll128", "simple")
 class PerProtocol:
     """A number for each protocol, such as its share of the bandwidth.
 
-    LL stores a flag beside every 4 bytes, LL128 one beside 120; Simple synchronises by chunk.
+    LL stores a flag beside every 4 bytes, LL128 a flag beside 120; Simple synchronises by chunk.
     """
 
     ll: float
@@ -42,7 +42,7 @@ class PerProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """Seconds of one dependent step in each protocol, without the bytes."""
+    """Seconds of one dependent step in each protocol, without the time of its bytes."""
 
     ll: Seconds
     ll128: Seconds
@@ -51,9 +51,8 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """A pipeline fills in `time` at the largest chunks, in half that time at messages of `half`.
-
-    Chunks grow with the message until the buffers are full, and so does the fill.
+    """A pipeline fills in `time` with the largest chunks, in half that time for a message of `half`
+    bytes. Chunks grow with the message until the buffers are full, and so does the fill.
     """
 
     time: Seconds = 0.0
@@ -65,8 +64,8 @@ class Fill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllToAll:
-    """What an all-to-all in a node makes of a port: the `share` of the line rate that it reaches,
-    the `touch` of a rank's own part (bytes sent for each byte of it), and how it fills."""
+    """How an all-to-all in a node uses a port: the `share` of the line rate that it reaches, and
+    its `fill`. `touch` counts a rank's own part, in bytes sent for each byte of that part."""
 
     share: float
     touch: float = 0.0
@@ -75,9 +74,9 @@ class AllToAll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """Kernels that pass routed items on: `launch` is a kernel that moves nothing, `node` what it
-    takes longer for each node that is notified, `item` what an SM spends on each, `sm` the bytes of
-    copies that it moves a second, `share` what all of them reach of a port's line rate at most."""
+    """A kernel that passes routed items on. `launch` is its time if it moves nothing, `node` its
+    additional time for each notified node. An SM takes `item` for each item and moves `sm` bytes of
+    copies a second. All SMs together reach at most the `share` of a port's line rate."""
 
     launch: Seconds
     node: Seconds = 0.0
@@ -86,8 +85,8 @@ class Relay:
     share: Share = 1.0
 
     def seconds(self, items: float, routed: "Routed", parts: int) -> float:
-        """What `routed.sms` SMs take for so many items: items / sms x (item + copies / sm), a copy
-        for each of the parts (ranks of a node, or nodes) that an item reaches.
+        """Seconds of `routed.sms` SMs for `items` items: items / sms x (item + copies / sm). Each
+        item has a copy for each of the `parts` (ranks of a node, or nodes) that it reaches.
 
         >>> from sim.program.routed import Routed
         >>> relay = Relay(launch=30e-6, item=1e-6, sm=25e9, share=0.7)
@@ -101,9 +100,9 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relays:
-    """Those that `dispatch` items, and those that `combine` (sum) what comes back; `far_...` are
-    those of groups on several nodes. On more than `few` nodes adapters carry no more than `nic` of
-    what they carry otherwise."""
+    """The kernels that `dispatch` items, and those that `combine` (sum) the returned items. Groups
+    on several nodes use the kernels `far_dispatch` and `far_combine`. On more than `few` nodes,
+    NICs carry only the share `nic` of their usual rate."""
 
     dispatch: Relay
     combine: Relay
@@ -113,13 +112,13 @@ class Relays:
     nic: Share = 1.0
 
     def of(self, routed: "Routed", nodes: int) -> Relay | None:
-        """The kernels of such items; None where they are not known."""
+        """The kernels that pass these items on; None where they are not known."""
         if nodes > 1:
             return self.far_combine if routed.summed else self.far_dispatch
         return self.combine if routed.summed else self.dispatch
 
     def carried(self, nodes: int) -> float:
-        """The share of what adapters carry otherwise that they carry among so many nodes."""
+        """The share of their usual rate that NICs carry in a group of `nodes` nodes."""
         return self.nic if nodes > self.few > 0 else 1.0
 
 
@@ -128,18 +127,18 @@ class NodeConstants:
     """The constants of a GPU generation: the part of a port's line rate that its SMs and NVLink
     achieve.
 
-    `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
-    fractions of the line rate in the Simple protocol (`relay` that of kernels which pass routed
-    items on, as `peer` unless given; `relays` those whose SMs limit them), of which `keeps`
-    (`tree_keeps`) remains in the others; `touch` is what a ring's members read and write of their
-    own part of the buffer in addition to what they send, in bytes sent for each byte of it;
-    `all_to_all` are all-to-alls where they were measured, as good as `peer` otherwise; `channels`
-    how many CTAs a kernel has within a node, each with an SM to itself; `channel` what each of them
-    carries of a message (B/s), where it is known; `ll_most` is the bus bandwidth that LL reaches on
-    one, two and more nodes, where `keeps` of LL is that of small messages; `nvls_fill` is that of
-    S/g in each of the g members of a node, which take turns. The steps were measured between ports
-    about `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes
-    them longer or shorter.
+    `launch` is the time of a kernel that moves nothing. `ring`, `tree`, `nvls`, `nvls_tree` and
+    `peer` are fractions of the line rate in the Simple protocol; other protocols keep `keeps`
+    (`tree_keeps`) of them. `relay` is the fraction of kernels that pass routed items on (default:
+    `peer`); `relays` describes such kernels where their SMs limit them. `touch` counts the reads
+    and writes of a ring member's own part of the buffer, in bytes sent for each byte of that part.
+    `all_to_all` describes all-to-alls where they were measured; otherwise they are like `peer`.
+    `channels` is how many CTAs a kernel has within a node, each with an SM to itself; `channel` is
+    the rate of a message on one channel (B/s), where it is known. `ll_most` is the bus bandwidth
+    that LL reaches on one, two and more nodes; `keeps` of LL then holds for small messages only.
+    `nvls_fill` is the fill of S/g bytes in each of the g members of a node, which take turns. The
+    steps `hop` were measured between ports about `latency` apart (one hop of NVLink, hwLat of LL in
+    tuning.cc); the actual latency makes them longer or shorter.
     """
 
     launch: Seconds
@@ -168,12 +167,12 @@ class NodeConstants:
 class NetworkConstants:
     """A kind of network: software and hardware between two nodes.
 
-    `launch` is how long a kernel waits for its proxies, once; `hop` a dependent step; `overhead`
-    what a proxy spends on each step of a ring through the network, including the steps inside a
-    node that wait for it (tuning.cc, netOverhead); `fraction` the share of the NICs' line rate that
-    bulk traffic reaches; `fill` the pipeline of one level of a tree. The steps were measured on
-    networks of about `latency` one way; the actual latency makes them longer or shorter. A protocol
-    of which nothing `keeps` is not used.
+    `launch` is how long a kernel waits for its proxies, once. `hop` is a dependent step. `overhead`
+    is a proxy's time for each step of a ring through the network, including steps inside a node
+    that wait for the proxy (tuning.cc, netOverhead). `fraction` is the share of the NICs' line rate
+    that bulk traffic reaches, of which a protocol `keeps` a part; a protocol that keeps nothing is
+    not used. `fill` is the pipeline fill of one level of a tree. The steps were measured on
+    networks of about `latency` one way; the actual latency makes them longer or shorter.
     """
 
     launch: Seconds
@@ -200,10 +199,10 @@ MEMORY_PASSES = 3.0
 # Payload of a step of LL: 512 threads have 8 lines of 16 bytes each, half of them flags (NCCL 2.19,
 # src/init.cc, computeBuffSizes, and src/enqueue.cc: chunks of LL are half a step of the buffer).
 LL_CHUNK = 512 * 8 * 16 / 2
-LL_OF_PEERS = 2.0**14  # bytes of a message, above which it goes by Simple (NCCL_P2P_LL_THRESHOLD)
+LL_OF_PEERS = 2.0**14  # bytes; larger messages use Simple (NCCL_P2P_LL_THRESHOLD)
 LL_OF_RING, LL_OF_TREE = 1.0 / 2.0, 1.0 / 3.8  # of Simple's bandwidth (src/graph/tuning.cc)
-_JOIN = 4.0  # order of the norm by which SMs and ports join
-MOST_OF_A_CHANNEL = 32 * 2.0**19  # bytes of a message, see `_of_channels`
+_JOIN = 4.0  # order of the norm that joins the times of SMs and of ports
+MOST_OF_A_CHANNEL = 32 * 2.0**19  # bytes of a message on one channel, see `_of_channels`
 
 LOCAL = NetworkConstants(
     launch=0.0,
@@ -245,7 +244,7 @@ class NcclCall:
         )
 
     def _kept(self, name: str, protocol: NcclProtocol, reached: float) -> float:
-        """The share of `reached` that a protocol keeps. The share fitted to LL's small messages
+        """The share of `reached` that a protocol keeps. LL's share is fitted to small messages and
         holds while chunks grow with a message; further bytes move at the rate of `tuning.cc`."""
         node, call = self.node, self.call
         keeps: float = getattr(node.tree_keeps if name == "tree" else node.keeps, protocol)
@@ -259,7 +258,7 @@ class NcclCall:
 
     @property
     def ctas(self) -> int:
-        """The SMs that its kernel holds: an SM for each channel."""
+        """How many SMs the call's kernel holds: an SM for each channel."""
         if self.call.shape.nodes == 1:
             return self.node.channels
         return min(self.node.channels, PER_NIC * self.call.interconnect.nics_per_node)
@@ -307,7 +306,7 @@ class Nccl:
         self.call_cost = lru_cache(maxsize=1 << 16)(self._fastest)
 
     def __reduce__(self) -> tuple[type["Nccl"], tuple[NcclConstants]]:
-        """Without the cache: another process fills its own."""
+        """Pickle the backend without its cache: another process fills a cache of its own."""
         return Nccl, (self.constants,)
 
     def _fastest(self, call: CollectiveCall) -> CallCost:
@@ -350,7 +349,7 @@ def _reduced_in_switch(call: CollectiveCall) -> bool:
 
 
 def _costs(nccl_call: NcclCall, name: str) -> Iterator[CallCost]:
-    """Costs of an algorithm; without kernels of NCCL it is assumed to be as efficient as rings."""
+    """Costs of an algorithm; one that NCCL does not have is assumed to be as efficient as rings."""
     if nccl_call.call.kind in _OF_PEERS:
         yield _peer(nccl_call, name)
     elif name == "nvls":
@@ -410,8 +409,8 @@ def _nvls(nccl_call: NcclCall) -> CallCost:
 
 
 def _peer(nccl_call: NcclCall, name: str) -> CallCost:
-    """Grouped sends and receives, including all-to-all, go straight to their peers; routed items
-    are passed on within nodes (DeepEP)."""
+    """The cost of grouped sends and receives, including all-to-all, which go straight to their
+    peers; routed items are passed on within nodes (DeepEP)."""
     call, node = nccl_call.call, nccl_call.node
     loads, steps = on_levels(name, call.kind, call.shape)
     message = call.size if call.kind in _SINGLE else call.size / call.shape.ranks
@@ -440,8 +439,8 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
 
 
 def _relayed(nccl_call: NcclCall, routed: "Routed", loads: LevelLoads, relay: Relay) -> CallCost:
-    """Routed items that the SMs of a node pass on. SMs and ports overlap as products and memory do
-    (the norm of order 4 of `sim.hardware.kernels.rates`), in bytes at line rate."""
+    """The cost of routed items that SMs pass on. The times of SMs and ports overlap as those of
+    products and memory (the norm of order 4 of `sim.hardware.kernels.rates`)."""
     call = nccl_call.call
     line, parts = call.interconnect.port_bandwidth, call.shape.nodes
     parts = parts if parts > 1 else call.shape.ranks
@@ -456,10 +455,10 @@ def _of_channels(nccl_call: NcclCall) -> float:
     """The share of a port's bandwidth that the channels of messages within a node carry.
 
     A communicator's channels, rounded up to a power of two, are divided among its ranks. A message
-    doubles its channels while each carries more than 32 chunks of 512 KiB, up to four ranks a
-    channel (NCCL 2.18, src/enqueue.cc, scheduleP2pTasksToPlan, and src/graph/paths.cc,
+    doubles its channels while each channel carries more than 32 chunks of 512 KiB, up to four ranks
+    a channel (NCCL 2.18, src/enqueue.cc, scheduleP2pTasksToPlan, and src/graph/paths.cc,
     ncclTopoComputeP2pChannels). A communicator larger than a node has two channels for each peer.
-    In an all-to-all every rank has n - 1 messages of S/n at a time.
+    In an all-to-all every rank sends n - 1 messages of S/n at the same time.
     """
     call, node = nccl_call.call, nccl_call.node
     if call.shape.nodes > 1 or not node.channel:

@@ -1,8 +1,8 @@
 """A fabric's profile: the constants of a collective library as they were measured somewhere.
 
-`sim calibrate collectives` writes `topologies/profiles/NAME.toml`. It names the library
-(`backend = "gloo"`), and `[constants]` replace constants of topologies/backends. It says where and
-when they were measured, and gives the errors on sizes outside of the fit. A CSV beside it holds
+`sim calibrate collectives` writes `topologies/profiles/NAME.toml`. The file names the library
+(`backend = "gloo"`), and its `[constants]` replace constants of topologies/backends. It says where
+and when they were measured, and gives the errors on sizes outside of the fit. A CSV beside it holds
 the measured times (`sim.jobs.traces.operation_times`).
 """
 
@@ -25,11 +25,11 @@ FOLDER = "topologies/profiles"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveResidual:
-    """Errors of the fit on the sizes of one collective that were kept out of it.
+    """Errors of the fit on those sizes of a collective that were kept out of the fit.
 
     `median`, `p95` and `worst` are of |predicted / measured - 1|, `bias` is the mean of predicted /
-    measured - 1, `sigma` is the standard deviation of log(measured / predicted). Readings go from
-    `least` to `most` bytes.
+    measured - 1, `sigma` is the standard deviation of log(measured / predicted). The `readings`
+    have sizes from `least` to `most` bytes.
     """
 
     kind: Literal["collective"] = "collective"
@@ -46,7 +46,7 @@ class CollectiveResidual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricProfile:
-    """The content of a profile's TOML file; `measurements` is the CSV's name beside it."""
+    """The content of a profile's TOML file; `measurements` is the name of the CSV beside it."""
 
     format: int = FORMAT
     backend: str
@@ -62,7 +62,7 @@ class FabricProfile:
 
 
 def find(name: str, *, where: str = "command line") -> FabricProfile | None:
-    """The profile of a name or path; None where it names a backend of topologies/backends.
+    """The profile of a name or path; None for the name of a backend of topologies/backends.
 
     Raises `InputError` for a file that is not the profile of a fabric.
     """
@@ -84,7 +84,7 @@ def located(name: str, *, where: str = "command line") -> Path | None:
 
 @remembered(16)
 def read(path: Path) -> FabricProfile | None:
-    """The profile of a file; None where it is a backend's own."""
+    """The profile of a file; None where the file describes a backend itself."""
     data = catalog.read(path)
     if "device" in data:
         fault = "describes a device, not a fabric"
@@ -93,5 +93,5 @@ def read(path: Path) -> FabricProfile | None:
 
 
 def validated(data: Mapping[str, Any], path: Path) -> FabricProfile:
-    """A profile of a file's content. Raises `InputError`."""
+    """The profile that a file's content describes. Raises `InputError`."""
     return catalog.validate(dict(data), FabricProfile, catalog.place(path))

@@ -1,10 +1,10 @@
 """XLA's collectives on TPUs: over all dimensions of a torus at once, and between slices.
 
-In a torus of d dimensions a buffer is cut into d parts, each of which goes around the dimensions in
-another order, in both directions: every cable is as busy as every other (the multi-dimensional
-bucket algorithm, Jain and Sabharwal 2010, "Optimal bucket algorithms for large MPI collectives on
-torus interconnects"; Austin et al., How to Scale Your Model, "TPU networking"). Between slices
-hosts exchange what each of their chips is left with.
+In a torus of d dimensions a buffer is cut into d parts. Each part goes around the dimensions in
+another order, in both directions, so all cables are equally busy (the multi-dimensional bucket
+algorithm, Jain and Sabharwal 2010, "Optimal bucket algorithms for large MPI collectives on torus
+interconnects"; Austin et al., How to Scale Your Model, "TPU networking"). Between slices, hosts
+exchange the shares that their chips hold after the reduction in a slice.
 """
 
 from math import prod
@@ -25,9 +25,9 @@ Torus = tuple[tuple[int, int], ...]
 class Xla:
     """The backend: the content of topologies/backends/xla.toml.
 
-    `launch` is an operation that moves nothing, `hop` a step to the next chip, `slice_hop` one to
-    another slice; `fraction` and `slice_fraction` are the shares of the line rates that bulk
-    traffic reaches.
+    `launch` is the time of an operation that moves nothing, `hop` a step to the next chip,
+    `slice_hop` a step to another slice. `fraction` and `slice_fraction` are the shares of the line
+    rates that bulk traffic reaches.
     """
 
     launch: Seconds
@@ -37,11 +37,10 @@ class Xla:
     slice_fraction: float
 
     def call_cost(self, call: CollectiveCall) -> CallCost:
-        """The cost of one call: of g members in each of N slices, n together, with t = 2 turns for
-        an all-reduce, else 1.
+        """The cost of one call, with g members in each of N slices.
 
         port = t (g-1)/g S, nic = t (N-1)/N S, in t (N-1 + the sum of k-1 over the dimensions'
-        sizes k) steps. An all-to-all passes k/4 chips of each dimension on average.
+        sizes k) steps; t is 2 for an all-reduce, else 1. An all-to-all passes k/4 chips on average.
         """
         kind, shape, interconnect = call.kind, call.shape, call.interconnect
         if shape.ranks == 1:
@@ -86,13 +85,13 @@ class Xla:
         return (2 if kind == "all_reduce" else 1) * across
 
     def _share(self, dims: Torus, interconnect: Interconnect) -> float:
-        """The share of a port's line rate that a group reaches which fills some dimensions."""
+        """The share of a port's line rate that a group reaches if it fills dimensions `dims`."""
         whole = sum(cables for _, cables in interconnect.torus)
         return self.fraction * (sum(cables for _, cables in dims) or whole) / max(whole, 1)
 
 
 def spanned(grid: Torus, chips: int) -> Torus:
-    """The part of a grid that so many neighbouring chips fill, dimension by dimension.
+    """The part of a grid that `chips` neighbouring chips fill, dimension by dimension.
 
     >>> spanned(((16, 2), (16, 2)), 64), spanned(((4, 2), (4, 2), (8, 2)), 4)
     (((16, 2), (4, 2)), ((4, 2),))

@@ -1,5 +1,5 @@
 """Which links does a message use, and what do they carry?
 
-A cluster is nodes of a fabric in a network of a shape; routes follow from both. It goes when
-networks describe themselves.
+A cluster consists of nodes with a fabric inside and a network between them; routes follow from
+both. This folder can be deleted when networks describe themselves.
 """

@@ -11,7 +11,7 @@ from sim.hardware.cluster.price import Bill
 class CabledNetwork(ClusterNetwork, ABC):
     """Vertices (nodes, or routers that nodes hang on) joined by cables that are told apart.
 
-    Routes are deterministic and minimal, and answered by arithmetic on the vertices' numbers.
+    Routes are deterministic and minimal; regular patterns compute them from the vertices' numbers.
     """
 
     @property
@@ -21,11 +21,11 @@ class CabledNetwork(ClusterNetwork, ABC):
 
     @abstractmethod
     def neighbours(self, vertex: int) -> tuple[int, ...]:
-        """The vertices that a cable joins to this one."""
+        """The vertices that a cable joins to `vertex`."""
 
     @abstractmethod
     def path(self, source: int, target: int) -> tuple[int, ...]:
-        """The vertices on the way, both ends included."""
+        """The vertices on the way from `source` to `target`, both ends included."""
 
     @property
     def cabled(self) -> bool:
@@ -33,7 +33,7 @@ class CabledNetwork(ClusterNetwork, ABC):
 
     @property
     def largest(self) -> int:
-        """How many nodes it can join."""
+        """How many nodes the network can join."""
         return self.vertices
 
     def check(self, nodes: int, slots: int) -> None:
@@ -45,11 +45,11 @@ class CabledNetwork(ClusterNetwork, ABC):
             )
 
     def vertex_of(self, node: int, nic: int = 0) -> int:
-        """The vertex that a node is, or the router that one of its NICs hangs on."""
+        """The vertex of a node: the node itself, or the router to which its NIC `nic` leads."""
         return node
 
     def cable_bandwidth(self, a: int, b: int) -> float:
-        """One direction of the cable between two vertices."""
+        """B/s of the cables between two vertices, each way."""
         return self.bandwidth
 
     def route(
@@ -98,15 +98,15 @@ class CabledNetwork(ClusterNetwork, ABC):
 class NodeCables(CabledNetwork, ABC):
     """Cables from node to node.
 
-    `spread` says that rings follow the cables, as many as fit on them and each in both directions
-    (what NCCL looks for within a node); otherwise a single ring goes in the order of ranks, which
-    is what NCCL does between nodes, wherever the cables lead.
+    With `spread`, collectives use as many rings as fit on the cables, each in both directions, as
+    NCCL does within a node. Otherwise a single ring goes in the order of ranks, wherever the cables
+    lead, as NCCL does between nodes.
     """
 
     spread: bool = False
 
     def mesh(self) -> tuple[tuple[int, ...], ...]:
-        """Cables between every two nodes as a matrix."""
+        """The number of cables between every two nodes, as a matrix."""
         every = range(self.largest)
         return tuple(tuple(self.count(a, b) for b in every) for a in every)
 

@@ -1,6 +1,6 @@
 """Grids that wrap around: vertices numbered along their dimensions, and routes between them.
 
-All is arithmetic on the numbers, so a large torus costs nothing until a route is asked for.
+The functions compute from numbers alone, so a large torus costs nothing before it is used.
 """
 
 from collections.abc import Sequence
@@ -45,8 +45,8 @@ def neighbours(vertex: int, dims: Sequence[int]) -> tuple[int, ...]:
 
 def path(source: int, target: int, dims: Sequence[int]) -> tuple[int, ...]:
     """Dimension-ordered routing: correct the first dimension, then the next (Dally and Towles,
-    Principles and Practices of Interconnection Networks, section 8.4), the shorter way around
-    each ring; halfway around, upwards.
+    Principles and Practices of Interconnection Networks, section 8.4). It takes the shorter way
+    around each ring, and the way upwards where both are as long.
 
     >>> path(0, 11, (4, 4))
     (0, 3, 7, 11)
@@ -64,7 +64,7 @@ def path(source: int, target: int, dims: Sequence[int]) -> tuple[int, ...]:
 
 @cache
 def grid_of(chips: int, dimensions: int) -> tuple[int, ...]:
-    """The sizes of the most even grid of so many chips, smallest first.
+    """The sizes of the most even grid of `chips` chips, smallest first.
 
     >>> grid_of(256, 2), grid_of(64, 3), grid_of(128, 3), grid_of(8, 2)
     ((16, 16), (4, 4, 4), (4, 4, 8), (2, 4))

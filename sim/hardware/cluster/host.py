@@ -1,8 +1,8 @@
-"""The host of a node: what its devices reach over PCIe, what it can do itself, and its storage.
+"""The host of a node: its links to devices, memory, drives and processors, and its storage.
 
 Data sets and checkpoints lie in a store: a pair of links (written, read) and a link of operations a
-second. Whatever reads or writes is traffic on the links of its path, so loaders, checkpoints,
-offload and gradients share them as any other traffic does.
+second. Reads and writes are traffic on the links of their paths. Loaders, checkpoints, offload and
+gradients therefore share links as any other traffic does.
 """
 
 from typing import Annotated, Literal
@@ -22,15 +22,15 @@ HOST_LINKS = ("pcie-up", "pcie-down", "memory", "nvme-up", "nvme-down", "cores")
 class Host:
     """The content of a topology's `[host]` table.
 
-    Each `devices_per_link` devices share one PCIe link of `generation` and `lanes` to the host (the
-    uplink of their switch), or one of another kind of so much `bandwidth` each way (NVLink-C2C).
-    `efficiency` is the share of payload in what the link carries, by default of PCIe: of 256-byte
-    packets with 28 bytes of framing, sequence number, header and check sums (PCI Express
-    base specification, chapter 2 and 3), less flow control. `memory` and `memory_bandwidth` (reads
-    and writes together, as STREAM measures them) are the node's, as are `read` and `write`, the
+    Every `devices_per_link` devices share one link to the host: PCIe of `generation` and `lanes`
+    (the uplink of their switch), or another kind of link with `bandwidth` each way (NVLink-C2C).
+    `efficiency` is the share of payload in the bytes on the link. The default holds for PCIe:
+    256-byte packets with 28 bytes of framing, sequence number, header and check sums (PCI Express
+    base specification, chapters 2 and 3), less flow control. `memory` and `memory_bandwidth` (reads
+    and writes together, as STREAM measures them) are the node's; `read` and `write` are the
     bandwidths of its NVMe drives. `latency` is that of one copy (cudaMemcpyAsync, pinned memory).
-    Of the `cores` (0: unknown) each device's own process keeps one busy. With `gpudirect` messages
-    to other nodes pass a device's own PCIe link on their way to the NIC at the same switch.
+    The process of each device keeps one of the `cores` (0: unknown) busy. With `gpudirect`,
+    messages to other nodes pass a device's own PCIe link on their way to the NIC at its switch.
     """
 
     generation: int = 0
@@ -55,7 +55,7 @@ class Host:
             raise ValueError("gpudirect is of devices with a link each: set devices_per_link = 1")
 
     def bandwidth_of(self, kind: str) -> float:
-        """B/s of a link of this kind, headers counted.
+        """B/s of a link of this kind, headers counted; the number of cores for "cores".
 
         >>> host = Host(generation=4, memory=1e12, memory_bandwidth=300e9)
         >>> round(host.bandwidth_of("pcie-up") / 1e9, 1)
@@ -73,7 +73,7 @@ class Host:
         }[kind]
 
     def efficiency_of(self, kind: str) -> float:
-        """The share of payload there; memory and drives are given as they are measured."""
+        """The share of payload on a link: 1 for memory and drives, whose rates are measured."""
         return self.efficiency if kind.startswith("pcie") else 1.0
 
 
@@ -85,12 +85,12 @@ UNITS = {"operations": "op/s", "cores": "cores", "workers": "team"}
 class Storage:
     """The content of a topology's `[storage]` table.
 
-    `nvme` are the drives of each node, which `[host]` describes; a `parallel` file system or an
-    `object` store has bandwidths `read` and `write` and so many `operations` a second (0: no
-    limit is known). Each `nodes` neighbouring nodes have a store of their own, all nodes the same
-    if it is 0. Nodes reach it over their NICs, or over a network of its own that gives each node
-    `bandwidth` each way, of which `efficiency` is payload. A request has its first byte after
-    `latency`, and at most `stream` bytes a second (0: no limit).
+    The kind "nvme" means the drives of each node, which `[host]` describes. A "parallel" file
+    system or an "object" store has bandwidths `read` and `write` and allows `operations` a second
+    (0: no limit is known). Every `nodes` neighbouring nodes share a store of their own; with 0, all
+    nodes share one store. Nodes reach the store over their NICs, or over a network for storage that
+    gives each node `bandwidth` each way (0: none), of which `efficiency` is payload. The first byte
+    of a request arrives after `latency`; the rest at `stream` bytes a second at most (0: no limit).
 
     >>> Storage(kind="parallel", read=40e9, write=20e9, nodes=32).place_of(33)
     1
@@ -115,7 +115,7 @@ class Storage:
 
     @property
     def remote(self) -> bool:
-        """Whether it lies outside of the nodes."""
+        """Whether the store lies outside of the nodes."""
         return self.kind != "nvme"
 
     def place_of(self, node: int) -> int:
@@ -130,7 +130,7 @@ class Storage:
         return self.remote and self.nodes != 1
 
     def bandwidth_of(self, kind: str) -> float:
-        """What a link of this kind carries: B/s, or operations a second; 0 where there is none."""
+        """The rate of a link: B/s, or operations a second; 0 where the store has no such link."""
         own = {
             "storage-up": self.write,
             "storage-down": self.read,
@@ -139,5 +139,5 @@ class Storage:
         return own.get(kind, self.bandwidth)
 
     def efficiency_of(self, kind: str) -> float:
-        """The share of payload there; stores are given as they are measured."""
+        """The share of payload on a link: 1 for the store itself, whose rates are measured."""
         return self.efficiency if kind.startswith("client") else 1.0

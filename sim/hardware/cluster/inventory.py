@@ -1,4 +1,4 @@
-"""Which links a cluster has: one by one, by question, or as text for a person."""
+"""Which links a cluster has: all of them, whether it has a certain link, or a text for a person."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from sim.hardware.cluster.placement import Placement
 
 
 def links(cluster: Placement) -> Iterator[Link]:
-    """All links; take care not to ask a large cluster."""
+    """Yield all links of a cluster, which takes long on a large cluster."""
     yield from _links_inside(cluster)
     yield from _links_to_hosts(cluster)
     yield from _links_of_storage(cluster)

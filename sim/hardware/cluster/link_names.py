@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from sim.hardware.cluster.network import Link
 
-# What links are called; those of one word carry both ways together.
+# Names by kind of link; each link of `_BOTH_WAYS` carries both directions together.
 _NAMES = {
     "port": "gpu{}.port",
     "nic": "node{}.nic{}",
@@ -55,7 +55,7 @@ def link_name(link: Link) -> str:
 
 
 def links_named(text: str) -> tuple[Link, ...]:
-    """The directions that a text means, whether or not a topology has them; () if none.
+    """The links (one direction each) that a text names, even if no topology has them; () if none.
 
     >>> links_named("node3.nic0")
     (('nic-up', 3, 0), ('nic-down', 3, 0))

@@ -1,6 +1,6 @@
 """Networks between the nodes of a cluster; `sim.hardware.cluster.networks` has the shapes.
 
-A link is one direction of a cable; its name stands in `[[straggler]]`, in traces and pictures.
+A link is one direction of a cable; `[[straggler]]`, traces and pictures name links.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,10 @@ Link = tuple[str, int] | tuple[str, int, int]
 ("pcie-up" | "pcie-down", node, j): PCIe link j of the node, from its devices to the host, and back.
 ("memory", node): the host's memory, reads and writes together.
 ("nvme-up" | "nvme-down", node): the node's drives, written and read.
-("cores", node): the host's processors, in cores; ("workers", gpu): those of the GPU's loader.
-("storage-up" | "storage-down", store): a store, written and read; ("operations", store): a second.
-("client-up" | "client-down", node): the node on the network of its storage.
+("cores", node): the host's processors; ("workers", gpu): worker processes of the GPU's loader.
+("storage-up" | "storage-down", store): a store, written and read.
+("operations", store): operations of a store, a second.
+("client-up" | "client-down", node): the node's connection to the network for storage.
 ("pod-up" | "pod-down", pod): a pod's uplinks together, where they are oversubscribed.
 ("leaf-up" | "leaf-down", leaf, j): uplink j of a leaf switch, where uplinks are told apart.
 ("edge", a, b): a cable of a torus, dragonfly, mesh or ring, from vertex a to vertex b.
@@ -50,13 +51,13 @@ NetworkKind = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterNetwork:
-    """The network between nodes: the keys of every shape, and what each shape answers.
+    """The network between nodes: the keys of every shape, and the methods that shapes implement.
 
     `bandwidth` is that of one NIC (of one cable where nodes are cabled to each other) in each
-    direction, `latency` from node to node through one switch (over one cable), `efficiency` the
-    share of payload in what the wire carries, `algorithm` what collectives of groups on several
-    nodes take instead of what their library would choose. `measured` collectives tell the state
-    that it is in (`sim.collectives.interconnect`).
+    direction, `latency` that from node to node through one switch (over one cable), `efficiency`
+    the share of payload in the bytes on the wire. `algorithm` is used for collectives of groups on
+    several nodes, instead of the library's own choice. `measured` holds bandwidths of collectives
+    on this network; `sim.collectives.interconnect` derives the network's state from them.
     """
 
     rails: ClassVar[bool] = False
@@ -76,7 +77,7 @@ class ClusterNetwork:
     pxn: bool = field(default=True, init=False)
     """Whether messages may change rails inside their node."""
     paths: int = field(default=1, init=False)
-    """Connections between two NICs."""
+    """How many connections two NICs have."""
 
     @property
     def cabled(self) -> bool:
@@ -95,54 +96,54 @@ class ClusterNetwork:
 
     @property
     def hashed(self) -> bool:
-        """Whether a seed decides which way messages take."""
+        """Whether a seed decides which path messages take."""
         return False
 
     def check(self, nodes: int, slots: int) -> None:
-        """Raise `ValueError` where it cannot join so many nodes of `slots` GPUs each."""
+        """Raise `ValueError` where the network cannot join `nodes` nodes of `slots` GPUs each."""
 
     def check_whole(self, nodes: int) -> None:
-        """Raise `ValueError` where its keys name a part that a cluster of so many nodes lacks."""
+        """Raise `ValueError` where a key names a part that a cluster of `nodes` nodes lacks."""
 
     def with_slots(self, slots: int, before: int) -> "ClusterNetwork":
-        """The network of nodes of which `slots` GPUs are in use instead of `before`."""
+        """The network if `slots` GPUs of each node are in use instead of `before`."""
         return self
 
     @property
     def stretch(self) -> float:
-        """How much farther apart its nodes are than their numbers."""
+        """The distance between two nodes over the difference of their numbers."""
         return 1.0
 
     def pod_of(self, node: int) -> int:
-        """The pod whose uplinks a node shares; 0 where they cannot limit anything."""
+        """The pod whose uplinks a node shares; 0 where uplinks cannot limit anything."""
         return 0
 
     def route(
         self, source: int, target: int, nics: tuple[int, int] = (0, 0), path: int = 0
     ) -> Route:
-        """The links between two nodes beside their NICs, from one of these to the other, of one of
-        their `paths`."""
+        """The links from one node to another, without the NICs at both ends. `nics` are these NICs,
+        and `path` is the number of a connection between them, below `paths`."""
         return ()
 
     def beyond(self, nodes: int, extent: int, whole: int) -> float:
-        """Seconds beyond `latency` that the hops of a group of so many nodes take on average, the
-        last of them so many nodes behind the first, on a network of `whole` nodes."""
+        """Seconds beyond `latency` of a mean hop in a group of `nodes` nodes, whose last node is
+        `extent` nodes behind the first, on a network of `whole` nodes."""
         return 0.0
 
     def above(self, source: int, target: int, whole: int) -> float:
-        """Seconds beyond `latency` and the links of `route` between two of `whole` nodes."""
+        """Seconds between two of `whole` nodes, beyond `latency` and the links of `route`."""
         return 0.0
 
     def bill(self, nodes: int) -> Bill | None:
-        """What it takes to join so many nodes; None where that is unknown."""
+        """The switches and cables that join `nodes` nodes; None where they are unknown."""
         return None
 
     def links(self, nodes: int) -> Iterator[Link]:
-        """All links of so many nodes."""
+        """All links of the network of `nodes` nodes."""
         yield from ()
 
     def has_link(self, link: Link, nodes: int) -> bool:
-        """Whether `links` has it, without enumerating them."""
+        """Whether `links` yields `link`, without enumerating all links."""
         return False
 
     def link_names(self, nodes: int) -> Iterator[str]:
@@ -150,11 +151,11 @@ class ClusterNetwork:
         yield from ()
 
     def bandwidth_of(self, link: Link) -> float:
-        """B/s of one of its links."""
+        """B/s of a link of this network."""
         raise ValueError(f"a {self.shape} network has no link {link!r}")
 
     def latency_of(self, link: Link) -> float:
-        """Seconds that one of its links adds to a message."""
+        """Seconds that a link of this network adds to a message."""
         return self.latency
 
 

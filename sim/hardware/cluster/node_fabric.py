@@ -9,30 +9,30 @@ from sim.config.units import BytesPerSecond, Seconds, Share
 from sim.program.calls import AlgorithmChoice
 
 NvLinks = tuple[tuple[int, int, int], ...]
-"""(slot, slot, number of NVLinks) of each cable."""
+"""Cables, each as (slot, slot, number of NVLinks)."""
 
 Torus = tuple[tuple[int, int], ...]
-"""(chips, cables of each to its neighbours) of every dimension of a grid that wraps around."""
+"""For each dimension of a grid that wraps around: (chips, cables of a chip to its neighbours)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFabric:
-    """The inside of a node: the keys of every fabric, and what each answers.
+    """The inside of a node: the keys of every fabric, and the methods that fabrics implement.
 
-    `bandwidth` is what one device can send (and receive) in all, `latency` from device to device
-    (through the switch, or over one cable), `efficiency` the share of payload in what the wire
-    carries, `algorithm` what collectives within a node take instead of what their library would
-    choose.
+    `bandwidth` is the total that one device can send (and receive), `latency` that from device to
+    device (through the switch, or over one cable), `efficiency` the share of payload in the bytes
+    on the wire. `algorithm` is used for collectives within a node, instead of the library's own
+    choice.
     """
 
     title: ClassVar[str]
-    """As people call it."""
+    """The fabric's name in printed texts."""
     network_through_ports: ClassVar[bool] = False
     """Whether the traffic to the NICs passes through the devices' ports too."""
     relays: ClassVar[bool] = False
     """Whether NCCL hands messages to another device of the node on their way to a NIC (PXN)."""
     switched: ClassVar[bool] = False
-    """Whether a switch joins the devices, so that only their ports limit them."""
+    """Whether a switch joins the devices; only their ports limit messages then."""
 
     fabric: str
     bandwidth: BytesPerSecond
@@ -42,7 +42,7 @@ class NodeFabric:
     spread: bool = field(default=False, init=False)
     """Whether software uses all NVLinks of a device at once."""
     reduces: bool = field(default=False, init=False)
-    """Whether the switch adds up itself (NVLink SHARP, what NCCL's NVLS needs)."""
+    """Whether the switch adds up the devices' data itself (NVLink SHARP, which NVLS needs)."""
 
     @property
     def ports(self) -> bool:
@@ -50,10 +50,10 @@ class NodeFabric:
         return True
 
     def check(self, slots: int) -> None:
-        """Raise `ValueError` where it cannot join so many devices."""
+        """Raise `ValueError` where the fabric cannot join `slots` devices."""
 
     def port_bandwidth(self, slots: int, used: int) -> float:
-        """B/s that one of the first `used` of `slots` devices can exchange with the others."""
+        """B/s between a device and the others if the first `used` of `slots` devices are in use."""
         return self.bandwidth
 
     def torus(self, used: int) -> Torus:
@@ -61,11 +61,11 @@ class NodeFabric:
         return ()
 
     def neighbours(self, slot: int, slots: int) -> tuple[int, ...]:
-        """The slots that a cable joins to this one."""
+        """The slots that a cable joins to `slot`."""
         return ()
 
     def path(self, source: int, target: int, slots: int) -> tuple[int, ...]:
-        """The slots on the way, both included."""
+        """The slots on the way from `source` to `target`, both ends included."""
         return source, target
 
     def nvlinks(self, slots: int) -> NvLinks:
@@ -73,7 +73,7 @@ class NodeFabric:
         return ()
 
     def mesh(self, slots: int) -> tuple[tuple[int, ...], ...]:
-        """NVLinks between every two slots as a matrix; () with a switch."""
+        """The number of NVLinks between every two slots, as a matrix; () with a switch."""
         return ()
 
     def nvlink_bandwidth(self, slots: int) -> float:

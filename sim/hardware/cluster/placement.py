@@ -13,18 +13,18 @@ from sim.program.calls import Checks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement(metaclass=Named):
-    """`gpus` devices, `gpus_per_node` to a node, joined by `node` inside and `network` outside;
-    the cluster has `built` of them (0: as many).
+    """A cluster of which `gpus` devices are in use, `gpus_per_node` in each node.
 
-    GPUs are numbered node after node; only a single node may be partly used. `network` is None
-    for a cluster of one node, `node` None where a node is one device, `price`, `host` and `storage`
-    None where unknown. `backend` is the collective library, or a profile of it. Hosts may do
-    `checks` before collectives. `states` are clusters that are this one with such checks, or on a
-    bad day, each with what was measured then.
+    `node` joins the devices of a node, `network` joins the nodes. The cluster has `built` devices
+    (0: `gpus`). GPUs are numbered node after node; only a single node may be partly used. `network`
+    is None for a cluster of one node, `node` None where a node is one device, `price`, `host` and
+    `storage` None where unknown. `backend` is the collective library, or a profile of it. Hosts may
+    do `checks` before collectives. `states` names files of the same cluster with such checks, or on
+    a bad day, each with its own measurements.
 
-    A job takes whole nodes, or where a node consists of trays of `tray` GPUs equally many trays of
-    each of the fewest nodes: 256 GPUs are 64 of the 72 of four racks. `gpus_per_node` then
-    counts those that are taken, of `slots` (0: of itself).
+    A job takes whole nodes. Where a node consists of trays of `tray` GPUs, a job takes the fewest
+    nodes, and equally many trays of each: 256 GPUs are 64 of the 72 GPUs in each of four racks.
+    `gpus_per_node` then counts the GPUs in use, of the `slots` GPUs of a node (0: all are in use).
     """
 
     name: str
@@ -65,7 +65,7 @@ class Placement(metaclass=Named):
             )
         if self.network is not None:
             self.network.check(self.nodes, self.gpus_per_node)
-            if not self.slots:  # whole nodes: a part of one has fewer NICs, and fewer rails
+            if not self.slots:  # whole nodes: a node in part has fewer NICs, and fewer rails
                 self.network.check_whole(self.whole)
             self._check_measured(self.network)
         elif self.nodes > 1:
@@ -75,7 +75,7 @@ class Placement(metaclass=Named):
             )
 
     def _check_measured(self, network: ClusterNetwork) -> None:
-        """Refuse measurements that used no network, or not all of their last node."""
+        """Refuse measurements within one node, and measurements that did not fill their nodes."""
         whole = self.slots or self.gpus_per_node
         for reading in network.measured:
             if self.tray == 0 and (reading.gpus <= whole or reading.gpus % whole):
@@ -85,7 +85,7 @@ class Placement(metaclass=Named):
                 )
 
     def taken(self, gpus: int) -> int:
-        """How many GPUs of each of its nodes a job of so many takes."""
+        """How many GPUs of each of its nodes a job of `gpus` GPUs takes."""
         whole = self.slots or self.gpus_per_node
         if not self.tray or gpus <= whole:
             return whole
@@ -94,27 +94,27 @@ class Placement(metaclass=Named):
 
     @property
     def size(self) -> int:
-        """The devices that the cluster has, in use or not."""
+        """How many devices the cluster has, in use or not."""
         return max(self.built, self.gpus)
 
     @property
     def whole(self) -> int:
-        """The nodes that the cluster has, in use or not."""
+        """How many nodes the cluster has, in use or not."""
         return -(-self.size // (self.slots or self.gpus_per_node))
 
     @property
     def nodes(self) -> int:
-        """Nodes in use."""
+        """How many nodes are in use."""
         return -(-self.gpus // self.gpus_per_node)
 
     @property
     def pods(self) -> int:
-        """Pods in use; 1 where their uplinks cannot limit anything."""
+        """How many pods are in use; 1 where their uplinks cannot limit anything."""
         return self.pod_of(self.nodes - 1) + 1
 
     @property
     def divided(self) -> bool:
-        """Whether the cluster has several pods, in use or not: storage is above them."""
+        """Whether the cluster has several pods, in use or not; storage is then above them."""
         network = self.network
         return (
             isinstance(network, PodNetwork)
@@ -123,7 +123,7 @@ class Placement(metaclass=Named):
         )
 
     def store_of(self, node: int) -> int:
-        """The store that a node reads and writes; 0 where each has its own, or none is known."""
+        """The number of the store outside of the nodes that a node uses; 0 where there is none."""
         return self.storage.place_of(node) if self.storage and self.storage.remote else 0
 
     def node_of(self, gpu: int) -> int:
@@ -147,11 +147,11 @@ class Placement(metaclass=Named):
         return self.node_of(gpu), self.slot_of(gpu) // self.host.devices_per_link
 
     def pod_of(self, node: int) -> int:
-        """The pod whose uplinks a node shares; 0 where they cannot limit anything."""
+        """The pod whose uplinks a node shares; 0 where uplinks cannot limit anything."""
         return 0 if self.network is None else self.network.pod_of(node)
 
     @property
     def hierarchical(self) -> bool:
-        """True where all links are ports, NICs and pod uplinks, which need not be enumerated."""
+        """Whether all links are ports, NICs and pod uplinks, which need not be enumerated."""
         ports = self.node is None or self.node.ports
         return ports and not (self.network is not None and self.network.cabled)

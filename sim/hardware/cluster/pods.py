@@ -1,6 +1,6 @@
-"""Networks of switches in pods, whose uplinks may carry less than the NICs below them.
+"""Networks of switches, which nodes reach through NICs.
 
-Nodes reach their switches through NICs.
+Switches may form pods, whose uplinks may carry less than the NICs below them.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from sim.hardware.cluster.price import Bill
 
 HOPS = {"infiniband": 0.28e-6, "infiniband-host": 0.28e-6, "omnipath": 0.26e-6,
         "omnipath-2021": 0.26e-6}  # fmt: skip
-"""Seconds of a switch and 30 m of fibre, 5 ns a metre: 0.13 us (NVIDIA QM8700 and QM9700 data
-sheets), 0.11 us (Intel Omni-Path Edge Switch 100 data sheet)."""
+"""Seconds of a switch and of 30 m of fibre, at 5 ns a metre. A switch takes 0.13 us (NVIDIA QM8700
+and QM9700 data sheets) or 0.11 us (Intel Omni-Path Edge Switch 100 data sheet)."""
 HOP = 1.0e-6
-"""Of an Ethernet switch and its cable (assumed, as the latencies of RoCE in topologies are)."""
+"""Seconds of an Ethernet switch and its cable (assumed, as RoCE's latencies in topologies are)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class SwitchedNetwork(ClusterNetwork):
             raise ValueError(f"nic_of_slot needs {slots} entries, one for each slot")
 
     def with_slots(self, slots: int, before: int) -> "SwitchedNetwork":
-        """With the NICs of those slots only."""
+        """The network with the NICs of the used slots only."""
         return replace(self, nics=-(-self.nics * slots // before))
 
     def nic_of(self, slot: int, slots: int) -> int:
@@ -77,17 +77,17 @@ class SwitchedNetwork(ClusterNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class PodNetwork(SwitchedNetwork):
-    """Pods of `nodes_per_pod` whose uplinks carry 1/`oversubscription` of their NICs; with an
-    oversubscription of 1 they never limit anything.
+    """Pods of `nodes_per_pod` nodes, whose uplinks carry 1/`oversubscription` of their NICs'
+    bandwidth. With an oversubscription of 1, uplinks never limit anything.
 
     Switches have `radix` ports, half of them upwards (0: unknown, and only pods are told apart).
     Every switch beyond the first adds `hop_latency`, by default `HOPS` of the kind of network.
 
     With `routing = "adaptive"` all uplinks of a switch are one link: packets take any of them.
-    Otherwise the uplinks of leaf switches are cables of their own, each as fast as a NIC, and lead
-    to as many spines. A connection takes one: by its target (`static`, D-mod-K of Zahavi 2012), or
-    by a hash of its ends with the `seed` (`ecmp`). NICs have `paths` connections to each other
-    (NCCL_IB_QPS_PER_CONNECTION), each with a hash of its own. Cables (leaf, uplink) that are `down`
+    Otherwise each uplink of a leaf switch is a cable as fast as a NIC, and leads to another spine.
+    A connection takes one uplink, chosen by its target (`static`, D-mod-K of Zahavi 2012), or by a
+    hash of its ends with the `seed` (`ecmp`). Two NICs have `paths` connections
+    (NCCL_IB_QPS_PER_CONNECTION), each with a hash of its own. The cables (leaf, uplink) in `down`
     carry nothing.
     """
 
@@ -133,7 +133,7 @@ class PodNetwork(SwitchedNetwork):
 
     @property
     def hashed(self) -> bool:
-        """Whether `seed` decides which way messages take."""
+        """Whether `seed` decides which path messages take."""
         return self.routing == "ecmp"
 
     @property
@@ -143,8 +143,8 @@ class PodNetwork(SwitchedNetwork):
         return max(round(below / self.oversubscription), 1)
 
     def bill(self, nodes: int) -> Bill | None:
-        """Leaves, and as many tiers above as it takes: switches of the highest have all ports down,
-        and reach as many subtrees as they have ports; others have half of their ports down."""
+        """The leaves, and the tiers above that join them. Switches of the highest tier have all
+        ports down, each to a subtree; switches of other tiers have half of their ports down."""
         if not self.radix:
             return None
         half, planes = self.radix // 2, self.planes
@@ -160,33 +160,33 @@ class PodNetwork(SwitchedNetwork):
 
     @property
     def planes(self) -> int:
-        """Networks of switches that no cable joins."""
+        """How many separate networks of switches there are, which no cable joins."""
         return 1
 
     def leaf_of(self, node: int, nic: int) -> int:
-        """The leaf switch of a NIC; with rails each has its own."""
+        """The leaf switch of a NIC; with rails, each NIC of a node has another leaf switch."""
         return node // self.leaf * self.nics + nic if self.rails else node // self.leaf
 
     def leaves(self, nodes: int) -> int:
-        """Leaf switches of so many nodes."""
+        """How many leaf switches `nodes` nodes have."""
         return -(-nodes // self.leaf) * (self.nics if self.rails else 1)
 
     @property
     def hop(self) -> float:
-        """Seconds of a further switch with its cable."""
+        """Seconds that each switch beyond the first adds, its cable included."""
         return HOPS.get(self.kind, HOP) if self.hop_latency is None else self.hop_latency
 
     @property
     def leaf(self) -> int:
-        """Nodes whose messages to each other pass a single switch; 0 where unknown."""
+        """How many nodes exchange messages through a single leaf switch; 0 where unknown."""
         if not self.radix:
             return self.nodes_per_pod
         ports = self.radix // 2 // (1 if self.rails else self.nics)
         return min(ports, self.nodes_per_pod or ports)
 
     def tiers(self, whole: int) -> tuple[int, ...]:
-        """Nodes below a switch of each tier but the highest, from the leaves up, of a network that
-        joins so many.
+        """How many nodes are below a switch of each tier but the highest, from the leaves up, in a
+        network that joins `whole` nodes.
 
         >>> tree = PodNetwork(shape="fat-tree", kind="roce", nics=8, bandwidth=50e9, latency=2e-6,
         ...                   radix=64)
@@ -205,8 +205,8 @@ class PodNetwork(SwitchedNetwork):
         return tuple(sizes)
 
     def beyond(self, nodes: int, extent: int, whole: int) -> float:
-        """Of a hop of a ring in the order of nodes, wherever the first is: two switches more for
-        each tier that it leaves."""
+        """A ring goes in the order of nodes, and may begin at any node. A hop of the ring passes
+        two more switches for each tier that it leaves."""
         if nodes < 2:
             return 0.0
         extent = round(extent * self.stretch)
@@ -249,7 +249,7 @@ class PodNetwork(SwitchedNetwork):
         return () if first == last else (("pod-up", first), ("pod-down", last))
 
     def _cable(self, here: int, there: int, flow: tuple[int, ...]) -> int:
-        """The uplink that a connection from leaf to leaf takes; one of those left where that is
+        """The uplink that a connection from leaf to leaf takes; another uplink where this uplink is
         down."""
         if self.routing == "adaptive":
             return 0

@@ -13,10 +13,10 @@ Dollars = Annotated[float, Ge(0)]
 class Price:
     """Rent of one device for an hour, and the power behind it.
 
-    `source` says whose price it is and `date` when it was that; neither of a price that is given
-    for one question. `host` is what hosts and network draw for each device, `pue` the power usage
-    effectiveness of the building, `electricity` the price of energy. A `switch`, a `cable` and a
-    `transceiver` of the network cost so many dollars, written off in `network_years` (assumed).
+    `source` says whose price it is and `date` from when; both are empty for a price that the user
+    gives. `host` is the power of hosts and network for each device, `pue` the power usage
+    effectiveness of the building, `electricity` the price of energy. `switch`, `cable` and
+    `transceiver` are prices of the network's parts, written off in `network_years` (assumed).
     """
 
     hour: DollarsPerHour
@@ -48,8 +48,8 @@ def per_million(price: Price | None, gpus: int, tokens_per_second: float) -> flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """`switches` by tier, leaves first; `links` are cables from NICs to switches (or from node to
-    node), `trunks` cables between switches. Each end of a cable has a transceiver."""
+    """The parts of a network: `switches` by tier, leaves first; `links`, the cables from NICs to
+    switches (or from node to node); and `trunks`, the cables between switches."""
 
     switches: tuple[int, ...] = ()
     links: int = 0
@@ -62,11 +62,11 @@ class Bill:
 
     @property
     def transceivers(self) -> int:
-        """Two a cable."""
+        """Two transceivers for each cable, one at each end."""
         return 2 * self.cables
 
     def hourly(self, price: Price | None) -> float | None:
-        """Dollars for an hour of all of it until it is written off; None where a price is unknown.
+        """Dollars an hour for all parts until they are written off; None where a price is unknown.
 
         >>> round(Bill(links=1).hourly(Price(hour=1.0, cable=8766.0, transceiver=0.0)), 9)
         0.25
@@ -77,7 +77,7 @@ class Bill:
         return cost / (price.network_years * 365.25 * DAY / HOUR)
 
     def dollars(self, price: Price | None) -> float | None:
-        """What it costs; None where a price is unknown."""
+        """Dollars for all parts; None where a price is unknown."""
         parts = (
             (sum(self.switches), price and price.switch),
             (self.cables, price and price.cable),

@@ -1,6 +1,6 @@
 """The links that a message passes from one device to another.
 
-On an irregular graph it is a shortest path; vertices are numbered from 0.
+On an irregular graph the route is a shortest path; vertices are numbered from 0.
 """
 
 from collections import deque
@@ -12,9 +12,10 @@ from sim.hardware.cluster.placement import Placement
 
 
 def route(cluster: Placement, source: int, target: int, path: int = 0) -> Route:
-    """The links from GPU `source` to GPU `target`: up and down in trees, dimension-ordered on
-    tori, minimal on dragonflies, else a shortest path. Deterministic; () to itself. NICs may have
-    several paths to each other.
+    """The links from GPU `source` to GPU `target`; () from a GPU to itself.
+
+    Routes are deterministic: up and down in trees, dimension-ordered on tori, minimal on
+    dragonflies, else a shortest path. `path` is the number of a connection between two NICs.
     """
     if source == target:
         return ()
@@ -64,13 +65,13 @@ def _between(
 
 
 Cables = tuple[tuple[int, ...], ...]
-"""(vertex, vertex, how many, 1 where left out) of each."""
+"""Cables, each as (vertex, vertex, number of cables); the number is 1 where left out."""
 
 Neighbours = Callable[[int], Iterable[int]]
 
 
 def shortest_path(source: int, target: int, neighbours: Neighbours) -> tuple[int, ...]:
-    """Breadth-first search, the smallest-numbered neighbour first; () where no path leads."""
+    """A path by breadth-first search, smallest-numbered neighbour first; () where none leads."""
     came_from = {source: source}
     frontier = deque([source])
     while frontier and target not in came_from:
@@ -90,7 +91,7 @@ def _back(vertex: int, came_from: dict[int, int]) -> Iterator[int]:
 
 
 def reachable(source: int, neighbours: Neighbours) -> set[int]:
-    """All vertices that a path from `source` leads to, itself included."""
+    """All vertices to which a path from `source` leads, and `source` itself."""
     reached, frontier = {source}, [source]
     while frontier:
         new = set(neighbours(frontier.pop())) - reached
@@ -101,7 +102,7 @@ def reachable(source: int, neighbours: Neighbours) -> set[int]:
 
 @cache
 def adjacency(cables: Cables) -> dict[int, dict[int, int]]:
-    """For each vertex its neighbours with the number of cables.
+    """The neighbours of each vertex, with the number of cables to each neighbour.
 
     >>> adjacency(((0, 1), (0, 1), (1, 2, 3)))
     {0: {1: 2}, 1: {0: 2, 2: 3}, 2: {1: 3}}

@@ -55,8 +55,8 @@ class Topology(Placement):
 
     @property
     def form(self) -> object:
-        """What decides where ranks lie and which links they use: all but rates and latencies of the
-        links between devices."""
+        """A value that is equal for clusters whose ranks lie in the same places and use the same
+        links. Only rates and latencies of links between devices are left out of it."""
         network, nodes = self.network, self.nodes
         placed = self.gpus, self.gpus_per_node, self.slots, self.tray, self.built, self.degraded
         hops = network and network.beyond(nodes, nodes, self.whole)
@@ -67,7 +67,7 @@ class Topology(Placement):
         """The same cluster with `gpus` of its devices in use. A job uses `each` devices of a node,
         by default `taken(gpus)`.
 
-        Raises `InputError` if it has fewer devices or they do not fill whole nodes.
+        Raises `InputError` if the cluster has fewer devices or `gpus` do not fill whole nodes.
         """
         if gpus > self.size:
             whole = -(-gpus // self.gpus_per_node) * self.gpus_per_node
@@ -85,7 +85,7 @@ class Topology(Placement):
         return self._changed(**used, gpus_per_node=each, slots=whole, network=network)
 
     def with_hosts(self, gpus: int) -> "Topology":
-        """The same cluster with hosts beside its own up to the node of so many devices."""
+        """The same cluster with further hosts, enough for `gpus` devices; the job is unchanged."""
         return replace(self, built=max(self.size, gpus))
 
     def slowed(self, link: str | Link, factor: float) -> "Topology":
@@ -110,7 +110,7 @@ class Topology(Placement):
     def shared(self, link: str, rate: float) -> "Topology":
         """The same cluster with `rate` (B/s) of a link's capacity taken by other traffic.
 
-        Raises `InputError` where there is no such link, or `rate` takes all its capacity.
+        Raises `InputError` where there is no such link, or `rate` takes all of the link's capacity.
 
         >>> busy = load("dgx-a100-hdr").shared("node3.nic0", 5e9)
         >>> busy.capacity(("nic-up", 3, 1)) - busy.capacity(("nic-up", 3, 0))
@@ -164,18 +164,18 @@ class Topology(Placement):
         return route(self, source, target, path)
 
     def delay(self, source: int, target: int) -> float:
-        """Seconds from one GPU to another: those of the links between them, and of switches."""
+        """Latency (s) from one GPU to another: of the links on the way, and of further switches."""
         seconds = sum(self.latency(link) for link in self.route(source, target))
         ends = self.node_of(source), self.node_of(target)
         return seconds + (self.network.above(*ends, self.whole) if self.network else 0.0)
 
     def capacity(self, link: Link) -> float:
-        """B/s of payload that a link carries: bandwidth x efficiency, less where degraded. Links of
-        `storage.UNITS` carry what these say."""
+        """B/s of payload that a link carries: bandwidth x efficiency, less where degraded.
+        `sim.hardware.cluster.host.UNITS` lists the kinds of links with another unit."""
         factor = _factors(self.degraded).get(link, 1.0) if self.degraded else 1.0
-        if link[0] == "workers":  # no part of the machine: all that a loader's processes do
+        if link[0] == "workers":  # all processes of a loader as one, no part of the machine
             return 1.0
-        if link[0] == "cores" and self.host:  # each device's process has one of its own
+        if link[0] == "cores" and self.host:  # each device's process has a core of its own
             return max(self.host.cores - self.gpus_per_node, 0) / factor
         part = self._part(link)
         if isinstance(part, Host | Storage):
@@ -186,8 +186,8 @@ class Topology(Placement):
 
     @property
     def nic_bandwidth(self) -> float:
-        """Line rate (B/s) that messages find at a NIC: with `gpudirect` no more than what the
-        PCIe link of their device carries."""
+        """Line rate (B/s) of messages at a NIC: with `gpudirect`, at most the payload rate of the
+        device's PCIe link over the network's efficiency."""
         network, host = self.network, self.host
         if network is None or host is None or not host.gpudirect:
             return network.bandwidth if network else 0.0
@@ -257,7 +257,7 @@ def load(
         rates = {key: value for key, value in given.items() if is_rate(file, key)}
         rest = {key: value for key, value in given.items() if key not in rates}
         return altered(_loaded(name, rest, where), rates, f"topology {name}")
-    except InputError:  # the file with all of its changes says what is wrong with it
+    except InputError:  # the file with all of its changes gives the error that names the mistake
         return _loaded(name, given, where)
 
 
@@ -267,7 +267,7 @@ def _asked(name: str, overrides: Mapping[str, Any], where: str) -> object:
 
 @reads.kept(8, key=_asked)
 def _loaded(name: str, overrides: Mapping[str, Any], where: str) -> Topology:
-    """A cluster of a file with values changed before it is validated."""
+    """The cluster of a file whose values are changed before validation."""
     path = catalog.find("topologies", name, where=where)
     data = {"name": path.stem, **catalog.document("topologies", path)}
     of_device = {k: v for k, v in overrides.items() if k.startswith("device.")}
@@ -288,7 +288,7 @@ def _loaded(name: str, overrides: Mapping[str, Any], where: str) -> Topology:
 
 
 def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
-    """The device of a cluster with `device.` overrides applied to its own file."""
+    """The device of a cluster, with the `device.` overrides applied to the device's file."""
     path = catalog.find("topologies/devices", name, where=where)
     data = catalog.document("topologies/devices", path)
     place = catalog.place(path, changed=bool(overrides))

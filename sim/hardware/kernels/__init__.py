@@ -1,5 +1,5 @@
 """How long does a kernel take on a device?
 
-Tiles and waves for products, rates for the rest; a measured profile takes their place. It goes when
-every device has a profile of every shape.
+Products take tiles in waves, other kernels run at rates; a measured profile replaces both. This
+folder can be deleted when every device has a profile of every shape.
 """

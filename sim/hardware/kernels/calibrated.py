@@ -1,13 +1,13 @@
 """Kernel times from a profile: measured shapes as measured, others by the corrected model.
 
-A matrix product or an attention kernel takes what the device's fitted rates say, times exp(field),
-where the field is a smooth interpolation of log(measured / modelled) over the logarithms of the
-shape. Far from every measured shape it is 1, so that the tile-and-wave model extrapolates. A
-memory-bound kernel lies on its kind's curve of time against bytes.
+A matrix product or an attention kernel takes the time of the device's fitted rates times
+exp(field). The field is a smooth interpolation of log(measured / modelled) over the logarithms of
+the shape. Far from every measured shape the factor is 1, and the tile-and-wave model extrapolates.
+A memory-bound kernel lies on its kind's curve of time against bytes.
 
-Between measured shapes stands Gaussian-process regression. Rasmussen and Williams 2006, Gaussian
-Processes for Machine Learning: equations 2.23 and 2.24 for the prediction, 2.30 for the marginal
-likelihood, 4.17 for the Matern covariance.
+The interpolation is Gaussian-process regression. Rasmussen and Williams 2006, Gaussian Processes
+for Machine Learning: equations 2.23 and 2.24 for the prediction, 2.30 for the marginal likelihood,
+4.17 for the Matern covariance.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A smooth field through measured values; far from all of them it is zero.
+    """A smooth field through measured values; far from all measured points it is zero.
 
     `points` [n, features], `values` [n].
     """
@@ -100,7 +100,7 @@ Modelled = Callable[[Kernel], float]
 
 
 class KernelFamily(NamedTuple):
-    """Kernels alike enough for those that were measured to predict the others."""
+    """A class of kernels that are alike: measured kernels of it predict the others."""
 
     kind: KernelClass
     precision: str
@@ -108,19 +108,19 @@ class KernelFamily(NamedTuple):
 
 
 class ProfiledTime(NamedTuple):
-    """Seconds of a kernel. `outside` names the size that leaves the measured range, and the range;
-    it is empty where all sizes lie inside."""
+    """Seconds of a kernel. `outside` names a size outside of the measured range, and the range; it
+    is empty where all sizes lie inside."""
 
     seconds: float
     outside: str = ""
 
 
 class Calibrated:
-    """Kernel times of one device by its profile; `modelled` gives them by its (fitted) rates."""
+    """Kernel times of one device by its profile; `modelled` gives times by its (fitted) rates."""
 
     def __init__(self, profile: Profile, modelled: Modelled, generation: str = "") -> None:
-        """`generation` is that of the fused attention that runs; left out, each kernel's name gives
-        it, as in a profile's own measurements."""
+        """`generation` names the fused attention that runs; by default each kernel's name does, as
+        in a profile's own measurements."""
         self.modelled, self.generation = modelled, generation
         self._exact = {
             (family(measured.kernel), features(measured.kernel)): measured.seconds
@@ -140,8 +140,8 @@ class Calibrated:
                 self._groups[key] = group
 
     def _field(self, key: KernelFamily) -> Field | None:
-        """The correction of the model, made when first needed: the model may not know the fused
-        attention of a stack."""
+        """The correction of the model for a family. It is made when first needed, because the model
+        may not know the fused attention of a stack."""
         smooth = self._smoothness.get(key.kind)
         if smooth is not None and key not in self._fields:
             group = self._groups[key]
@@ -176,14 +176,14 @@ class Calibrated:
         kind = self._kind(kernel)
         if kind is None:
             return None
-        # The curve of a kind is that of the whole call, the general one that of a single launch.
+        # The curve of a kind holds for the whole call, the curve of `ANY` for a single launch.
         launches = kernel.launches if kind == ANY else 1
         curve, size = self._curves[kind], kernel.bytes / launches
         return ProfiledTime(launches * curve(size), _beyond(curve, size))
 
     def _kind(self, kernel: MemoryBound) -> str | None:
-        """The measured kind that a kernel belongs to: its name or the last words of it, preceded by
-        "dropout" where it draws random numbers; otherwise the general one."""
+        """The measured kind of a kernel: its name or the last words of its name (first with
+        "dropout" in front where it draws random numbers). Otherwise `ANY`, or None."""
         words = kernel.name.split(" ")
         for ending in (" ".join(words[first:]) for first in range(len(words))):
             for name in (f"dropout {ending}",) * (kernel.randoms > 0) + (ending,):
@@ -203,12 +203,12 @@ def _beyond(curve: Curve, size: float) -> str:
 
 
 def ratios(group: Iterable[Measurement], modelled: Modelled) -> Floats:
-    """log(measured / modelled) of each."""
+    """log(measured / modelled) of each measurement."""
     return np.array([log(measured.seconds / modelled(measured.kernel)) for measured in group])
 
 
 def features(kernel: Kernel) -> tuple[float, ...]:
-    """Where a kernel lies: its sizes in octaves, and marks that set other variants apart."""
+    """A kernel's point in a `Field`: log2 of its sizes, and marks that set variants apart."""
     sizes: tuple[float, ...]
     if isinstance(kernel, Gemm):
         which = variant(kernel)
@@ -224,7 +224,7 @@ def features(kernel: Kernel) -> tuple[float, ...]:
 
 
 def axes(kernel: Gemm | Attention) -> tuple[str, ...]:
-    """The names of the features that are sizes; empty for the rest."""
+    """The name of each feature that is a size; an empty text for other features."""
     sizes = ("m", "n", "k", "batch")
     if isinstance(kernel, Attention):
         sizes = ("queries", "keys", "batch x heads", "head")
@@ -232,7 +232,7 @@ def axes(kernel: Gemm | Attention) -> tuple[str, ...]:
 
 
 def family(kernel: Kernel, generation: str = "") -> KernelFamily:
-    """Class, precision and generation of fused attention, unless `generation` replaces that."""
+    """The family of a kernel; `generation`, if given, replaces its own generation of attention."""
     if isinstance(kernel, Gemm):
         return KernelFamily("gemm", kernel.precision)
     assert isinstance(kernel, Attention)

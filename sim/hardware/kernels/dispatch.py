@@ -1,15 +1,14 @@
-"""What operators of torch cost the host that dispatches them, measured, by phase of the step: a CSV
-beside a profile (its key `operators`), one operator and phase per row:
+"""Measured times that the host needs to dispatch torch's operators, by phase of the step.
+
+They are in a CSV beside a profile (its key `operators`), with one operator and phase per row:
 
     operator,phase,seconds,each,spread,calls
 
-`operator` is torch's name of what launches a kernel ("mm"; "view" stands for all views),
-`phase` forward (with what autograd records), backward (with the engine's node) or optimizer,
-`seconds` of the host for a call, however many kernels it launches, `each` what every tensor of its
-lists adds (operators on lists, the fused ones of optimizers), `spread` the interquartile range over
-the median, `calls` how many were timed.
-
-They are of a machine and a version of torch, which the profile's provenance names.
+`operator` is torch's name ("mm"; "view" stands for all views). `phase` is forward (with autograd's
+recording), backward (with the node of autograd's engine) or optimizer. `seconds` are the host's for
+a call, however many kernels it launches; `each` is the time that every tensor adds in operators on
+lists (fused optimizers). `spread` is the interquartile range over the median, and `calls` is the
+number of timed calls. The profile's provenance names the machine and the version of torch.
 """
 
 import csv
@@ -42,13 +41,14 @@ class OperatorTime:
     calls: int = 0
 
     def of(self, tensors: int) -> float:
-        """Seconds of a call on lists of so many tensors: seconds + each * tensors."""
+        """Seconds of a call on lists of `tensors` tensors: seconds + each * tensors."""
         return self.seconds + self.each * tensors
 
 
 def fused_as_one(name: str) -> str:
-    """The name of an operator in the table: what fuses attention depends on the device and its
-    type, not what it takes to call it.
+    """The name of an operator in the table, which is the same for all kernels of fused attention.
+
+    The kernel depends on the device and the data type; the time to call it does not.
 
     >>> fused_as_one("_scaled_dot_product_flash_attention_backward"), fused_as_one("mm")
     ('scaled_dot_product_attention_backward', 'mm')
@@ -101,7 +101,7 @@ def _number(text: str) -> float:
 
 
 def write(times: Iterable[OperatorTime], path: Path) -> None:
-    """The CSV, complete or not at all."""
+    """Write the CSV, completely or not at all."""
     with atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

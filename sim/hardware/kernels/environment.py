@@ -1,6 +1,6 @@
-"""Measured beside kernels on a calibrated device: launches, copies, mutual slowdown.
+"""Measurements of a calibrated device other than kernel times: launches, copies, mutual slowdown.
 
-A profile keeps them in `[host]`, `[[copies]]` and `[[overlaps]]`:
+A profile keeps these measurements in `[host]`, `[[copies]]` and `[[overlaps]]`:
 
     [host]
     issue = "4.1 us"
@@ -79,7 +79,7 @@ class Slowdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """All of these; empty where they were not measured."""
+    """Launch times, copies and slowdowns of a device; empty where they were not measured."""
 
     host: LaunchTimes | None = None
     copies: tuple[CopyTime, ...] = ()

@@ -3,10 +3,10 @@
     kernel,name,variant,m,n,k,batch,heads,kv_heads,head,causal,backward,accumulate,precision,bytes,
     seconds,spread,kept_out
 
-m and n are queries and keys of attention; `name` is the kind of a memory-bound kernel ("gelu",
-"norm grad"; "stream" for any), `variant` one of a linear layer's three products, or the generation
-of fused attention that ran, `seconds` the median, `spread` the interquartile range divided by it,
-`kept_out` whether the fit did not use it.
+For attention, m and n are the numbers of queries and keys. `name` is the kind of a memory-bound
+kernel ("gelu", "norm grad"; "stream" for any). `variant` is one of a linear layer's three products,
+or the generation of fused attention that ran. `seconds` is the median time, and `spread` the
+interquartile range over the median. `kept_out` says that the fit did not use the row.
 """
 
 import math
@@ -47,8 +47,8 @@ def class_of(kernel: Kernel) -> KernelClass:
 
 
 def variant(gemm: Gemm) -> str:
-    """The product of a linear layer: "forward", "dgrad" or "wgrad", whose operands are laid out
-    differently in memory."""
+    """The product of a linear layer: "forward", "dgrad" or "wgrad". They differ in the layout of
+    their operands in memory."""
     last = gemm.name.rpartition(" ")[2]
     return last if last in ("dgrad", "wgrad") else "forward"
 

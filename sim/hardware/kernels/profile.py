@@ -1,10 +1,11 @@
 """A calibrated profile: kernel times measured on a device, as `sim calibrate kernels` writes them.
 
-`topologies/profiles/NAME.toml` says which device was measured where, when and with what, the rates
-that were fitted (`[rates]`, over those of the device's file), how smoothly measured and modelled
-times differ (`[smoothness]`), the errors on shapes that were kept out of the fit (`[[residuals]]`),
-and launches, copies and slowdowns (`sim.hardware.kernels.environment`). The measurements lie beside
-it in a CSV (`sim.hardware.kernels.measurements`), and in another one what operators cost the host
+`topologies/profiles/NAME.toml` says which device was measured where, when and with which software.
+It gives the fitted rates (`[rates]`, which replace those of the device's file), how smoothly
+measured and modelled times differ (`[smoothness]`), and the errors on shapes that were kept out of
+the fit (`[[residuals]]`). It also gives launches, copies and slowdowns
+(`sim.hardware.kernels.environment`). A CSV beside it holds the measured kernels
+(`sim.hardware.kernels.measurements`), another CSV the host's times of operators
 (`sim.hardware.kernels.dispatch`).
 """
 
@@ -28,16 +29,16 @@ from sim.hardware.kernels.measurements import KernelClass, Measurement, class_of
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Measured (bytes, seconds), sizes rising.
+    """Measured points (bytes, seconds) of a kind of kernel, by rising size.
 
-    Between two sizes it is linear in the logarithms of both. Below the smallest size the time
-    stays constant (a kernel's floor), above the largest the bandwidth does.
+    Between two sizes the curve is linear in the logarithms of both. Below the smallest size the
+    time stays constant (a kernel's floor); above the largest size the bandwidth stays constant.
     """
 
     points: tuple[tuple[float, float], ...]
 
     def __call__(self, size: float) -> float:
-        """Seconds of a kernel that moves so many bytes.
+        """Seconds of a kernel that moves `size` bytes.
 
         >>> curve = Curve(((1e3, 1e-6), (1e5, 1e-4)))
         >>> round(curve(1e4), 9), curve(10.0), round(curve(1e6), 9)
@@ -59,8 +60,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smoothness:
-    """`length` is the distance over which points correlate, in their units, `amplitude` the
-    standard deviation of the field, `noise` that of a measurement."""
+    """`length` is the distance over which points correlate, in the units of features. `amplitude`
+    is the standard deviation of the field, `noise` the standard deviation of a measurement."""
 
     length: float
     amplitude: float
@@ -72,7 +73,7 @@ class Smoothness:
 
 
 FORMAT = 1
-BUSY = 1.0  # 95th percentile of residuals: every twentieth time is off by more than itself
+BUSY = 1.0  # 95th percentile of residuals above which the measured machine was probably busy
 FOLDER = "topologies/profiles"
 
 
@@ -94,8 +95,8 @@ class KernelResidual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The content of a profile's TOML file; `measurements` is the CSV's name beside it, and
-    `operators` that of the host's times if there are any."""
+    """The content of a profile's TOML file. `measurements` names the CSV of kernels beside it,
+    `operators` the CSV of the host's times (empty: none)."""
 
     format: int = FORMAT
     device: str
@@ -117,8 +118,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Profile:
-    """Measured kernels of a device, and `operators` of its host; two are equal only where they are
-    one object."""
+    """Measured kernels of a device, and `operators` of its host. Two profiles are equal only if
+    they are the same object."""
 
     origin: Origin
     measurements: tuple[Measurement, ...] = ()
@@ -126,7 +127,7 @@ class Profile:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Classes of kernels whose times scattered as only a busy machine's do."""
+        """A warning for each class of kernels whose errors suggest that the machine was busy."""
         return tuple(
             busy(self.origin.device, f"kernels of class {residual.kind}", residual.p95)
             for residual in self.origin.residuals
@@ -156,13 +157,13 @@ class Profile:
 
 
 def busy(profile: str, what: str, p95: float) -> str:
-    """The warning of a profile that was measured beside other work; every run repeats it."""
+    """The warning that a profile may have been measured beside other work; every run prints it."""
     errs = f"{what} err by {p95:.0%} (95th percentile)"
     return f"profile of {profile}: {errs}; measured on a busy machine?"
 
 
 def rated(device: dict[str, Any], profile: Profile) -> dict[str, Any]:
-    """A device's TOML document with the rates that its profile was fitted with.
+    """A device's TOML document with the fitted rates of its profile.
 
     >>> origin = Origin(device="d", measurements="", rates={"gemm": {"floor": "3 us"}})
     >>> rated({"sms": 8, "gemm": {"floor": "2 us", "burst": 1.1}}, Profile(origin=origin))
@@ -177,8 +178,8 @@ def located(name: str, where: str) -> Path:
 
 
 def load(name: str, *, where: str = "command line") -> Profile:
-    """The profile of a name in `topologies/profiles`, or of a path: the same object as long as its
-    two files stay as they are. Raises `InputError`."""
+    """The profile of a name in `topologies/profiles`, or of a path: the same object as long as the
+    profile's files do not change. Raises `InputError`."""
     return _profile(located(name, where))
 
 

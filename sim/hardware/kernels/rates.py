@@ -1,12 +1,12 @@
 """How long a kernel takes at the rates of a device.
 
-Matrix products take tiles in waves over the SMs, power and memory; fused attention a share of the
-peak by its generation (FlashAttention 1, 2, 3, cuDNN); memory-bound kernels a floor each, and bytes
-over the achievable bandwidth.
+The time of a matrix product follows from tiles in waves over the SMs, from power and from memory.
+Fused attention runs at a share of the peak that depends on its generation (FlashAttention 1, 2, 3,
+cuDNN). A memory-bound kernel takes a floor, and its bytes over the achievable bandwidth.
 
-cuBLAS cuts the result into tiles, one a CTA; CTAs fill the SMs in waves, and a last wave that is
-not full costs as much as a full one (NVIDIA, Matrix Multiplication Background User's Guide,
-"Tile Quantization" and "Wave Quantization"), unless persistent CTAs deal the tiles out evenly.
+cuBLAS cuts the result into tiles, one for each CTA, and CTAs fill the SMs in waves. A last wave
+that is not full takes as long as a full wave (NVIDIA, Matrix Multiplication Background User's
+Guide, "Tile Quantization" and "Wave Quantization"), unless persistent CTAs share the tiles evenly.
 """
 
 import math
@@ -27,18 +27,18 @@ from sim.model.kernels import Attention, Gemm, MemoryBound, Precision
 # Quantization Effect": 256x128, 128x128, 256x64, 128x64, 64x64), and their transposes.
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 
-# Numbers of CTAs that may share a product's k (split-k), and the shortest share worth it.
+# Numbers of CTAs that may share a product's k (split-k), and the shortest share of k that is used.
 SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128), 256
 
-# A product that multiplies and reads for about as long waits for either in turn: the two times are
-# joined by a norm of this order, the best of 2 to 12 on A100, H100 and B200 (docs/kernels.md).
+# A product that multiplies about as long as it reads waits for each in turn. A norm of this order
+# joins the two times; it fits best of 2 to 12 on A100, H100 and B200 (docs/kernels.md).
 ORDER = 4
 
 
 # Strided batches of matrices whose rows do not begin at multiples of 16 bytes run without tensor
 # cores (NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core Requirements"), at a
 # quarter of their 16-bit rate (V100 white paper, table 1: 31.4 of 125 TFLOP/s; A100 white paper,
-# table 4: 78 of 312). In bloom_a100_tuning.csv heads of 150 cost 20 % of a step, of 144 nothing.
+# table 4: 78 of 312). In bloom_a100_tuning.csv heads of size 150 cost 20 % of a step, of 144 none.
 ALIGNED, MISALIGNED = 8, 0.25  # elements, share of the rate
 
 
@@ -59,7 +59,7 @@ class Shares:
                 raise ValueError(f"a share of the peak of {share} is outside (0, 1.2]")
 
     def of(self, precision: str) -> float:
-        """The share for a precision, by default that of fp16."""
+        """The share for a precision; the share for fp16 where the precision has none."""
         share: float | None = getattr(self, precision) or self.fp16
         if share is None:
             raise InputError("gemm.full", f"no share for {precision}", f"add {precision} = ...")
@@ -71,15 +71,16 @@ class GemmRates:
     """Achieved rates of matrix products on a device, the `[gemm]` table of its file.
 
     `full` is the share of the peak at which inner loops run at the full clock. Tensor-core tiles of
-    half and a quarter of the largest's area reach `half_tile` and `quarter_tile` of that: they load
-    more operand bytes per multiplication. `persistent` is the share of the last wave's idle SMs
-    that persistent CTAs (stream-K) put to work. `prologue` is a CTA's time outside the inner loop,
-    `epilogue` the share of the result's memory traffic that no other CTA hides, `accumulation` that
-    of results which are added to what memory holds (by default the same), `floor` the time of an
-    empty kernel. `misaligned` is the share of the rate at which single products run whose rows do
-    not begin at multiples of 16 bytes, as those of a vocabulary that is not padded, `gathered` that
-    of products whose operands do not lie along k. `bandwidth` is the share of the data sheet's
-    memory bandwidth at which operands are read, by default that of `[stream]`.
+    half and a quarter of the largest area reach `half_tile` and `quarter_tile` of that rate: they
+    load more operand bytes per multiplication. `persistent` is the share of the last wave's
+    idle SMs that persistent CTAs (stream-K) put to work. `prologue` is a CTA's time outside the
+    inner loop. `epilogue` is the share of the result's memory traffic that no other CTA hides;
+    `accumulation` is this share for results that are added to values in memory (default: the same
+    share). `floor` is the time of an empty kernel. `misaligned` is the share of the rate that
+    single products keep if their rows do not begin at multiples of 16 bytes, as with a vocabulary
+    that is not padded; `gathered` is this share for products whose operands do not lie along k.
+    `bandwidth` is the share of the data sheet's memory bandwidth at which operands are read, by
+    default that of `[stream]`.
     """
 
     full: Shares
@@ -95,7 +96,7 @@ class GemmRates:
     bandwidth: Share | None = None
 
     def tile_share(self, area: int) -> float:
-        """Inner-loop rate of a tensor-core tile against the largest's."""
+        """Inner-loop rate of a tensor-core tile relative to the largest tile."""
         if area >= 256 * 128:
             return 1.0
         if area >= 128 * 128:
@@ -107,8 +108,8 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
     """Seconds of a product on an otherwise idle device.
 
     floor + exposed traffic of the result + |tiles in waves, prologue + bytes / bandwidth|, where
-    |a, b| is the norm (a^4 + b^4)^(1/4), `peak` the FLOP/s of the precision at the clock that the
-    device holds and `bandwidth` what memory achieves (B/s).
+    |a, b| is the norm (a^4 + b^4)^(1/4). `peak` are the FLOP/s of the precision at the clock that
+    the device holds, and `bandwidth` is the achieved memory bandwidth (B/s).
     """
     share = rates.full.of(gemm.precision) * _tensor_cores(gemm, rates)
     if gemm.gathered:
@@ -123,7 +124,7 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
 
 
 def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
-    """The share of the rate that the alignment of a 16-bit product's rows leaves."""
+    """The share of the rate that a product keeps with the alignment of its rows; 1 if aligned."""
     wide = gemm.precision in ("fp16", "bf16") and not gemm.pads
     if not wide or not (gemm.n % ALIGNED or gemm.k % ALIGNED):
         return 1.0
@@ -131,7 +132,7 @@ def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
 
 
 def norm(left: float, right: float) -> float:
-    """The norm of two times, which is the larger where the other is much smaller.
+    """The norm of order `ORDER` of two times: about the larger time if the other is much smaller.
 
     >>> round(norm(1.0, 1.0), 3), round(norm(3.0, 1.0), 3), norm(0.0, 0.0)
     (1.189, 3.009, 0.0)
@@ -144,7 +145,7 @@ def norm(left: float, right: float) -> float:
 
 
 def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) -> float:
-    """The fastest of the tilings: waves x (inner loop + prologue) + the sum of split-k's parts,
+    """Seconds of the fastest tiling: waves x (inner loop + prologue) + the sum of split-k's parts,
     with `sm` an SM's FLOP/s in the inner loop."""
     best = math.inf
     for rows, columns in TILES:
@@ -188,17 +189,17 @@ class LowRates:
 class AttentionRates:
     """Share of the 16-bit peak that a kernel generation sustains, by head size.
 
-    Kernels are compiled for heads of multiples of 32 and pad (flash-attention,
-    csrc/flash_attn/src: 32, 64, 96, 128, 192, 256); between two sizes the rate is interpolated, a
-    smaller head's falls in proportion, as exponentials are as many. Only multiplications that are
-    performed count (half of them when causal). `fp8` are the shares of its own peak that a
-    generation with kernels in eight bits sustains. `rows` are the queries of one CTA of the forward
-    pass. SMs finish unevenly, `tail` CTAs of the longest kind later than they would if the work
-    were spread evenly. `granule` is how many keys a causal mask skips at a time; the granules on
-    the diagonal are multiplied in full. Under a window the queries of a CTA see different keys and
-    go through all of them; it takes the time of `overrun` keys beyond the window if these are more.
-    `prologue` is a CTA's time outside its inner loop, forward. Kernels for inference alone have no
-    `backward`.
+    Kernels are compiled for heads of multiples of 32 and pad other heads (flash-attention,
+    csrc/flash_attn/src: 32, 64, 96, 128, 192, 256). Between two sizes the rate is interpolated.
+    Below the smallest size it falls in proportion, because a smaller head has as many exponentials.
+    Only multiplications that are performed count (half of them when causal). `fp8` holds the shares
+    of the eight-bit peak, for a generation with eight-bit kernels. `rows` is the number of queries
+    of one CTA of the forward pass. The last SM finishes later than if the work were spread evenly,
+    by the time of `tail` CTAs of the longest kind. `granule` is how many keys a causal mask skips
+    at a time; the granules on the diagonal are multiplied in full. With a window, queries of a CTA
+    see different keys, and the CTA goes through all of them: beyond the window these are as many
+    keys as it has queries, or `overrun` if that is more. `prologue` is a CTA's time outside its
+    inner loop in the forward pass. Kernels for inference alone have no `backward`.
     """
 
     forward: Mapping[int, float]
@@ -224,7 +225,7 @@ class AttentionRates:
         return hash((*shares, *kernel))
 
     def of(self, precision: Precision) -> "AttentionRates":
-        """The rates in a precision. Raises `InputError` where there are no such kernels."""
+        """The rates in a precision. Raises `InputError` where no kernels have that precision."""
         if precision not in ("fp8", "fp4"):
             return self
         if self.fp8 is None or precision != "fp8":
@@ -233,10 +234,10 @@ class AttentionRates:
         return replace(self, forward=self.fp8.forward, backward=self.fp8.backward, fp8=None)
 
     def multiplied(self, kernel: Attention) -> float:
-        """FLOPs performed, of whole tiles of queries and keys: half of them when causal, and half
-        of the granules on the diagonal.
+        """FLOPs that a kernel performs on whole tiles of queries and keys.
 
-        With a window, those of `rows` or `overrun` further keys.
+        Causal kernels perform half of them, and half of the diagonal's granules. With a window, the
+        keys beyond it that a CTA has `reached` count, too.
 
         >>> rates = AttentionRates(forward={64: 0.5}, backward={64: 0.5}, granule=512)
         >>> short = Attention(
@@ -254,7 +255,7 @@ class AttentionRates:
         return kernel.flops * tiles * diagonal * whole / kernel.kv
 
     def reached(self, kernel: Attention) -> int:
-        """Keys that a CTA goes through at most."""
+        """The most keys that a CTA goes through."""
         further = max(ROWS if kernel.backward else self.rows, self.overrun)
         return kernel.kv if kernel.span == kernel.kv else min(kernel.kv, kernel.span + further)
 
@@ -309,10 +310,10 @@ def _tiles(length: int, rows: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBoundRates:
-    """Achieved rates of memory-bound kernels: a share of the data sheet's bandwidth, the time of a
-    kernel that moves almost nothing (start, ramp and drain), and the `gap` between the end of a
-    kernel and the start of the next, which is launched and waits for it. Products are timed from
-    end to end, so that their floor holds the gap."""
+    """Achieved rates of memory-bound kernels: `bandwidth` is a share of the data sheet's bandwidth,
+    `floor` the time of a kernel that moves almost nothing (start, ramp and drain). `gap` is the
+    time from the end of a kernel to the start of the next kernel, which is already launched.
+    Products are timed from end to end, so their floor includes the gap."""
 
     bandwidth: Share
     floor: Seconds
@@ -324,20 +325,21 @@ class MemoryBoundRates:
 # four numbers; conversion, comparison and scaling take about half as much again.
 OPERATIONS_PER_RANDOM = 40
 
-# Of an element whose place is computed. 39 on H800 (33.6 million take 84.5 us on 132 SMs at
-# 1.83 GHz: elementwise_kernel in deepseek_v3_train_profile.csv), 40 to 43 on H100 where places have
-# two or three dimensions, 45 to 50 in copies of four, 54 and 59 in products and sums (traces/
-# tracelens, Qwen and TimeSformer), 47 on A100 (kernels/estimate_train_time, fillmask, forward).
+# Integer operations of an element whose offset in memory is computed. 39 on H800 (33.6 million
+# take 84.5 us on 132 SMs at 1.83 GHz: elementwise_kernel in deepseek_v3_train_profile.csv). On H100
+# 40 to 43 with offsets of two or three dimensions, 45 to 50 in copies of four, 54 and 59 in
+# products and sums (traces/tracelens, Qwen and TimeSformer). 47 on A100
+# (kernels/estimate_train_time, fillmask, forward).
 OPERATIONS_PER_OFFSET = 42
 
-# Per SM and clock, on every generation from Volta to Hopper (NVIDIA H100 white paper, table 3).
+# Integer operations per SM and clock, from Volta to Hopper (NVIDIA H100 white paper, table 3).
 INTEGER_LANES = 64
 
 
-# Seconds of a turn, two loads of which eight pairs are in flight: LayerNorm's gains on A100
-# (pytorch, pull request 87445, forward and backward). Of 8192 and 6144 rows of 1024 and 1536 what
-# five passes twice as wide take more in fp32 than in fp16 leaves 49 to 72 us of each for the kernel
-# whose threads take rows / 32 turns, whatever the width.
+# Seconds of a turn of a thread's loop: two loads, of which eight pairs are in flight. LayerNorm's
+# gains on A100 (pytorch, pull request 87445, forward and backward) of 8192 and 6144 rows of 1024
+# and 1536: five passes explain the difference of fp32 and fp16, and leave 49 to 72 us for the
+# kernel whose threads take rows / 32 turns, whatever the width.
 TURN = 0.26e-6
 
 
@@ -360,8 +362,8 @@ def memory_bound_time(
     """Seconds of `kernel.launches` kernels that move `kernel.bytes` in all.
 
     launches x (floor + gap) + max(bytes / bandwidth, operations / `integers`, turns x TURN), with
-    operations for random numbers and for offsets: small kernels are all floor, and the achieved
-    bandwidth rises with size to `bandwidth` (B/s).
+    operations for random numbers and for offsets. A small kernel takes little more than the floor,
+    and the achieved bandwidth rises with size to `bandwidth` (B/s).
 
     >>> rates = MemoryBoundRates(bandwidth=0.9, floor=2e-6)
     >>> memory_bound_time(MemoryBound(name="add", bytes=1.8e9), rates, bandwidth=1.8e12)

@@ -1,8 +1,7 @@
 """A profile compared with its own measurements: predictions, their errors, the rates achieved.
 
-Intervals are cross-validated. One half of the kernels that were kept out of a fit gives the spread
-of errors, the other half is tested against it, and the other way round, so that neither fit nor
-spread has seen its test data.
+Intervals are cross-validated. Each half of the kernels that were kept out of a fit is tested
+against the spread of errors in the other half. Neither fit nor spread has seen its test data.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +22,7 @@ _LEAST = 4  # kept-out kernels; fewer tell nothing
 
 
 def coverage(errors: Sequence[float], *, level: float = LEVEL) -> float | None:
-    """The share of logarithmic errors within the interval that the other half of them gives.
+    """The share of logarithmic errors within the interval that the other half of the errors gives.
 
     None below four errors. The interval is that of a normal law around zero, because predictions
     are not corrected for a bias.
@@ -84,10 +83,10 @@ class KernelPrediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassErrors:
-    """A group of measurements: their number, the errors on those kept out of the fit, the highest
-    rate (FLOP/s or B/s) measured and that of the device's data sheet.
+    """A group of measurements: their number, and the errors on those kept out of the fit.
 
-    `coverage` is the share of kept-out kernels that lie within the 90 % interval of the others.
+    `coverage` is the share of kept-out kernels within the 90 % interval of the other half. `best`
+    is the measured rate (FLOP/s or B/s) that one timing in twenty exceeds, `peak` the data sheet's.
     """
 
     group: str
@@ -102,7 +101,7 @@ class ClassErrors:
 
 
 def device_of(profile: Profile) -> Device:
-    """The device that a profile describes, with the rates that were fitted. Raises `InputError`."""
+    """The device that a profile describes, with the fitted rates. Raises `InputError`."""
     folder = "topologies/devices"
     path = catalog.find(folder, profile.origin.device, where="profile, device")
     document = {**rated(catalog.document(folder, path), profile), "profile": ""}
@@ -126,7 +125,7 @@ def predictions(profile: Profile) -> list[KernelPrediction]:
 
 
 def errors_by_class(profile: Profile, rows: Sequence[KernelPrediction]) -> list[ClassErrors]:
-    """The table of `sim show`: one line per class and precision."""
+    """The table of `sim show`: one line for each group of kernels."""
     device = device_of(profile)
     groups = dict.fromkeys(row.group for row in rows)
     return [_errors(group, [row for row in rows if row.group == group], device) for group in groups]
@@ -150,7 +149,7 @@ def _errors(group: str, rows: Sequence[KernelPrediction], device: Device) -> Cla
 
 
 def _largest(rows: Sequence[KernelPrediction]) -> list[KernelPrediction]:
-    """Memory-bound kernels that fit into no cache, and all kernels of other classes."""
+    """Memory-bound kernels above half of the largest size (too large for caches); all others."""
     if not isinstance(rows[0].measured.kernel, MemoryBound):
         return list(rows)
     most = max(row.measured.kernel.bytes for row in rows)
@@ -158,7 +157,7 @@ def _largest(rows: Sequence[KernelPrediction]) -> list[KernelPrediction]:
 
 
 def _typical_best(rates: Iterable[float]) -> float:
-    """The rate that one timing in twenty exceeds: a single lucky one does not count.
+    """The rate that one timing in twenty exceeds: a single lucky timing does not count.
 
     >>> _typical_best(float(x) for x in range(101))
     95.0

@@ -1,4 +1,4 @@
-"""How far a device's file, and a profile, are from measured kernels, by class of their shapes."""
+"""Errors of a device's file, and of its profile, on measured kernels, by class of shape."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
@@ -12,15 +12,16 @@ from sim.hardware.kernels.residuals import KernelPrediction, predictions
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
-LONG = 20e-6  # s; shorter kernels are launches and clocks of whole microseconds
+LONG = 20e-6  # s; launches, and clocks of whole microseconds, dominate shorter times
 _ENOUGH = 5  # kernels of a class that are worth a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeErrors:
-    """A class of kernels above `LONG`: how many, and predicted / measured - 1 by the device's file.
+    """Errors (predicted / measured - 1) on a class of kernels that take longer than `LONG`.
 
-    `kept_out` are the errors of the profile on those that its fit did not see.
+    `packaged` holds errors of the device's file on all of them, `kept_out` errors of the profile on
+    the kernels that its fit did not see.
     """
 
     name: str
@@ -29,7 +30,7 @@ class ShapeErrors:
 
 
 def errors_by_shape(profile: Profile) -> list[ShapeErrors]:
-    """The errors of all kernels, then by class; a product belongs to several. Classes of fewer than
+    """The errors by class of kernels; a product belongs to several classes. Classes of fewer than
     five kernels are left out."""
     device = devices.load(profile.origin.device)
     rows = [row for row in predictions(profile) if row.measured.seconds > LONG]
@@ -46,7 +47,7 @@ def errors_by_shape(profile: Profile) -> list[ShapeErrors]:
 
 
 def packaged(row: KernelPrediction, device: Device) -> float:
-    """predicted / measured - 1 by the constants of a device's file."""
+    """predicted / measured - 1 of a kernel, by the constants of a device's file."""
     kernel = row.measured.kernel
     return kernel_time(kernel, device, (kernel.name, *device.attention)) / row.measured.seconds - 1
 

@@ -37,7 +37,7 @@ def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("f
 
 
 class KernelTime(NamedTuple):
-    """A kernel's seconds, their source, and the size that leaves a profile's measured range."""
+    """A kernel's seconds, their source, and the size that is outside of a profile's range."""
 
     seconds: float
     source: Literal["profile", "model"]
@@ -47,7 +47,7 @@ class KernelTime(NamedTuple):
 def sourced_time(
     kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)
 ) -> KernelTime:
-    """The same with its source."""
+    """The time of a kernel, as `kernel_time` gives it, with its source."""
     return kernel_times(device)(kernel, attention)
 
 
@@ -88,7 +88,7 @@ class KernelTimes:
         return KernelTime(measured.seconds, "profile", measured.outside)
 
     def _in_turn(self, kernel: Gemm, attention: tuple[str, ...]) -> "KernelTime":
-        """Its parts one after the other; a profile's where it has all of them."""
+        """The time of a product's parts in turn; its source is a profile that has all of them."""
         parts = [(self(part, attention), often) for part, often in kernel.parts]
         return KernelTime(
             sum(part.seconds * often for part, often in parts),
@@ -122,7 +122,7 @@ class KernelTimes:
                 kernel, rates, peak=peak, sms=device.sms, bandwidth=bandwidth
             )
         bandwidth *= kernel.rate
-        if kernel.ctas:  # of which each saturates its share of an SM's
+        if kernel.ctas:  # each CTA saturates one SM's share of the bandwidth
             bandwidth *= min(1.0, kernel.ctas / device.sms)
         return memory_bound_time(kernel, device.stream, bandwidth=bandwidth, integers=self.integers)
 

@@ -1,4 +1,4 @@
 """What joins the devices of a node?
 
-One file for each fabric: its keys, checks and cables. It goes with `cluster`.
+Each fabric has a file with its keys, checks and cables. This folder can be deleted with `cluster`.
 """

@@ -1,5 +1,5 @@
-"""Cables between the devices of a node: a full mesh, a listed graph, a ring, a torus. Such
-nodes have no switch: NVLink cables run from device to device.
+"""Cables between the devices of a node: a full mesh, a listed graph, a ring, a torus. There is no
+switch: NVLink cables run from device to device.
 """
 
 from abc import ABC, abstractmethod
@@ -17,8 +17,8 @@ from sim.hardware.cluster.route import adjacency, reachable, shortest_path
 class CabledFabric(NodeFabric, ABC):
     """A device's bandwidth is divided evenly over its NVLinks.
 
-    `spread` says that software uses all of them at once, as NCCL's edge-disjoint rings do: the
-    node then behaves as ports that carry a device's NVLinks together. Otherwise a transfer takes a
+    `spread` says that software uses all NVLinks at once, as NCCL's edge-disjoint rings do. Each
+    device then has a port that carries all its NVLinks together. Otherwise a transfer takes a
     shortest path.
     """
 
@@ -41,20 +41,20 @@ class CabledFabric(NodeFabric, ABC):
             raise ValueError(f"no path leads from gpu 0 to gpu {lost}; add a cable to it")
 
     def _counts(self, slots: int) -> dict[int, dict[int, int]]:
-        """For each slot its neighbours with the number of NVLinks."""
+        """The neighbours of each slot, with the number of NVLinks to each neighbour."""
         return adjacency(self.nvlinks(slots))
 
     def neighbours(self, slot: int, slots: int) -> tuple[int, ...]:
         return tuple(self._counts(slots).get(slot, {}))
 
     def path(self, source: int, target: int, slots: int) -> tuple[int, ...]:
-        """The way back is the same reversed."""
+        """A shortest path; the way back is the same path reversed."""
         if source > target:
             return tuple(reversed(self.path(target, source, slots)))
         return shortest_path(source, target, lambda slot: self.neighbours(slot, slots))
 
     def port_bandwidth(self, slots: int, used: int) -> float:
-        """Only the cables between the devices used count, those of the least connected one."""
+        """Only cables between devices in use count, for the device that has the fewest of them."""
         if used == 1:
             return self.bandwidth
         counts = self._counts(slots)
@@ -102,7 +102,7 @@ class NvLinkMesh(CabledFabric):
 
 @dataclass(frozen=True, kw_only=True)
 class NvLinkRing(CabledFabric):
-    """Every device has cables to the one before and the one after it."""
+    """Every device has cables to the devices before and after it."""
 
     fabric: Literal["ring"] = "ring"
     title: ClassVar[str] = "NVLink ring"
@@ -114,11 +114,11 @@ class NvLinkRing(CabledFabric):
 
 @dataclass(frozen=True, kw_only=True)
 class TorusFabric(NodeFabric):
-    """Devices in a grid of so many `dimensions` that wraps around, `cores` of them on one chip.
+    """Chips of `cores` devices in a grid that wraps around in each of its `dimensions`.
 
-    Software sends along all dimensions at once, both ways, so that devices load ports which carry
-    their chip's cables together: 2 cables a dimension, of `bandwidth` / (2 dimensions) each (times
-    `cores` that share them). A slice of a pod is as nearly a cube as its size allows.
+    Software sends along all dimensions at once, both ways. A device therefore loads one port, which
+    carries all cables of its chip: 2 for each dimension, each of `bandwidth` / (2 `dimensions`) per
+    device of the chip. A slice of a pod is as nearly a cube as its size allows.
     """
 
     fabric: Literal["torus"] = "torus"

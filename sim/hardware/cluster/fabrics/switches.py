@@ -8,7 +8,7 @@ from sim.hardware.cluster.node_fabric import NodeFabric
 
 @dataclass(frozen=True, kw_only=True)
 class NvSwitch(NodeFabric):
-    """`reduces` marks a switch that adds up itself (NVLink SHARP)."""
+    """`reduces` marks a switch that adds up the devices' data itself (NVLink SHARP)."""
 
     fabric: Literal["nvswitch"] = "nvswitch"
     title: ClassVar[str] = "NVSwitch"
@@ -20,7 +20,7 @@ class NvSwitch(NodeFabric):
 
 @dataclass(frozen=True, kw_only=True)
 class Pcie(NodeFabric):
-    """Traffic to the NICs passes through the devices' ports."""
+    """A PCIe switch: traffic to the NICs passes through the devices' ports, too."""
 
     fabric: Literal["pcie"] = "pcie"
     title: ClassVar[str] = "PCIe switch"

@@ -1,4 +1,4 @@
 """What joins the nodes of a cluster?
 
-One file for each shape: its keys, checks, routes and links. It goes with `cluster`.
+Each shape has a file with its keys, checks, routes and links. It can be deleted with `cluster`.
 """

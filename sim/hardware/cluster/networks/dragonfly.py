@@ -1,4 +1,4 @@
-"""A dragonfly: groups of routers, all joined within a group, every two groups by one cable.
+"""A dragonfly: cables join every two routers of a group, and one cable joins every two groups.
 
 Kim, Dally, Scott and Abts 2008, "Technology-driven, highly-scalable dragonfly topology".
 """
@@ -14,11 +14,11 @@ from sim.hardware.cluster.pods import SwitchedNetwork
 
 @dataclass(frozen=True, kw_only=True)
 class Dragonfly(SwitchedNetwork, CabledNetwork):
-    """`groups` of `routers` with `nodes_per_router` each, which reach them through their NICs: all
-    at one router, or dealt to `routers_per_node` neighbouring ones, which then share their nodes.
+    """`groups` groups of `routers` routers, with `nodes_per_router` nodes for each router.
 
-    Cables within a group carry `local_bandwidth`, those between groups `global_bandwidth` (that of
-    a NIC where left out), and add `hop_latency` each.
+    The NICs of a node lead to one router, or are dealt to `routers_per_node` neighbouring routers,
+    which then share their nodes. Cables within a group carry `local_bandwidth`, cables between
+    groups `global_bandwidth` (default: that of a NIC). Each cable adds `hop_latency`.
     """
 
     shape: Literal["dragonfly"] = "dragonfly"

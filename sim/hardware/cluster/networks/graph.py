@@ -10,8 +10,8 @@ from sim.hardware.cluster.route import adjacency, reachable, shortest_path
 
 @dataclass(frozen=True, kw_only=True)
 class CableGraph(NodeCables):
-    """`size` nodes, then `switches`, and `cables` [one end, the other end, how many (1)]; a message
-    takes a shortest path."""
+    """Vertices are `size` nodes, then `switches`. An entry of `cables` is [one end, other end,
+    number of cables (default 1)]. A message takes a shortest path."""
 
     shape: Literal["graph"] = "graph"
     size: int
@@ -57,7 +57,7 @@ class CableGraph(NodeCables):
         return tuple(sorted(self._counts.get(vertex, ())))
 
     def path(self, source: int, target: int) -> tuple[int, ...]:
-        """The way back is the same reversed."""
+        """A shortest path; the way back is the same path reversed."""
         if source > target:
             return tuple(reversed(self.path(target, source)))
         return shortest_path(source, target, self.neighbours)

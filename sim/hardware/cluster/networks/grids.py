@@ -12,7 +12,7 @@ _MOST = 65_536  # nodes, each with a cable to every other
 
 @dataclass(frozen=True, kw_only=True)
 class FullMesh(NodeCables):
-    """`size` nodes, every two of them joined."""
+    """`size` nodes, with a cable between every two of them."""
 
     shape: Literal["full-mesh"] = "full-mesh"
     size: int
@@ -37,7 +37,7 @@ class FullMesh(NodeCables):
 
 @dataclass(frozen=True, kw_only=True)
 class Ring(NodeCables):
-    """`size` nodes, each cabled to the one before and the one after it."""
+    """`size` nodes, each cabled to the nodes before and after it."""
 
     shape: Literal["ring"] = "ring"
     size: int

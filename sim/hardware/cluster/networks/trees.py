@@ -1,4 +1,4 @@
-"""Switches between nodes: one, a fat tree (Leiserson 1985), a fat tree of rails."""
+"""Switches between nodes: a single switch, a fat tree (Leiserson 1985), a fat tree of rails."""
 
 from typing import ClassVar, Literal
 
@@ -10,7 +10,7 @@ from sim.hardware.cluster.pods import PodNetwork, SwitchedNetwork
 
 @dataclass(frozen=True, kw_only=True)
 class Switch(SwitchedNetwork):
-    """Only the NICs limit anything."""
+    """A single switch; only the NICs limit messages."""
 
     shape: Literal["switch"] = "switch"
 
@@ -24,11 +24,11 @@ class FatTree(PodNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class RailOptimised(PodNetwork):
-    """NIC j of every node is on rail j: on leaf switches of its own.
+    """NIC j of every node is on rail j, which has leaf switches of its own.
 
     With `pxn` a message to another rail first goes through NVSwitch to the device on that rail
-    (NCCL 2.12), otherwise up to the spines. Without `spines` that join the rails (Wang et al. 2023,
-    "Rail-only") there is no other way than `pxn`.
+    (NCCL 2.12); otherwise it goes up to the spines. Without `spines` (Wang et al. 2023,
+    "Rail-only") nothing joins the rails, and `pxn` is the only way to another rail.
     """
 
     shape: Literal["rail-optimised"] = "rail-optimised"
