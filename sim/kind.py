@@ -283,8 +283,7 @@ def _claiming(name: str) -> ModuleType | None:
 
 
 def _folders() -> Iterator[ModuleType]:
-    """Yields the folders of all kinds except jobs of a plan. Installed packages come last, since
-    loading them takes time."""
+    """Yields the folders of all kinds except jobs of a plan; installed packages come last."""
     yield from _ours()
     yield from _foreign()
 
@@ -324,8 +323,7 @@ def _folder_of(keys: Iterable[str]) -> ModuleType | None:
 
 
 def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
-    """The scenario class for a document with these keys. A misspelt key counts for the kind whose
-    key it resembles."""
+    """The scenario class for a document with these keys, some of which may be misspelt."""
     keys = set(keys)
     if keys <= {field.name for field in fields(Scenario)}:
         return Scenario

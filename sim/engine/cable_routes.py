@@ -50,8 +50,7 @@ def _offered(way: Way) -> list[CollectiveKind]:
 
 
 def way_of(kind: str, algorithm: str) -> Way:
-    """The way of a collective. All-gather and reduce-scatter take the way of an all-reduce, and so
-    do broadcast and reduce.
+    """The way of a collective. All kinds but all-to-alls take the way of an all-reduce.
 
     >>> way_of("all_gather", "hierarchical"), way_of("all_to_all", "hierarchical")
     (('ring', 'all_reduce'), ('direct', 'all_to_all'))
@@ -83,8 +82,7 @@ def orders(network: ClusterNetwork) -> "tuple[Cycle, ...]":
 
 
 def check_orders(topology: Topology) -> None:
-    """Raise `InputError` if rings are to follow the cables but no ring is found. Two nodes are
-    always a ring."""
+    """Raise `InputError` if rings are to follow cables of three or more nodes without a ring."""
     network = topology.network
     if network is not None and network.spread and topology.nodes > 2 and not orders(network):
         fault = "spread = true, but no ring through all its nodes was found on its cables"
@@ -146,8 +144,7 @@ def _between(
 
 @cache
 def _shares(way: Way, nodes: int) -> tuple[tuple[int, int, float], ...]:
-    """The bytes that a way's rounds send from each node to each other node, as shares of the bytes
-    of the busiest node."""
+    """The bytes from node to node by a way's rounds, as shares of the busiest node's bytes."""
     from sim.collectives.readings import condense
 
     rounds = getattr(algorithms()[way[0]], _offered(way)[0])

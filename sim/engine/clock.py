@@ -27,8 +27,7 @@ def play(program: FoldedProgram, *, because: str = "asked for") -> Record:
 
 
 def perform(program: FoldedProgram) -> tuple[Clock, Meetings, list[RoleProcess]]:
-    """Play a program and return the clock, transfers and roles after the last event. Raises
-    `InputError` like `play`."""
+    """Play a program; return clock, transfers and roles at the end. Raises `InputError`."""
     env = Clock()
     network = Network(env, [link.capacity for link in program.links])
     meetings = Meetings(env, program, network)

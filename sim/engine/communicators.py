@@ -151,8 +151,7 @@ class _Members(NamedTuple):
 def communicators(
     kinds: Mapping[Scope, Collection[str]], ranks: Representatives, topology: Topology
 ) -> Communicators:
-    """All groups of at least two members among some ranks, and all ranks that copy to or from
-    their hosts as groups of one."""
+    """All groups of two or more among some ranks, and ranks that copy to hosts as groups of one."""
     scopes = list(kinds)
     builder = _Grouping(kinds, ranks, topology)
     messages = [number for number, scope in enumerate(scopes) if scope.pair is not None]

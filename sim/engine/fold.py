@@ -118,8 +118,7 @@ def fold(program: Program, machine: Machine, *, unfold: bool = False) -> FoldedP
 
 
 class Folding:
-    """The classes of equal ranks, groups and links of a program on a machine. The program can be
-    lowered for these classes repeatedly."""
+    """The classes of equal ranks, groups and links, for which a program is lowered repeatedly."""
 
     def __init__(self, program: Program, machine: Machine, *, unfold: bool = False) -> None:
         self.program, self.machine = program, machine

@@ -139,8 +139,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class LinkClass:
-    """Links that carry the same traffic: the first link's name, the number of links, and the
-    capacity of each (B/s)."""
+    """Links with equal traffic: the first one's name, their number, and the B/s of each."""
 
     name: str
     count: int
@@ -170,16 +169,14 @@ class Team:
     links: tuple[int, ...]
 
     def behind(self, before: Sequence[float]) -> list[float]:
-        """The times at which each role is done, followed by the times at which each host is free;
-        `before` has the same times before the computation."""
+        """When all devices are ready, then when all hosts are free, after times `before` it."""
         moments: list[float] = (self.table + np.array(before)).max(axis=1).tolist()
         return moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedProgram:
-    """The program that `sim.engine.clock.play` plays. The keys of `teams` are the numbers in the
-    `team` of steps."""
+    """The program that `sim.engine.clock.play` plays; steps have the keys of their `teams`."""
 
     roles: tuple[RoleProgram, ...]
     transfers: tuple[Transfer, ...]

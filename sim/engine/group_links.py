@@ -250,8 +250,7 @@ def group_loads(
     kind: str = "all_reduce",
     algorithm: str = "ring",
 ) -> dict[Link, tuple[float, float]]:
-    """For each link of one group, the bytes on it for a byte through a member's port, and for a
-    byte that leaves a node."""
+    """For each link of one group, its bytes per byte through a port and per byte out of a node."""
     way = number_of(topology.network, kind, algorithm)
     links, members = GroupLinks(topology), np.array(gpus, dtype=np.int64)
     group = np.zeros_like(members)

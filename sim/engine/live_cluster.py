@@ -79,8 +79,7 @@ class LiveCluster:
         return self.env.timeout(seconds)
 
     def event(self) -> Event:
-        """An event for which processes can wait; another process triggers it by
-        `succeed(value)`."""
+        """An event for which processes wait; another process triggers it by `succeed(value)`."""
         return Event(self.env)
 
     def all_of(self, events: Iterable[Event]) -> Event:
@@ -113,14 +112,12 @@ class LiveCluster:
         return self._launch(size, *route)
 
     def swap(self, size: float, left: Endpoint, right: Endpoint) -> Event:
-        """Let two endpoints send `size` bytes to each other at once. Both acknowledge the bytes
-        that they receive."""
+        """Let two endpoints send `size` bytes to each other at once, with acknowledgements."""
         route = self.routes.together([(left, right), (right, left)], (1.0, 1.0))
         return self._transfer(self.crossing(size), *route)
 
     def crossing(self, size: float) -> float:
-        """The bytes of a message, plus the acknowledgements of an equal message that travels in the
-        other direction."""
+        """The bytes of a message and of the acknowledgements of an equal message in return."""
         return size * (1.0 + self.machine.returned)
 
     def collective(
@@ -152,8 +149,7 @@ class LiveCluster:
         return self._transfer(size, tuple(loads.items()), 0.0)
 
     def set_bandwidth(self, host: Endpoint, bandwidth: float) -> None:
-        """Set the `bandwidth` (B/s in each direction) of all NICs of a host together, instead of
-        the topology's bandwidth."""
+        """Set the `bandwidth` (B/s in each direction) of all NICs of a host together."""
         topology = self.topology
         nics = {topology.nic_of(gpu) for gpu in host.gpus}
         for node, nic in nics:
@@ -162,8 +158,7 @@ class LiveCluster:
                 self._change(link)
 
     def slow_link(self, link: Link, factor: float, cause: Any) -> None:
-        """Divide a link's capacity by `factor` from now on, for a cause. The factors of several
-        causes multiply."""
+        """Divide a link's capacity by `factor` from now on; factors of several causes multiply."""
         self._slowed.setdefault(link, {})[cause] = factor
         self._change(link)
 

@@ -121,8 +121,7 @@ class Machine:
 
     @cached_property
     def state(self) -> NetworkState:
-        """The state of the network according to the measured bandwidths. It is healthy without
-        measurements, and for jobs on one node."""
+        """The network's state by measured bandwidths; healthy without them and on one node."""
         network = self.topology.network
         if network is None or not network.measured or self.topology.nodes == 1:
             return HEALTHY

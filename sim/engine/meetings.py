@@ -69,8 +69,7 @@ class Meetings:
             self._finish(number)
 
     def behind(self, number: int, role: int) -> tuple[float, float]:
-        """The times at which a role is done with its team's computation and its host is free. All
-        roles of the team must have begun."""
+        """When a role is done with a team's begun computation, and when its host is free."""
         team, moments = self.teams[number], self._moments[number]
         place = team.roles.index(role)
         return moments[place], moments[place + len(team.roles)]

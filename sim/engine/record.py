@@ -95,8 +95,7 @@ class Record:
         )
 
     def repeated_apart(self, opened: Sequence[bool]) -> "Record":
-        """The record with the step time of stages that end apart; `opened` tells which stages have
-        work that opens a step."""
+        """The record with the step time of stages that end apart, some with opening work."""
         spans = (self._span(role, opened[role.stage]) for role in self.roles)
         return replace(self, period=max(spans))
 

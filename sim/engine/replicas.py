@@ -129,8 +129,7 @@ def _kinds(where: list[tuple[int, ...]], odd: set[int], machine: Machine) -> lis
 
 
 def _block_width(axis: str, mesh: Mapping[str, int], topology: Topology) -> int | None:
-    """The smallest number of neighbouring replicas that share no node with other replicas; None if
-    there is no such number."""
+    """The smallest number of neighbouring replicas that share no node with others, or None."""
     if axis not in mesh or not topology.hierarchical:
         return None
     grid, node, size = Mesh(axes=mesh), topology.gpus_per_node, mesh[axis]

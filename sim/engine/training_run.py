@@ -90,8 +90,7 @@ class Conduct:
 
 @dataclass(slots=True)
 class Ledger:
-    """Seconds by cause, which add up to the simulated time, and the numbers of faults by name and
-    of checkpoints."""
+    """Seconds by cause, which add up to the simulated time, counts of faults and checkpoints."""
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))
     faults: dict[str, int] = field(default_factory=dict)
@@ -105,8 +104,7 @@ class Ledger:
 def simulate(
     faults: Sequence[Fault], conduct: Conduct, *, seconds: float, rng: np.random.Generator
 ) -> Ledger:
-    """Simulate a job for some `seconds` and return its ledger, which depends only on the arguments
-    and the state of `rng`.
+    """Simulate a job for some `seconds` and return its ledger.
 
     >>> quiet = Conduct(interval=1000.0, stop=10.0)
     >>> ledger = simulate([], quiet, seconds=5550.0, rng=np.random.default_rng(0))
@@ -190,8 +188,7 @@ class TrainingRun:
                 yield from self._recover(_fault_of(struck))
 
     def _recover(self, fault: Fault) -> Process:
-        """Recover from a fault until training can start; a further fault meanwhile begins the
-        recovery again."""
+        """Recover from a fault until training can start. A further fault restarts the recovery."""
         self._lose(fault)
         while True:
             try:
@@ -342,8 +339,7 @@ class TrainingRun:
         self._worked.append(worked)
 
     def _reach(self, productive: float, speed: float) -> None:
-        """Remove the goals that are reached while the productive seconds rise to `productive` at a
-        speed, and note when each was reached."""
+        """Move goals up to `productive` seconds to `reached`, with their times at this speed."""
         done, passed = self.ledger.seconds["productive"], bisect_right(self.goals, productive)
         for goal in self.goals[:passed]:
             worked = self._worked[-1] + (goal - done) / speed

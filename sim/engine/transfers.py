@@ -373,8 +373,7 @@ class RankTransfers:
         return len(self.taking_part(call, stage)) <= 1
 
     def like(self, scope: Scope) -> object:
-        """A number that is equal for ranks whose calls of a scope take equally long; None if the
-        rank is alone."""
+        """A number, equal for ranks whose calls of a scope take equally long; None if alone."""
         g = self._group_of(scope)
         return None if g == NOBODY else self.desk.like(g)
 

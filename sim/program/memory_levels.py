@@ -46,8 +46,7 @@ class Levels:
 
 
 def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels:
-    """The levels of operations above the `resident` bytes; `order` has each operation's row in
-    `uses`.
+    """The levels of operations above `resident` bytes; `order` has their rows in `uses`.
 
     >>> forward = MemoryUse({"activations": 3.0}, {"activations": 3.0, "transient": 1.0})
     >>> backward = MemoryUse({"activations": -3.0}, {"transient": 2.0})

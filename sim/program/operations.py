@@ -103,8 +103,7 @@ def beside_kernels(call: Collective, seconds: float = inf) -> Collective:
 
 
 def issued(calls: tuple[Collective, ...], stream: str) -> tuple[Collective, ...]:
-    """Return collectives as a stream runs them. On every stream except the compute stream, they
-    run beside kernels all the time."""
+    """Return collectives as a stream runs them: beside kernels, except on the compute stream."""
     return calls if stream == COMPUTE_STREAM else tuple(map(beside_kernels, calls))
 
 

@@ -181,8 +181,7 @@ class Program:
 
     @property
     def base(self) -> "Program | None":
-        """The same program with fewer steps, if the pipeline does not drain between its steps;
-        otherwise None."""
+        """The same program with fewer steps, or None if the pipeline drains between steps."""
         base = self.schedule.base
         return None if base is None else replace(self, schedule=base)
 

@@ -113,8 +113,7 @@ class _GraphBuilder:
             raise InputError("plan", "ranks wait for each other for ever", "check the schedule")
 
     def _stream(self, part: int, stream: str, steps: list[Step]) -> Iterator[object]:
-        """Play one stream, as `sim.engine.role_process.RoleProcess` does. Yields the step or
-        transfer for which the stream waits."""
+        """Play one stream like `RoleProcess`; yield the steps and transfers for which it waits."""
         ended, clock = self.ended[part], ZERO
         for step in steps:
             for cause in step.after:

@@ -101,8 +101,7 @@ class Nearby:
         return np.asarray(ends.max(axis=0))
 
     def _room(self, columns: int) -> Sequence[Singles]:
-        """Arrays for the values of nodes, and for the terms and the weights of one level. They are
-        reused for all chunks of equal width."""
+        """Arrays for the values of nodes and the terms and weights of a level, to be reused."""
         nodes = self._compiled.graph.nodes
         most = max((step.nodes.size for step in self._steps), default=0)
         if self._space.shape != (nodes + 2 * most, columns):

@@ -119,8 +119,7 @@ def _compiled(shape: Shape, joint: frozenset[int], parameters: Floats) -> Compil
 
 
 def _single(graph: Graph) -> Callable[[Floats], Floats]:
-    """A function from the values of rows to the values of nodes, for one column. All its arrays are
-    allocated here, before the first call."""
+    """A function from the values of rows to those of nodes, for one column, with arrays ready."""
     values = np.zeros(graph.nodes)
     sizes = [level.nodes.size for level in graph.levels]
     bounds = np.cumsum([0, *sizes])

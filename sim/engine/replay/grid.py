@@ -154,8 +154,7 @@ class _GridBuilder:
         return np.where(source >= 0, rows[self.stage[source], target_stage], NOTHING)
 
     def _neighbours(self, forward: int) -> Indices:
-        """For each node, the node on another stage that makes its input (`forward` = -1) or takes
-        its output (1)."""
+        """For each node, the node on another stage before (`forward` = -1) or behind it (1)."""
         pieces = self.schedule.cuts
         most = int(self.microbatch.max(initial=0)) + 1
         place = np.full((2, pieces, most), NOTHING, dtype=np.int64)
@@ -248,8 +247,7 @@ def _way(kinds: NDArray[np.str_]) -> Indices:
 
 
 def _depths(grid: Grid) -> list[int]:
-    """The length of the longest chain before each node. Stages advance one by one until they wait
-    for other stages."""
+    """The length of the longest chain before each node; stages advance until they have to wait."""
     unknown, nothing = -2, -1  # behind all nodes come the opening and a node for `NOTHING`
     depth = [unknown] * grid.size + [nothing, nothing]
     causes = list(zip(*grid.nodes.tolist(), strict=True))

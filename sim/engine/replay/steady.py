@@ -27,8 +27,7 @@ Make = Callable[[int], Schedule]
 
 
 class Region(NamedTuple):
-    """The region in which a stage's order repeats: it ends at the place `last`, and a period is
-    `long` actions."""
+    """The region in which a stage's order repeats, up to `last`; a period is `long` actions."""
 
     last: int
     long: int

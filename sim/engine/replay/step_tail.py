@@ -165,7 +165,7 @@ class Closing:
         self._ended(stage, step, ClosingSpan(ready, ready, end))
 
     def _communicate(self, stage: int, step: TailStep, numbers: Floats) -> bool:
-        """Play a communication. Returns False if another stage has not joined it yet."""
+        """Play a communication; return False if another stage has not joined it yet."""
         moment, operation = self.moments[stage], step.operation
         ready = self._ready(moment, operation)
         come = np.maximum(ready, moment.host) if operation.stream == COMPUTE_STREAM else ready

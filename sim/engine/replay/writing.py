@@ -172,8 +172,7 @@ class Writer:
         return ends
 
     def messages(self) -> Iterator[tuple[Sequence[Traffic], Floats]]:
-        """Yield the messages between neighbours, stream by stream: their traffic in each column,
-        and when each message began."""
+        """Yield each stream of messages: their traffic in each column, and when each began."""
         grid = self.grid
         taken = np.flatnonzero(grid.received >= 0)
         streams = grid.received[taken] * 2 + grid.way[taken]
@@ -182,8 +181,7 @@ class Writer:
             yield [e.messages[number // 2] for e in self.estimates], self._begun[nodes]
 
     def collectives(self) -> Iterator[tuple[Sequence[Traffic], Floats]]:
-        """Yield the collectives outside of computations: their traffic in each column, and when
-        each collective began."""
+        """Yield the traffic of collectives outside of computations, and when each began."""
         for kind, map_ in enumerate(self.estimate.maps):
             if any(operation.collectives for operation in map_.played):
                 nodes, stage = np.flatnonzero(self.grid.kind == kind), self.grid.kinds[kind][0]
@@ -356,8 +354,7 @@ class Writer:
             self._queued("send", sent, grid.target, grid.target[sent])
 
     def _queued(self, what: str, nodes: Indices, peers: Indices, takers: Indices) -> None:
-        """Write sends or receipts (`what`) that wait for the earlier ones between the same stages
-        in the same direction."""
+        """Write sends or receipts (`what`), which wait for earlier ones of the same stream."""
         grid, stages = self.grid, self.grid.schedule.stages
         keys = (grid.way[nodes] * stages + grid.stage[nodes]) * stages + grid.stage[peers[nodes]]
         order = np.argsort(keys, kind="stable")
@@ -465,8 +462,7 @@ class Writer:
     def _columns(
         self, rows: Sequence[_Rows], order: Indices
     ) -> tuple[Floats, Floats, Indices, Indices, Floats, Floats, Indices]:
-        """Start, end, parts, transfers, beginnings and arrivals of transfers, and passes of all
-        steps, in an order."""
+        """Start, end, parts, transfers with beginning and arrival, and pass of steps in order."""
         count = len(order)
         most = max(len(row.flights) for row in rows)
         kinds = np.full((count, most), NONE, dtype=np.intp)
