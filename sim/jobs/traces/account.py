@@ -1,10 +1,10 @@
 """Which reason does each second of a replayed rank have?
 
 Of several steps, the seconds from the end of the first step to the end of the last count. Seconds
-in which a kernel computes are compute. Of the others, seconds in which a collective is in
-flight are exposed communication, and seconds before its last rank has come are waiting for other
-ranks. Otherwise the device has nothing to do: until the host has launched the next kernel this is
-the host's, the rest is idle (launch latency, gaps between kernels, events).
+in which a kernel computes are compute. Of the other seconds, those in which a collective is in
+flight are exposed communication, and those before its last rank has come are waiting for other
+ranks. Otherwise the device has nothing to do: these seconds are the host's until it has launched
+the next kernel, and then idle (launch latency, gaps between kernels, events).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ REASONS = ("compute", "exposed communication", "other ranks", "host", "idle")
 
 
 def account(record: Record, role: int, begin: float, end: float) -> dict[str, float]:
-    """Seconds by reason from `begin` to `end`, adding up to all between, and "overlapped
+    """Seconds by reason, which add up to `end` - `begin`, and the seconds of "overlapped
     communication"."""
     tracks = [track for track in record.tracks if track.role == role]
     computed = [span for track in tracks for span in _computed(record, track, COMPUTE)]
@@ -52,7 +52,7 @@ def _length(spans: Spans) -> float:
 
 
 def _computed(record: Record, track: Track, cause: Cause) -> Spans:
-    """A kernel runs at the end of its step; before it, it lagged behind."""
+    """Spans of a cause: a kernel runs at the end of its step, and lags at the beginning."""
     if track.stream == HOST_STREAM:
         return []
     rows = zip(track.parts.tolist(), track.end.tolist(), strict=True)
@@ -77,7 +77,7 @@ def _late(track: Track) -> Spans:
 
 
 def _launches(record: Record, tracks: Sequence[Track], role: int) -> Spans:
-    """When each kernel was launched, with when its step ended."""
+    """For each kernel, when it was launched and when its step ended."""
     program = next(
         role_program for role_program in record.program().roles if role_program.role.index == role
     )

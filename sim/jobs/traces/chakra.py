@@ -23,8 +23,8 @@ _KINDS = {number: kind for kind, number in COLLECTIVES.items()}
 
 
 def read(path: Path, ranks: int, removed: str = "") -> RankTrace:
-    """One of so many `ranks` whose traces are given; a collective without a group is among them
-    all. Operations whose name contains `removed` take no time. Raises `InputError`."""
+    """The trace of one of `ranks` ranks; a collective without a group is among all of these ranks.
+    Operations whose name contains `removed` take no time. Raises `InputError`."""
     beside = path.parent / GROUPS
     groups = chakra.read_groups(beside) if beside.is_file() else {}
     nodes = _ordered(chakra.read(path), path)
@@ -55,7 +55,7 @@ def _number(path: Path) -> int:
 
 
 def _ordered(nodes: Sequence[Node], path: Path) -> list[Node]:
-    """Each node behind all that it waits for, as written where that is so already."""
+    """Nodes, each after all nodes that it waits for; the written order is kept if it does this."""
     by_number = {node.number: node for node in nodes}
     if len(by_number) < len(nodes):
         raise InputError(str(path), "has two operations of the same number", "write it again")

@@ -31,7 +31,7 @@ COLLECTIVES = {
     "reduce_scatter": 7,
 }
 _VERSION = "0.0.4"
-BESIDE = "kernels_beside"  # seconds, of a collective: an attribute of ours, which others pass over
+BESIDE = "kernels_beside"  # s, of a collective: our own attribute, which other readers ignore
 _VALUES = ("int64_val", "int32_val", "uint64_val", "uint32_val", "bool_val", "string_val",
            "double_val", "float_val")  # fmt: skip
 
@@ -63,8 +63,8 @@ def write(path: Path, nodes: Iterable[Node]) -> None:
 
 
 def read(path: Path) -> list[Node]:
-    """One rank's trace without the kinds of nodes that a replay has no use for. Raises `InputError`
-    for a file that is no trace, and without protobuf."""
+    """One rank's trace, without kinds of nodes that a replay does not use. Raises `InputError` for
+    a file that is no trace, and without protobuf."""
     messages = _messages()
     parts = list(_parts(reads.content(path), path))
     nodes = []
@@ -102,7 +102,7 @@ def read_groups(path: Path) -> dict[str, list[int]]:
 
 
 def _is_group(members: Any) -> bool:
-    """Whether these are ranks, each there once."""
+    """Whether `members` is a list of ranks without repetition."""
     ranks = isinstance(members, list) and all(type(rank) is int and rank >= 0 for rank in members)
     return ranks and 0 < len(set(members)) == len(members)
 
@@ -141,7 +141,7 @@ def _node(message: Any) -> Node:
 
 
 def _value(attribute: Any) -> Any:
-    """The value that is set, of the kinds that are read."""
+    """The value of an attribute; None for a kind of value that is not read."""
     known = attribute.WhichOneof("value")
     return getattr(attribute, known) if known in _VALUES else None
 

@@ -122,8 +122,8 @@ class Changes:
     overlap: Overlap = "as-is"
 
     def of(self, ranks: Sequence[RankTrace]) -> list[RankTrace]:
-        """The ranks with all that was changed. Raises `InputError` for kernels that there are not,
-        and collectives that a trace does not describe."""
+        """The ranks with all changes. Raises `InputError` for kernels that no trace has, and for
+        collectives that a trace does not describe."""
         for part, _ in self.kernels:
             if not any(part in kernel.name for rank in ranks for kernel in rank.kernels):
                 names = sorted({kernel.name.split("(")[0] for kernel in ranks[0].kernels})[:3]
@@ -161,7 +161,7 @@ def _elsewhere(rank: RankTrace, machine: Machine) -> RankTrace:
 
 
 def _carried(kernel: Kernel, network: Network) -> Kernel:
-    """A collective as the library carries it out on another network."""
+    """A kernel of a collective as the library runs it on another network; others unchanged."""
     call = kernel.collective
     if call is None:
         return kernel
@@ -192,7 +192,7 @@ def _beside(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 
 
 def _computed(numbers: Iterable[int], kernels: Sequence[Kernel]) -> tuple[int, ...]:
-    """The numbers of kernels that are no collectives."""
+    """Those of the `numbers` whose kernels are no collectives."""
     return tuple(number for number in numbers if kernels[number].collective is None)
 
 

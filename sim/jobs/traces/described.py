@@ -21,7 +21,7 @@ Event = Mapping[str, Any]
 CALLS = ("cuda_runtime", "cuda_driver")  # categories of the host's calls of the device
 
 _AROUND = ("nccl:", "record_param_comms", "c10d::")
-_NESTED = 8  # of these operators, at most, begin within one another
+_NESTED = 8  # the most of these operators that are nested
 _KNOWN = (
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype"),
     *("Group size", "Process Group Name", "Process Group Ranks"),
@@ -52,8 +52,8 @@ def correlation_of(event: Event) -> Any:
 
 
 def described(events: Sequence[Event], job: Mapping[str, Any]) -> list[Event]:
-    """The events, with what each kernel sends in its arguments, where operators tell it; `job` is
-    the trace's `distributedInfo`."""
+    """The events, where arguments of kernels describe their collective if operators tell it. `job`
+    is the trace's `distributedInfo`."""
     unknown = {n for event in events if _is_unknown(event) and (n := correlation_of(event))}
     if not unknown:
         return list(events)
@@ -94,8 +94,8 @@ class _Operators:
 
 
 def _told(around: Sequence[Event], job: Mapping[str, Any]) -> dict[str, Any]:
-    """What operators tell of a collective: its name, its elements and their type, its group; empty
-    where they lack one of them."""
+    """The description of a collective by operators: its name, its elements and their type, its
+    group; empty where one of these facts is missing."""
     args = [event.get("args") or {} for event in around]
     known = {key: given[key] for given in args for key in _KNOWN if key in given}
     if "Collective name" in known:

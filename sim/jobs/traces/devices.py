@@ -126,8 +126,8 @@ class Devices:
         leads: Sequence[int],
         steps: int,
     ) -> Move:
-        """The rules for the kernels of so many steps behind those that lead. The ranks are also
-        given with collectives as a network has carried them."""
+        """The rules for the kernels of `steps` steps, after the first kernels that `leads` counts.
+        `carried` are the ranks with collectives as another network carries them."""
         named, found = self._named(ranks), defaultdict[str, list[tuple[float, float]]](list)
         unknown: defaultdict[str, float] = defaultdict(float)
         for rank, other, lead in zip(ranks, carried, leads, strict=True):
@@ -230,7 +230,7 @@ def _class_of(kernel: Kernel) -> str:
 
 
 def devices_of(ranks: Sequence[RankTrace], target: str, source: str = "") -> Devices:
-    """The devices of a move; the trace tells its own where no `source` is named. Raises
+    """The devices of a move; without a `source`, the trace names its own device. Raises
     `InputError`."""
     name, memory = ranks[0].device
     found = source or devices.nearest(name, memory) or ""
@@ -257,7 +257,7 @@ def _multiplying(ranks: Sequence[RankTrace]) -> float:
 
 
 def _clocked(device: Device, multiplying: float) -> Device:
-    """The device at its full clock, where products in this share of the time leave it that."""
+    """The device, at its full clock if `multiplying` for this share of the time allows that."""
     draw = device.draw
     if draw is None or WARM * draw.static + multiplying * draw.products > device.power:
         return device

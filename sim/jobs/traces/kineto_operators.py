@@ -48,7 +48,7 @@ class HostCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """An operator that launches kernels, known by the `numbers` that their launches have, too."""
+    """An operator that launches kernels, and the correlation `numbers` of their launches."""
 
     operator: Event
     phase: Phase
@@ -170,7 +170,7 @@ def shaped_kernels(events: Sequence[Event]) -> Iterator[tuple[Gemm | Attention, 
 
 
 def _launched(events: Sequence[Event]) -> Iterator[tuple[Event, list[Event]]]:
-    """Each operator that launches kernels, with these."""
+    """Each operator that launches kernels, with its kernels."""
     ran: defaultdict[Any, list[Event]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "kernel":

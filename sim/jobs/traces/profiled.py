@@ -207,8 +207,8 @@ class ProfiledSteps:
                     yield latest, event["ts"], event
 
     def _points(self) -> list[float]:
-        """When the device knew of each kernel: as the call that launched it ends, or the first of
-        these begins."""
+        """When the device knew of each kernel: when the call that launched it ends, or when the
+        first kernel of the call begins."""
         asked = (self.found[self.begun.get(n, n)] for n in range(len(self.found)))
         points = [float(event["ts"]) for event in asked]
         for call in self.calls:
@@ -222,14 +222,14 @@ class ProfiledSteps:
         return self.moments[n]
 
     def stream(self, event: Event) -> str:
-        """The stream that it ran on."""
+        """The stream that an event ran on."""
         if event.get("cat") not in DEVICE:
             return f"gloo {event.get('tid')}" if is_gloo(event) else OPERATORS
         return f"stream {(event.get('args') or {}).get('stream', event.get('tid'))}"
 
 
 def is_gloo(event: Event) -> bool:
-    """Whether it is a collective of gloo with a recorded size."""
+    """Whether an event is a collective of gloo, with or without a recorded size."""
     return gloo_of(event, 1) is not None
 
 

@@ -52,11 +52,11 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A kernel that ran on a stream for so many `seconds`, or an operation `on_host`. `after` has
-    the numbers of the kernels that it waited for.
+    """A kernel that ran on a stream for `seconds`, or an operation `on_host`. `after` has the
+    numbers of the kernels that it waited for.
 
     `lag` (s) is the part of its delay that neither its launch nor its stream nor a wait explains.
-    So much of it is `usual` between these and a kernel of the same category on this device.
+    `usual` is the part of the lag that kernels of this category usually have on this device.
     `tail` (s) is how much later a collective ended here than on its quickest rank. `work` is the
     product or the attention that its operator is, where the trace has shapes.
     """
@@ -123,7 +123,7 @@ def _offset(reference: RankTrace, rank: RankTrace) -> float:
 
 
 def _earliest_ends(ranks: Sequence[RankTrace], later: Sequence[float]) -> dict[Group, float]:
-    """When each collective could end: as soon after the last rank came as it ever lasted."""
+    """When each collective could end: the shortest time that it lasted after its last rank came."""
     begins: defaultdict[Group, list[float]] = defaultdict(list)
     lasted: defaultdict[Group, list[float]] = defaultdict(list)
     for rank, offset in zip(ranks, later, strict=True):

@@ -180,7 +180,7 @@ def _kernels(
 def flights(
     steps: ProfiledSteps, launched: Sequence[Kernel]
 ) -> Iterator[tuple[Group, tuple[float, float]]]:
-    """From and to when its collectives lasted, in seconds after its first step began."""
+    """The begin and the end of each collective, in seconds after the first step began."""
     for kernel, event, end in zip(launched, steps.found, steps.ends, strict=True):
         if kernel.collective is not None:
             begin = (event["ts"] - steps.begin) * 1e-6
@@ -188,7 +188,7 @@ def flights(
 
 
 def _seconds(steps: ProfiledSteps, n: int) -> float:
-    """How long a kernel ran, nothing where its operator was removed."""
+    """How many seconds a kernel ran; 0 where its operator was removed."""
     if not steps.on_device and n not in steps.begun:
         return steps.removed.seconds_left(steps.found[n]["ts"], steps.ends[n])
     since = max(steps.found[n]["ts"], steps.begin)
