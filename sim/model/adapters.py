@@ -10,7 +10,7 @@ from sim.model.operators import MASK, Items, Operator, tensor_collective
 
 
 def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
-    """The operators of a block, with the operators of its adapters."""
+    """Return the operators of a block, frozen, each followed by its adapter if it has one."""
     return [
         part for operator in operators for part in (_frozen(operator), *_adapter(operator, run))
     ]
@@ -19,7 +19,8 @@ def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
 def _frozen(operator: Operator) -> Operator:
     """An operator with frozen weights: nothing is computed, kept or sent for their gradients.
 
-    Backward passes also through the layers below the first adapter (little: a layer at most).
+    The backward pass also runs through operators below the first adapter, which a real run skips;
+    they are a layer at most.
     """
     return replace(
         operator,
@@ -33,14 +34,15 @@ def _frozen(operator: Operator) -> Operator:
 
 
 def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
-    """The adapter of a linear layer.
+    """Yield the adapter of a linear layer, if the layer has one.
 
-    Two narrow products in the precision of activations, the product with alpha / rank and the sum
-    with the layer's output (NeMo, nemo/collections/llm/peft/lora.py, LoRALinear.forward): five
-    passes over the output; backward scales its gradient and sums up the input's. Tensor-parallel
-    ranks hold shares of A and of B and sum up what lies between them. The input is kept for A,
-    which the frozen layer does not do; dropout keeps its mask and its result instead, and takes a
-    kernel each way that reads and writes the input and the mask.
+    An adapter is two narrow products, A and B, in the precision of activations. Their result is
+    multiplied by alpha / rank and added to the layer's output in five passes over the output (NeMo,
+    nemo/collections/llm/peft/lora.py, LoRALinear.forward). The backward pass scales the output's
+    gradient and adds the adapter's gradient of the input to the layer's. Tensor-parallel ranks hold
+    shares of A and of B and sum up the result of A. The adapter keeps its input for A; the frozen
+    layer keeps none. With dropout the adapter keeps the mask and the result of dropout instead.
+    Dropout is a kernel each way that reads and writes the input and the mask.
     """
     lora = run.lora
     if lora is None or not lora.adapts(operator.name) or not operator.matrices:
@@ -75,7 +77,7 @@ def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
 
 
 def _dropout(run: Execution, name: str, elements: int) -> tuple[Items, Items, float]:
-    """Dropout in front of A and behind the gradient of A's input, with the bytes of its mask."""
+    """Return the dropout in front of A, its backward kernel, and the bytes of its mask."""
     if run.lora is None or not run.lora.dropout:
         return (), (), 0.0
     moved = float(elements * (2 * run.width + MASK))

@@ -11,8 +11,10 @@ from sim.model.tensor_parallel import column_linear, row_linear
 
 
 def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
-    """Projection in, arrangement, norms, rotation, core and projection out; right behind a norm
-    where `normed`."""
+    """Return projection in, arrangement, norms, rotation, core and projection out.
+
+    `normed` says that a norm stands right in front of the projection in.
+    """
     if run.shape.latent:
         from sim.model import latent_attention
 
@@ -27,7 +29,7 @@ def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
 
 
 def core(run: Execution) -> Operator:
-    """softmax(Q K' / sqrt(d)) V; keeps Q, K, V and the results that its kernels need."""
+    """Return softmax(Q K' / sqrt(d)) V, which keeps Q, K, V and results for its backward pass."""
     if run.shape.attention == "standard":
         kernels = standard_core(run)
     else:
@@ -38,7 +40,8 @@ def core(run: Execution) -> Operator:
 
 
 def cores(run: Execution) -> tuple[Operator, ...]:
-    """The core; first the keys and values of other ranks, if both passes share one gathering."""
+    """Return the core, behind an operator that gathers the other ranks' keys and values where both
+    passes share one gathering."""
     if run.sharding.ring == 1:
         return (core(run),)
     from sim.model.context_parallel import gathered
@@ -48,9 +51,9 @@ def cores(run: Execution) -> tuple[Operator, ...]:
 
 
 def _gated(run: Execution) -> tuple[Operator, ...]:
-    """The core's output times a sigmoid of numbers that the projection makes beside Q (Qiu et al.
-    2025, arXiv 2505.06708): reads both and writes one, backward reads three and writes two. In two
-    kernels where nothing fuses them."""
+    """Return the gate: the core's output times a sigmoid of numbers that the projection makes
+    beside Q (Qiu et al. 2025, arXiv 2505.06708). The fused kernel reads two tensors and writes one;
+    backward it reads three and writes two. Unfused, sigmoid and product are two kernels."""
     if not run.shape.output_gate:
         return ()
     size, fused = float(run.rows * run.output_width * run.width), run.fusion.compiled
@@ -72,9 +75,9 @@ def _gated(run: Execution) -> tuple[Operator, ...]:
 
 
 def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
-    """The core, behind copies of keys and values for all heads of queries where these are made:
-    each is read once and written for every head, backward summed over them (torchtitan,
-    repeat_kv in models/llama/model.py)."""
+    """Return the core, behind copies of keys and values where the stack repeats them for all heads
+    of queries. Each key and value is read once and written for every head that shares it; backward
+    the gradients of these heads are summed (torchtitan, repeat_kv in models/llama/model.py)."""
     if not run.fusion.repeated_keys or run.model.kv_heads == run.model.heads:
         return cores(run)
     wide = replace(run, model=replace(run.shape, kv_heads=run.shape.heads))
@@ -94,7 +97,7 @@ def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
 
 
 def project_in(run: Execution, *, normed: bool = False) -> Operator:
-    """Q, K and V of the rank's heads, from the whole hidden width."""
+    """Return the projection to Q, K and V of the rank's heads, from the whole hidden width."""
     queries = run.query_width + run.output_width * run.shape.output_gate
     widths = (queries, run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
@@ -103,14 +106,14 @@ def project_in(run: Execution, *, normed: bool = False) -> Operator:
 
 
 def without_key_bias(run: Execution, projection: Operator) -> Operator:
-    """A projection to keys and others, of which only the others may have a bias."""
+    """Return a projection to Q, K and V without the keys' bias, if the model's keys have none."""
     if run.shape.key_bias or not run.shape.biased("qkv"):
         return projection
     return replace(projection, parameters=projection.parameters - run.kv_width)
 
 
 def project_out(run: Execution) -> Operator:
-    """From the core's output, which a recipe may have kept in a format of its own."""
+    """Return the projection of the core's output, which a recipe may keep in its own format."""
     biased = run.shape.biased("attention output")
     projection = row_linear(run, "attention output", run.output_width, bias=biased)
     if not (run.recipe and run.recipe.core):
@@ -120,11 +123,14 @@ def project_out(run: Execution) -> Operator:
 
 
 def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
-    """QK norm of what a projection made: the heads of Q and K one by one, all with the same gain
-    (Dehghani et al. 2023, section 2; Qwen3's has one a layer), with one each and no shift
-    (transformers, CohereLayerNorm), or without any; or all heads of a token together, each column
-    with its own (OLMo et al. 2024, arXiv 2501.00656, section 3.2). Raises `InputError` where ranks
-    have some heads each of what is normalised together."""
+    """Return the norms of Q and K behind the operator `projection` (QK norm).
+
+    The norm takes each head by itself, or with "whole" all heads of a token together. All heads of
+    a layer share one gain (Dehghani et al. 2023, section 2; Qwen3). With "heads" each head has a
+    gain and no shift (transformers, CohereLayerNorm); with "l2" there is no gain. With "whole" each
+    column has a gain (OLMo et al. 2024, arXiv 2501.00656, section 3.2). Raises `InputError` for
+    "whole" under tensor parallelism, as each rank has only some of the heads.
+    """
     if run.shape.qk_norm == "none":
         return ()
     whole = run.shape.qk_norm == "whole"
@@ -154,11 +160,11 @@ def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
 def rotate(run: Execution) -> Operator:
     """Rotary embedding of Q and K (Su et al. 2021): forward and backward are the same rotation.
 
-    Fused: read and write each once. Otherwise x cos + rotate_half(x) sin for each of Q and K: two
-    products (2 passes each), a sum (3), a negation of half (1) and a concatenation (2), ten passes
-    in five kernels, all of which compute the places of their elements. As complex numbers: a cast
-    to fp32 (3), a product (4) and a cast back (3), ten passes in three kernels, which inductor does
-    not join (pytorch/torchtitan issue 15).
+    A fused kernel reads and writes Q and K once. Otherwise each of Q and K takes
+    x cos + rotate_half(x) sin: two products (2 passes each), a sum (3), a negation of half (1) and
+    a concatenation (2). They are ten passes in five kernels, which compute the address of each
+    element. As complex numbers there are a cast to fp32 (3), a product (4) and a cast back (3):
+    ten passes in three kernels, which inductor does not join (pytorch/torchtitan issue 15).
     """
     if run.shape.positions != "rotary":
         return Operator()
@@ -188,7 +194,8 @@ _MASK_LAUNCHES = 8
 
 
 def arrange(run: Execution) -> Operator:
-    """Copies of Q, K, V into their own tensors and of K, V into one (nanotron, models/llama.py)."""
+    """Return the copies of Q, K and V into tensors of their own, and of K and V into a joint one
+    (nanotron, models/llama.py); without `layout_copies` those of queries, if any."""
     if not run.fusion.layout_copies:
         return _copied_queries(run)
     copied = float(run.mixed + run.rows * 2 * (run.kv_width + run.value_width))
@@ -202,9 +209,12 @@ def arrange(run: Execution) -> Operator:
 
 
 def _copied_queries(run: Execution) -> Operator:
-    """Q reshaped to its heads, which is a copy where each group of them lies beside its key
-    (Megatron-LM, megatron/core/transformer/attention.py, get_query_key_value_tensors), and K made
-    contiguous for its norm (TransformerEngine, ops/basic/rmsnorm.py). Backward all have come apart.
+    """Return the copies of Q, and of K where K has a norm.
+
+    Reshaping Q to its heads copies Q where each group of query heads lies beside its key
+    (Megatron-LM, megatron/core/transformer/attention.py, get_query_key_value_tensors). K is made
+    contiguous for its norm (TransformerEngine, ops/basic/rmsnorm.py). The backward pass copies
+    nothing, as the gradients of Q and K are separate tensors.
     """
     if not run.fusion.query_copies or run.kv_heads in (1, run.heads):
         return Operator()

@@ -10,8 +10,9 @@ CORE = "attention core"
 
 
 def with_sinks(run: Execution, core: Operator) -> Operator:
-    """A learned logit a head joins the softmax's sum (OpenAI 2025, gpt-oss model card, section 2).
-    It costs the kernels nothing; its gradient sums dO O and sums of exponentials over queries."""
+    """Return the core with attention sinks: a learned logit per head joins the softmax's sum
+    (OpenAI 2025, gpt-oss model card, section 2). The logit costs the kernels nothing; its gradient
+    sums dO O and sums of exponentials over the queries."""
     gradient = MemoryBound(name="sinks grad", bytes=float(2 * 4 * run.rows * run.heads), launches=2)
     return replace(
         core, input_gradient=(*core.input_gradient, gradient), parameters=float(run.heads)
@@ -24,9 +25,9 @@ def inputs_saved(run: Execution) -> float:
 
 
 def standard_core(run: Execution) -> Operator:
-    """Scores kept in memory: two batched products around softmax and dropout.
+    """Return the core that keeps scores in memory: two batched products around softmax and dropout.
 
-    Keeps the softmax output (2 a s^2 b bytes in half precision), the dropout mask (a s^2 b) and
+    It keeps the softmax output (2 a s^2 b bytes in half precision), the dropout mask (a s^2 b) and
     its output (2 a s^2 b): the 5 a s^2 b of Korthikanti et al. 2022, section 4.1.
     """
     model, width = run.shape, run.width
@@ -52,13 +53,13 @@ def standard_core(run: Execution) -> Operator:
 
 
 def _merge(run: Execution, name: str) -> MemoryBound:
-    """Heads brought from their own matrices into the rows of their tokens, or back."""
+    """Copy the heads from a matrix for each head into the rows of their tokens, or back."""
     elements = float(run.rows * run.output_width)
     return MemoryBound(name=name, bytes=2 * elements * run.width, strided=elements)
 
 
 def join(run: Execution, passes: int, launches: int = 1) -> MemoryBound:
-    """dQ, dK and dV put side by side, as a projection that they share made Q, K and V."""
+    """Join dQ, dK and dV in one tensor, for the backward pass of their common projection."""
     elements = float(run.mixed)
     return MemoryBound(
         name="join qkv grad",
@@ -69,23 +70,25 @@ def join(run: Execution, passes: int, launches: int = 1) -> MemoryBound:
 
 
 def _product(run: Execution, name: str, m: int, n: int, k: int) -> Gemm:
-    """A batched product of the six of attention."""
+    """Return one of attention's six batched products, two forward and four backward."""
     batch = run.microbatch * run.heads
     return Gemm(name=name, m=m, n=n, k=k, batch=batch, precision=run.precision)
 
 
 def _biased(run: Execution, scores: int, suffix: str = "") -> tuple[Item, ...]:
-    """Adds biases of relative positions to scores: two tensors are read, the sum is written. The
-    backward pass adds the gradients of the scores to later layers' gradients of the biases
+    """Add biases of relative positions to the scores: read two tensors, write the sum.
+
+    The backward pass adds the gradients of the scores to the biases' gradients from later layers
     (transformers, modeling_t5.py, T5Attention.forward: `scores += position_bias`). Attention to
-    another sequence has no biases."""
+    another sequence has no biases.
+    """
     if run.shape.positions != "relative" or run.memory:
         return ()
     return (MemoryBound(name=f"position bias{suffix}", bytes=float(3 * scores * run.width)),)
 
 
 def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
-    """Megatron-LM, megatron/model/fused_softmax.py."""
+    """Return scale, mask and softmax of scores (Megatron-LM, megatron/model/fused_softmax.py)."""
     passes, launches = _softmax_passes(run, backward=False)
     masks = 0 if _fused_softmax(run) else 1 + (run.fusion.added_mask and run.shape.causal)
     return (
@@ -99,7 +102,7 @@ def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
 
 
 def _softmax_passes(run: Execution, *, backward: bool) -> tuple[int, int]:
-    """Passes over half-precision scores, and kernel launches, of scale, mask and softmax.
+    """Return the passes over half-precision scores, and the launches, of scale, mask and softmax.
 
     The softmax is fused, unfused, unfused with an added mask, or Megatron's fall-back for shapes
     that its kernel refuses. The fall-back works on an fp32 copy: cast, scale, mask, softmax, cast.

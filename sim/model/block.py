@@ -23,13 +23,16 @@ from sim.model.recompute import recomputed
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
-    """Items of the forward pass, of the whole backward pass, and of its two halves.
+    """The kernels and collectives of a block's passes, its bytes and its parameters.
 
-    `recompute` runs before `backward` or `input_gradient`. Bytes: the forward pass leaves `saved`,
-    of which the backward pass frees `freed` (more where others have brought it back, less where it
-    brings back that of others); `held` is between the two halves of a split backward pass,
-    `transient` the largest amount alive only while the block runs forward or backward. `parameters`
-    counts this rank's, by group, `matrices` has the shapes of most of them.
+    `backward` is the whole backward pass; `input_gradient` and `weight_gradient` are its halves
+    where a schedule splits it. `recompute` runs before `backward` or `input_gradient`.
+
+    The forward pass leaves `saved` bytes, and the backward pass frees `freed`. The two differ in a
+    unit of layers that run again together: the last layer's recomputation restores the tensors of
+    the other layers, so it frees less and the others free more. `held` bytes lie between the halves
+    of a split backward pass; `transient` is the largest amount alive only while the block runs.
+    `parameters` counts the rank's parameters by group; `matrices` has the shapes of most of them.
     """
 
     kind: str
@@ -62,9 +65,10 @@ class Block:
 
 
 class Again(NamedTuple):
-    """A layer's part in recomputation: it runs again `alone`, as the rule says, or with others as a
-    unit, or not at all. The input of the unit that it `begins` is kept, and the kinds of the `unit`
-    that it ends run again in a row."""
+    """A layer's part in recomputation: the layer runs again alone, as the rule says, with other
+    layers as a unit, or not at all. The layer that `begins` a unit keeps its input. `unit` has the
+    kinds of a unit's layers, at the unit's last layer, before whose backward pass they run again.
+    """
 
     way: Literal["alone", "in a unit", "not"] = "alone"
     begins: bool = False
@@ -81,9 +85,10 @@ def block(
     again: Again = ALONE,
     operators: Callable[[str, Execution], Sequence[Operator]] | None = None,
 ) -> Block:
-    """One block of a kind, or of a variant in the model's `blocks`; a layer runs again what the
-    rule says. `operators` tells those of a kind where they are known (`operators_of`). Raises
-    `InputError` for an unknown kind.
+    """Return one block of a kind, or of a variant in the model's `blocks`.
+
+    A layer runs again the operators that the rule names. `operators` gives the operators of a kind,
+    by default `operators_of`. Raises `InputError` for an unknown kind.
     """
     make = partial(_block, operators or operators_of, run)
     plain = make(kind, rule if again.way == "alone" else NOTHING)
@@ -91,7 +96,7 @@ def block(
 
 
 def _in_a_unit(plain: Block, make: Callable[[str, Rule], Block], rule: Rule, again: Again) -> Block:
-    """A layer of a unit that runs again as a whole, when the backward pass comes to its end."""
+    """Return a layer of a unit, all of which runs again before its last layer's backward pass."""
     saved = make(plain.kind, rule).saved if again.begins else 0.0
     if not again.unit:
         return replace(plain, saved=saved)
@@ -135,7 +140,7 @@ def _block(
 def _row(
     operators: Sequence[Operator], items: list[Items], run: Execution, *, backward: bool = False
 ) -> Items:
-    """The items of operators one after the other, in forward order or backward."""
+    """Return the items of the operators one after the other, in forward or backward order."""
     rows: Sequence[Items] = items
     if run.overlaps_shared:
         from sim.model.experts.overlap import beside_tokens
@@ -146,8 +151,8 @@ def _row(
 
 
 def _launched(parts: Iterable[tuple[str, Items]], graphs: tuple[str, ...]) -> Items:
-    """The items of operators in a row, those in the scopes of CUDA graphs as graphs; neighbouring
-    scopes are one (Megatron-LM, transformer_layer.py, `_te_cuda_graph_capture`)."""
+    """Return the items of the operators in a row, with marks around the CUDA graphs. Neighbouring
+    scopes are one graph (Megatron-LM, transformer_layer.py, `_te_cuda_graph_capture`)."""
     found: list[Item] = []
     for captured, members in groupby(parts, lambda part: part[0] in graphs):
         items = [item for _, each in members for item in each]
@@ -156,7 +161,7 @@ def _launched(parts: Iterable[tuple[str, Items]], graphs: tuple[str, ...]) -> It
 
 
 def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) -> None:
-    """Raise `InputError` where no operator of these kinds of layers has a name of the rule's."""
+    """Raise `InputError` if the rule names an operator or module that no layer of `kinds` has."""
     named = [name for name in rule.again if name != FULL]
     if not named:
         return
@@ -170,9 +175,9 @@ def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) 
 
 
 def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
-    """Raise `InputError` where adapters are no narrower than the model (of Hu et al. 2021, low
-    rank), and where no layer of these kinds has a module that is to have an adapter;
-    unless modules are named, all that the model has of the usual ones do."""
+    """Raise `InputError` where the rank of adapters exceeds the model's width (they are of low
+    rank, Hu et al. 2021), and where no layer of `kinds` has a module that the user names for an
+    adapter. Where the user names none, one of the usual modules is enough."""
     if run.lora is None:
         return
     if run.lora.rank > run.model.hidden:
@@ -189,7 +194,7 @@ def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
 def check_graphs(
     graphs: Sequence[str], kinds: Iterable[str], run: Execution, *, where: str
 ) -> None:
-    """Raise `InputError` where no operator of these kinds of layers is in such a scope."""
+    """Raise `InputError` for a scope of CUDA graphs that no operator of these layers is in."""
     if not graphs:
         return
     operators = [each for kind in dict.fromkeys(kinds) for each in operators_of(kind, run)]

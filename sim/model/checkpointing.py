@@ -14,13 +14,14 @@ Saved = Literal["mm", "attention", "reduce_scatter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """The operators that run `again`, by the names of their modules or their own; "full" is all.
+    """The operators that run `again`, by their names or those of their modules; "full" means all.
 
-    What `saves` names is kept all the same and does not run again, but every `again_mm`-th matrix
-    product of a layer does (torchtitan's selective recomputation by operator). `early_stop` leaves
-    out what the backward pass does not read (torch.utils.checkpoint without `use_reentrant`); where
-    operators are `functions` written in Python, which save what they have read once they have run
-    (torch.autograd.Function), those that keep any of it run again all the same.
+    Results that `saves` names are kept, so their operators do not run again. The exception is every
+    `again_mm`-th matrix product of a layer (torchtitan's selective recomputation by operator).
+    `early_stop` leaves out operators whose results the backward pass does not read
+    (torch.utils.checkpoint without `use_reentrant`). `functions` says that operators are written in
+    Python and save their inputs only by running (torch.autograd.Function). Then operators that keep
+    an input run again despite `early_stop`.
     """
 
     again: tuple[str, ...] = ()
@@ -30,7 +31,7 @@ class Rule:
     functions: bool = False
 
     def chosen(self, names: Iterable[str]) -> str | None:
-        """The name by which an operator of these names runs again."""
+        """Return the name by which the rule lets an operator with `names` run again, or None."""
         return next((name for name in self.again if name == FULL or name in names), None)
 
 
@@ -42,10 +43,10 @@ class Checkpointing:
     """What a software stack means by `selective` recomputation, whether it stops early, and whether
     its operators are `functions` (`Rule`).
 
-    `least` runs again even where no recomputation is asked for.
+    The operators in `least` run again even if the plan asks for no recomputation.
 
-    `on_host`: the inputs of layers that run again as a whole lie on the host meanwhile, a share of
-    each from every tensor-parallel rank (DeepSpeed's cpu_checkpointing and partition_activations,
+    With `on_host`, the inputs of layers that run again as a whole are kept in the host's memory, a
+    share from every tensor-parallel rank (DeepSpeed's cpu_checkpointing and partition_activations,
     deepspeed/runtime/activation_checkpointing/checkpointing.py).
     """
 
@@ -56,7 +57,7 @@ class Checkpointing:
     on_host: bool = False
 
     def rule(self, recompute: Names) -> Rule:
-        """The rule of a word or of names.
+        """Return the rule for "none", "selective", "full", or names of modules or operators.
 
         >>> Checkpointing().rule("selective").again, Checkpointing().rule("none").again
         (('core_attn',), ())

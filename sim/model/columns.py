@@ -1,4 +1,4 @@
-"""The model of one row of a measurement table (columns in the tables' README)."""
+"""The model of one row of a measurement table, whose README explains the columns."""
 
 import re
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,
     # Mixtral, DeepSeek, Qwen: Llama's layers with experts.
     "moe": _LLAMA,
-    # Nemotron: known by the file of the model alone.
+    # Nemotron: described by the file of the model alone.
     "hybrid": {},
-    # llm-foundry scripts/train/benchmarking: learned_pos_emb, no dropout; biases, as the parameter
-    # counts that its README prints show (7b: 13 h a layer and 2 h beside its matrices).
+    # llm-foundry scripts/train/benchmarking: learned_pos_emb, no dropout. The parameter counts in
+    # its README show biases (7b: 13 h a layer and 2 h beside its matrices).
     "mpt": {"dropout": False},
     # Devlin et al. 2019: post-norm encoder, two segments, next-sentence prediction.
     "bert": {"causal": False, "post_norm": True, "token_types": 2, "pooler": True},
@@ -41,11 +41,11 @@ _CHOSEN = ("layers", "seq", "vocab", "attention", "mtp", "documents")
 
 
 def from_columns(row: Mapping[str, Any]) -> Transformer:
-    """The model of a row. Raises `InputError` for an unknown family or an impossible shape.
+    """Return the model of a row. Raises `InputError` for an unknown family or impossible shape.
 
     Where `model` is the name of a file of models/, that file gives the keys without a column
-    (windows, norms of heads, groups of experts), and the other columns must agree with it. Values
-    may be texts as the csv module gives them.
+    (windows, norms of heads, groups of experts), and the other columns must agree with the file.
+    Values may be texts, as the csv module reads them.
 
     >>> row = dict(id="a", family="llama", layers="2", hidden="64", heads="4", kv_heads="2",
     ...            ffn="128", vocab="100", seq="32", gated_mlp="true", tied_embeddings="false",
@@ -74,7 +74,8 @@ def from_columns(row: Mapping[str, Any]) -> Transformer:
 
 
 def filled(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose table prints no shape, with that of the model that it names, if that is known."""
+    """Return a row whose empty columns of shape are filled from the model that the row names, if
+    `models/` has that model."""
     if not blank(row.get("layers")) or (model := _published(row)) is None:
         return dict(row)
     shape = {key: getattr(model, key) for key in (*_SIZES, "gated_mlp", "tied_embeddings")}
@@ -82,15 +83,16 @@ def filled(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def masked_predictions(seq: int) -> int:
-    """BERT's masked tokens a sequence, `max_predictions_per_seq`: 20 at 128, 80 at 512.
+    """Return BERT's masked tokens per sequence, `max_predictions_per_seq`: 20 at 128, 80 at 512.
 
-    NVIDIA DeepLearningExamples, PyTorch/LanguageModeling/BERT/README; 15 % masked elsewhere.
+    Both are from NVIDIA DeepLearningExamples, PyTorch/LanguageModeling/BERT/README; at other
+    lengths 15 % are masked.
     """
     return {128: 20, 512: 80}.get(seq, max(1, round(0.15 * seq)))
 
 
 def _shape(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a model's shape that the columns give."""
+    """Return the keys of a model's shape that the columns give."""
     shape: dict[str, Any] = {key: whole(row, key) for key in _SIZES}
     shape |= {key: true(row[key]) for key in ("gated_mlp", "tied_embeddings")}
     shape["attention"] = _attention(row.get("attention"))
@@ -103,7 +105,7 @@ def _shape(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _latent(cell: Any) -> dict[str, Any]:
-    """Multi-head latent attention, as in "q1536 kv512 nope128 rope64 v128"."""
+    """Return the keys of latent attention from a cell like "q1536 kv512 nope128 rope64 v128"."""
     if blank(cell):
         return {}
     sizes = {name: int(size) for name, size in re.findall(r"([a-z]+)(\d+)", str(cell))}
@@ -114,7 +116,7 @@ def _latent(cell: Any) -> dict[str, Any]:
 
 
 def _experts(row: Mapping[str, Any]) -> dict[str, int]:
-    """The keys of a layer with experts that the columns give."""
+    """Return the keys of a layer with experts that the columns give."""
     if blank(row.get("experts")):
         return {}
     given = {column: key for column, key in _EXPERTS.items() if not blank(row.get(column))}
@@ -132,8 +134,8 @@ def _published(row: Mapping[str, Any]) -> Transformer | None:
 def _agreeing(
     model: Transformer, shape: Mapping[str, Any], experts: Mapping[str, int]
 ) -> Transformer:
-    """The published model in the depth and length of the row. Raises `ValueError` where another
-    column contradicts its file."""
+    """Return the published model with the keys of `_CHOSEN` from the row. Raises `ValueError` where
+    another column contradicts the model's file."""
     entry = model.entry("experts")
     given = {key: (value, getattr(model, key)) for key, value in shape.items()}
     given |= {f"experts.{key}": (value, entry.get(key, 0)) for key, value in experts.items()}
@@ -147,7 +149,7 @@ def _agreeing(
 def _described(
     family: str, shape: Mapping[str, Any], experts: Mapping[str, int], row: Mapping[str, Any]
 ) -> Transformer:
-    """A model that is known by its columns and its family alone."""
+    """Return a model that only its columns and its family describe."""
     if not blank(window := row.get("sliding_window")):
         fault = f"sliding_window = {window!r}: no column says in which layers"
         raise ValueError(f"{fault}; describe the model in models/ and name it")
@@ -162,7 +164,7 @@ def _described(
 
 
 def _in_front(model: Transformer, row: Mapping[str, Any]) -> Transformer:
-    """The model with as many dense layers in front of its others as a row says."""
+    """Return the model with the number of dense layers that a row puts in front of the others."""
     if blank(row.get("dense_layers")):
         return model
     dense = whole(row, "dense_layers")
@@ -178,14 +180,14 @@ def _in_front(model: Transformer, row: Mapping[str, Any]) -> Transformer:
 
 
 def _dropping(model: Transformer, cell: Any) -> Transformer:
-    """The model whose experts drop tokens beyond an even load, if the row says so."""
+    """Return the model, with experts that drop tokens beyond an even load if the row says so."""
     if blank(cell) or (not str(cell).startswith("drop ") and cell != "drop"):
         return model
     return _with_experts(model, capacity=_EVEN)
 
 
 def _routed(model: Transformer, cell: Any) -> Transformer:
-    """The model whose tokens are spread over experts by a law, where the row says so."""
+    """Return the model, with the law by which its tokens are routed if the row names a law."""
     return model if blank(cell) else _with_experts(model, routing={"law": str(cell)})
 
 
@@ -195,7 +197,8 @@ def _with_experts(model: Transformer, **settings: Any) -> Transformer:
 
 
 def _attention(value: Any) -> AttentionKernel:
-    """A table's word for it; an empty cell means "flash". Raises `ValueError` for others."""
+    """Return the attention kernel that a cell names; an empty cell means "flash". Raises
+    `ValueError` for other words."""
     text = "flash" if blank(value) else str(value).strip()
     if text == "standard":
         return "standard"
@@ -205,7 +208,7 @@ def _attention(value: Any) -> AttentionKernel:
 
 
 def true(value: Any) -> bool:
-    """Whether a cell says so; an empty one does not. Raises `ValueError` for another word."""
+    """Whether a cell says "true"; an empty cell means false. Raises `ValueError` for other text."""
     text = "false" if blank(value) else str(value).strip().lower()
     if text not in ("true", "false"):
         raise ValueError(f"{value!r} is neither true nor false; write either")
@@ -213,7 +216,7 @@ def true(value: Any) -> bool:
 
 
 def whole(row: Mapping[str, Any], column: str) -> int:
-    """The number of a cell that counts something. Raises `ValueError` for anything else."""
+    """Return the whole number in a cell. Raises `ValueError` for anything else."""
     try:
         number = float(row[column])
     except (TypeError, ValueError, OverflowError):
@@ -225,5 +228,5 @@ def whole(row: Mapping[str, Any], column: str) -> int:
 
 
 def blank(value: Any) -> bool:
-    """Whether a cell is empty, as texts and as pandas reads it: a NaN differs from itself."""
+    """Whether a cell is empty: None, blank text, or pandas' NaN, which differs from itself."""
     return value is None or value != value or str(value).strip() == ""

@@ -1,21 +1,22 @@
-"""Context parallelism: how the attention core reaches the rest of its sequence, and its share.
+"""Context parallelism: how the attention core of a rank reaches the rest of its sequence.
 
-- Ring (Liu et al. 2023): shares of keys and values go round beside the kernels, a kernel for each;
-  backward their gradients go round too.
-- Gathered ring (torch, torch/distributed/tensor/experimental/_attention.py): keys and values are
-  gathered once beside the first kernel, which are those of a ring; backward their gradients go all
-  the way round in fp32, each time summed behind a kernel. torch.compile waits for each call at once
-  (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor), and what its graph of both
-  passes gathers twice is gathered once (torch/_functorch/compile_utils.py, fx_graph_cse).
-- All-gather (Llama 3, section 3.3.2): keys and values are gathered, then one kernel runs; backward
-  they are gathered again, and their gradients scattered.
+- Ring (Liu et al. 2023): shares of keys and values go round beside the kernels, with one kernel for
+  each share. Backward the gradients of the shares go round, too.
+- Gathered ring (torch, torch/distributed/tensor/experimental/_attention.py): the kernels are those
+  of a ring, but keys and values are gathered once, beside the first kernel. Backward their
+  gradients go all the way round in fp32 and are summed behind each kernel. torch.compile waits for
+  each call at once (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor). Its graph of
+  both passes merges the two gathers (torch/_functorch/compile_utils.py, fx_graph_cse).
+- All-gather (Llama 3, section 3.3.2): keys and values are gathered, then one kernel runs. Backward
+  keys and values are gathered again, and their gradients scattered.
 - Ulysses (Jacobs et al. 2023): all-to-alls turn shares of the sequence into shares of the heads and
-  back; a kernel sees whole sequences. Over an axis of its own it multiplies with the others (USP,
-  Fang and Zhao 2024).
+  back, so a kernel sees whole sequences. Ulysses has an axis of its own, which may be combined with
+  a ring (USP, Fang and Zhao 2024).
 
-Under a causal mask a contiguous share of the sequence sees all shares before it. Balanced, a rank
-has two shares instead, one from either end (zig-zag), and all ranks do the mean; otherwise the last
-one sets the pace with 2 - 1/cp times as much (Brandon et al. 2023, striped attention, section 3).
+Under a causal mask a contiguous share of the sequence sees all shares before it. The last rank then
+sets the pace, with 2 - 1/cp times the mean work (Brandon et al. 2023, striped attention, section
+3). In the balanced layout (zig-zag) each rank has two shares, one from either end of the sequence,
+and all ranks do the mean work.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from sim.program.operations import Collective, Kind
 
 
 def forward(run: Execution) -> Items:
-    """The kernels of the core, with the collectives that they wait for and those beside them."""
+    """Return the core's forward kernels, with the collectives in front of and beside them."""
     kernels = tuple(_kernels(run, backward=False))
     return (
         *_exchanged(run, "queries, keys and values", _inputs(run)),
@@ -40,7 +41,7 @@ def forward(run: Execution) -> Items:
 
 
 def backward(run: Execution) -> Items:
-    """The same for the input's gradients."""
+    """Return the kernels for the gradients of Q, K and V, with their collectives."""
     kernels = tuple(_kernels(run, backward=True))
     return (
         *_exchanged(run, "outputs' gradients", run.output_width),
@@ -51,7 +52,7 @@ def backward(run: Execution) -> Items:
 
 
 def gathered(run: Execution) -> Operator:
-    """All keys and values, where they are gathered for the kernels of both passes."""
+    """Return the gather of all keys and values, where one gather serves both passes."""
     if not _gathers_once(run):
         return Operator()
     call = _keys(run, "all_gather")
@@ -67,7 +68,7 @@ def _gathers_once(run: Execution) -> bool:
 
 
 def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
-    """The kernels of the rank that sets the pace."""
+    """Yield the attention kernels of the rank that has the most work."""
     model, sharding = run.shape, run.sharding
     ring, whole = sharding.ring, model.seq
     local = whole // ring
@@ -89,7 +90,7 @@ def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
 
 
 def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) -> Attention:
-    """A single kernel, to which pieces of a sequence are sequences."""
+    """Return one attention kernel, to which documents and chunks of a sequence are sequences."""
     model, ulysses, pieces = run.shape, run.sharding.ulysses, run.shape.pieces
     return Attention(
         name="attention grad" if backward else "attention",
@@ -108,10 +109,13 @@ def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) ->
 
 
 def _merged(run: Execution) -> Items:
-    """Outputs of a ring's kernels, merged into an fp32 one: read both, write it. Operation by
-    operation (torch, _SDPAMerger) all are cast before and the sum behind, and a merge is a
-    difference, a product and a difference, with five small kernels of log-sum-exps; the last rank,
-    all of whose merges are of whole shares, sets the pace."""
+    """Return the kernels that merge the outputs of a ring's kernels into an fp32 output.
+
+    A fused merge reads both outputs and writes their sum. Torch's eager ring (_SDPAMerger) casts
+    all outputs before and the sum behind. Its merge is a difference, a product and a difference,
+    with five small kernels of log-sum-exps. All merges of the last rank are of whole shares, so
+    this rank sets the pace.
+    """
     times = run.sharding.ring - 1
     whole = run.sharding.way == "all-gather" or not run.shape.causal or run.shape.window
     if times == 0 or whole:
@@ -127,8 +131,9 @@ def _merged(run: Execution) -> Items:
 
 
 def _joined(run: Execution) -> Items:
-    """Keys and values, made contiguous and put side by side in front of each kernel but the last
-    (torch, _templated_ring_attention: also where they are gathered once)."""
+    """Return the copies that torch's eager ring makes of keys and values: contiguous copies, joined
+    in one tensor in front of each kernel but the last (torch, _templated_ring_attention, which does
+    so even if keys and values are gathered once)."""
     if not _step_by_step(run):
         return ()
     ring = run.sharding.ring
@@ -137,7 +142,7 @@ def _joined(run: Execution) -> Items:
 
 
 def _step_by_step(run: Execution) -> bool:
-    """Whether torch's ring runs operation by operation."""
+    """Whether torch's gathered ring runs eagerly, operation by operation."""
     sharding = run.sharding
     return sharding.way == "gathered-ring" and sharding.ring > 1 and not run.fusion.compiled
 
@@ -146,18 +151,19 @@ def _step_by_step(run: Execution) -> bool:
 
 
 def _inputs(run: Execution) -> int:
-    """Widths of Q, K and V."""
+    """Columns of Q, K and V that Ulysses exchanges, together."""
     return run.query_width + _sent_width(run)
 
 
 def _sent_width(run: Execution) -> int:
-    """Widths of K and V, which are sent more than once where they have fewer heads than ranks."""
+    """Columns of K and V that are sent: several copies where K and V have fewer heads than Ulysses
+    has ranks."""
     again = max(1, run.sharding.ulysses // run.kv_heads)
     return again * (run.kv_width + run.value_width)
 
 
 def _exchanged(run: Execution, name: str, width: int) -> Items:
-    """An all-to-all of a rank's part of a tensor of this width."""
+    """Return Ulysses' all-to-all of a rank's part of a tensor of `width` columns, if any."""
     if run.sharding.ulysses == 1:
         return ()
     size = float(run.rows * width * run.core_width)
@@ -179,8 +185,8 @@ def _with_keys(run: Execution, kernels: tuple[Attention, ...]) -> Items:
 
 
 def _with_keys_back(run: Execution, kernels: tuple[Attention, ...]) -> Items:
-    """The first kernels of a ring have keys and values beside them; the others have gradients of
-    keys and values."""
+    """Return the backward kernels with their collectives. In a ring, keys and values travel beside
+    the first half of the kernels, and gradients of keys and values beside the second half."""
     if run.sharding.ring == 1:
         return kernels
     gather, scatter = _keys(run, "all_gather"), _keys(run, "reduce_scatter")
@@ -197,15 +203,16 @@ def _with_keys_back(run: Execution, kernels: tuple[Attention, ...]) -> Items:
 
 
 def _beside(run: Execution, collective: Collective, kernel: Kernel) -> Items:
-    """torch's functional collectives: waited for where they are first read, compiled at once."""
+    """Return one of torch's functional collectives and a kernel. Eagerly the collective runs beside
+    the kernel; compiled code waits for the collective at once."""
     if run.fusion.compiled:
         return (collective, kernel)
     return (Overlap(collective=collective, kernels=(kernel,)),)
 
 
 def _turned(run: Execution, kernels: tuple[Attention, ...]) -> Iterator[Item]:
-    """The kernels behind the first, each behind the sums of the one before it, whose keys' and
-    values' gradients are on their way to the next rank."""
+    """Yield the backward kernels behind the first. Each follows the sums of the previous kernel's
+    gradients, and runs beside the shift of the gradients of keys and values to the next rank."""
     for kernel in kernels[1:]:
         yield _sums(run)
         yield from _beside(run, _shift(run), kernel)
@@ -213,8 +220,9 @@ def _turned(run: Execution, kernels: tuple[Attention, ...]) -> Iterator[Item]:
 
 
 def _sums(run: Execution) -> MemoryBound:
-    """fp32 sums of the gradients of Q, K and V: read and write each and add one in half precision.
-    Eager, those of half a share and the buffer that is sent are further copies."""
+    """Return the kernel that adds the gradients of Q, K and V to fp32 sums: it reads and writes
+    each sum and reads a gradient in half precision. Eager code also copies the sums of half a share
+    and the buffer that is sent."""
     local = run.rows * (run.query_width + run.kv_width + run.value_width)
     sent = run.rows * (run.kv_width + run.value_width)
     passes, launches = (8 + run.width, 1) if run.fusion.compiled else (13 + run.width / 2, 7)
@@ -223,8 +231,8 @@ def _sums(run: Execution) -> MemoryBound:
 
 
 def _shift(run: Execution) -> Collective:
-    """One of `ring` shifts to the next rank, of an all-to-all that has one peer
-    (permute_tensor): as long as a step of a ring."""
+    """Return one of `ring` shifts to the next rank. Torch sends it as an all-to-all with one peer
+    (permute_tensor); here it takes as long as a step of a ring's reduce-scatter."""
     ring = run.sharding.ring
     whole = ring * run.rows * (run.kv_width + run.value_width) * 4.0
     return Collective(
@@ -237,7 +245,7 @@ def _shift(run: Execution) -> Collective:
 
 
 def _keys(run: Execution, kind: Kind) -> Collective:
-    """Keys and values of the ring's part of the sequence, or their gradients."""
+    """Return the collective of kind `kind` on the ring's keys and values, or on their gradients."""
     sharding = run.sharding
     tokens = run.microbatch * run.model.seq
     return Collective(

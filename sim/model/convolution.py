@@ -20,7 +20,7 @@ from sim.program.operations import Collective
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidualStage:
-    """Blocks of one resolution; `width` is their inner number of channels."""
+    """A number of `blocks` of one resolution; `width` is their inner number of channels."""
 
     blocks: int
     width: int
@@ -30,11 +30,12 @@ class ResidualStage:
 class Convolutional:
     """The content of `models/NAME.toml` for images of `image` x `image` pixels.
 
-    `resnet`: a 7x7 stem with pooling, then stages of bottleneck blocks (1x1, 3x3, 1x1 to four
-    times the width; He et al. 2016, table 1) with the stride in the 3x3 (v1.5), each convolution
-    with batch norm. `vgg`: stages of 3x3 convolutions with biases, each stage then pooled, and
-    three linear layers of `linear` (Simonyan and Zisserman 2015, table 1, D for 16 layers).
-    `synchronised` batch norm takes its statistics over all data-parallel ranks.
+    A `resnet` has a 7x7 stem with pooling, then stages of bottleneck blocks (1x1, 3x3, 1x1 to four
+    times the width; He et al. 2016, table 1) with the stride in the 3x3 (v1.5). Each of its
+    convolutions has batch norm. A `vgg` has stages of 3x3 convolutions with biases, a pooling
+    behind each stage, and three linear layers, the inner ones of width `linear` (Simonyan and
+    Zisserman 2015, table 1, D for 16 layers). `synchronised` batch norm takes its statistics over
+    all data-parallel ranks.
 
     >>> from sim.model.reading import load
     >>> load("resnet50").source.parameters, load("vgg16").source.parameters
@@ -62,7 +63,7 @@ class Convolutional:
 
     @property
     def layers(self) -> tuple["Layer", ...]:
-        """Its layers in forward order."""
+        """The network's layers in forward order."""
         return _layers(self)
 
     @property
@@ -80,11 +81,11 @@ class Convolutional:
         return chosen.outputs * (chosen.pooled or chosen.size) ** 2 * width
 
     def pulled(self, batch: int) -> "Convolutional":
-        """All of it."""
+        """Return the whole network, all of which a worker holds while servers keep its weights."""
         return self
 
     def check(self, precision: str, device: str) -> None:
-        """Runs anywhere, at 16 bits or more. Raises `InputError`."""
+        """Raise `InputError` for a precision below 16 bits; the network runs on every device."""
         if BYTES[precision] < 2:
             fault = f"precision = {precision!r} of convolutions is not known"
             raise InputError("plan", fault, "set a precision of 16 bits or more")
@@ -94,8 +95,8 @@ class Convolutional:
 class Layer:
     """A convolution (with `size` 1 a linear layer) and the operators that follow it.
 
-    `size` is the side of the image that it writes, `pooled` the side after a pooling behind it (0
-    for none), `sums` whether a residual is added.
+    `size` is the side of the image that the convolution writes, and `pooled` the side after a
+    pooling (0: none). `sums` says whether a residual is added.
     """
 
     name: str
@@ -117,12 +118,12 @@ class Layer:
 
     @property
     def read(self) -> int:
-        """Elements of an image that it reads."""
+        """Elements of an image that the layer reads."""
         return self.inputs * (self.size * self.stride) ** 2
 
     @property
     def written(self) -> int:
-        """Elements of an image that it writes."""
+        """Elements of an image that the layer writes."""
         return self.outputs * self.size**2
 
     @property
@@ -134,8 +135,11 @@ class Layer:
                      written=self.written, taps=self.filter**2)  # fmt: skip
 
     def maps(self, batch: int) -> Iterator[Map]:
-        """What its backward pass and the next layer's read: batch norm its input, a ReLU the signs
-        of its results, a pooling which of a window was largest, a product its input."""
+        """Yield the feature maps that the backward passes of this layer and the next one read.
+
+        Batch norm and the next product read their inputs, a ReLU reads the signs of its results,
+        and a pooling reads which element of a window was the largest.
+        """
         whole = float(batch * self.written)
         if self.norm:
             yield Map(whole)
@@ -195,10 +199,10 @@ def _vgg(model: Convolutional) -> Iterator[Layer]:
 
 
 def operator(layer: Layer, model: Convolutional, run: Execution) -> Operator:
-    """The operator of one of its layers, which keeps tensors as the run's stash says.
+    """Return the operator of a layer, which keeps tensors as the run's stash says.
 
-    Batch norm, ReLU and residual sum are kernels of their own (cuDNN's batch norm, torch's others);
-    the last two are one where the stack says so (`Fusion.sum_relu`).
+    Batch norm (cuDNN's), ReLU and residual sum (torch's) are separate kernels; ReLU and residual
+    sum are one kernel where the stack says so (`Fusion.sum_relu`).
     """
     batch, precision, stash = run.microbatch, run.precision, run.stash
     shared = (_statistics(layer),) if model.synchronised and layer.norm else ()
@@ -222,7 +226,7 @@ def operator(layer: Layer, model: Convolutional, run: Execution) -> Operator:
         weight_gradient=(weights,),
         inputs=images * layer.read,
         saved=sum(kept_map.bytes for kept_map in maps),
-        # Backward: dy and dx at once, and what is decoded.
+        # Backward: dy and dx are alive at once, beside the decoded maps.
         transient=images * (layer.read + layer.written) + sum(kept_map.whole for kept_map in maps),
         parameters=layer.parameters,
         matrices=(Matrix(layer.inputs * layer.filter**2, layer.outputs),),
@@ -235,10 +239,10 @@ def _statistics(layer: Layer) -> Collective:
 
 
 def _behind(layer: Layer, run: Execution, backward: bool) -> tuple[Item, ...]:
-    """Norm, residual, ReLU, pooling, each with the tensors that it reads and writes.
+    """Return norm, residual sum, ReLU and pooling, with the bytes that each reads and writes.
 
-    Forward: a ReLU reads x, a sum x and y. Backward: a ReLU reads y and dy; the gradients of a
-    residual's two readers are added.
+    Forward a ReLU reads x, and a sum reads x and y. Backward a ReLU reads y and dy, and the
+    gradients of a residual's two readers are added.
     """
     whole = float(run.microbatch * layer.written * BYTES[run.precision])
     passes = 3.0 if backward else 2.0

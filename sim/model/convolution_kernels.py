@@ -2,9 +2,9 @@
 
 A convolution is an implicit matrix product: a row for each pixel of all images, a column for each
 filter (Chetlur et al. 2014, cuDNN). It reads its image once, not once for each tap of the filter.
-Tensor cores take images whose channels lie together (NHWC). Where they do not (NCHW), cuDNN copies
-operands and results from one layout to the other, unless the product is pointwise: then the images
-are a batch of matrices as they lie, if their rows begin at multiples of 16 bytes.
+Tensor cores take images whose channels lie together (NHWC). In the other layout (NCHW), cuDNN
+copies operands and results from one layout to the other. A pointwise product needs no copies if the
+rows of its images begin at multiples of 16 bytes: the images are then a batch of matrices.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from sim.config.dataclass import dataclass
 from sim.model.fusion import Layout
 from sim.model.kernels import BYTES, Gemm, MemoryBound, Precision
 
-# Rates of fp32 kernels relative to cuBLAS, by a trace of ResNet-50 on V100 (docs/kernels.md).
+# Rates of fp32 kernels relative to cuBLAS, from a trace of ResNet-50 on V100 (docs/kernels.md).
 # Winograd's F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1).
 WINOGRAD, DIRECT = 1.8, 0.85
 
-# Passes forward and backward, by traces of ResNet-50 on V100 and A100. Batch norm reads x (backward
+# Passes forward and backward, from traces of ResNet-50 on V100, A100. Batch norm reads x (backward
 # x and dy) twice, in rows of channels at about 0.92 of the rate of a copy. Torch gathers pooling's
 # gradient for each pixel (max_pool_backward_nchw).
 NORM, POOLING = (3.2, 5.5), (1.0, 5.0)
@@ -27,13 +27,13 @@ NORM, POOLING = (3.2, 5.5), (1.0, 5.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution(Gemm):
-    """A product that reads an image of `image` elements and writes one of `result`. On tensor cores
-    changes of layout move `moved` bytes; on other cores it is Winograd's algorithm (`winograd`) or
-    a direct product. The share `sums` of its FLOPs sums over pixels."""
+    """A product that reads `image` elements of images and writes `result` elements. On tensor cores
+    changes of layout move `moved` bytes; on other cores the kernel is Winograd's algorithm
+    (`winograd`) or a direct product. The share `sums` of the FLOPs sums over pixels."""
 
-    # cuDNN pads channels to what tensor cores take (cuDNN developer guide, tensor core operations).
+    # cuDNN pads channels for tensor cores (cuDNN developer guide, tensor core operations).
     pads: ClassVar[bool] = True
-    splits: ClassVar[int] = 128  # of the pixels that a gradient of weights sums
+    splits: ClassVar[int] = 128  # CTAs that may share the pixels over which weights' gradients sum
 
     image: int = 0
     result: int = 0
@@ -43,7 +43,7 @@ class Convolution(Gemm):
 
     @property
     def bytes(self) -> float:
-        """Image and weights read once, the result written once."""
+        """Bytes of the image and the weights, read once, and of the result, written once."""
         width = BYTES[self.precision]
         weights = min(self.m * self.n, self.n * self.k, self.m * self.k)
         return float((self.image + self.result + weights) * width)
@@ -92,7 +92,7 @@ class Shape:
         return self.read // self.inputs > self.pixels
 
     def lies(self, precision: Precision, layout: Layout) -> bool:
-        """Whether images in NCHW are operands of tensor cores as they lie."""
+        """Whether tensor cores can read images in NCHW without a copy."""
         if layout == "nhwc" or precision == "fp32" or self.taps > 1 or self.strided:
             return False
         return self.pixels * BYTES[precision] % 16 == 0
@@ -101,7 +101,7 @@ class Shape:
 def convolutions(
     name: str, shape: Shape, precision: Precision, layout: Layout
 ) -> tuple[Convolution, Convolution, Convolution]:
-    """The product forward, the gradient of the image and that of the weights."""
+    """Return the forward product, the gradient of the image and the gradient of the weights."""
     read, written = shape.images * shape.read, shape.images * shape.written
     inputs, outputs = shape.inputs // shape.groups, shape.outputs // shape.groups
     pixels, seen = shape.pixels, max(shape.read // shape.inputs, shape.pixels)
@@ -109,7 +109,7 @@ def convolutions(
     batch, images = (shape.images, 1) if matrices else (1, shape.images)
     winograd = shape.taps == 9 and not shape.strided
     width, moved, parts = BYTES[precision], 0.0, 0.0
-    if matrices:  # each image has its part of the weights' gradient, which is written and read
+    if matrices:  # Each image makes a part of the weights' gradient, which is written and read.
         parts = 4.0 * batch * shape.weights
     elif layout == "nchw":
         moved = 2.0 * width * (read + written + shape.weights)
@@ -156,14 +156,14 @@ def convolutions(
 def batch_norm(
     name: str, image: float, channels: int, layout: Layout, backward: bool
 ) -> MemoryBound:
-    """cuDNN's batch norm of an image of so many bytes, whose kernels for NCHW have a CTA for each
-    channel (bn_fw_tr_1C11, bn_bw_1C11)."""
+    """Return cuDNN's batch norm of `image` bytes. Its kernels for NCHW have a CTA for each channel
+    (bn_fw_tr_1C11, bn_bw_1C11)."""
     ctas = 0 if layout == "nhwc" else channels
     return MemoryBound(name=name, bytes=NORM[backward] * image, ctas=ctas)
 
 
 def together(products: Sequence[Convolution]) -> Convolution:
-    """Both gradients of a convolution as a batch of the first's shape."""
+    """Return the gradients in `products` as one batch of products with the first one's shape."""
     first, count = products[0], len(products)
     if count == 1:
         return first

@@ -1,6 +1,6 @@
 """Parameters and model FLOPs of a model, as publications count them.
 
-Both are read off the same operators that the simulation runs, on a rank that holds everything.
+Both are read off the operators that the simulation runs, on a rank that holds the whole model.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from sim.model.operators import Operator, kernels_of
 
 @remembered(FOLDER)
 def parameters(model: Model) -> int:
-    """The published count, a tied embedding once.
+    """Return the number of parameters as publications count it, with a tied embedding once.
 
     >>> from sim.model.reading import load
     >>> f"{parameters(load('gpt3-175b')) / 1e9:.1f}"
@@ -37,7 +37,7 @@ def parameters(model: Model) -> int:
 
 @remembered(FOLDER)
 def active_parameters(model: Model) -> int:
-    """Parameters that a token meets: those of its experts, and all parameters outside of experts.
+    """Return the parameters that a token meets: its experts', and all outside of experts.
 
     >>> from sim.model.reading import load
     >>> f"{active_parameters(load('mixtral-8x7b')) / 1e9:.1f}"
@@ -55,12 +55,12 @@ def active_parameters(model: Model) -> int:
 
 @remembered(FOLDER)
 def model_flops(model: Model, batch: int, *, frozen: bool = False) -> float:
-    """Matrix-multiplication FLOPs of one step of `batch` sequences, forward and backward.
+    """Return the matrix-multiplication FLOPs of one step of `batch` sequences, forward and back.
 
-    3 x those of the forward pass, attention in full also when causal (PaLM, arXiv 2204.02311,
-    appendix B; Narayanan et al. 2021, equation 3 without its recomputation), 2 x where weights are
-    `frozen` and have no gradients. Look-ups of embeddings count nothing, nor do empty slots of
-    experts with a capacity, nor tokens that these drop.
+    A step is 3 x the forward pass, or 2 x if the weights are `frozen` and have no gradients. Causal
+    attention counts in full (PaLM, arXiv 2204.02311, appendix B; Narayanan et al. 2021, equation 3
+    without its recomputation). Look-ups of embeddings do not count, nor do empty slots of experts
+    with a capacity or the tokens that these experts drop.
 
     >>> from sim.model.reading import load
     >>> gpt = load("megatron-39b")
@@ -75,12 +75,12 @@ def model_flops(model: Model, batch: int, *, frozen: bool = False) -> float:
 
 
 def block_flops(run: Execution) -> dict[str, float]:
-    """FLOPs of the forward pass of each kind of block, attention in full also when causal."""
+    """Return the forward FLOPs of each kind of block; causal attention counts in full."""
     return {kind: full_flops(_forward(each)) for kind, each in _operators(run).items()}
 
 
 def full_flops(items: Iterable[Item]) -> float:
-    """FLOPs of matrix products among some items, attention in full also when causal."""
+    """Return the FLOPs of the products among some items; causal attention counts in full."""
     total = 0.0
     for kernel in kernels_of(items):
         if isinstance(kernel, Attention):
@@ -91,14 +91,14 @@ def full_flops(items: Iterable[Item]) -> float:
 
 
 def weights(model: Model, kind: str) -> float:
-    """Elements of the matrices that the tokens of a block are multiplied by."""
+    """Return the number of elements of the matrices that multiply a block's tokens."""
     kernels = kernels_of(_forward(_operators(whole(model, 1))[kind]))
     gemms = [kernel for kernel in kernels if isinstance(kernel, Gemm)]
     return float(sum(gemm.n * gemm.k for gemm in gemms if gemm.batch == 1))
 
 
 def whole(model: Model, batch: int) -> Execution:
-    """The model on one rank that holds all of it."""
+    """Return the execution of the whole model on one rank."""
     return Execution(
         model=model, microbatch=batch, sharding=Sharding(), precision="bf16", fusion=Fusion()
     )
@@ -106,7 +106,7 @@ def whole(model: Model, batch: int) -> Execution:
 
 @remembered(FOLDER)
 def _operators(run: Execution) -> Mapping[str, Sequence[Operator]]:
-    """The operators of each kind of block."""
+    """Return the operators of each kind of block."""
     return {kind: operators_of(kind, run) for kind in dict.fromkeys(run.model.row)}
 
 

@@ -15,8 +15,8 @@ from sim.model.tensor_parallel import column_linear, row_linear
 
 
 def decoded(run: Execution) -> Execution:
-    """The run with the decoder's sequences, if there is a decoder. Raises `InputError` for context
-    parallelism."""
+    """Return the run with the decoder's sequences, if the model has a decoder. Raises `InputError`
+    for context parallelism."""
     if not run.model.decoder_seq:
         return run
     if run.sharding.cp > 1:
@@ -26,8 +26,8 @@ def decoded(run: Execution) -> Execution:
 
 
 def cross_attention(run: Execution) -> tuple[Operator, ...]:
-    """Queries of the decoder's tokens, keys and values of the encoder's, core and projection out;
-    `run` has the encoder's sequences."""
+    """Return attention to the encoder: queries of the decoder's tokens, keys and values of the
+    encoder's tokens, core and projection out. `run` has the encoder's sequences."""
     decoder = decoded(run)
     model = replace(decoder.shape, qk_norm="none")
     across = replace(decoder, memory=run.model.seq, model=model)
@@ -43,8 +43,8 @@ def cross_attention(run: Execution) -> tuple[Operator, ...]:
 
 
 def _keys(run: Execution) -> Operator:
-    """Keys and values from the memory, which all layers keep together (`memory`) unless each casts
-    it; its gradients are added up layer by layer."""
+    """Return the projection from the memory to keys and values. All layers share one kept memory
+    (`memory`), unless each layer casts it. Its gradients are added up layer by layer."""
     widths = (run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
     made = column_linear(run, "cross kv", packed, bias=run.shape.biased("qkv"))
@@ -63,6 +63,6 @@ def _keys(run: Execution) -> Operator:
 
 
 def memory(run: Execution) -> Operator:
-    """The encoder's result, kept once for all layers of the decoder."""
+    """Return the operator that keeps the encoder's result once for all layers of the decoder."""
     size = float(run.local * run.model.hidden * run.width)
     return Operator(name="memory", saved=size, made=size)

@@ -21,11 +21,11 @@ Words = Literal["alone", "first", "again"]
 class ParameterGroup:
     """Parameters whose gradients are summed over the same ranks.
 
-    `split_by` names the axes along which ranks hold different parameters of this group; over all
-    other axes of a stage they are replicated, their gradients summed, and their states sharded by
-    ZeRO (`sim.parallel.state`). `low` ones are weights that a recipe (`sim.model.precision`) has
-    in its own format. Those not `trained` have no gradients and no states: frozen ones, and tables
-    whose rows the backward pass itself updates.
+    `split_by` names the axes along which ranks hold different parameters of this group. Over all
+    other axes of a stage the parameters are replicated: their gradients are summed, and ZeRO shards
+    their states (`sim.parallel.state`). `low` marks weights that a recipe (`sim.model.precision`)
+    keeps in its own format. Parameters that are not `trained` have no gradients and no states:
+    frozen weights, and tables whose rows the backward pass itself updates.
     """
 
     name: str
@@ -47,13 +47,14 @@ if TYPE_CHECKING:
 class Sharding:
     """How a layer is divided: over how many ranks, along which axes of the mesh.
 
-    Sequence parallelism (Korthikanti et al. 2022, section 4.2.2) divides what tensor parallelism
-    leaves whole, norms, dropouts and residual sums, along the sequence over the same ranks.
-    Context parallelism divides every tensor along the sequence over `cp` further ranks, of which
-    `ulysses` exchange it for heads in the attention core (`sim.model.context_parallel`); the others
-    share keys and values in the `way` of the plan or stack. Experts are
-    divided over `ep` ranks, each of them over `etp`. `tensor`, `context`, `experts` and
-    `expert_tensor` are the mesh axes of `tp`, the ring, `ep` and `etp`, `exchanged` of `ulysses`.
+    Sequence parallelism (Korthikanti et al. 2022, section 4.2.2) divides norms, dropouts and
+    residual sums, which tensor parallelism leaves whole, along the sequence over the `tp` ranks.
+    Context parallelism divides every tensor along the sequence over `cp` further ranks. Groups of
+    `ulysses` of these exchange sequence for heads in the attention core
+    (`sim.model.context_parallel`); across groups, a ring shares keys and values in the `way` of the
+    plan or stack. Experts are divided over `ep` ranks, and each expert over `etp`. `tensor`,
+    `context`, `exchanged`, `experts` and `expert_tensor` are the mesh axes of `tp`, the ring,
+    `ulysses`, `ep` and `etp`.
     """
 
     tp: int = 1
@@ -76,7 +77,7 @@ class Sharding:
         return self.cp // self.ulysses
 
     def check(self, model: Model) -> None:
-        """Raise `InputError` unless the model's sizes divide."""
+        """Raise `InputError` unless the ranks divide the model's sizes."""
         sizes = {"heads": model.heads, "ffn": model.ffn}
         for key, size in sizes.items():
             if size % self.tp:
@@ -112,19 +113,19 @@ class Sharding:
 class Execution:
     """A microbatch of a model on one rank: the source of every operator's sizes.
 
-    Where a step's first gradients are kept as they come (`Fusion.gradients` "fresh"), `later` is
-    the share of micro-steps that find gradients of earlier ones, `bucketed` of those that copy
-    theirs into DDP's buckets. `words` says whether this block alone of its stage uses the word
-    embedding (for tokens, multi-token prediction or a tied output layer), is the first, which holds
-    the matrix, or uses it again after others.
-    With a `recipe` the products of linear layers run in it, and `precision` is that of activations
-    and of all other products; with `lora` only adapters are trained; `stash` is how feature maps of
-    convolutions are kept. With `overlaps_shared` shared experts run beside tokens that are under
-    way (`sim.model.experts.overlap`). `block` holds the settings of the block's kind (its module's
-    `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the keys of the
-    block's own entry. `graphs` are the scopes of layers that are CUDA graphs. Attention looks at
-    `memory` tokens of another sequence where there are any. `empty_slots` says whether experts
-    compute the slots of their capacity that no token fills.
+    With "fresh" gradients (`Fusion.gradients`) a step's first micro-step has nothing to add to:
+    `later` is the share of micro-steps that add to earlier gradients, and `bucketed` the share that
+    copies gradients into DDP's buckets. `words` says how this block uses the stage's word embedding
+    (for tokens, multi-token prediction or a tied output layer): "alone", as the "first" of several
+    blocks, which holds the matrix, or "again" after another block.
+    With a `recipe` the products of linear layers run in the recipe's format, and `precision` is
+    that of activations and all other products. With `lora` only adapters are trained. `stash` is
+    how feature maps of convolutions are kept. With `overlaps_shared` shared experts run beside the
+    all-to-alls of tokens (`sim.model.experts.overlap`). `block` holds the settings of the block's
+    kind (its module's `SETTINGS`), `layer` its number where layers of the kind differ; `model` has
+    the keys of the block's own entry. `graphs` are the scopes of layers that are CUDA graphs. If
+    `memory` is not 0, attention reads that many tokens of another sequence. `empty_slots` says
+    whether experts compute the slots of their capacity that no token fills.
     """
 
     model: Model
@@ -151,7 +152,7 @@ class Execution:
 
     @property
     def shape(self) -> "Transformer":
-        """The model of blocks that only transformers have."""
+        """The model as a transformer, for blocks that only transformers have."""
         return cast("Transformer", self.model)
 
     @property
@@ -161,7 +162,7 @@ class Execution:
 
     @property
     def joined(self) -> float:
-        """Places computed for each element that torch.cat writes."""
+        """Addresses computed for each element that torch.cat writes, in those of other kernels."""
         return JOINED if self.width == 2 and not self.fusion.wide_joins else 0.0
 
     @property
@@ -177,14 +178,14 @@ class Execution:
 
     @property
     def handed_width(self) -> float:
-        """Bytes of an element of what linear layers hand to the gradients of their weights: that of
-        their output, cast by then if wgrad's operand is."""
+        """Bytes of an element of the output's gradient that linear layers hold for their weights'
+        gradients; it is cast if wgrad runs in the recipe's format."""
         recipe = self.recipe
         return recipe.element if recipe and "wgrad" in recipe.products else float(self.width)
 
     @property
     def cached_width(self) -> float:
-        """Bytes of an element that an activation function keeps of its input."""
+        """Bytes of an element of the input that an activation function keeps."""
         return self.recipe.element if self.recipe and self.recipe.caches else self.width
 
     @property
@@ -214,14 +215,14 @@ class Execution:
         return self.sharding.sequence_parallel and self.fusion.user_buffers
 
     def keeps(self, linear: str) -> bool:
-        """Whether a linear layer of this name keeps its input as it comes."""
+        """Whether a linear layer of this name keeps its input, without casting it."""
         trained = self.lora is None or self.lora.adapts(linear)
         return trained and self.kept_width == self.width
 
     def normed(self, linear: str) -> str:
-        """What of the cast of its input the norm in front of a linear layer does: all of it
-        ("cast"), finding its "maximum", or nothing, as where an adapter reads the same input
-        (TransformerEngine, module/layernorm_linear.py, with_quantized_norm)."""
+        """Return which part of the cast of a linear layer's input the norm in front of it does: all
+        of it ("cast"), finding the "maximum", or nothing (""), for instance where an adapter reads
+        the same input (TransformerEngine, module/layernorm_linear.py, with_quantized_norm)."""
         adapted = self.lora is not None and self.lora.adapts(linear)
         return (
             "" if self.recipe is None or adapted else self.recipe.norms.get(self.fusion.norms, "")
@@ -236,7 +237,7 @@ class Execution:
         return self.recipe.rate(product) if self.recipe else 1.0
 
     def low(self, group: ParameterGroup) -> ParameterGroup:
-        """A group of weights that linear layers multiply by."""
+        """Return a group of weights of linear layers, marked `low` where a recipe formats them."""
         return replace(group, low=True) if self.recipe else group
 
     @property
@@ -250,12 +251,12 @@ class Execution:
 
     @property
     def rows(self) -> int:
-        """Tokens inside the tensor-parallel blocks."""
+        """Tokens of a microbatch inside tensor-parallel blocks, where a rank sees all of them."""
         return self.microbatch * self.seq
 
     @property
     def local(self) -> int:
-        """Tokens of norms, dropouts and residual sums."""
+        """Tokens in this rank's norms, dropouts and residual sums."""
         return self.rows // self.tp if self.sharding.sequence_parallel else self.rows
 
     @property
@@ -292,7 +293,7 @@ class Execution:
 
     @property
     def mixed(self) -> int:
-        """Elements of Q, K and V."""
+        """Elements of this rank's Q, K and V."""
         keys = self.microbatch * self.keys
         return self.rows * self.query_width + keys * (self.kv_width + self.value_width)
 

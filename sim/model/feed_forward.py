@@ -10,12 +10,13 @@ from sim.model.tensor_parallel import column_linear, row_linear
 
 
 def operators(run: Execution, name: str = "ffn", *, normed: bool = False) -> tuple[Operator, ...]:
-    """hidden -> ffn, the activation, ffn -> hidden; right behind a norm where `normed`."""
+    """Return hidden -> ffn, the activation, ffn -> hidden; `normed` says that a norm stands right
+    in front."""
     return (widen(run, name, normed=normed), activation(run, run.rows * run.ffn), narrow(run, name))
 
 
 def widen(run: Execution, name: str, *, normed: bool = False) -> Operator:
-    """hidden -> ffn; a gated activation has a second product for the gate."""
+    """Return the product hidden -> ffn; a gated activation has a second product for the gate."""
     outputs: tuple[int, ...] = (run.ffn,)
     if run.shape.gated_mlp:
         outputs = (2 * run.ffn,) if run.fusion.packed_projections else (run.ffn, run.ffn)
@@ -36,17 +37,18 @@ def narrow(run: Execution, name: str) -> Operator:
 
 
 def activation(run: Execution, elements: float) -> Operator:
-    """The activation between both products, on so many elements of its result."""
+    """Return the activation between both products, with `elements` elements in its result."""
     return swiglu(run, elements) if run.shape.gated_mlp else gelu(run, elements)
 
 
 def gelu(run: Execution, elements: float) -> Operator:
-    """Keeps its input; forward reads and writes once, backward reads x and dy, writes dx.
+    """Return a GELU, which keeps its input. Forward it reads x and writes y; backward it reads x
+    and dy and writes dx.
 
     Composed of single operations, 0.5 x (1 + tanh(k (x + c x^3))) is eight kernels of 18 passes
-    forward; its backward pass 11 of 28, three of them pow's and two the sums of x's gradients. It
-    keeps x, tanh, 1 + tanh and x / 2 (torch's autograd; transformers 4.12, activations.py,
-    NewGELUActivation).
+    forward. Its backward pass has 11 kernels of 28 passes, among them three for pow and two that
+    sum x's gradients. It keeps x, tanh, 1 + tanh and x / 2 (torch's autograd; transformers 4.12,
+    activations.py, NewGELUActivation).
     """
     size = float(elements * run.width)
     composed = run.shape.family in run.fusion.composed_gelu and not run.fusion.compiled
@@ -68,11 +70,12 @@ def gelu(run: Execution, elements: float) -> Operator:
 
 
 def swiglu(run: Execution, elements: float) -> Operator:
-    """silu(gate) * up (Shazeer 2020). Keeps gate and up, unfused also silu(gate).
+    """Return silu(gate) * up (Shazeer 2020), which keeps gate and up, and unfused also silu(gate).
 
-    Fused: forward reads both and writes one, backward reads three and writes two. In separate
-    kernels: silu and product; backward two products, silu's, and joining both gradients. Halves of
-    a row have gaps between them.
+    The fused kernel reads two tensors and writes one; backward it reads three and writes two.
+    Unfused, silu and the product are two kernels. Backward there are two products, silu's gradient,
+    and a join of both gradients. Unfused kernels read halves of a row, which have gaps between them
+    in memory.
     """
     size = float(elements * run.width)
     fused = run.fused("swiglu")
@@ -104,15 +107,17 @@ def swiglu(run: Execution, elements: float) -> Operator:
 
 
 def _clamp(run: Execution, elements: float) -> Operator:
-    """The gate clamped from above and what it gates on both sides, in kernels of their own in front
-    of a fused activation, which keeps what they make (Megatron-LM, megatron/core/fusions/
-    fused_bias_geglu.py, weighted_bias_quick_geglu_impl: `torch.cat((x_glu.clamp(...), ...))`).
+    """Return the clamps of a gated activation's input: of the gate from above, and of the gated
+    half on both sides. They are separate kernels in front of a fused activation, which keeps their
+    result (Megatron-LM, megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl:
+    `torch.cat((x_glu.clamp(...), ...))`).
 
-    Each half is read and written, then both again; backward each comparison reads a half and writes
-    truth values, two of which are joined, each choice by them reads and writes a gradient (torch,
-    csrc/autograd/FunctionsManual.cpp, clamp_backward), and both gradients are read and written.
-    Halves of a row have gaps between them. A
-    host waits while the activation's offset is copied to the device: `torch.tensor(linear_offset)`.
+    Forward each half is read and written, and the join reads and writes both. Backward each
+    comparison reads a half and writes truth values; the gated half joins those of its two
+    comparisons. By these values a kernel for each half selects its gradient (torch,
+    csrc/autograd/FunctionsManual.cpp, clamp_backward); the join reads and writes both gradients.
+    Halves of a row have gaps between them in memory. The host waits while the activation's offset
+    is copied to the device: `torch.tensor(linear_offset)`.
     """
     if not run.shape.glu_limit or run.fused("clamp"):
         return Operator()

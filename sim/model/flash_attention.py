@@ -10,11 +10,11 @@ from sim.model.operators import Operator
 
 
 def flash_core(run: Execution) -> Operator:
-    """A single kernel that keeps no scores, only a log-sum-exp in fp32 for each query and head.
+    """Return the fused core, which keeps no scores, only an fp32 log-sum-exp per query and head.
 
     The output is kept once, as the input of the next projection (Dao et al. 2022), unless that
-    projection keeps no input or a cast copy. The gradients of Q, K and V are joined for a
-    projection that they share; latent attention has no shared projection.
+    projection keeps no input or keeps a cast copy. The gradients of Q, K and V are joined for their
+    common projection, which latent attention does not have.
     """
     statistics = 4.0 * run.rows * run.heads
     own_format = _own_format(run)
@@ -39,7 +39,7 @@ def flash_core(run: Execution) -> Operator:
 
 
 def _own_format(run: Execution) -> tuple[Item, ...]:
-    """Casts the output to the format that a recipe has for it, or back."""
+    """Return the cast of the output to the recipe's format for it (`Recipe.core`), or back."""
     if not (run.recipe and run.recipe.core):
         return ()
     elements = run.rows * run.output_width
@@ -47,7 +47,7 @@ def _own_format(run: Execution) -> tuple[Item, ...]:
 
 
 def _in_low(run: Execution, core: Operator) -> Operator:
-    """The core in the recipe's format (TransformerEngine, dot_product_attention/backends.py,
+    """Return the core in the recipe's format (TransformerEngine, dot_product_attention/backends.py,
     FusedAttnFunc). Q, K, V and the output's gradient are cast in front of its kernels; the output
     and the gradients are cast back behind them. The backward pass reads the cast Q, K, V and
     output."""

@@ -1,7 +1,7 @@
 """The work of a device: kernels, and the collectives that stand between them.
 
-Pure descriptions: `sim.hardware` says how long a kernel takes on a device, `sim.collectives`
-what a collective asks of the network.
+This module only describes kernels. `sim.hardware` says how long a kernel takes on a device, and
+`sim.collectives` what a collective asks of the network.
 """
 
 from typing import ClassVar, Literal
@@ -11,25 +11,26 @@ from sim.program.operations import Collective
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 OperatorClass = Literal["product", "low_product", "attention", "other"]
-"""What the host's seconds depend on; operands of low products have eight or four bits."""
+"""Classes of kernels by which the host's seconds differ; operands of low products have eight or
+four bits."""
 
 BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp4": 0.5}
 
 
 def weight_width(precision: Precision) -> int:
-    """Bytes of a working weight; products of narrower operands have bf16 weights."""
+    """Return the bytes of a working weight; products in eight or four bits have bf16 weights."""
     return int(max(2, BYTES[precision]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
-    """`batch` products of an (m, k) by a (k, n) matrix, launched as one or as several `kernels`,
-    which then run side by side.
+    """`batch` products of an (m, k) by a (k, n) matrix, launched as one kernel or as several
+    `kernels` that run side by side.
 
-    `accumulate` marks a weight gradient that is added into a buffer, whose elements have as many
-    bytes as `accumulator` says. `rate` is the share of the usual rate of its precision that its
-    kernel reaches. One that `pads` brings its operands to the alignment of tensor cores itself. At
-    most `splits` CTAs share its k.
+    `accumulate` marks a weight gradient that is added into a buffer of `accumulator` bytes per
+    element. `rate` is the share of its precision's usual rate that the kernel reaches. A kernel
+    that `pads` aligns its operands to tensor cores itself. At most `splits` CTAs share the sum
+    over k.
     """
 
     family: ClassVar[str] = "gemm"
@@ -49,28 +50,28 @@ class Gemm:
 
     @property
     def operator(self) -> OperatorClass:
-        """Its class for the host."""
+        """The class by which the host's seconds for this kernel differ."""
         return "product" if BYTES[self.precision] >= 2 else "low_product"
 
     @property
     def copied(self) -> float:
-        """Bytes that move around it to bring operands and result into other layouts."""
+        """Bytes that copies of operands and result into other layouts move."""
         return 0.0
 
     @property
     def gathered(self) -> float:
-        """The share of its FLOPs whose operands do not lie in memory along k."""
+        """The share of the FLOPs whose operands do not lie along k in memory."""
         return 0.0
 
     @property
     def parts(self) -> "tuple[tuple[Kernel, int], ...]":
-        """The kernels that it is, one after the other, and how often each runs; empty where it is
-        one product."""
+        """The kernels that it consists of, in order, and how often each runs; empty for a single
+        product."""
         return ()
 
     @property
     def speed(self) -> float:
-        """Its `rate`, and that of an algorithm that multiplies less."""
+        """The product's `rate`; above 1 for an algorithm with fewer multiplications."""
         return self.rate
 
     @property
@@ -84,14 +85,14 @@ class Gemm:
 
     @property
     def bytes(self) -> float:
-        """Each operand and the result once."""
+        """Bytes of each operand and of the result, moved once."""
         operands = self.batch * (self.m * self.k + self.k * self.n)
         return float(operands * BYTES[self.precision] + self.result_bytes)
 
     @property
     def result_bytes(self) -> float:
-        """The result written, in half precision also where operands are smaller; an accumulating
-        product reads and writes its buffer."""
+        """Bytes of the result. It has at least two bytes per element, even if operands have fewer;
+        an accumulating product reads and writes its buffer."""
         width = 2 * self.accumulator if self.accumulate else max(2, BYTES[self.precision])
         return float(self.batch * self.m * self.n * width)
 
@@ -100,12 +101,12 @@ class Gemm:
 class Attention:
     """A fused (flash) attention kernel: softmax(Q K') V without storing the scores.
 
-    `head` is the width of a head of Q and K, `value_head` that of V and of the output (0: as wide);
-    with a `window` a query sees that many keys at most, itself included (0: all): those up to it,
-    or half of the others on either side where it is not `causal`. `flops` counts
-    the products of queries with the keys that they see: forward Q K' and P V, backward Q K' again,
-    dP = dO V', dV = P' dO, dQ = dS K, dK = dS' Q (Dao 2023, section 2.3), thus 2.5 times as many
-    where all heads are equally wide.
+    `head` is the width of a head of Q and K, `value_head` that of V and of the output (0: the same
+    width). With a `window` a query sees at most that many keys, its own included (0: all keys). A
+    causal window ends at the query's own key; otherwise the query's own key is in its middle.
+    `flops` counts the products of queries with the keys that they see: forward Q K' and P V,
+    backward Q K' again, dP = dO V', dV = P' dO, dQ = dS K, dK = dS' Q (Dao 2023, section 2.3). If
+    all heads are equally wide, the backward pass has 2.5 times the FLOPs of the forward pass.
     """
 
     family: ClassVar[str] = "attention"
@@ -126,7 +127,7 @@ class Attention:
 
     @property
     def launches(self) -> int:
-        """Backward is three kernels: row sums of dO O, the products, the conversion of dQ.
+        """The backward pass has three kernels: row sums of dO O, the products, the cast of dQ.
 
         Source: flash-attention, csrc/flash_attn/src/flash_bwd_launch_template.h.
         """
@@ -144,16 +145,17 @@ class Attention:
 
     @property
     def width(self) -> int:
-        """Multiplications and additions for each query and key that it sees."""
+        """FLOPs for each pair of a query and a key that the query sees."""
         if self.backward:
             return 6 * self.head + 4 * self.values
         return 2 * self.head + 2 * self.values
 
     def keys(self, span: int) -> float:
-        """Keys that a query sees on average when it sees `span` at most.
+        """Return the number of keys that a query sees on average if it sees `span` at most.
 
-        Causal: the triangle in front of the first `span` keys and the band behind it, which is half
-        of the keys without a window. A window on both sides loses half as much at either end.
+        Under a causal mask the seen keys are a triangle over the first `span` keys and a band
+        behind it; without a window they are half of all keys. A window on both sides loses half a
+        triangle at either end.
         """
         if self.causal:
             return span - span * span / (2 * self.kv)
@@ -166,18 +168,18 @@ class Attention:
 
     @property
     def full_flops(self) -> float:
-        """FLOPs as publications count them: a causal mask halves nothing; of a window, its keys
-        count."""
+        """FLOPs as publications count them: a causal mask is ignored, and a window counts only its
+        own keys."""
         return float(self.queries * self.span * self.width)
 
     @property
     def queries(self) -> int:
-        """Queries, of all heads and sequences."""
+        """Number of queries, in all heads and sequences together."""
         return self.batch * self.heads * self.q
 
     @property
     def bytes(self) -> float:
-        """Q, K, V and the output once; twice that again in the backward pass."""
+        """Bytes of Q, K, V and the output, moved once forward and twice backward."""
         elements = (self.head + self.values) * (self.heads * self.q + self.kv_heads * self.kv)
         return float(self.batch * elements * BYTES[self.precision] * (2 if self.backward else 1))
 
@@ -186,14 +188,14 @@ class Attention:
 class MemoryBound:
     """A memory-bound kernel (normalisation, activation, dropout, softmax, optimizer ...).
 
-    `bytes` is what it reads plus what it writes; `launches` how many kernels do it when the
-    software stack does not fuse them. `randoms` are the pseudo-random numbers that it draws,
-    `strided` the elements whose places it computes one by one, as torch's element-wise kernels do
-    for views with gaps and for what is broadcast (ATen, native/cuda/CUDALoops.cuh,
-    gpu_kernel_impl_nocast: elementwise_kernel with an offset calculator, nothing vectorised),
-    `turns` how often a thread waits for memory, where there are too few threads to hide that,
-    `ctas` on how many SMs it can run at most (0: all), `one_wave` whether its grid has a CTA for
-    each SM. `rate` is the share of the bandwidth of element-wise kernels that it reaches.
+    `bytes` are the bytes that it reads and writes, `launches` the number of its kernels. `randoms`
+    is the number of pseudo-random numbers that it draws. `strided` is the number of elements whose
+    addresses it computes one by one. Torch's element-wise kernels do so for views with gaps and for
+    broadcast operands (ATen, native/cuda/CUDALoops.cuh, gpu_kernel_impl_nocast: elementwise_kernel
+    with an offset calculator, nothing vectorised). `turns` is how often a thread waits for memory,
+    if the threads are too few to hide the wait. The kernel runs on at most `ctas` SMs (0: all).
+    With `one_wave` its grid has a CTA for each SM. `rate` is the share of element-wise kernels'
+    bandwidth that it reaches.
     """
 
     family: ClassVar[str] = "stream"
@@ -211,12 +213,12 @@ class MemoryBound:
     rate: float = 1.0
 
 
-# Places that torch.cat computes for each element that it writes in 16 bits, in those of
-# element-wise kernels: 57 operations where all inputs are contiguous, 71 and 75 where not (H100,
-# traces/tracelens).
+# Cost of the address that torch.cat computes for each 16-bit element that it writes, relative to an
+# address in element-wise kernels: 57 operations where all inputs are contiguous, 71 and 75 where
+# not (H100, traces/tracelens).
 JOINED = 1.4
 
-# What torch's own LayerNorm and RMSNorm reach of element-wise kernels' bandwidth, forward and back.
+# Share of element-wise kernels' bandwidth of torch's own LayerNorm and RMSNorm, forward and back.
 # Forward: 0.65 on A100 (kernels/estimate_train_time, layernorm, fp16), 0.67 on V100, 0.68 to 0.74
 # on A100 in fp32 (neusight_test_ln), 0.5 on H100 with rows of 768 (traces/tracelens, TimeSformer).
 # Back: the same A100, ten bytes an element in 16 bits.
@@ -225,8 +227,8 @@ TORCH_NORM = (0.62, 0.52)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed(MemoryBound):
-    """Kernels that were timed together on the device that runs them, launches included: nothing of
-    them is left to a model."""
+    """Kernels that were timed together on the device that runs them, launches included. Their
+    `seconds` are measured, so no model of the device times them."""
 
     family: ClassVar[str] = "timed"
 
@@ -237,21 +239,22 @@ class Timed(MemoryBound):
 
 Kernel = Gemm | Attention | MemoryBound
 
-ONE_WAVE = "one wave"  # memory-bound kernels of one wave, among classes of kernels that lose alike
+ONE_WAVE = "one wave"  # the class of memory-bound kernels of one wave (`loss_class`)
 
 
 def loss_class(kernel: Kernel) -> str:
-    """The class of kernels that lose as much of their pace to what runs beside them."""
+    """Return the class of kernels that lose the same share of their pace to collectives beside."""
     alone = isinstance(kernel, MemoryBound) and kernel.one_wave
     return ONE_WAVE if alone else kernel.family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """A collective issued just before `kernels`, running beside them; both end before what follows.
+    """A collective that is issued just before `kernels` and runs beside them. The next item begins
+    when both have ended.
 
-    Megatron-LM's linear layers hide backward's communication so (Korthikanti et al. 2022,
-    section 4.2.2), ring attention its keys and values.
+    Megatron-LM's linear layers hide the communication of the backward pass in this way (Korthikanti
+    et al. 2022, section 4.2.2), and ring attention the exchange of keys and values.
     """
 
     collective: Collective
@@ -260,8 +263,8 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Waiting for the rank of a group that has most to do: as long as its kernels take longer than
-    this rank's `own`, which stand beside it."""
+    """The wait for the fullest rank of a group. It lasts as long as the `fullest` rank's kernels
+    take beyond this rank's `own` kernels, which are items of the row themselves."""
 
     own: tuple[Kernel, ...]
     fullest: tuple[Kernel, ...]
@@ -269,9 +272,9 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What stands between kernels and is none: where the host reads what the device has computed
-    and launches nothing before it knows; where a CUDA graph begins, and where it ends, whose
-    kernels and collectives are launched together."""
+    """A mark between kernels. At a "read" the host waits for a result of the device before it
+    launches more. Between "graph" and "graph end" all kernels and collectives are one CUDA graph
+    and are launched together."""
 
     what: Literal["read", "graph", "graph end"]
 

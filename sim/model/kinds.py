@@ -19,7 +19,7 @@ from sim.model.model import Model
 
 FOLDER = "sim.model.blocks"
 
-# What embedding, head and the row as a whole share: no layer has its own.
+# Keys of the embedding, the head and the row as a whole, which no layer can have for itself.
 _SHARED = (
     *("name", "family", "layers", "hidden", "vocab", "seq", "decoder_seq", "tied_embeddings"),
     *(
@@ -47,17 +47,18 @@ class Entry:
 
 @remembered(FOLDER)
 def kinds() -> Mapping[str, ModuleType]:
-    """Every kind of block by its name."""
+    """Return the module of every kind of block by the kind's name."""
     return modules(FOLDER)
 
 
 def is_layer(kind: str) -> bool:
-    """Whether it is one of the layers between embedding and head, as all variants are."""
+    """Whether a kind is one of the layers between embedding and head, as all variants are."""
     return bool(getattr(kinds().get(kind), "LAYER", True))
 
 
 def check_layers(model: Model) -> None:
-    """Raise `InputError` where layers are of no known kind, or entries are wrong or of no use."""
+    """Raise `InputError` for layers of an unknown kind, and for `blocks` entries that are wrong or
+    that no layer uses."""
     where = _where(model)
     layers = dict.fromkeys(name.partition(":")[0] for name in model.kinds)
     kinds_of_entries = {entry.get("kind") for entry in model.blocks.values()}
@@ -79,7 +80,7 @@ def check_layers(model: Model) -> None:
 
 
 def specialised(kind: str, run: Execution) -> tuple[ModuleType, Execution]:
-    """A kind's module, and the execution with the settings of its entry. Raises `InputError`."""
+    """Return a kind's module, and the run with the settings of its entry. Raises `InputError`."""
     name, _, number = kind.partition(":")
     module, model, settings = _variant(name, run.model)
     if model == run.model and settings is None and not number:
@@ -88,20 +89,21 @@ def specialised(kind: str, run: Execution) -> tuple[ModuleType, Execution]:
 
 
 def settings_of(model: Model) -> Iterator[Any]:
-    """The settings of each kind of a model's blocks, None where a kind has none."""
+    """Yield the settings of each kind of a model's blocks, None for a kind without settings."""
     for name in dict.fromkeys(model.row):
         _, _, settings = _variant(name, model)
         yield settings
 
 
 def experts_of(model: Model) -> list[Any]:
-    """The settings of each kind of a model's layers that has experts."""
+    """Return the settings of each kind of layer with experts in a model."""
     return [settings for settings in settings_of(model) if getattr(settings, "experts", 0)]
 
 
 @remembered(FOLDER)
 def _variant(name: str, model: Model) -> tuple[ModuleType, Model, Any]:
-    """The module of a block, the model as its layers see it, and the settings of its kind."""
+    """Return the module of a block, the model with the keys of the block's entry, and the settings
+    of its kind."""
     name = name.partition(":")[0]
     entry = model.entry(name)
     module, where = _module(entry["kind"]), f"{_where(model)}, blocks.{name}"

@@ -1,9 +1,10 @@
-"""Multi-head latent attention: Q, K and V by way of narrow latents (Megatron-LM,
+"""Multi-head latent attention: Q, K and V come from narrow latents (Megatron-LM,
 megatron/core/transformer/multi_latent_attention.py).
 
-Down-projections are whole on every tensor-parallel rank, for its own share of the tokens under
-sequence parallelism; up-projections are divided by heads and gather the latents, which is less
-than the hidden states. The rotary part of K comes from the down-projection, one for all heads.
+Every tensor-parallel rank holds the whole down-projections, and under sequence parallelism applies
+them to its own share of the tokens. Up-projections are divided by heads; they gather the latents,
+which are narrower than the hidden states. The rotary part of K comes from the down-projection and
+is shared by all heads.
 """
 
 from dataclasses import replace
@@ -19,7 +20,7 @@ UP = "mla_up_proj"  # what Megatron-LM calls the up-projections and the rotation
 
 
 def project_in(run: Execution) -> tuple[Operator, ...]:
-    """From the hidden state to the Q, K and V that the core takes."""
+    """Return the operators from the hidden state to the Q, K and V of the core."""
     latent, model = run.shape.latent, run.shape
     if latent is None:
         raise ValueError("not a model of latent attention")
@@ -44,7 +45,8 @@ def project_in(run: Execution) -> tuple[Operator, ...]:
 
 
 def down(run: Execution, latent: Latent) -> Operator:
-    """Hidden state -> latents. Keeps its input, unless the queries' own projection does."""
+    """Return the projection of the hidden state to latents. It keeps its input, unless queries have
+    no latent: then the queries' own projection keeps the input."""
     outputs: tuple[int, ...] = (latent.kv + latent.rotary,)
     if latent.query:
         outputs = (latent.query, *outputs)
@@ -61,11 +63,11 @@ def down(run: Execution, latent: Latent) -> Operator:
 
 
 def rotate(run: Execution, latent: Latent) -> Operator:
-    """The rotary parts of Q and K, and K and V put together head by head.
+    """Return the rotation of the rotary parts of Q and K, and the assembly of K and V by heads.
 
-    Fused (Megatron-LM, megatron/core/fusions/fused_mla_yarn_rope_apply.py): one kernel rotates Q in
-    place, another reads the up-projection's keys and values and writes K and V. Otherwise ten
-    passes over what is rotated (`attention.rotate`), and a copy of Q, of K and of V.
+    Fused, one kernel rotates Q in place, and another reads the up-projection's keys and values and
+    writes K and V (Megatron-LM, megatron/core/fusions/fused_mla_yarn_rope_apply.py). Otherwise
+    there are ten passes over the rotated elements (`attention.rotate`), and copies of Q, K and V.
     """
     model, rows, rotary = run.shape, run.rows, latent.rotary
     up = rows * run.heads * (model.head - rotary + model.value_head)
@@ -88,7 +90,8 @@ def rotate(run: Execution, latent: Latent) -> Operator:
 
 
 def _shared_keys(run: Execution, rotary: int) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """The operators of tensor parallelism on the rotary part of K, which all of its ranks need."""
+    """Return the tensor-parallel collectives, forward and backward, on the rotary part of K, which
+    all tensor-parallel ranks need."""
     if run.tp == 1:
         return (), ()
     elements = run.rows * rotary

@@ -9,16 +9,16 @@ from sim.model.operators import Matrix, Operator
 
 
 def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
-    """Add a fresh gradient to the sum of earlier micro-steps: read both, write one.
+    """Return the kernels that add a new gradient to the sum of earlier micro-steps.
 
-    torch's AccumulateGrad and a buffer of the weights' precision move three times the width; an
-    fp32 buffer (Megatron-LM accumulate_allreduce_grads_in_fp32, nanotron) the width and 8 bytes.
-    Clipped ones (NVIDIA DeepLearningExamples, TensorFlow/LanguageModeling/BERT/optimization.py) are
-    read for their norm (4), scaled by it (8) and added in fp32 (12) in every micro-step; under fp16
-    weights are cast before (6), gradients cast (6), unscaled (8) and checked for overflow (6: four
-    read, a truth value written and read).
-    Fresh gradients are added from the second micro-step on, and copied into DDP's buckets in the
-    last (torch/csrc/distributed/c10d/reducer.cpp): the mean over all is counted.
+    Bytes per weight: torch's AccumulateGrad and a buffer of the weights' precision move three times
+    the width of a gradient. An fp32 buffer (Megatron-LM accumulate_allreduce_grads_in_fp32,
+    nanotron) moves the width and 8 bytes. "clipped" gradients (NVIDIA DeepLearningExamples,
+    TensorFlow/LanguageModeling/BERT/optimization.py) are read for their norm (4), scaled by it (8)
+    and added in fp32 (12) in every micro-step. Under fp16 they are first cast (6), unscaled (8) and
+    checked for overflow (6: four read, a truth value written and read), and weights are cast (6).
+    "fresh" gradients are added from the second micro-step on, and copied into DDP's buckets in the
+    last (torch/csrc/distributed/c10d/reducer.cpp); the mean over micro-steps is counted.
     """
     gradients, launches = run.fusion.gradients, 1
     if gradients == "clipped":
@@ -41,9 +41,10 @@ def joins_gradients(run: Execution) -> bool:
 def products(
     run: Execution, name: str, rows: int, inputs: int, outputs: int, groups: int = 1
 ) -> tuple[Gemm, Gemm, Gemm]:
-    """y = x W, dx = dy W', dW = x' dy with x (rows, inputs) and W (inputs, outputs).
+    """Return the products y = x W, dx = dy W', dW = x' dy with x (rows, inputs) and W (inputs,
+    outputs).
 
-    With `groups` each of so many matrices multiplies its equal share of the rows.
+    With `groups` there are as many matrices, and each multiplies an equal share of the rows.
     """
     each, kernels = -(-rows // groups), 1 if run.fusion.grouped else groups
     y = Gemm(
@@ -88,17 +89,19 @@ def bias_add(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
 
 
 def bias_gradient(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
-    """A sum over the rows, and its accumulation."""
+    """Return the sum of a bias's gradient over the rows, and its accumulation."""
     return (MemoryBound(name=f"{name} bias grad", bytes=float(elements * run.width), launches=2),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
-    """One linear layer on one rank: `rows` x `inputs` -> the widths of `outputs`, in one or several
-    GEMMs that share the input; with `groups`, so many layers side by side that share the rows.
-    `bias_later` leaves adding it to the kernel behind. Operands that are `low` have come cast,
-    those that are `ready` in all copies, the `written` ones with scales as they were made; of those
-    that are `found` the maximum is known.
+    """One linear layer on one rank, from `rows` x `inputs` to the widths in `outputs`.
+
+    Each width is a GEMM; the GEMMs share the input. With `groups` there are as many layers side by
+    side, which share the rows. With `bias_later` the kernel behind the layer adds the bias. Four
+    keys name operands that need less work to be cast: `low` operands arrive in the recipe's format,
+    `ready` ones in all the copies that they need, `written` ones in all copies but with scales in
+    another order than the products need; the maximum of `found` ones is known.
     """
 
     run: Execution
@@ -131,7 +134,7 @@ class Linear:
 
     @property
     def product(self) -> tuple[Kernel, ...]:
-        """y, once operands are cast."""
+        """The kernels of y, without casts of operands."""
         run = self.run
         gemms = [self._products(n)[0] for n in self.outputs]
         added = self.bias and not self.bias_later
@@ -144,7 +147,7 @@ class Linear:
 
     @property
     def input_product(self) -> tuple[Kernel, ...]:
-        """dx, summed over the GEMMs that share x."""
+        """The kernels of dx without casts, and its sum over the GEMMs that share x."""
         run = self.run
         gemms = [self._products(n)[1] for n in self.outputs]
         sums = [
@@ -182,7 +185,7 @@ class Linear:
         return cast(self.run, name, elements, copies, amax=amax, parts=parts, low=low)
 
     def cast_input(self, rows: int) -> tuple[Kernel, ...]:
-        """Casts of so many rows of x, and of W unless W is cast once a step."""
+        """Return the casts of `rows` rows of x, and of W unless W is cast once a step."""
         recipe = self.run.recipe
         if recipe is None:
             return ()
@@ -194,7 +197,8 @@ class Linear:
         )
 
     def cast_gradient(self, rows: int) -> tuple[Kernel, ...]:
-        """Casts of so many rows of dy, and of W for its second use if its cast was not kept."""
+        """Return the casts of `rows` rows of dy, and of W for its second use if its first cast is
+        not kept."""
         run, recipe = self.run, self.run.recipe
         if recipe is None:
             return ()
@@ -209,7 +213,7 @@ class Linear:
 
     @property
     def operator(self) -> Operator:
-        """The layer where every rank has all of it: x is kept, nothing is sent."""
+        """The layer as an operator, if every rank holds all of it: x is kept, nothing is sent."""
         width, outputs = self.run.width, self.groups * sum(self.outputs)
         kept = float(self.rows * self.inputs * width)
         return Operator(
@@ -227,14 +231,14 @@ class Linear:
 
     @property
     def transient(self) -> float:
-        """Backward: dy and dx at once, and dW until it is accumulated."""
+        """Bytes alive only in the backward pass: dy, dx, and dW until it is accumulated."""
         fresh = 0 if self.run.fusion.adds_in_gemm else self.groups * self.inputs * max(self.outputs)
         return float((self.rows * (self.inputs + sum(self.outputs)) + fresh) * self.run.width)
 
 
-# What kernels that cast, scale and transpose reach of element-wise kernels' bandwidth. H800
-# (kernels/deepseek_v3_train_profile.csv, of 3352 GB/s, where element-wise ones reach 0.87): 0.71 by
-# transposing casts of 16 to 250 million elements, 0.68 by those of tokens, 0.69 by swiglu and cast.
+# Share of element-wise kernels' bandwidth that kernels reach which cast, scale and transpose.
+# H800 (kernels/deepseek_v3_train_profile.csv), relative to 3352 GB/s: element-wise kernels 0.87,
+# transposing casts of 16 to 250 million elements 0.71, casts of tokens 0.68, swiglu and cast 0.69.
 CASTING = 0.82
 
 
@@ -248,9 +252,11 @@ def cast(
     parts: int = 1,
     low: bool = False,
 ) -> tuple[Kernel, ...]:
-    """An operand in the format of a recipe, in so many copies; `amax` where its maximum is not
-    known from an earlier cast, and its `parts` one after the other. One that is `low` has come as
-    the first of them, from which the others are made."""
+    """Return the cast of an operand into `copies` copies in the recipe's format.
+
+    `amax` says that the operand's maximum is not known yet. The `parts` of the operand are cast one
+    after the other. A `low` operand arrives as the first copy, from which the others are made.
+    """
     recipe = run.recipe
     copies -= low
     if recipe is None or copies <= 0:
@@ -261,7 +267,7 @@ def cast(
 
 
 def ordered(run: Execution, name: str, elements: float, copies: int) -> tuple[Kernel, ...]:
-    """The scales of so many copies of an operand put into the order of products."""
+    """Return the kernels that put the scales of an operand's copies into the products' order."""
     recipe = run.recipe
     if recipe is None or not recipe.swizzle:
         return ()
@@ -271,14 +277,15 @@ def ordered(run: Execution, name: str, elements: float, copies: int) -> tuple[Ke
 
 
 def cached(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
-    """A copy in the recipe's format of an activation function's input, if it keeps that input."""
+    """Return the copy of an activation function's input in the recipe's format, if the recipe keeps
+    it (`Recipe.caches`)."""
     if run.recipe is None or not run.recipe.caches:
         return ()
     return (MemoryBound(name=f"{name} cache", bytes=elements * (run.width + run.cached_width)),)
 
 
 def transposed(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
-    """A cast operand turned for its second use, where the device needs that."""
+    """Return the transposition of a cast operand for its second use, if the device needs it."""
     recipe = run.recipe
     if recipe is None or not recipe.transposes:
         return ()

@@ -7,7 +7,7 @@ from sim.config.dataclass import dataclass
 
 Module = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
 
-# Megatron-LM's names of linear layers and those of their operators.
+# Megatron-LM's name of a linear layer by the name of its operator.
 _OPERATORS: dict[str, Module] = {
     "qkv": "linear_qkv",
     "attention output": "linear_proj",
@@ -20,7 +20,7 @@ _OPERATORS: dict[str, Module] = {
 class Lora:
     """y = x W + x A B with A (inputs x `rank`) and B (`rank` x outputs) trained, all else frozen.
 
-    With `dropout` some of x is left out in front of A. Defaults are NeMo's
+    With `dropout` some elements of A's input are dropped. Defaults are NeMo's
     (nemo/collections/llm/peft/lora.py, class LoRA).
     """
 
@@ -34,10 +34,11 @@ class Lora:
 
     @property
     def usual(self) -> bool:
-        """Whether the modules are those of every model."""
+        """Whether the modules are the default, all that can have an adapter."""
         return self.modules == get_args(Module)
 
     @staticmethod
     def module_of(operator: str) -> Module | None:
-        """Megatron-LM's name of the linear layer that an operator is, if it can have an adapter."""
+        """Return Megatron-LM's name of a linear layer's operator, or None if the operator cannot
+        have an adapter."""
         return _OPERATORS.get(operator)

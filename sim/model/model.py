@@ -1,4 +1,4 @@
-"""The questions that are asked of every model, whatever its layers are of."""
+"""The contract of every model, whatever kinds of layers it has."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -14,11 +14,12 @@ Positive = Annotated[float, Gt(0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """Constants that a framework is told, by the names of `transformers`; None where they are not
-    known, so that its own default would hold.
+    """Constants of a model that are passed on to frameworks; None if unknown, which leaves the
+    framework's default.
 
-    `rope_theta` is the base of rotary positions, which turn the share `rotary_share` of a head;
-    `rope_llama3` the factor by which Llama 3.1 stretches them, `rope_scaling` any other way.
+    `rope_theta` is the base of rotary positions, which rotate the share `rotary_share` of a head.
+    `rope_llama3` is the factor by which Llama 3.1 stretches the positions; `rope_scaling` holds the
+    keys of `transformers` for any other way to scale them.
     """
 
     rope_theta: Positive | None = None
@@ -35,9 +36,9 @@ FORM = 'write it like "3 dense, 58 experts"'
 class Model(metaclass=Named):
     """A row of blocks, each of a kind (`sim.model.blocks`).
 
-    Each source (a transformer, a network) states these facts; ranks divide the sizes, which are 1
-    where a source has none. `pattern` names the layers' kinds in turns, `blocks` the settings of a
-    kind. A source answers the questions below where its answer is not that of a transformer.
+    Each subclass (a transformer, a network) states the attributes below. Ranks divide the sizes; a
+    size that a model does not have is 1. `pattern` names the kinds of the layers in turn, `blocks`
+    the settings of a kind. A subclass overrides methods whose answers differ from a transformer's.
     """
 
     __slots__ = ()
@@ -60,19 +61,19 @@ class Model(metaclass=Named):
 
     alike: ClassVar[bool] = True  # layers of a kind cost the same, and hand on the same bytes
     divided: ClassVar[bool] = True  # ranks may share a layer's weights, or a sequence
-    unit: ClassVar[str] = "token"  # what a step trains on
-    feature_maps: ClassVar[bool] = False  # layers keep such, which a stash makes smaller
+    unit: ClassVar[str] = "token"  # the unit of throughput: tokens or samples
+    feature_maps: ClassVar[bool] = False  # layers keep feature maps, which a stash makes smaller
     clipped: ClassVar[bool] = True  # scripts clip its gradients where their stack does
-    tables: ClassVar[bool] = False  # `ep` divides embedding tables, and no experts
+    tables: ClassVar[bool] = False  # `ep` divides embedding tables, not experts
     inputs: ClassVar[float] = 0.0  # bytes of one sample as it is loaded, beside its tokens
 
     def handed(self, layer: int, width: float) -> float:
-        """Bytes of one sample (a sequence, an image) that a layer hands to the next, in activations
-        of `width` bytes."""
+        """Return the bytes of one sample (a sequence, an image) that a layer hands to the next, in
+        activations of `width` bytes."""
         raise NotImplementedError
 
     def outputs(self, width: float) -> float:
-        """Bytes of the model's result for one sample, in numbers of `width` bytes."""
+        """Return the bytes of the model's result for one sample, in numbers of `width` bytes."""
         raise NotImplementedError
 
     @property
@@ -82,38 +83,39 @@ class Model(metaclass=Named):
 
     @property
     def hears(self) -> bool:
-        """Whether an encoder embeds something else than the words that its decoder looks up."""
+        """Whether the model's encoder embeds something other than words, such as sound."""
         return self.decoder_seq > 0 and self.entry("embedding")["kind"] != "embedding"
 
     def check_context(self, cp: int) -> None:
-        """Raise `InputError` unless `cp` ranks can divide its attention along the sequence."""
+        """Raise `InputError` unless `cp` ranks can divide attention along the sequence."""
 
     @property
     def tensors_of_a_layer(self) -> int:
-        """Parameter tensors: weights and biases, or gains and shifts."""
+        """Number of parameter tensors in a layer: weights and biases, or gains and shifts."""
         return 2
 
     def unfused(self) -> Self:
-        """The model as a stack without fused attention runs it. Raises `ValueError`."""
+        """Return the model as a stack without fused attention runs it. Raises `ValueError`."""
         return self
 
     def pulled(self, batch: int) -> Self:
-        """The part of the model that a worker holds while servers keep its weights, for a `batch`
-        of samples."""
+        """Return the part of the model that a worker holds for a `batch` of samples, if parameter
+        servers keep the weights."""
         return self
 
     def check_tables(self, ep: int, ranks: int, where: str) -> None:
-        """Raise `InputError` unless `ranks` that train together can divide its tables by `ep`."""
+        """Raise `InputError` unless `ranks` that train together can divide embedding tables by
+        `ep`."""
 
     def check(self, precision: str, device: str) -> None:
         """Raise `InputError` where the layers cannot run in a precision, or on a device."""
 
     def changed(self, **facts: Any) -> Self:
-        """The model with other facts. Raises `ValueError` where they contradict."""
+        """Return the model with some attributes changed. Raises `ValueError` if they contradict."""
         return cast(Self, replace(cast(Any, self), **facts))
 
     def check_length(self) -> None:
-        """Raise `ValueError` where there are more of them than can be simulated."""
+        """Raise `ValueError` for more layers than can be simulated."""
         if self.layers > MOST_LAYERS:
             fault = f"layers = {self.layers:,} is more than can be simulated"
             raise ValueError(f"{fault}; use at most {MOST_LAYERS:,}")
@@ -125,7 +127,7 @@ class Model(metaclass=Named):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer, with its number where those of a kind differ (`numbered`).
+        """The kind of each layer, with its number if layers of the kind differ (`numbered`).
 
         >>> from dataclasses import replace
         >>> from sim.model.reading import load
@@ -140,9 +142,9 @@ class Model(metaclass=Named):
         return tuple(f"{name}:{i}" if numbered else name for i, (name, numbered) in enumerate(each))
 
     def entry(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The keys of `blocks.NAME` laid over those of the entry that its `kind` names, if any.
+        """Return the keys of `blocks.NAME`, laid over the keys of the entry that its `kind` names.
 
-        Raises `ValueError` for a kind that is no text, or where they name one another in a circle.
+        Raises `ValueError` for a kind that is no text, or if kinds name one another in a circle.
         """
         settings = dict(self.blocks.get(name, {}))
         kind = settings.get("kind", name)
@@ -156,7 +158,7 @@ class Model(metaclass=Named):
 
 
 def period(pattern: str) -> tuple[str, ...]:
-    """The kinds that a pattern repeats, e.g. "5 sliding, dense". Raises `ValueError`."""
+    """Return the kinds that a pattern such as "5 sliding, dense" repeats. Raises `ValueError`."""
     kinds: list[str] = []
     for part in pattern.split(","):
         match part.split():

@@ -1,4 +1,4 @@
-"""Models that are no transformers: a row of unlike layers, with nothing before or behind them."""
+"""Models that are no transformers: a row of unlike layers, without embedding and head."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -14,39 +14,39 @@ class Layers(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of block (`sim.model.blocks`) that they are."""
+        """The kind of block (`sim.model.blocks`) of all layers."""
 
     @property
     def layers(self) -> Sequence[Any]:
-        """The facts of each layer that its kind of block needs, in forward order."""
+        """Return a description of each layer for its kind of block, in forward order."""
 
     @property
     def feature_maps(self) -> bool:
-        """Whether they keep feature maps, which a stash makes smaller."""
+        """Whether the layers keep feature maps, which a stash makes smaller."""
 
     @property
     def divides_tables(self) -> bool:
-        """Whether ranks divide embedding tables, which `check_ranks` then admits."""
+        """Whether ranks divide embedding tables; the source then has a method `check_ranks`."""
 
     @property
     def inputs(self) -> float:
         """Bytes of one sample as it is loaded."""
 
     def handed(self, layer: int, width: float) -> float:
-        """Bytes of one sample that a layer hands to the next, in activations of `width` bytes."""
+        """Return the bytes of a sample that a layer hands on, in activations of `width` bytes."""
 
     def pulled(self, batch: int) -> "Layers":
-        """The part of them that a worker holds while servers keep their weights."""
+        """Return the part of the layers that a worker holds if parameter servers keep weights."""
 
     def check(self, precision: str, device: str) -> None:
-        """Raise `InputError` where they cannot run so."""
+        """Raise `InputError` if the layers cannot run in this precision or on this device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network(Model):
-    """A row of layers as the engine takes it: a sequence is one sample (an image), of one token.
+    """A row of layers as a model: a sequence is one sample (such as an image) of one token.
 
-    A layer hands one tensor to the next, whatever branches there are between them.
+    Each layer hands one tensor to the next; branches between layers are not modelled.
     """
 
     name: str = ""
@@ -105,7 +105,7 @@ class Network(Model):
 
 
 def network(source: Layers, name: str) -> Network:
-    """The model that has these layers."""
+    """Return the model with the layers of `source`."""
     return Network(
         name=name,
         layers=len(source.layers),
@@ -116,7 +116,8 @@ def network(source: Layers, name: str) -> Network:
 
 
 def own_layer(model: Model, layer: int | None, kind: str) -> tuple[Any, Any]:
-    """A layer of a network, and the sources of its inputs. Raises `InputError` for transformers."""
+    """Return a layer of a network, and the source of all its layers. Raises `InputError` for
+    transformers."""
     if not isinstance(model, Network) or layer is None:
         fault = f"layers of kind {kind!r} belong to no transformer"
         raise InputError(f"model {model.name}".rstrip(), fault, f'write a file of kind = "{kind}"')

@@ -1,6 +1,6 @@
 """The operators of blocks: each is an autograd node with the tensors that it keeps.
 
-Bytes are counted in passes over a tensor: a kernel that reads x and writes y makes two.
+Comments count bytes in passes over a tensor: a kernel that reads x and writes y makes two passes.
 """
 
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ MASK = 1  # bytes of a dropout mask's element, a torch.bool
 
 
 class Matrix(NamedTuple):
-    """A weight matrix that inputs of width `rows` are multiplied by, this rank's shard of it.
+    """This rank's shard of a weight matrix; its inputs are `rows` wide.
 
-    There are `number` as large. `hidden` is false for embeddings and output layers.
+    There are `number` matrices of this size. `hidden` is false for embeddings and output layers.
     """
 
     rows: int
@@ -32,22 +32,24 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """The kernels of an operator: forward, for the gradient of its input, and for those of its
-    weights.
+    """The kernels of an operator: forward, for the gradient of its input, and for the gradients of
+    its weights.
 
-    A framework that fuses a gain's gradient into its input's has it in `input_gradient`. A backward
-    pass over both runs them in this order; `after_input` (the sum or the scattering of the input's
-    gradient) and `before_weights` (fetching a sharded input again) are then hidden beside the
-    other gradient's kernels where the stack `overlaps` them.
+    If a framework fuses a gain's gradient with the input's, `input_gradient` has both. A whole
+    backward pass runs `input_gradient`, then `weight_gradient`. `before_weights` gathers a sharded
+    input again, and `after_input` sums or scatters the input's gradient. Where the stack `overlaps`
+    them, `before_weights` runs beside the kernels of the input's gradient, and `after_input` beside
+    those of the weights' gradients.
 
-    Bytes: `saved` from forward until the input's gradient, `saved_for_weights` from forward until
-    the weights', `handed` from one to the other (the gradient of the output); `inputs` is what it
-    takes to run it again, beside the residual stream, `transient` what is alive only while it runs.
-    The operator itself `made` so many of the saved bytes (masks, statistics, a cast) and read the
-    others: from the operator before it, from the operators that it `reads` by name, or from the
-    input of the operator that it stands `beside`. An operator that `casts` makes its input in
-    another format. Recomputation chooses an operator by its `modules`, CUDA graphs by its `scope`
-    of a layer. It has so many `parameters` of a `group`, most of them in `matrices`.
+    Bytes: `saved` lives from the forward pass until the input's gradient, `saved_for_weights` until
+    the weights' gradients, and `handed` (the output's gradient) from the input's to the weights'.
+    `inputs` must be in memory to run the operator again; `transient` is alive only while it runs.
+    Of the saved bytes the operator itself `made` some (masks, statistics, a cast). It read the
+    others from the operator before it, from the operators that `reads` names, or from the input of
+    the operator named in `beside`. An operator that `casts` keeps its input in another format.
+
+    Recomputation chooses an operator by its `modules`, CUDA graphs by its `scope`. It has a number
+    of `parameters`, all of one `group`, most of them in `matrices`.
     """
 
     name: str = ""
@@ -74,12 +76,12 @@ class Operator:
 
     @property
     def keeps(self) -> float:
-        """Bytes of its inputs that the backward pass needs."""
+        """Bytes of the operator's inputs that its backward pass needs."""
         return self.saved + self.saved_for_weights - self.made
 
     @property
     def backward(self) -> Items:
-        """Both gradients in one pass."""
+        """The items of the whole backward pass, of both gradients."""
         return (
             *self._beside(self.before_weights, self.input_gradient),
             *self._beside(self.after_input, self.weight_gradient),
@@ -87,12 +89,12 @@ class Operator:
 
     @property
     def input_pass(self) -> Items:
-        """The input's gradient by itself."""
+        """The items of the input's gradient alone."""
         return (*self.input_gradient, *_call(self.after_input))
 
     @property
     def weight_pass(self) -> Items:
-        """The weights' gradients by themselves."""
+        """The items of the weights' gradients alone."""
         return (*_call(self.before_weights), *self.weight_gradient)
 
     def _beside(self, collective: Collective | None, items: Items) -> Items:
@@ -107,17 +109,17 @@ def _call(collective: Collective | None) -> Items:
 
 
 def belonging(module: str, operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Operators that belong to a module, whatever else they belong to."""
+    """Return the operators with `module` added to their modules."""
     return tuple(replace(each, modules=(*each.modules, module)) for each in operators)
 
 
 def scoped(scope: str, operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Operators put into a scope of CUDA graphs, unless they already have a scope."""
+    """Return the operators in a scope of CUDA graphs, unless they already have a scope."""
     return tuple(replace(each, scope=each.scope or scope) for each in operators)
 
 
 def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
-    """The kernels among items, including kernels beside a collective."""
+    """Yield the kernels among items, including kernels beside a collective."""
     for item in items:
         if isinstance(item, Overlap):
             yield from item.kernels
@@ -134,33 +136,34 @@ def tensor_collective(
     width: float | None = None,
     quiet: bool = False,
 ) -> Collective:
-    """A collective among tensor-parallel ranks on a tensor of so many elements, in the width of
-    activations unless another (bytes) is given."""
+    """Return a collective among tensor-parallel ranks on a tensor of `elements` elements. `width`
+    is the bytes of an element, by default those of an activation."""
     size = float(elements * (run.width if width is None else width))
     axes = run.sharding.tensor
     return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=TENSOR, quiet=quiet)
 
 
-# Whose backward norms have a CTA for each SM (ln_bwd_kernel, 132 of 128 threads on H800:
-# traces/deepseek; apex contrib/csrc/layer_norm, from which TransformerEngine's come).
+# Libraries whose backward norms have a CTA for each SM (ln_bwd_kernel, 132 of 128 threads on H800:
+# traces/deepseek; apex contrib/csrc/layer_norm, from which TransformerEngine's norms come).
 _ONE_WAVE = ("transformer-engine", "apex-fast")
 
-_SERIAL_ROWS = 32  # of threads in a CTA that sums gains
+_SERIAL_ROWS = 32  # rows of threads in a CTA that sums gains' gradients
 
 
 def normalise(
     run: Execution, name: str, rows: int, *, width: int = 0, residual: bool = True, into: str = ""
 ) -> Operator:
-    """LayerNorm or RMSNorm of `rows` x `width` (0: hidden); keeps its input. In front `into` a
-    linear layer it may write the operand that a recipe wants instead (`Execution.normed`).
+    """Return LayerNorm or RMSNorm of `rows` x `width` (0: hidden), which keeps its input. The norm
+    in front of the linear layer `into` may write the operand that a recipe wants instead of its
+    plain result (`Execution.normed`).
 
-    Fused: forward reads x and writes y; backward reads dy and x, writes dx (3 passes), and sums
-    the gains' gradients in a second kernel (2 passes) that a third finishes (apex
-    csrc/layer_norm_cuda_kernel.cu); those of `Fusion.norms` sum them in the first (ln_bwd_kernel of
-    apex contrib/csrc/layer_norm and of TransformerEngine: partial sums of CTAs, which the second
-    joins). Otherwise torch composes RMSNorm of an fp32 copy: cast, square, mean, rsqrt, product,
-    cast, gain (`_composed`). `Fusion.fp32_norms` has two other ways. `residual` adds the residual
-    stream's gradient to dx.
+    A fused norm reads x and writes y; backward it reads dy and x and writes dx (3 passes). A second
+    kernel sums the gains' gradients (2 passes) and a third finishes the sums (apex
+    csrc/layer_norm_cuda_kernel.cu). The norms of TransformerEngine, cuDNN and apex's contrib sum
+    the gains' gradients of each CTA in the first kernel, and a second joins these sums
+    (ln_bwd_kernel of apex contrib/csrc/layer_norm and of TransformerEngine). Without fusion torch
+    composes RMSNorm of an fp32 copy: cast, square, mean, rsqrt, product, cast, gain (`_composed`).
+    `Fusion.fp32_norms` has two other ways. `residual` adds the residual stream's gradient to dx.
     """
     columns, hooks = width or run.shape.hidden, run.shape.norm_gains
     elements, width, stream = rows * columns, run.width, run.stream_width
@@ -214,7 +217,8 @@ def normalise(
 
 
 def _operand_written(run: Execution, linear: str) -> float:
-    """Bytes an element that a norm writes more where it casts the input of a linear layer."""
+    """Return the bytes per element that a norm writes beyond its plain result, because it casts the
+    input of a linear layer."""
     recipe = run.recipe
     if recipe is None or run.normed(linear) != "cast":
         return 0.0
@@ -222,12 +226,12 @@ def _operand_written(run: Execution, linear: str) -> float:
 
 
 def _norm_traffic(run: Execution, *, fused: bool) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Bytes an element and kernels of a norm, forward and for its input's gradient."""
+    """Return the bytes per element and the kernels of a norm, forward and backward."""
     width, stream = run.width, run.stream_width
-    if run.fusion.fp32_norms == "stream":  # mean, variance, result; row sums, column sums, dx
+    if run.fusion.fp32_norms == "stream":  # mean, variance, y; backward row and column sums, dx
         cast = width if width < stream else 0
         return (4 * stream + cast, 3), (7 * stream, 3)
-    if run.fusion.fp32_norms == "copy":  # the cast, then the norm; dx and the gains', the cast
+    if run.fusion.fp32_norms == "copy":  # cast, norm; backward dx, the gains' gradients, cast
         return (width + 4 + 4 + width, 2), (width + 4 + 4 + width + 4 + 4 + width, 4)
     if not fused:
         return _composed(width)
@@ -236,19 +240,24 @@ def _norm_traffic(run: Execution, *, fused: bool) -> tuple[tuple[int, int], tupl
 
 
 def _composed(width: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Torch's RMSNorm in single operations. Forward the cast to fp32, the square (8 bytes), its
-    mean (4), the product with its root (8), the cast back and the gain; backward the gain's
-    product, its gradient and that one's sum, the casts, products of fp32 with the root (8) and with
-    the input (12), that one's sum (4), the square's (8 and 8) and the sum of both ways (12).
-    H100 (traces/tracelens, Qwen) takes 147 us where 9.2 million elements have 36 bytes each."""
+    """Return the bytes per element and the kernels of torch's RMSNorm in single operations.
+
+    Forward they are the cast to fp32, the square (8 bytes), its mean (4), the product with the
+    reciprocal root (8), the cast back and the gain. Backward they are the product with the gain,
+    the gain's gradient and its sum, the casts, fp32 products with the root (8) and with the input
+    (12), the latter's sum (4), the square's gradient (8 and 8), and the sum of both paths (12).
+    H100 (traces/tracelens, Qwen) takes 147 us for 9.2 million elements of 36 bytes each.
+    """
     casts = 2 * (width + 4) if width < 4 else 0
     return (casts + 20 + 2 * width, 7), (casts + 52 + 6 * width, 12)
 
 
 def dropout_add(run: Execution, name: str, rows: int) -> Operator:
-    """Bias, dropout and the residual sum behind a row-parallel linear; keeps the mask.
+    """Return bias, dropout and the residual sum behind a row-parallel linear layer. It keeps the
+    dropout mask.
 
-    Fused: reads the linear's output and the residual, writes sum and mask. Backward masks dy.
+    The fused kernel reads the linear layer's output and the residual, and writes the sum and the
+    mask. The backward pass masks dy.
     """
     model, elements, width = run.shape, rows * run.model.hidden, run.width
     stream, mask = run.stream_width, elements * MASK if model.dropout else 0

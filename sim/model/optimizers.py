@@ -1,4 +1,4 @@
-"""Optimizers by their states and their traffic, and the step as memory-bound passes on one rank."""
+"""Optimizers with their states and memory traffic, and the kernels of their step on one rank."""
 
 from collections.abc import Iterable, Iterator
 from math import ceil
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Moments = Literal["fp32", "bf16", "fp8"]
 
-# Bytes of an element of a moment. Megatron-LM's --use-precision-aware-optimizer keeps them in
-# fewer (exp_avg_dtype, exp_avg_sq_dtype); eight-bit ones have a scale for each tensor.
+# Bytes of an element of a moment. Megatron-LM's --use-precision-aware-optimizer keeps moments in
+# fewer bytes (exp_avg_dtype, exp_avg_sq_dtype); eight-bit moments have a scale for each tensor.
 _WIDTH: dict[Moments, float] = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0}
 
 
@@ -25,12 +25,13 @@ _WIDTH: dict[Moments, float] = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0}
 class Optimizer:
     """Bytes and operations of an optimizer for each parameter.
 
-    States: `vectors` as large as the parameters, of fp32 unless `width` bytes an element say
-    otherwise; a `factored` second moment is the sums of each matrix's rows and columns in fp32, a
-    vector's is whole. One fused kernel reads gradient, weight and states and writes weight and
-    states; `extra` bytes go beyond that. One kernel for each arithmetic operation moves `each`
-    bytes in `kernels` of them, with states in fp32. With `orthogonalised` momentum hidden matrices
-    alone are updated so, all else by the optimizer `beside`.
+    Its states are `vectors` vectors as large as the parameters, in fp32 unless `width` gives other
+    bytes per element. A `factored` second moment keeps, for each matrix, the fp32 sums of rows and
+    of columns; parameters outside of matrices keep a whole moment. A fused step is one kernel that
+    reads gradient, weight and states, writes weight and states, and moves `extra` further bytes. An
+    unfused step has a kernel for each arithmetic operation: `kernels` kernels that move `each`
+    bytes, with states in fp32. If momentum is `orthogonalised` (Muon), hidden matrices are updated
+    in this way, and all other parameters by the optimizer named in `beside`.
     """
 
     name: str
@@ -45,17 +46,17 @@ class Optimizer:
 
     @property
     def takes_moments(self) -> bool:
-        """Whether the precision of its states is chosen."""
+        """Whether a plan may choose the precision of the optimizer's states."""
         return self.vectors > 0 and self.width == 0.0
 
     def element(self, moments: Moments) -> float:
-        """Bytes of an element of a state."""
+        """Return the bytes of an element of a state."""
         return self.width or _WIDTH[moments]
 
     def state_bytes(
         self, parameters: float, matrices: Iterable[Matrix], moments: Moments = "fp32"
     ) -> float:
-        """Bytes of all states of so many parameters, most of them in matrices.
+        """Return the bytes of all states of `parameters` parameters, most of them in `matrices`.
 
         >>> of("adam").state_bytes(100.0, ()), of("adafactor").state_bytes(110.0, [Matrix(10, 10)])
         (800.0, 120.0)
@@ -72,15 +73,15 @@ class Optimizer:
         return kept
 
     def traffic(self, *, fused: bool, moments: Moments = "fp32") -> float:
-        """Bytes moved for each updated parameter: gradient and weight read, weight written (12),
-        states read and written."""
+        """Return the bytes moved for each updated parameter: gradient and weight are read and the
+        weight is written (12), states are read and written."""
         if not fused:
             return self.each - 2 * self.vectors * (4.0 - self.element(moments))
         return 12.0 + 2 * self.vectors * self.element(moments) + self.extra
 
 
 def hidden_elements(matrices: Iterable[Matrix]) -> float:
-    """Elements of matrices that are no embeddings or output layers."""
+    """Return the number of elements in matrices other than embeddings and output layers."""
     return _elements(matrix for matrix in matrices if matrix.hidden)
 
 
@@ -89,14 +90,14 @@ def _elements(matrices: Iterable[Matrix]) -> float:
 
 
 def of(name: str, *, where: str = "plan, optimizer") -> Optimizer:
-    """An optimizer by its name. Raises `InputError`."""
+    """Return the optimizer of a name. Raises `InputError`."""
     if name not in OPTIMIZERS:
         raise InputError(where, f"no optimizer named {name!r}", nearest(name, list(OPTIMIZERS)))
     return OPTIMIZERS[name]
 
 
 def shares(matrices: Iterable[Matrix], ranks: int) -> list[Matrix]:
-    """The matrices that a rank of so many updates where each is updated by one of them.
+    """Return the matrices that one of `ranks` ranks updates if each matrix belongs to one rank.
 
     >>> shares([Matrix(4, 8, number=10)], 4)
     [Matrix(rows=4, columns=8, number=3, hidden=True)]
@@ -104,8 +105,9 @@ def shares(matrices: Iterable[Matrix], ranks: int) -> list[Matrix]:
     return [matrix._replace(number=ceil(matrix.number / ranks)) for matrix in matrices]
 
 
-# Unfused, in torch's for-each form: lerp 12, decay 8, product 8, addcmul 12, sqrt 8, quotient 8,
-# epsilon 8, addcdiv 16 for Adam (torch/optim/adam.py, _multi_tensor_adam); others in the same way.
+# The numbers in comments are bytes per parameter. Unfused Adam in torch's for-each form: lerp 12,
+# decay 8, product 8, addcmul 12, sqrt 8, quotient 8, epsilon 8, addcdiv 16 (torch/optim/adam.py,
+# _multi_tensor_adam); `each` of other optimizers is counted likewise.
 _TABLE = (
     Optimizer(name="sgd"),
     # torch/optim/sgd.py: momentum 12, weights 12.
@@ -149,7 +151,7 @@ _ITERATIONS = 5
 
 
 def gradient_width(precision: Precision, gradients: Gradients) -> int:
-    """Bytes of an accumulated gradient's element.
+    """Return the bytes of an element of an accumulated gradient.
 
     >>> gradient_width("fp16", "buffer"), gradient_width("bf16", "fused")
     (2, 4)
@@ -172,16 +174,16 @@ def optimizer_work(
     tensors: int = 1,
     written: float | None = None,
 ) -> tuple[Kernel, ...]:
-    """The step's kernels, in order, on a rank that holds gradients of `parameters` and updates
-    `updated`.
+    """Return the kernels of an optimizer step, in order, on a rank that holds the gradients of
+    `parameters` parameters and updates `updated` of them.
 
-    Below fp32 there are fp32 masters: half-precision gradients are cast up first, fp16 is
-    unscaled and checked for overflow, the norm is taken and applied (`clip`), moments and masters
-    are updated, working weights written back, gradients zeroed unless they are `fresh` in each
-    step. `updated` is the share of a distributed optimizer (ZeRO-1). `fused=False` is one kernel
-    per arithmetic operation, `by_tensor` for each of the `tensors`, of which copies launch one
-    kernel each. `matrices` are those among what is updated, `written` the mean bytes of a working
-    weight where a recipe makes it smaller.
+    Below fp32 there are fp32 master weights. Half-precision gradients are cast to fp32, fp16 ones
+    are unscaled and checked for overflow, and the gradient norm is taken and applied (`clip`).
+    Moments and masters are updated and working weights written. Gradients are zeroed, unless each
+    step has new ones ("fresh"). `updated` is a rank's share under a distributed optimizer (ZeRO-1).
+    `fused=False` runs one kernel per arithmetic operation, and `by_tensor` one for each of the
+    `tensors` parameter tensors; casts of gradients always take a kernel per tensor. `matrices` are
+    the updated matrices. `written` is the mean bytes of a working weight under a recipe.
 
     Source: Megatron-LM, megatron/optimizer/optimizer.py (Float16OptimizerWithFloat16Params.step).
 
@@ -214,11 +216,12 @@ def optimizer_work(
 def weight_casts(
     recipe: "Recipe", *, parameters: float, updated: float, tensors: int
 ) -> Iterator[MemoryBound]:
-    """Kernels that cast weights of linear layers into a recipe's format, once a step.
+    """Yield the kernels that cast weights of linear layers into a recipe's format, once a step.
 
-    Those gathered in this format are cast as they are written, after a pass over the rank's share
-    of fp32 masters for their maxima (Megatron-LM, distrib_optimizer.py, quantize_param_shard), and
-    turned where they are whole. All others are cast whole, from bf16.
+    Weights that are gathered in this format are cast as the optimizer writes them, after a pass
+    over the rank's share of fp32 masters for their maxima (Megatron-LM, distrib_optimizer.py,
+    quantize_param_shard), and are transposed after the gather. All other weights are cast whole,
+    from bf16.
     """
     if recipe.weights == "pass":
         return
@@ -269,8 +272,8 @@ def _update(
 
 
 def _orthogonalised(matrix: Matrix) -> Iterator[Kernel]:
-    """Newton-Schulz: A = X X', B = b A + c A A, X = a X + B X with X no taller than wide, in bf16;
-    what is added is added by the products (Jordan et al. 2024)."""
+    """Yield the products of Newton-Schulz: A = X X', B = b A + c A A, X = a X + B X, in bf16, where
+    X is no taller than wide. The products include the additions (Jordan et al. 2024)."""
     short, long = sorted((matrix.rows, matrix.columns))
     products = ((short, long), (short, short), (long, short))
     for _ in range(_ITERATIONS):

@@ -25,7 +25,7 @@ _USES: dict[Operand, tuple[Product, Product]] = {
 }
 
 
-# The share of their rate that products keep whose scales of blocks CUDA cores multiply in, on H100
+# The share of their rate that products keep if CUDA cores multiply the scales of blocks, on H100
 # and H800 at full clock: 0.84 in TensorRT-LLM (gemm_h100_sxm.csv.gz, fp8_block against fp8), 0.92
 # in DeepGEMM's own tables (kernels/deepgemm_h800.csv).
 PROMOTED = 0.90
@@ -35,31 +35,34 @@ PROMOTED = 0.90
 class Recipe:
     """The content of `topologies/recipes/NAME.toml`.
 
-    `products` run with operands of `precision`, all others in bf16, as embedding and head do, and
-    attention unless `attention`: then Q, K, V and the gradient of its output are cast to eight
-    bits, and what it makes of them back (TransformerEngine, fp8_dpa without fp8_mha). `block`
-    elements along the summed dimension share a scale of `scale` bytes; 0 is one scale a tensor.
-    Casting an operand reads it once, writes a copy for each of its uses (all at once where
-    `fused`), after a pass of `amax` kernels that finds its maximum (0: none is needed); each copy
-    takes `swizzle` further small kernels that put its scales into the order of the product. `keeps`
-    is what waits for wgrad, the cast operand or the input itself.
+    The `products` of linear layers run with operands of `precision`; all other products, embedding
+    and head run in bf16. So does attention, unless `attention` is true: then Q, K, V and the
+    output's gradient are cast to eight bits, and its results are cast back (TransformerEngine,
+    fp8_dpa without fp8_mha). `block` elements along the summed dimension share a scale of `scale`
+    bytes; with 0 a tensor has one scale. Casting an operand reads it once and writes a copy for
+    each of its uses, in one kernel if `fused`. A pass of `amax` kernels before it finds the
+    operand's maximum (0: no maximum is needed). Each copy takes `swizzle` further small kernels,
+    which put its scales into the product's order. `keeps` says what is kept for wgrad, the cast
+    operand or the input itself.
 
-    `weights`: "primary" ones exist in this format and as the optimizer's masters only, "copies" are
-    cast once a step beside bf16 weights, or in every "pass". `gathers_weights`, `gathers_inputs`
-    and `dispatches` say what is communicated so: parameters over replicas, sequence-parallel inputs
-    (and gradients), tokens to experts. `caches` also keeps what activation functions read in this
-    format; `core` is how many bytes an element of attention's output takes that is kept once, for
-    its own backward pass and its projection's (0: in bf16 and as the operand). `wgrad` is the share
-    of the other products' rate that wgrad reaches, whose operands both have scales along the sum.
+    `weights` says how weights are kept: "primary" weights exist only in this format and as the
+    optimizer's masters; "copies" are cast once a step, beside bf16 weights; with "pass" bf16
+    weights are cast in every pass. Three keys name data that is communicated in this format:
+    parameters over replicas (`gathers_weights`), sequence-parallel inputs and gradients
+    (`gathers_inputs`), tokens on the way to experts (`dispatches`). `caches` also keeps the inputs
+    of activation functions in this format. `core` is the bytes of an element of attention's output,
+    if one copy is kept for the backward passes of attention and of its projection (0: two copies,
+    in bf16 and as the operand). `wgrad` is the rate of wgrad relative to the other products; both
+    of its operands have scales along the sum.
 
-    `norms` says what of a cast the kernel of the norm in front of a linear layer does, by whose
-    kernel it is (`Fusion.norms`): all of it ("cast"), or finding the maximum.
+    `norms` says, by the library of the norm in front of a linear layer (`Fusion.norms`), what the
+    norm's kernel does of the cast: all of it ("cast"), or finding the maximum ("maximum").
 
-    Without `keeps_transposes` those of primary weights are made in every backward pass
-    (Megatron-Core's disable_parameter_transpose_cache), for want of memory.
+    Without `keeps_transposes` the transposes of primary weights are made in every backward pass, to
+    save memory (Megatron-Core's disable_parameter_transpose_cache).
 
-    `fitted` tells the rest: whether a per-tensor operand needs a transposed copy for its second
-    use, and whether weights are `sharded` over replicas (ZeRO-3).
+    `fitted` sets the last two keys: whether a per-tensor operand needs a transposed copy for its
+    second use (`transposes`), and whether weights are `sharded` over replicas (ZeRO-3).
     """
 
     name: str
@@ -86,7 +89,7 @@ class Recipe:
 
     @property
     def turns_weights(self) -> bool:
-        """Whether the backward pass turns weights that are there in one copy."""
+        """Whether the backward pass transposes weights, because they are kept in one copy."""
         passing = self.sharded or not self.keeps_transposes
         return self.transposes and passing and self.weights == "primary"
 
@@ -106,18 +109,19 @@ class Recipe:
         return BYTES[self.precision] + (self.scale / self.block if self.block else 0.0)
 
     def of(self, product: Product, plain: Precision) -> Precision:
-        """The operands' precision in a product."""
+        """Return the precision of a product's operands; `plain` if the recipe leaves it alone."""
         return self.precision if product in self.products else plain
 
     def rate(self, product: Product) -> float:
-        """The share of the usual rate of its precision at which a product runs."""
+        """Return the share of its precision's usual rate at which a product runs."""
         if product not in self.products:
             return 1.0
         scaled = PROMOTED if self.block and not self.scaled_by_tensor_cores else 1.0
         return scaled * (self.wgrad if product == "wgrad" else 1.0)
 
     def copies(self, operand: Operand) -> int:
-        """Copies of an operand: blocks lie along the summed dimension, which differs by use."""
+        """Return the number of copies of an operand. Blocks lie along the summed dimension, so each
+        use needs a copy; so does a device that transposes operands."""
         uses = sum(product in self.products for product in _USES[operand])
         return uses if self.block or self.transposes else min(uses, 1)
 
@@ -126,12 +130,12 @@ class Recipe:
         return self.keeps == "operand" and "wgrad" in self.products
 
     def cast(self, elements: float, copies: int, *, width: float, amax: bool = True) -> float:
-        """Bytes that casting so many elements of `width` bytes moves."""
+        """Return the bytes that a cast of `elements` elements of `width` bytes moves."""
         reads = (1 if self.fused else copies) + (amax and self.amax > 0)
         return elements * (width * reads + copies * self.element) if copies else 0.0
 
     def launches(self, copies: int, *, amax: bool = True) -> int:
-        """The kernels that it takes."""
+        """Return the number of kernels of a cast into `copies` copies."""
         made = (1 if self.fused else copies) + copies * self.swizzle
         return made + (self.amax if amax else 0)
 
@@ -151,10 +155,11 @@ class Recipe:
         return self.element if self.gathers_weights else 2.0
 
     def fitted(self, *, transposes: bool, sharded: bool) -> "Recipe":
-        """This recipe on a device and for weights that stay, or come and go with each pass.
+        """Return this recipe on a device that may need transposed operands, and for weights that
+        may be `sharded`, which are gathered for each pass and freed behind it.
 
-        Copies of weights that go cannot be kept (TransformerEngine's is_first_microbatch); those
-        gathered in this format are cast before, share by share, which costs next to nothing.
+        Copies of freed weights cannot be kept (TransformerEngine's is_first_microbatch). Weights
+        that are gathered in this format are cast before, share by share, at almost no cost.
         """
         weights, gathers = self.weights, self.gathers_weights
         if sharded:
@@ -173,8 +178,8 @@ class Recipe:
 def load(
     name: str, changes: Mapping[str, Any] | None = None, *, where: str = "command line"
 ) -> Recipe:
-    """The recipe that a name in `topologies/recipes` (or a path) stands for, with some of its keys
-    changed. Raises `InputError` for an unknown name, key or value.
+    """Return the recipe of a name in `topologies/recipes`, or of a path, with the keys in `changes`
+    replaced. Raises `InputError` for an unknown name, key or value.
 
     >>> load("mxfp8", {"attention": True}).attention
     True

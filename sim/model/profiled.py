@@ -1,8 +1,9 @@
 """A model as it was measured: a CSV with the times and sizes of its layers, from a profiler.
 
 The columns are those of PipeDream's profiles (Narayanan et al. 2019, section 3.1): `layer`,
-`forward_ms`, `backward_ms`, `activation_bytes`, `parameter_bytes`; where there are several models
-`model`; and where the rows are in another order than the layers `node`, which ends in its number.
+`forward_ms`, `backward_ms`, `activation_bytes` and `parameter_bytes`. A file of several models has
+a column `model`. A file whose rows are not in the order of the layers has a column `node`, whose
+values end in the layer's number.
 """
 
 import csv
@@ -25,8 +26,8 @@ _NUMBERS = ("forward_ms", "backward_ms", "activation_bytes", "parameter_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledLayer:
-    """Seconds and bytes of a layer for the batch that was profiled; `taken` is what the one before
-    it hands on, as far as the profile says."""
+    """Seconds and bytes of a layer for the batch that was profiled. `taken` is the bytes of the
+    previous layer's output, 0 if the profile does not give them."""
 
     name: str
     forward: float
@@ -40,10 +41,10 @@ class ProfiledLayer:
 class Profiled:
     """The content of `models/NAME.toml` for a `profile`: a path, or a file beside the models.
 
-    `select` names one of the models of a file that has several. The profile was taken with `batch`
-    samples on a `device` in one `precision`. Times and activations of other batches are in
-    proportion, which is what PipeDream assumes too; those of a smaller one are too short then, by
-    what kernels lose that do not fill the device.
+    `select` names one of the models in a file of several. The profile was taken with `batch`
+    samples on a `device` in one `precision`. Times and activations of other batches are scaled in
+    proportion, as PipeDream does. Scaled times of a smaller batch are too short, because its
+    kernels do not fill the device.
     """
 
     feature_maps: ClassVar[bool] = False
@@ -63,14 +64,14 @@ class Profiled:
 
     @property
     def inputs(self) -> float:
-        """Bytes of a sample, as far as the profile says."""
+        """Bytes of a sample, 0 if the profile does not give them."""
         return self.layers[0].taken / self.batch
 
     def handed(self, layer: int, width: float) -> float:
         return self.layers[layer].activation / self.batch
 
     def pulled(self, batch: int) -> "Profiled":
-        """All of it."""
+        """Return the whole model, all of which a worker holds while servers keep its weights."""
         return self
 
     def check(self, precision: str, device: str) -> None:
@@ -89,7 +90,7 @@ class Profiled:
 
 
 def _find(name: str) -> Path:
-    """The profile of a name; the user's own first."""
+    """Return the path of a profile; the user's own file comes first."""
     places = [Path(name), *(root / "models" / name for root in catalog.roots())]
     for path in places:
         if reads.exists(path):
@@ -136,8 +137,8 @@ def _number_of(node: str, where: str) -> int:
 
 
 def _layers(rows: Rows, where: str) -> Iterator[ProfiledLayer]:
-    """Graphs of PipeDream have the loading of the data as a first node `Input`, which is no layer
-    (its optimizer/optimizer_graph_hierarchical.py removes it too)."""
+    """Yield the layers in the rows. PipeDream's graphs begin with a node `Input`, the loading of
+    the data, which is no layer; PipeDream's optimizer_graph_hierarchical.py removes it, too."""
     taken = 0.0
     for line, row in rows:
         seconds, back, activation, parameters = (

@@ -1,4 +1,4 @@
-"""The models that the files of `models/` describe, whatever kind they are of."""
+"""Models of every kind, read from the files of `models/`."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from sim.config.errors import InputError
 from sim.model.model import Model
 
 _TRANSFORMER = "sim.model.transformer:Transformer"
-_SOURCES = {  # loaded where a model is of them
+_SOURCES = {  # modules of other kinds, loaded only for a model of the kind
     "convolutional": "sim.model.convolution:Convolutional",
     "profiled": "sim.model.profiled:Profiled",
     "recommendation": "sim.model.recommendation:Recommendation",
@@ -19,7 +19,7 @@ _SOURCES = {  # loaded where a model is of them
 
 
 def model_of(document: dict[str, Any], place: str) -> Model:
-    """A transformer, or the network that the document's `kind` says. Raises `InputError`."""
+    """Return the transformer, or the network of the document's `kind`. Raises `InputError`."""
     kind = str(document.get("kind"))
     module, _, name = _SOURCES.get(kind, _TRANSFORMER).partition(":")
     source: Any = catalog.validate(document, getattr(import_module(module), name), place)
@@ -34,13 +34,14 @@ def model_of(document: dict[str, Any], place: str) -> Model:
 
 
 def load(name: str, *, where: str = "command line") -> Model:
-    """The model that `models/NAME.toml` describes. Raises `InputError`."""
+    """Return the model that `models/NAME.toml` describes. Raises `InputError`."""
     path = catalog.find("models", name, where=where)
     return model_of(document(path), catalog.place(path))
 
 
 def settled(model: Model, keys: Iterable[str]) -> Model:
-    """Without its notes on keys (`model.seq`) that have been set since."""
+    """Return the model without the notes that ask for keys (such as `model.seq`) in `keys`, which
+    the user has set."""
     ours = {f"model.{key}" for key in keys}
     open_ = [note for note in model.notes if not (asked := _asked(note)) or asked - ours]
     return model.changed(notes=tuple(open_))
@@ -51,12 +52,12 @@ def _asked(note: str) -> set[str]:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """The keys of a file of `models/`, or the keys that a checkpoint's config stands for."""
+    """Return the keys of a file of `models/`, translated if it is a checkpoint's config."""
     return catalog.document("models", path, keys_of)
 
 
 def keys_of(content: dict[str, Any], place: str) -> dict[str, Any]:
-    """Our keys of a model's document, which may be the config of a checkpoint. Raises
+    """Return a model's document in our keys, translated if it is the config of a checkpoint. Raises
     `InputError`."""
     if "model_type" in content:
         hugging_face = import_module("sim.model.hugging_face.document")

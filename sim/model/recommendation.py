@@ -1,13 +1,12 @@
 """Recommendation models (DLRM): embedding tables, two perceptrons, pairwise interactions.
 
 Naumov et al. 2019 (arXiv 1906.00091), sections 2 and 3: dense features go through the bottom
-perceptron, categorical ones look up vectors in tables; the dot products of all pairs of these
-vectors, beside the dense one, go through the top perceptron to one logit.
+perceptron to a dense vector, and categorical features look up vectors in tables. The dense vector
+and the dot products of all pairs of vectors go through the top perceptron to one logit.
 
-The k-th row of a table of R is read with chance k^-s / H(R, s): Zipf's law, as benchmarks of
-embedding tables draw their requests (FBGEMM, fbgemm_gpu/tbe/utils/requests.py,
-`alpha`: uniform where it says nothing, Zipf's law where it does). Rows are numbered from the most
-popular one on, as a vocabulary that is ordered by frequency.
+The k-th row of a table of R rows is read with probability k^-s / H(R, s), by Zipf's law, as
+benchmarks of embedding tables draw their requests (FBGEMM, fbgemm_gpu/tbe/utils/requests.py,
+`alpha`: uniform by default, Zipf's law if given). Rows are numbered by falling popularity.
 """
 
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES
 
-_EXACT = 512  # terms that are added up one by one; beyond, sums are integrals
+_EXACT = 512  # terms that are added one by one; further terms are integrated
 _CELLS = 400
 
 
@@ -58,7 +57,7 @@ def read_of(rows: int, first: int, skew: float) -> float:
 
 
 def distinct(rows: int, draws: int, skew: float) -> float:
-    """How many rows so many look-ups meet in the mean: sum of 1 - (1 - p_k)^n.
+    """Return the expected number of different rows in n = `draws` look-ups: sum of 1 - (1 - p_k)^n.
 
     >>> round(distinct(100, 100, 0.0), 2), round(distinct(100, 100, 1.0), 2)
     (63.4, 41.35)
@@ -86,7 +85,7 @@ def _weight(row: float, skew: float) -> float:
 
 
 INDEX = 8  # bytes of an index, torch.int64
-_MOST_TABLES = 100_000  # of the largest published, Mudigere et al. 2022, a hundred times as many
+_MOST_TABLES = 100_000  # a hundred times the largest published model, Mudigere et al. 2022
 
 Division = Literal["table", "row", "column"]
 Part = Literal["tables", "interaction", "top"]
@@ -94,7 +93,7 @@ Part = Literal["tables", "interaction", "top"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A part of the model, of perceptrons the `widths` of its input and outputs in turn."""
+    """A part of the model. `widths` are the widths of its input and of its layers' outputs."""
 
     name: str
     part: Part
@@ -104,14 +103,15 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """The content of `models/NAME.toml` for `tables` of so many rows, of `dim` columns each.
+    """The content of `models/NAME.toml`: `tables` gives the rows of each table; all tables have
+    `dim` columns. A sample has `dense` dense features.
 
-    A sample looks up `lookups` rows in every table, which are summed (a bag); the k-th of them is
-    read in proportion to k^-`skew`, evenly where that is 0. `bottom` and
-    `top` are the widths of the perceptrons' layers; the bottom one ends with `dim`, the top one
-    with 1. Over the ranks of `ep` tables are divided by `table` (each rank has some), by `row` or
-    by `column` (each has a share of all; Mudigere et al. 2022, arXiv 2104.05158). They are in the
-    precision of the plan.
+    A sample looks up `lookups` rows in every table and sums them (a bag). The k-th row of a table
+    is read in proportion to k^-`skew`; with 0 all rows are read equally often. `bottom` and `top`
+    are the widths of the perceptrons' layers; the bottom perceptron ends with `dim`, the top one
+    with 1. The ranks of `ep` divide tables by `table` (each rank has some tables), by `row` or by
+    `column` (each rank has a share of all tables; Mudigere et al. 2022, arXiv 2104.05158). Tables
+    have the precision of the plan.
     """
 
     feature_maps: ClassVar[bool] = False
@@ -142,17 +142,18 @@ class Recommendation:
 
     @property
     def vectors(self) -> int:
-        """Vectors that interact: one of each table, and the bottom perceptron's."""
+        """Number of vectors that interact: one for each table, and the bottom perceptron's."""
         return len(self.tables) + 1
 
     @property
     def features(self) -> int:
-        """Inputs of the top perceptron: the dense vector and the dot product of each pair."""
+        """Number of inputs of the top perceptron: the dense vector's, and one for each pair."""
         return self.dim + self.vectors * (self.vectors - 1) // 2
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """Tables and bottom perceptron side by side, the interaction, the top layer by layer."""
+        """The model's parts: tables with the bottom perceptron, the interaction, and each layer of
+        the top perceptron."""
         return tuple(self._layers())
 
     def _layers(self) -> Iterator[Layer]:
@@ -168,17 +169,17 @@ class Recommendation:
         return 4.0 * (self.dense + 1) + INDEX * self.lookups * len(self.tables)
 
     def handed(self, layer: int, width: float) -> float:
-        """Bytes of a sample that a layer hands on, in activations of `width` bytes."""
+        """Return the bytes of a sample that a layer hands on, in activations of `width` bytes."""
         chosen = self.layers[layer]
         return width * (self.vectors * self.dim if chosen.part == "tables" else chosen.widths[-1])
 
     def pulled(self, batch: int) -> "Recommendation":
-        """Of tables the rows that the samples touch (Li et al. 2014, section 3.1: ranges of keys,
-        of which a worker asks for its own)."""
+        """Return the model with only the rows of its tables that the samples read; a worker asks
+        the parameter servers for these rows alone (Li et al. 2014, section 3.1)."""
         return replace(self, tables=self.touched(batch))
 
     def check(self, precision: str, device: str) -> None:
-        """Runs anywhere, at 16 bits or more. Raises `InputError`."""
+        """Raise `InputError` for a precision below 16 bits; the model runs on every device."""
         if BYTES[precision] < 2:
             fault = f"precision = {precision!r} of embedding tables is not known"
             raise InputError("plan", fault, "set a precision of 16 bits or more")
@@ -196,10 +197,10 @@ class Recommendation:
             raise InputError(where, fault, 'change ep, or set division = "row" in the model')
 
     def held(self, ranks: int) -> float:
-        """Parameters that the fullest of so many ranks holds.
+        """Return the parameters in the tables of the fullest of `ranks` ranks.
 
-        Whole tables go to ranks in the order of their size, each to one that has fewest (greedy, as
-        torchrec, distributed/planner/partitioners.py, where each look-up costs alike).
+        Whole tables go to the ranks in turn, the largest tables first. This is torchrec's greedy
+        partitioner (distributed/planner/partitioners.py) where every table costs the same.
         """
         if self.division == "column":
             return float(sum(self.tables) * self.dim // ranks)
@@ -210,14 +211,17 @@ class Recommendation:
         return float(fullest * self.dim)
 
     def touched(self, batch: int) -> tuple[int, ...]:
-        """Rows of each table that `batch` samples read; popular rows make it less."""
+        """Return the number of different rows of each table that `batch` samples read."""
         reads = batch * self.lookups
         return tuple(ceil(distinct(rows, reads, self.skew)) for rows in self.tables)
 
     def fullest(self, ranks: int) -> float:
-        """How many times as often as the mean rank the busiest is asked. With whole tables it has
-        most of them; of divided rows each rank has as many in turn (blocks of rows in torchrec,
-        distributed/sharding/rw_sharding.py), and the first the most popular."""
+        """Return the number of look-ups on the busiest rank, relative to the mean rank.
+
+        With whole tables the busiest rank has the most tables. With divided rows each rank has a
+        block of equally many rows (torchrec, distributed/sharding/rw_sharding.py), and the first
+        block has the most popular rows.
+        """
         if self.division == "table":
             return ceil(len(self.tables) / ranks) * ranks / len(self.tables)
         if self.division == "column":

@@ -24,7 +24,8 @@ _WITH_OUTPUT = ("core_attn", "mlp", "moe", "shared_experts")
 
 
 class Recomputed(NamedTuple):
-    """Operators that run again, bytes `kept`, and bytes `alive` again beside each operator."""
+    """The items that run again, the bytes that a layer has `kept`, and for each operator the bytes
+    that recomputation has brought back (`alive`) while the operator runs backward."""
 
     items: Items
     kept: float
@@ -32,7 +33,8 @@ class Recomputed(NamedTuple):
 
 
 def recomputed(operators: Sequence[Operator], rule: Rule, *, compiled: bool = False) -> Recomputed:
-    """A layer under a rule of recomputation; compiled layers keep no result that nothing reads."""
+    """Return the recomputation of a layer under a rule. A `compiled` layer keeps no result that
+    nothing reads."""
     repeats = list(_repeats(operators, rule))
     tensors = _tensors(operators)
     operators = _casting_again(operators, repeats, tensors)
@@ -74,7 +76,8 @@ class _Repeat(NamedTuple):
     items: Items
 
     def cut(self) -> "_Repeat":
-        """This repeat where no operator wants the results: they are neither kept nor made again."""
+        """Return this repeat without its items, for results that no operator reads: they are
+        neither kept nor made again."""
         return _Repeat(self.name, 1.0, ()) if self.share else self
 
 
@@ -100,7 +103,7 @@ def _flat(items: Items) -> Iterator[Item]:
 
 
 def _is_saved(item: Item, rule: Rule, products: Iterator[int]) -> bool:
-    """Whether a policy keeps the result of this item."""
+    """Whether the rule keeps the result of an item, which then does not run again."""
     if isinstance(item, Gemm) and item.batch == 1:
         again = rule.again_mm and next(products) % rule.again_mm == 0
         return "mm" in rule.saves and not again
@@ -110,7 +113,7 @@ def _is_saved(item: Item, rule: Rule, products: Iterator[int]) -> bool:
 
 
 def _share(operator: Operator, saved: Sequence[Item]) -> float:
-    """The share of an operator's results that is made again."""
+    """Return the share of an operator's results that is made again."""
     if any(not isinstance(item, Gemm) for item in saved):
         return 0.0
     results = [item.m * item.n for item in _flat(operator.forward) if isinstance(item, Gemm)]
@@ -119,7 +122,7 @@ def _share(operator: Operator, saved: Sequence[Item]) -> float:
 
 
 def _without(items: Items, saved: Sequence[Item]) -> Items:
-    """The items, except for the operators whose results are already there."""
+    """Return the items except those whose results are saved; collectives beside them stay."""
     left: list[Item] = []
     for item in items:
         if isinstance(item, Overlap):
@@ -131,8 +134,9 @@ def _without(items: Items, saved: Sequence[Item]) -> Items:
 
 
 def _tensors(operators: Sequence[Operator]) -> list[_Tensor]:
-    """The tensors between operators, in the order of their first readers. Number -1 makes the
-    layer's input; operators that read the same operator by name read different parts."""
+    """Return the tensors between operators, in the order of their first readers. The maker of the
+    layer's input has the number -1. Operators that read the same operator by name (`reads`) read
+    different parts of its result, so each reads a tensor of its own."""
     numbers = {operator.name: number for number, operator in enumerate(operators)}
     tensors: dict[int, _Tensor] = {}
     for number, operator in enumerate(operators):
@@ -148,8 +152,9 @@ def _tensors(operators: Sequence[Operator]) -> list[_Tensor]:
 def _casting_again(
     operators: Sequence[Operator], repeats: Sequence[_Repeat], tensors: Sequence[_Tensor]
 ) -> list[Operator]:
-    """Operators that keep no cast of a discarded tensor: they cast it once more when it is made
-    again (Megatron-LM, set_save_original_input in set_for_recompute_pre_mlp_layernorm)."""
+    """Return the operators, some of which keep no cast of their input. If the input is discarded
+    and made again, they cast it once more (Megatron-LM, set_save_original_input in
+    set_for_recompute_pre_mlp_layernorm)."""
     cast = list(operators)
     for makers, readers in tensors:
         made = [repeats[maker] if maker >= 0 else _STAYS for maker in makers]
@@ -167,8 +172,8 @@ def _needed(
     *,
     functions: bool,
 ) -> list[bool]:
-    """Whether the backward pass wants the results of each repeated operator. With `functions` it
-    also wants the inputs that an operator keeps once it has run."""
+    """Return for each operator whether it runs again and the backward pass needs its results. With
+    `functions` an operator is also needed if it keeps inputs, which it saves only by running."""
     needed = [False] * len(operators)
     for number in reversed(range(len(operators))):
         reading = (r for makers, readers in tensors if number in makers for r in readers)
@@ -184,7 +189,7 @@ def _kept_between(
     operators: Sequence[Operator],
     repeats: Sequence[_Repeat],
 ) -> float:
-    """Bytes kept of the tensor between makers and their readers."""
+    """Return the bytes that are kept of the tensor between makers and their readers."""
     wanted = {
         reader: operators[reader].inputs if repeats[reader].items else operators[reader].keeps
         for reader in readers
@@ -198,7 +203,7 @@ def _kept_between(
 
 
 def _alive(repeats: Sequence[_Repeat], dropped: Mapping[str, float]) -> tuple[float, ...]:
-    """Bytes that are in memory again while each operator runs backward."""
+    """Return the bytes that are in memory again while each operator runs backward."""
     discarded = max((size for name, size in dropped.items() if name not in _WITH_OUTPUT), default=0)
     return tuple(
         max(

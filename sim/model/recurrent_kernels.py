@@ -1,8 +1,8 @@
 """Which kernels does a stack of recurrent layers run on a device?
 
 cuDNN multiplies a layer's input with its weights for all steps at once, and its state step by step.
-A step of one layer runs beside the step before it of the next layer, and the gates' arithmetic is
-one kernel a step (Appleyard et al. 2016, arXiv:1604.01946, sections 3.1 to 3.3).
+A step of one layer runs beside the previous step of the next layer. The gates' arithmetic is one
+kernel per step (Appleyard et al. 2016, arXiv:1604.01946, sections 3.1 to 3.3).
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,13 @@ Matrix = tuple[int, int]  # rows of the result, columns that it sums over
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence(Gemm):
-    """`layers` of (m, k) by (k, n) products in `steps` that wait for one another, in `batch`
+    """`layers` layers of (m, k) by (k, n) products in `steps` that wait for one another, in `batch`
     directions side by side.
 
-    `whole` has each layer's matrix for its input, `stepwise` those that each layer multiplies with
-    in each step: of its state, and of its projection. All are of one direction. Backward are the
-    gradients of input and states, then those of weights, which are summed over all steps.
+    `whole` has each layer's matrix for its input. `stepwise` has the matrices by which each layer
+    multiplies in each step: its state's, and its projection's. Both list the matrices of one
+    direction. The backward pass makes the gradients of input and states, then the gradients of
+    weights, which are summed over all steps.
     """
 
     steps: int
@@ -49,8 +50,9 @@ class Recurrence(Gemm):
         return matrix[::-1] if self.backward else matrix
 
     def _fronts(self) -> Iterator[tuple[int, int]]:
-        """How many layers are at work at once, and in how many rounds. With two directions a layer
-        needs all of the layer below."""
+        """Yield pairs: a number of layers that run at once, and in how many rounds they do. With
+        two directions a layer needs all steps of the layer below, so only one layer runs at once.
+        """
         if self.batch > 1:
             yield 1, self.steps * self.layers
             return
@@ -65,7 +67,8 @@ class Recurrence(Gemm):
         )
 
     def _gates(self, wide: int) -> MemoryBound:
-        """Reads both products (backward the gates) and writes the gates; beside them states."""
+        """Return the gates' kernel, which reads both products (backward the gates), writes the
+        gates, and reads and writes states."""
         units = self.stepwise[-1][1]
         elements = 2 * self.n + 5 * units if self.backward else 3 * self.n + 3 * units
         moved = wide * self.batch * self.m * elements * BYTES[self.precision]
@@ -77,7 +80,7 @@ class Recurrence(Gemm):
 
     @property
     def flops(self) -> float:
-        """2 m r c FLOPs a step for each (r, c) matrix, backward twice as many."""
+        """2 m r c FLOPs per step for each (r, c) matrix, and twice as many backward."""
         return sum(
             often * part.flops for part, often in self.parts if not isinstance(part, MemoryBound)
         )

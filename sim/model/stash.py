@@ -11,8 +11,8 @@ from sim.config.bounds import Ge, Lt
 from sim.config.dataclass import dataclass
 from sim.model.kernels import MemoryBound
 
-# What backward passes read of a map: values, values of which many are 0, signs only, or which
-# element of a window was the largest.
+# What backward passes read of a map: its values, values that are often 0 ("sparse"), only the
+# signs, or which element of a window was the largest ("places").
 Reads = Literal["values", "sparse", "signs", "places"]
 
 _ROW = 256  # elements of a row of the sparse format, so that a column takes one byte (section 4.2)
@@ -22,10 +22,11 @@ _ROW = 256  # elements of a row of the sparse format, so that a column takes one
 class Stash:
     """How feature maps are kept between passes: the `[plan.stash]` table of a scenario.
 
-    `lossless`: of what only a ReLU and a pooling read the signs (1 bit), of what pooling reads the
-    place in its window (4 bits), of a ReLU's results that a product reads those that are not 0, in
-    compressed rows (section 4.1, 4.2); `sparsity` is the share that is, which training decides.
-    `bits`: values in fp16, in 10 or in 8 bits once the forward pass has read them (section 4.3).
+    `lossless` encodings keep the signs (1 bit) of a map that only a ReLU and a pooling read. They
+    keep the place of the largest element in a window (4 bits) for a pooling. Of a ReLU's results
+    that a product reads they keep the values other than 0, in compressed rows (section 4.1, 4.2).
+    `sparsity` is the share of these results that is 0; it depends on the training. With `bits` of
+    16, 10 or 8, values have as many bits once the forward pass has read them (section 4.3).
     """
 
     lossless: bool = True
@@ -38,8 +39,8 @@ class Stash:
 
 
 class Map(NamedTuple):
-    """A feature map of so many elements, and what is read of it backward; of a pooled one the
-    elements of a `window`."""
+    """A feature map: its `elements`, what the backward pass `reads` of it, and for a pooled map the
+    number of elements in a `window`."""
 
     elements: float
     reads: Reads = "values"
@@ -47,7 +48,7 @@ class Map(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Bytes of a map between the passes, and the kernels at both ends."""
+    """Bytes of a map between the passes, and the kernels that encode and decode it."""
 
     bytes: float
     encode: tuple[MemoryBound, ...] = ()
@@ -56,7 +57,7 @@ class Kept(NamedTuple):
 
 
 def kept(map_: Map, width: float, stash: Stash | None) -> Kept:
-    """A map whose values take `width` bytes as it is kept: encoded where that is smaller.
+    """Return how a map with values of `width` bytes is kept: encoded if the code is smaller.
 
     >>> kept(Map(1024.0, "signs"), 4, Stash()).bytes, kept(Map(1024.0, "sparse"), 4, None).bytes
     (128.0, 4096.0)
@@ -67,7 +68,7 @@ def kept(map_: Map, width: float, stash: Stash | None) -> Kept:
         return Kept(whole)
     read = max(whole, map_.elements * width)
     encode = MemoryBound(name=f"encode {map_.reads}", bytes=read + size)
-    if map_.reads in ("signs", "places"):  # their readers take them as they are
+    if map_.reads in ("signs", "places"):  # The backward kernels read these codes directly.
         return Kept(size, (encode,))
     decode = MemoryBound(name=f"decode {map_.reads}", bytes=size + whole)
     return Kept(size, (encode,), (decode,), whole)
@@ -84,9 +85,9 @@ def _size(map_: Map, width: float, stash: Stash) -> float:
     values = map_.elements * narrow
     if map_.reads == "values":
         return values
-    # A value of a window is 0 if all of its are, as if zeros were where they are by chance.
+    # The maximum of a window is 0 if all its elements are, which are taken as independent.
     filled = map_.elements * (1.0 - stash.sparsity**map_.window)
     return min(values, filled * (narrow + 1) + map_.elements / _ROW * 4)
 
 
-_BYTES = {32: 4.0, 16: 2.0, 10: 4 / 3, 8: 1.0}  # three of 10 bits in a word of 4 bytes
+_BYTES = {32: 4.0, 16: 2.0, 10: 4 / 3, 8: 1.0}  # three 10-bit values share a word of 4 bytes

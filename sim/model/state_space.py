@@ -1,21 +1,24 @@
 """Mixers with a state in place of attention, on one rank: what a layer runs, keeps and holds.
 
-A head of width P has a state of N x P numbers, which every token decays and adds to:
-S_t = a_t S_(t-1) + B_t' x_t, y_t = C_t S_t. In "mamba" each channel is a head (Gu and Dao 2023,
-arXiv 2312.00752), and the states are scanned token by token. "mamba2" computes chunks of Q tokens
-as matrix products, and carries states from chunk to chunk (Dao and Gu 2024, arXiv 2405.21060,
-section 6). The "delta" rule replaces what the state holds for a key by its new value (Yang et al.
-2024, arXiv 2412.06464), within chunks by products too. "lightning" is linear attention whose heads
-decay at rates that nothing trains (Qin et al. 2024, arXiv 2401.04658): "mamba2" without a step,
-with keys and queries of each head in place of B and C.
+A head of width P has a state of N x P numbers. Every token t decays the state and adds to it:
+S_t = a_t S_(t-1) + B_t' x_t, y_t = C_t S_t. There are four rules:
 
-Context parallelism gives each rank all tokens of a share of the heads, by all-to-alls in front of
-the convolution and behind the states; groups that are fewer than ranks go to several
-(Megatron-Core, megatron/core/ssm/mamba_context_parallel.py).
+- "mamba": each channel is a head, and the states are scanned token by token (Gu and Dao 2023, arXiv
+  2312.00752).
+- "mamba2": chunks of Q tokens are matrix products, and states are carried from chunk to chunk (Dao
+  and Gu 2024, arXiv 2405.21060, section 6).
+- "delta": a key's value in the state is replaced by a new value; chunks are products, too (Yang et
+  al. 2024, arXiv 2412.06464).
+- "lightning": linear attention whose heads decay at fixed rates (Qin et al. 2024, arXiv
+  2401.04658). It is "mamba2" without a step, with keys and queries in place of B and C.
 
-How fast these products run has not been measured: they are taken to run as other batched products.
-A convolution over time in front of them reads and writes its channels once, as an activation does
-where there is none.
+Under context parallelism each rank has all tokens of a share of the heads. All-to-alls in front of
+the convolution and behind the states exchange tokens for heads. Groups of heads that are fewer than
+the ranks go to several ranks (Megatron-Core, megatron/core/ssm/mamba_context_parallel.py).
+
+The products of chunks have not been measured; they are assumed to be as fast as other batched
+products. The convolution over time in front of them, or the activation in its place, reads and
+writes its channels once.
 """
 
 from collections.abc import Iterator
@@ -33,15 +36,15 @@ from sim.program.causes import CONTEXT
 from sim.program.operations import Collective
 
 Rule = Literal["mamba", "mamba2", "delta", "lightning"]
-# Numbers of each head that the projection makes: a step, or a decay and a strength.
+# Numbers per token that the projection makes for each head: a step, or a decay and a strength.
 _MADE = {"mamba": 0, "mamba2": 1, "delta": 2, "lightning": 0}
-# Parameters of each head of the scan: decay, step's bias and what an input gives its own output.
+# Parameters of each head of the scan: the decay, the step's bias, the weight from input to output.
 _TRAINED = {"mamba": 0, "mamba2": 3, "delta": 2, "lightning": 0}
 
-_EXCHANGED = ("mamba2", "delta")  # rules whose heads ranks exchange for tokens under cp
-_SCAN_FLOPS = 9  # of a token, channel and state (state-spaces/mamba, issue 110)
+_EXCHANGED = ("mamba2", "delta")  # rules under which ranks can exchange heads for tokens (cp)
+_SCAN_FLOPS = 9  # FLOPs per token, channel and number of state (state-spaces/mamba, issue 110)
 _FP32 = 4
-# Of element-wise kernels' bandwidth, what TensorRT-LLM's convolution reaches: 0.85 on H100, 0.73 on
+# Share of element-wise kernels' bandwidth of TensorRT-LLM's convolution: 0.85 on H100, 0.73 on
 # H200, 0.68 on B200, 0.67 on GB200, 0.68 on B300, 0.9 on L40S, medians of at least 16,384 tokens in
 # sequences of at least 1,024 (ai-dynamo/aiconfigurator @095f58a, mamba2, context).
 _CONVOLUTION = 0.71
@@ -51,12 +54,12 @@ _CONVOLUTION = 0.71
 class StateSpace:
     """Keys of a layer with a state.
 
-    `heads` of width `head` have states of `state` numbers for each of their columns; `groups` of
-    heads share B and C (of "delta", keys and queries). A convolution of `taps` over time (0: none)
-    runs in front, `convolution_bias` says whether with a bias, `bias` whether the projections in
-    and out have one. "mamba" makes the step of each channel from `rank` numbers, and normalises
-    these, B and C with `norms`. The others compute `chunk` tokens at once, and normalise what the
-    gate multiplies with a `gated_norm`.
+    There are `heads` heads of width `head`, with `state` numbers of state for each column. The
+    heads in each of `groups` groups share B and C ("delta": keys and queries). A convolution of
+    `taps` taps over time (0: none) comes first, with a bias if `convolution_bias`; the projections
+    in and out have biases if `bias`. "mamba" makes the step of each channel from `rank` numbers;
+    with `norms` it normalises these numbers, B and C. The other rules compute `chunk` tokens at
+    once; with `gated_norm` they normalise the output in front of the gate.
     """
 
     rule: Rule = "mamba2"
@@ -80,15 +83,15 @@ class StateSpace:
 
     @property
     def held(self) -> int:
-        """Numbers of a sequence's state, whatever its length: those of all heads, and the tokens
-        that the convolution looks back at."""
+        """Numbers that a layer holds for a sequence of any length: the states of all heads, and the
+        channels of the tokens that the convolution looks back at."""
         mixed = self.heads * self.head
         mixed += 0 if self.rule == "mamba" else 2 * self.groups * self.state
         return self.heads * self.head * self.state + max(self.taps - 1, 0) * mixed
 
 
 def operators(run: Execution, own: StateSpace) -> tuple[Operator, ...]:
-    """The mixer's own. Raises `InputError` for plans that divide what it keeps whole."""
+    """Return the operators of a mixer. Raises `InputError` if the plan cannot divide its heads."""
     mixer = _Mixer(run, own)
     return (
         mixer.project_in(), mixer.convolve(), *mixer.steps(), mixer.scan(), mixer.gate(),
@@ -108,8 +111,8 @@ class _Mixer:
         self.inner, self.cp = self.heads * own.head, run.sharding.cp
         shared = 0 if own.rule == "mamba" else 2 * self.groups * own.state
         self.mixed = self.inner + shared  # channels of the convolution
-        # Under cp: heads and groups of the whole sequence, and as many channels as they make of a
-        # rank's share of the tokens.
+        # Under cp a rank has the whole sequence of fewer heads and groups. `channels` is the width
+        # of as much data if it were spread over the rank's own share of the tokens.
         self.own_heads, self.own_groups = self.heads // self.cp, max(self.groups // self.cp, 1)
         self.channels = self.inner + shared * self.own_groups * self.cp // self.groups
         if self.cp > 1 and (own.rule not in _EXCHANGED or self.heads % self.cp):
@@ -122,7 +125,7 @@ class _Mixer:
             raise InputError("plan", fault, "take another cp")
 
     def _exchange(self, name: str, width: int) -> tuple[Item, ...]:
-        """An all-to-all of so many columns of a rank's tokens."""
+        """Return the all-to-all of `width` columns of a rank's tokens under context parallelism."""
         if self.cp == 1:
             return ()
         sharding, size = self.run.sharding, self._bytes(width)
@@ -130,8 +133,8 @@ class _Mixer:
         return (Collective(kind="all_to_all", axes=axes, bytes=size, name=name, cause=CONTEXT),)
 
     def project_in(self) -> Operator:
-        """To the convolution's channels and a gate, and to numbers of each head: the step, or decay
-        and strength."""
+        """Return the projection to the convolution's channels, a gate, and numbers of each head:
+        the step, or decay and strength."""
         each = _MADE[self.own.rule] * self.heads
         widths: tuple[int, ...] = (self.mixed + self.inner + each,)
         if self.own.rule == "delta":
@@ -142,9 +145,10 @@ class _Mixer:
         return column_linear(self.run, "mixer in", widths, bias=self.own.bias, normed=normed)
 
     def convolve(self) -> Operator:
-        """A convolution of each channel over time and SiLU, one kernel: reads x and writes y;
-        backward reads x and dy, writes dx, and once more x for the taps' gradient. Without taps
-        it is SiLU alone. Under cp the gate and the heads' numbers are exchanged, too."""
+        """Return the convolution of each channel over time with SiLU, one kernel that reads x and
+        writes y. Backward it reads x and dy, writes dx, and reads x again for the taps' gradient.
+        Without taps it is SiLU alone. Under cp the gate and the heads' numbers are exchanged, too.
+        """
         size = self._bytes(self.channels)
         own = self.own
         name = "convolution" if own.taps else "mixer silu"
@@ -161,8 +165,9 @@ class _Mixer:
         )
 
     def steps(self) -> Iterator[Operator]:
-        """Mamba's step, B and C of each token, from the channels: a product to few columns, which
-        tensor parallelism sums, and one back to all channels."""
+        """Yield the operators that make Mamba's step, B and C of each token from the channels: a
+        product to few columns, norms if any, and a product from the step's columns to all channels.
+        Raises `InputError` under tensor parallelism."""
         own, run = self.own, self.run
         if own.rule != "mamba":
             return
@@ -180,8 +185,8 @@ class _Mixer:
         yield column_linear(run, "mixer step out", (self.inner,), inputs=own.rank, bias=True)
 
     def scan(self) -> Operator:
-        """The states of all tokens and what is read from them. It keeps its output (the kernels
-        of mamba-ssm run the convolution and the states again backward)."""
+        """Return the states of all tokens and what is read from them. The operator keeps only its
+        output: mamba-ssm's backward kernels compute the convolution and the states again."""
         made = self._bytes(self.inner)
         forward = self._forward()
         if self.own.rule == "mamba":
@@ -206,7 +211,7 @@ class _Mixer:
         )
 
     def _again(self, forward: tuple[Item, ...]) -> tuple[Item, ...]:
-        """The convolution and the chunks' states once more."""
+        """Return the convolution and the first two products of chunks, which run again backward."""
         convolved = self._convolved("convolution again", 2 * self._bytes(self.channels))
         return (convolved, *forward[:2])
 
@@ -231,8 +236,9 @@ class _Mixer:
         return (first, *rest, MemoryBound(name="states carried", bytes=carried))
 
     def _mamba2(self, long: int) -> tuple[tuple[str, int, int, int], ...]:
-        """Products of a chunk: C B' of each group; B' X (as many FLOPs as a row for each token),
-        what the chunk's tokens give one another, what the state before gives them."""
+        """Return the products of a chunk: C B' of each group; B' X, written here with a row for
+        each token, which has equal FLOPs; the outputs from the chunk's own tokens; and the outputs
+        from the state before the chunk."""
         head, state = self.own.head, self.own.state
         return (
             ("chunk C B", long, state, self.own_groups),
@@ -242,8 +248,9 @@ class _Mixer:
         )
 
     def _delta(self, long: int) -> tuple[tuple[str, int, int, int], ...]:
-        """K K' and its inverse's products with keys and values, what they change of the state, Q K'
-        and its product with the changes, what the state gives to the queries."""
+        """Return the products of a chunk: K K', its inverse times keys and values, the changes of
+        values that the state makes, the new states, Q K', its product with the changes, and the
+        outputs from the state before the chunk."""
         head, state = self.own.head, self.own.state
         return (
             ("chunk keys", long, state, self.own_heads),
@@ -256,13 +263,14 @@ class _Mixer:
         )
 
     def gate(self) -> Operator:
-        """The output times SiLU of the gate, normalised where the rule does: reads both, writes
-        one; backward reads three and writes two. Mamba's scan applies the gate itself."""
+        """Return the output times SiLU of the gate, with a norm if `gated_norm`. The kernel reads
+        two tensors and writes one; backward it reads three and writes two. Mamba's scan applies the
+        gate itself."""
         size, own = self._bytes(self.inner), self.own
         if own.rule == "mamba":
             return Operator(name="gate", saved=size, inputs=size)
         gains = (own.head if own.rule == "delta" else self.inner) * own.gated_norm
-        sent = self.inner * (1 + own.gated_norm)  # a norm is of all heads
+        sent = self.inner * (1 + own.gated_norm)  # A norm needs all heads, so the gate goes, too.
         name = "gated norm" if own.gated_norm else "gate"
         back = MemoryBound(name=f"{name} grad", bytes=5 * size, launches=1 + own.gated_norm)
         return Operator(
@@ -282,12 +290,13 @@ class _Mixer:
         return row_linear(self.run, "mixer out", self.inner, bias=self.own.bias)
 
     def _bytes(self, columns: int) -> float:
-        """Bytes of so many columns of all tokens."""
+        """Return the bytes of `columns` columns of a rank's tokens."""
         return float(self.run.rows * columns * self.run.width)
 
 
 def _gradients(item: Item) -> Iterator[Item]:
-    """Those of both factors of a product; a pass over bytes goes back as it came."""
+    """Yield the gradients of both factors of a product. A memory-bound kernel has a backward kernel
+    of equal bytes."""
     if isinstance(item, Gemm):
         yield replace(item, name=f"{item.name} grad", n=item.k, k=item.n)
         yield replace(item, name=f"{item.name} grad", m=item.k, k=item.m)

@@ -1,5 +1,5 @@
-"""Megatron's column- and row-parallel linear layers with their collectives, and DTensor's, where
-redistributing a tensor is an operator of its own."""
+"""Column- and row-parallel linear layers with their collectives: Megatron's, and DTensor's, in
+which redistributing a tensor is a separate operator."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -25,12 +25,12 @@ def column_linear(
     bias_later: bool = False,
     normed: bool = False,
 ) -> Operator:
-    """Megatron's column-parallel linear: whole `inputs` (0: hidden), outputs divided (this rank's),
-    right behind a norm where `normed`.
+    """Return Megatron's column-parallel linear layer, from whole `inputs` (0: hidden) to this
+    rank's `outputs`. `normed` says that a norm stands right in front.
 
-    Without sequence parallelism backward all-reduces dx (operator f, Shoeybi et al. 2019,
-    section 3); with it forward all-gathers x, backward gathers x again, of which only a share is
-    kept, and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2).
+    Without sequence parallelism the backward pass all-reduces dx (operator f, Shoeybi et al. 2019,
+    section 3). With it the forward pass all-gathers x and keeps only the rank's share; the backward
+    pass gathers x again and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2).
     """
     inputs = inputs or run.model.hidden
     linear = Linear(
@@ -68,7 +68,7 @@ def column_linear(
 
 
 def _behind_norm(linear: Linear) -> Linear:
-    """A linear layer whose input comes as the norm in front of it makes it."""
+    """Return the linear layer without the casts of its input that the norm in front has done."""
     run, done = linear.run, linear.run.normed(linear.name)
     if done == "cast" and run.recipe and run.recipe.block:
         return replace(linear, written=("input",))
@@ -80,10 +80,11 @@ def _behind_norm(linear: Linear) -> Linear:
 def input_collectives(
     run: Execution, name: str, elements: float, *, width: float | None = None, quiet: bool = False
 ) -> tuple[Collective | None, Collective | None]:
-    """Collectives of the backward pass on the whole input of a linear layer.
+    """Return the collectives of the backward pass on the whole input of a linear layer.
 
-    It is gathered again before the weights' gradients, in elements of `width` bytes, where only a
-    share of it was kept; its gradient is summed or, under sequence parallelism, scattered.
+    Under sequence parallelism, where only a share of the input was kept, the first gathers the
+    input again for the weights' gradients, in elements of `width` bytes, and the second scatters
+    the input's gradient. Without it, only the second is there, which sums the input's gradient.
     """
     if run.tp == 1:
         return None, None
@@ -97,11 +98,12 @@ def input_collectives(
 
 
 def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
-    """A product behind the all-gather that sequence parallelism puts in front of it.
+    """Return a product behind the all-gather that sequence parallelism puts in front of it.
 
-    What a recipe gathers is cast before (TransformerEngine, module/linear.py), else behind. Where
-    the stack splits the gather, the product of the rank's own rows runs beside it and that of the
-    others' behind it; with user buffers, those of all pieces but the last run beside it.
+    If a recipe gathers inputs in its format, they are cast before the gather (TransformerEngine,
+    module/linear.py), otherwise behind it. If the stack splits the product (`split_gather`), the
+    rank's own rows are multiplied beside the gather and the other rows behind it. With user buffers
+    all pieces but the last are multiplied beside the gather.
     """
     run, casts = linear.run, getattr(linear, _CASTS[product])
     if not run.sharding.sequence_parallel:
@@ -120,17 +122,18 @@ def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
         return (*before, gather, *behind, *getattr(linear, product))
     local = replace(linear, rows=run.local)
     others = replace(linear, rows=run.rows - run.local)
-    if run.user_buffers:  # the last piece comes behind the gather, all others as they arrive
+    if run.user_buffers:  # The last piece runs behind the gather, all others as they arrive.
         local, others = others, local
     beside_it = Overlap(collective=gather, kernels=getattr(local, product))
     return (*before, beside_it, *behind, *getattr(others, product))
 
 
 def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) -> Operator:
-    """Megatron's row-parallel linear: divided input, whole output of `hidden` summed over ranks.
+    """Return Megatron's row-parallel linear layer: the input is divided, the `hidden` columns of
+    the output are summed over ranks.
 
-    Forward all-reduces (operator g), or reduce-scatters under sequence parallelism, whose
-    backward gathers dy. The bias is added by the dropout and residual sum behind.
+    The forward pass all-reduces y (operator g). Under sequence parallelism it reduce-scatters y,
+    and the backward pass gathers dy. The dropout and residual sum behind adds the bias.
     """
     hidden = run.model.hidden
     linear = Linear(
@@ -164,7 +167,8 @@ def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) ->
 
 
 def _scattered(linear: Linear, name: str, elements: int) -> tuple[Item, ...]:
-    """A product and the sum behind it; with user buffers of all pieces but the first beside it."""
+    """Return a product and the sum of its result over ranks. With user buffers all pieces but the
+    first are multiplied beside the sum."""
     run = linear.run
     if not run.user_buffers:
         return (*linear.forward, *_leave(run, name, elements))
@@ -186,24 +190,24 @@ def _leave(run: Execution, name: str, elements: int) -> tuple[Item, ...]:
 
 
 def _gathered_turned(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
-    """An operand that sequence parallelism gathered in one copy, turned for wgrad."""
+    """Return the transposition, for wgrad, of an operand that was gathered in one copy."""
     gathers = run.recipe is not None and run.recipe.gathers_inputs
     split = run.sharding.sequence_parallel and gathers
     return transposed(run, name, elements) if split else ()
 
 
 def redistributed(operators: Iterable[Operator], run: Execution) -> Iterator[Operator]:
-    """The operators where the stack `redistributes`: with copies beside gathers and scatters, and
-    with gathers that are operators, which run again where a rule says so.
+    """Yield the operators of a stack that `redistributes`: they have copies around gathers and
+    scatters, and gathers are separate operators, which recomputation may run again.
 
-    A DTensor is gathered in front of torch's own linear layer, which keeps the whole
-    (torch/distributed/tensor/parallel/style.py, PrepareModuleInput). NCCL gathers the ranks' shares
-    one behind the other; a copy makes parts of each sequence of them (torch/distributed/
-    _functional_collectives.py: `torch.cat(torch.chunk(res, group_size, dim=0), dim=gather_dim)`;
-    alike in front of a reduce-scatter). A single sequence needs no copy behind a gather (torch/
-    _utils.py, _maybe_view_chunk_cat). Compiled, a memory-bound kernel copies along the way.
-    Asynchronous tensor parallelism, whose products read and write pieces, has no copies (torch/
-    distributed/_symmetric_memory, restride_A_shard_for_fused_all_gather_matmul).
+    A DTensor is gathered in front of torch's own linear layer, which keeps the whole input
+    (torch/distributed/tensor/parallel/style.py, PrepareModuleInput). NCCL puts the gathered shares
+    of the ranks one behind the other, and a copy sorts them by sequence (torch/distributed/
+    _functional_collectives.py: `torch.cat(torch.chunk(res, group_size, dim=0), dim=gather_dim)`). A
+    similar copy precedes a reduce-scatter. A single sequence needs no copy behind a gather (torch/
+    _utils.py, _maybe_view_chunk_cat). In compiled code a neighbouring memory-bound kernel does the
+    copy. Asynchronous tensor parallelism has no copies, as its products read and write pieces
+    (torch/distributed/_symmetric_memory, restride_A_shard_for_fused_all_gather_matmul).
     """
     for operator in operators:
         ordered = operator if run.fusion.overlap_tensor else _ordered(operator, run)
@@ -211,7 +215,7 @@ def redistributed(operators: Iterable[Operator], run: Execution) -> Iterator[Ope
 
 
 def _ordered(operator: Operator, run: Execution) -> Operator:
-    """The operator with copies."""
+    """Return an operator with the copies around its gathers and scatters."""
     last = () if operator.after_input is None else (operator.after_input,)
     back = _with_copies((*operator.input_gradient, *last), run)
     return replace(
@@ -223,7 +227,7 @@ def _ordered(operator: Operator, run: Execution) -> Operator:
 
 
 def _with_copies(items: Sequence[Item], run: Execution) -> Items:
-    """Items with a copy in front of each scatter and behind each gather."""
+    """Return items with a copy in front of each scatter and behind each gather."""
     done: list[Item] = []
     for place, item in enumerate(items):
         kind: str = ""
@@ -239,13 +243,13 @@ def _with_copies(items: Sequence[Item], run: Execution) -> Items:
 
 
 def _joins(neighbour: Sequence[Item], run: Execution) -> bool:
-    """Whether a kernel copies along the way."""
+    """Whether a neighbouring kernel does the copy, in compiled code."""
     return run.fusion.compiled and any(isinstance(item, MemoryBound) for item in neighbour)
 
 
 def _parted(operator: Operator, run: Execution) -> Iterator[Operator]:
-    """The gather of an operator's input, and the operator that reads and keeps the whole. A gather
-    beside the product stays part of it."""
+    """Yield the gather of an operator's input as an operator, and the operator that reads and keeps
+    the whole input. A gather that runs beside the product stays part of the operator."""
     kept = run.tp * operator.saved_for_weights
     whole = replace(operator, before_weights=None, saved_for_weights=kept)
     gathers = [isinstance(item, Collective) for item in operator.forward]

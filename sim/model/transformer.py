@@ -9,14 +9,14 @@ from sim.config.errors import InputError
 from sim.config.schema import Short
 from sim.model.model import FORM, Model, Numerics, period
 
-Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they resemble
+Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # the model family that layers resemble
 Positions = Literal["learned", "rotary", "relative", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]
 AttentionKernel = Literal["standard", "flash"]
 Linears = Literal["qkv", "attention output", "ffn", "logits"]
 QkNorm = Literal["none", "rmsnorm", "heads", "whole", "l2"]
 
-DECODER = "decoder"  # the kind of a layer that looks at an encoder's result
+DECODER = "decoder"  # the kind of a layer that attends to an encoder's result
 DECODER_INPUT = "decoder_input"
 _MOST_MTP = 100  # a hundred times what has been trained
 
@@ -31,9 +31,9 @@ def _written(pattern: Any) -> Any:
 class Latent:
     """Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1).
 
-    Keys and values come from a latent of `kv` elements a token, queries from one of `query` (0:
-    from the hidden state); `rotary` elements of each head of Q and K carry the position, those of
-    K one copy for all heads.
+    Keys and values come from a latent of `kv` elements per token, queries from a latent of `query`
+    elements (0: from the hidden state). `rotary` elements of each head of Q and K carry the
+    position; all heads of K share one copy of them.
     """
 
     query: int = 0
@@ -43,40 +43,47 @@ class Latent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer(Model):
-    """The content of `models/NAME.toml`: a decoder, an encoder such as BERT, or an encoder whose
-    result a decoder looks at, such as T5: sequences of `seq` tokens go through the layers in front
-    of the first "decoder" of `pattern`, those of `decoder_seq` tokens through the others.
+    """The content of `models/NAME.toml`: a decoder, an encoder such as BERT, or an encoder with a
+    decoder that reads its result, such as T5. Sequences of `seq` tokens go through the layers in
+    front of the first "decoder" of `pattern`, sequences of `decoder_seq` tokens through the others.
 
-    `kv_heads` fewer than `heads` is grouped-query attention; `head` is the width of one head,
-    `value_head` that of V where it is another. A query sees `window` keys at most, itself included,
-    in an encoder half of the others on either side, or those of its own `chunk` of the sequence (0:
-    all). With `documents` a sequence is packed with
-    documents of that many tokens in the mean, whose queries see no other one's keys. `qk_norm`
-    normalises each head of Q and K, by its root mean square with a gain or ("l2") without, each
-    with a gain of its own ("heads"), or all heads together ("whole"); `sinks` gives
-    each head a logit to leave attention on; `output_gate` multiplies what attention gives by a
-    sigmoid of the token. `latent` makes it multi-head latent attention.
-    `ffn` is the inner width of the feed-forward block, which is three matrices when `gated_mlp`;
-    `glu_limit` clamps its gate and what that gates (0: neither), `activation_weights` are numbers
-    that an activation without a gate trains.
-    `dropout` says whether the published training uses it (its masks cost memory and time).
-    `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
-    tokens of each sequence; `pooler` adds its next-sentence classifier; `post_norm` normalises
-    after each residual sum (no final normalisation, but one after the embedding), `output_norms`
-    also what attention and feed-forward block give to it, and nothing else without `pre_norm`;
-    `embedding_norm` has a norm behind the embedding, too. A norm has `norm_weights` for each
-    column: a gain, and LayerNorm a shift where linear layers have biases, unless said. `bias` gives
-    one to every linear layer of a block, `biases` to those that it names; keys have none without
-    `key_bias`. A learned table of positions has `position_rows` (0: one for each token of a
-    sequence; the decoder's where the encoder hears); "relative" ones add to each score one of
-    `position_buckets` numbers of its head, those of encoder and decoder apart (Raffel et al. 2020,
-    section 2.1). `mtp` further modules predict the tokens behind the next
-    (multi-token prediction), each with a layer of the last one's kind.
-    `pattern` names the layers' kinds (`sim.model.blocks`), repeated until all have one: "dense", or
-    "3 dense, 58 experts". `blocks` holds what a kind needs to know besides, and variants of kinds:
-    an entry `sliding` with kind = "dense" is a dense layer in which its other keys hold instead of
-    the model's (`entry`, `sim.model.kinds`). `numerics` are handed on to frameworks and change
-    nothing here, `notes` are said with every result.
+    Attention: fewer `kv_heads` than `heads` is grouped-query attention. `head` is the width of a
+    head, `value_head` that of a head of V if it differs. A query sees at most `window` keys, its
+    own included (0: all); in an encoder half of the other keys are on either side. With a `chunk` a
+    query sees only keys in its own chunk of the sequence. With `documents` a sequence is packed
+    with documents of that many tokens on average, and a query sees only keys of its own document.
+    `qk_norm` normalises each head of Q and K by its root mean square, with a gain for the layer
+    ("rmsnorm"), a gain for each head ("heads") or no gain ("l2"); or it normalises all heads
+    together ("whole"). `sinks` gives each head a logit that takes part in the softmax without a
+    key. `output_gate` multiplies attention's output by a sigmoid of the token. With `latent` the
+    model has multi-head latent attention.
+
+    Feed-forward: `ffn` is the inner width of the block, which has three matrices if `gated_mlp`.
+    `glu_limit` clamps the gate and the gated half (0: no clamp). `activation_weights` is the number
+    of trained parameters of an activation without a gate. `dropout` says whether the published
+    training uses dropout (its masks cost memory and time).
+
+    Norms and biases: `post_norm` normalises after each residual sum; there is then no final norm,
+    but one behind the embedding. `output_norms` also normalises the results of attention and
+    feed-forward block in front of the residual sum; without `pre_norm` these are a layer's only
+    norms. `embedding_norm` adds a norm behind the embedding. A norm has `norm_weights` parameters
+    for each column, by default a gain, and in LayerNorm a shift if linear layers have biases.
+    `bias` gives a bias to every linear layer of a block, `biases` to the linear layers it names;
+    without `key_bias` keys have none.
+
+    Ends: `predictions` > 0 makes the output layer BERT's, a transform and then logits for that many
+    masked tokens of each sequence; `pooler` adds BERT's next-sentence classifier. A learned table
+    of positions has `position_rows` rows (0: one for each token of a sequence, of the decoder's
+    sequence behind an encoder of sound). "relative" `positions` add to each score one of
+    `position_buckets` numbers of its head; encoder and decoder have separate numbers (Raffel et al.
+    2020, section 2.1). `mtp` further modules predict later tokens (multi-token prediction); each
+    has a layer of the kind of the model's last layer.
+
+    `pattern` names the kinds of the layers (`sim.model.blocks`), for instance "dense" or
+    "3 dense, 58 experts", and is repeated until every layer has a kind. `blocks` holds further
+    settings of kinds, and variants of kinds: an entry `sliding` with kind = "dense" is a dense
+    layer whose other keys replace the model's (`entry`, `sim.model.kinds`). `numerics` are passed
+    on to frameworks and change nothing here. `notes` are printed with every result.
 
     Raises `ValueError` for a shape that cannot be.
     """
@@ -215,7 +222,7 @@ class Transformer(Model):
         return self.seq * self.hidden * width
 
     def outputs(self, width: float) -> float:
-        """The number of logits."""
+        """Return the bytes of the logits of one sequence."""
         return (self.predictions or self.seq) * self.vocab * width
 
     def check_context(self, cp: int) -> None:
@@ -230,7 +237,7 @@ class Transformer(Model):
 
     @property
     def pieces(self) -> int:
-        """Pieces of a sequence that attention sees one by one: chunks, or packed documents.
+        """Number of pieces of a sequence that attention treats apart: chunks or packed documents.
 
         >>> Transformer(layers=1, hidden=64, heads=4, ffn=64, vocab=9, seq=4096, documents=174,
         ...             tied_embeddings=True, attention="flash").pieces
@@ -240,7 +247,7 @@ class Transformer(Model):
 
     @property
     def query_width(self) -> int:
-        """Columns of the query projection, all heads together."""
+        """Columns of the query projection, for all heads together."""
         return self.heads * self.head
 
     @property
@@ -249,12 +256,13 @@ class Transformer(Model):
         return self.kv_heads * self.head
 
     def biased(self, linear: Linears) -> bool:
-        """Whether these linear layers have a bias; the output layer only where `biases` says so."""
+        """Whether these linear layers have a bias; the output layer has one only if `biases` says
+        so."""
         return linear in self.biases or (self.bias and linear != "logits")
 
     @property
     def norm_gains(self) -> int:
-        """Parameters of a normalisation for each column: a gain, a shift of LayerNorm's biases."""
+        """Number of parameters of a norm for each column: a gain, and perhaps a shift."""
         if self.norm_weights is not None:
             return self.norm_weights
         return 2 if self.normalisation == "layernorm" and self.bias else 1
@@ -266,7 +274,7 @@ class Transformer(Model):
 
     @property
     def tensors_of_a_layer(self) -> int:
-        """Parameter tensors: linear layers and two norms, each with its bias where there is one."""
+        """Number of parameter tensors of linear layers and two norms, biases included if any."""
         return (6 + self.gated_mlp) * (2 if self.bias else 1)
 
     @property

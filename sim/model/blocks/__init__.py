@@ -1,4 +1,4 @@
 """Which operators does a kind of block have?
 
-One file for each kind, found without being registered. It goes with `model`.
+Each kind is a file, which is found without being registered. This folder goes with `model`.
 """

@@ -1,4 +1,4 @@
-"""A layer that is attention and nothing else, as of Nemotron-H."""
+"""A layer of attention alone, as in Nemotron-H."""
 
 from sim.model.blocks.dense import attention_part
 from sim.model.execution import Execution
@@ -6,5 +6,5 @@ from sim.model.operators import Operator
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return attention_part(run)

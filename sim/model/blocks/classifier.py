@@ -1,7 +1,7 @@
 """The head of a classifier: final normalisation, logits of the first token of each sequence.
 
-Dosovitskiy et al. 2020 (arXiv 2010.11929), section 3.1, equation 4; the model's `vocab` are its
-classes.
+Dosovitskiy et al. 2020 (arXiv 2010.11929), section 3.1, equation 4; the model's `vocab` is the
+number of classes.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ LAYER = False
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     run = replace(run, recipe=None, model=replace(run.shape, biases=("logits",)))
     norm = normalise(run, "final norm", run.local, residual=False)
     rows = run.microbatch

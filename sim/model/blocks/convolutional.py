@@ -7,6 +7,6 @@ from sim.model.operators import Operator
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """The layer as one operator."""
+    """Return the layer as one operator."""
     layer, model = own_layer(run.model, run.layer, "convolutional")
     return (convolution.operator(layer, model, run),)

@@ -1,5 +1,6 @@
-"""The layer of a decoder behind an encoder: attention to its own tokens in front of each, to all of
-the encoder's, and a feed-forward block (Vaswani et al. 2017, section 3.1; pre-norm as in T5)."""
+"""The layer of a decoder behind an encoder: causal attention to the decoder's own tokens, attention
+to all of the encoder's tokens, and a feed-forward block (Vaswani et al. 2017, section 3.1; pre-norm
+as in T5)."""
 
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from sim.model.operators import Operator, normalise, scoped
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     decoder = decoded(run)
     decoder = replace(
         decoder, model=replace(decoder.shape, causal=True, decoder_seq=0, pattern="dense")

@@ -1,6 +1,7 @@
-"""Between encoder and decoder: the encoder's last norm and dropout, whose result all layers of the
-decoder look at, and the decoder's tokens in the encoder's word embedding (Raffel et al. 2020,
-section 2.1; transformers, modeling_t5.py, T5Stack)."""
+"""The block between encoder and decoder: the encoder's last norm and dropout, and the embedding of
+the decoder's tokens. All layers of the decoder read the encoder's result. The decoder uses the
+encoder's word embedding (Raffel et al. 2020, section 2.1; transformers, modeling_t5.py, T5Stack).
+"""
 
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ LAYER = False
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """The operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     decoder, first = decoded(run), run.shape.hears or run.words != "again"
     words = embedding.look_up(decoder)
     positions = embedding.positions(decoder)

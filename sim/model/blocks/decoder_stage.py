@@ -1,6 +1,8 @@
-"""In front of the layers of a pipeline stage that goes on with a decoder: the encoder's result,
-which came along with the activations and is kept once for all of them, and the decoder's biases of
-relative positions."""
+"""The block in front of a pipeline stage whose first layer is a later one of a decoder.
+
+It holds the encoder's result, which arrives with the activations and is kept once for all layers of
+the stage, and computes the decoder's biases of relative positions.
+"""
 
 from sim.model.blocks import encoder_stage
 from sim.model.encoder_decoder import decoded, memory
@@ -11,5 +13,5 @@ LAYER = False
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return (memory(run), *encoder_stage.operators(decoded(run)))

@@ -1,8 +1,8 @@
 """The dense transformer layer: attention and a feed-forward block, norms and residual sums.
 
-With standard attention, in half precision, of b sequences of s tokens over t ranks it keeps
-s b h (10 + 24 / t + 5 a s / (h t)) bytes, divided by t throughout under sequence parallelism
-(Korthikanti et al. 2022, equations 2 and 4).
+With standard attention in half precision, b sequences of s tokens and t tensor-parallel ranks, the
+layer keeps s b h (10 + 24 / t + 5 a s / (h t)) bytes on each rank. Under sequence parallelism all
+terms are divided by t (Korthikanti et al. 2022, equations 2 and 4).
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from sim.model.operators import Operator, belonging, dropout_add, normalise, sco
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return _post_norm(run) if run.shape.post_norm else _pre_norm(run)
 
 
@@ -23,7 +23,7 @@ def _pre_norm(run: Execution) -> tuple[Operator, ...]:
 
 
 def attention_part(run: Execution) -> tuple[Operator, ...]:
-    """Attention behind its norm, and the residual sum."""
+    """Return the norm, attention and the residual sum."""
     return scoped(
         "attn",
         (
@@ -35,7 +35,7 @@ def attention_part(run: Execution) -> tuple[Operator, ...]:
 
 
 def feed_forward_part(run: Execution) -> tuple[Operator, ...]:
-    """The feed-forward block behind its norm, and the residual sum."""
+    """Return the norm, the feed-forward block and the residual sum."""
     return scoped(
         "mlp",
         (
@@ -47,14 +47,14 @@ def feed_forward_part(run: Execution) -> tuple[Operator, ...]:
 
 
 def before(run: Execution, part: str, into: str = "") -> tuple[Operator, ...]:
-    """The norm in front of a part of the layer, if it has one."""
+    """Return the norm in front of a part of the layer, if the model has one there."""
     norm = normalise(run, f"{part} norm", run.local, into=into)
     return (norm,) if run.shape.pre_norm else ()
 
 
 def forked(run: Execution, operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
-    """A part of the layer; where no norm does so, its first operator adds the residual stream's
-    gradient to its own."""
+    """Return a part of the layer, after a fork of the residual stream. Where no norm in front adds
+    the residual stream's gradient to that of the part, the part's first operator does."""
     if run.shape.pre_norm or run.fusion.compiled:
         return operators
     first, *rest = operators
@@ -64,7 +64,8 @@ def forked(run: Execution, operators: tuple[Operator, ...]) -> tuple[Operator, .
 
 
 def joined(run: Execution, part: str) -> tuple[Operator, ...]:
-    """A part's result, normalised where the model says so, and added to the residual stream."""
+    """Return the operators that normalise a part's result, if the model does so, and add it to the
+    residual stream."""
     norm = normalise(run, f"{part} output norm", run.local, residual=False)
     norms = (norm,) if run.shape.output_norms else ()
     return (*norms, dropout_add(run, f"{part} residual", run.local))

@@ -1,7 +1,7 @@
 """The embedding: words, positions and segments, the sum over vocabulary shards, dropout.
 
-Keeps the dropout mask, s b h bytes (Korthikanti et al. 2022, section 4.3). Backward fills and
-accumulates a dense gradient of the whole shard, as torch does.
+The embedding keeps the dropout mask, s b h bytes (Korthikanti et al. 2022, section 4.3). The
+backward pass fills and accumulates a dense gradient of the rank's whole shard, as torch does.
 """
 
 from dataclasses import replace
@@ -21,19 +21,19 @@ LAYER = False
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return (look_up(run), positions(run), *behind(run))
 
 
 def behind(run: Execution) -> tuple[Operator, ...]:
-    """The norm of what is embedded, where the model has one, and dropout."""
+    """Return the norm behind the embedding, where the model has one, and dropout."""
     norm = normalise(run, "embedding norm", run.local, residual=False)
     norms = (norm,) if run.shape.post_norm or run.shape.embedding_norm else ()
     return (*norms, dropped(run))
 
 
 def look_up(run: Execution) -> Operator:
-    """The words of a rank's tokens, summed over the shards of the vocabulary."""
+    """Return the look-up of the tokens' words, summed over the shards of the vocabulary."""
     hidden, width = run.model.hidden, run.width
     size, weights = run.rows * hidden, run.vocab * hidden
     sharded = run.tp > 1
@@ -64,15 +64,17 @@ def look_up(run: Execution) -> Operator:
 
 
 def looked_up_again(run: Execution) -> Operator:
-    """More words of a rank's tokens, whose matrix counts in the block that uses it first."""
+    """Return another look-up in the same word embedding. Its matrix counts only in the rank's first
+    block that uses it."""
     own = look_up(run)
     return replace(own, parameters=0.0, matrices=()) if run.words == "again" else own
 
 
 def _always_accumulate(run: Execution, weights: int) -> tuple[Item, ...]:
-    """An embedding's gradient comes from no GEMM: even fused stacks add it by a kernel.
+    """Return the kernels that accumulate an embedding's gradient. No GEMM makes this gradient, so
+    even stacks that accumulate inside GEMMs add it by a kernel.
 
-    A tied one is the sum of the output layer's and its own in every micro-step.
+    A tied embedding adds the output layer's gradient to its own in every micro-step.
     """
     if run.fusion.adds_in_gemm:
         buffer = 4 if run.fusion.gradients == "fused" else run.width
@@ -83,7 +85,7 @@ def _always_accumulate(run: Execution, weights: int) -> tuple[Item, ...]:
 
 
 def positions(run: Execution) -> Operator:
-    """A learned vector for each position, and for each type of token."""
+    """Return the addition of a learned vector for each position, and for each type of token."""
     model, width = run.shape, run.width
     if model.positions == "relative":
         return _relative(run)
@@ -109,12 +111,12 @@ def positions(run: Execution) -> Operator:
 
 
 def _relative(run: Execution) -> Operator:
-    """A bias for each score of the rank's heads, in whose table each pair of tokens looks up how
-    far it is apart; backward the dense gradient of the table.
+    """Return the biases of relative positions, one for each score of the rank's heads. Each pair of
+    tokens looks up its distance in a table; the backward pass makes the table's dense gradient.
 
-    The pairs' distances are worked out in about a dozen integer kernels of 8 bytes, the biases
-    looked up, laid out by heads and added to the padding mask, so that there is a copy for each
-    sequence until the backward pass (transformers, modeling_t5.py, T5Attention.compute_bias and
+    About a dozen integer kernels of 8 bytes compute the distances. The biases are looked up, laid
+    out by heads and added to the padding mask. The sum has a copy for each sequence, which lives
+    until the backward pass (transformers, modeling_t5.py, T5Attention.compute_bias and
     `position_bias + causal_mask`).
     """
     pairs, size = run.seq * run.seq, run.seq * run.seq * run.heads * run.width
@@ -138,7 +140,7 @@ def _relative(run: Execution) -> Operator:
 
 
 def dropped(run: Execution) -> Operator:
-    """Dropout of the embedded tokens."""
+    """Return the dropout of the embedded tokens."""
     if not run.shape.dropout:
         return Operator()
     size = run.local * run.model.hidden

@@ -1,5 +1,7 @@
-"""In front of the layers of a pipeline stage that goes on with an encoder: biases of relative
-positions, from a copy of their table (a few kilobytes, which are not counted)."""
+"""The block in front of a pipeline stage whose first layer is a later one of an encoder.
+
+It computes biases of relative positions from a copy of their table (a few kilobytes, not counted).
+"""
 
 from dataclasses import replace
 
@@ -11,7 +13,7 @@ LAYER = False
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     if run.shape.positions != "relative":
         return ()
     return (replace(embedding.positions(run), parameters=0.0, matrices=()),)

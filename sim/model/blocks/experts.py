@@ -16,12 +16,12 @@ SETTINGS = Experts
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return (*attention_part(run), *experts_part(run))
 
 
 def experts_part(run: Execution) -> tuple[Operator, ...]:
-    """Experts behind their norm, and the residual sum."""
+    """Return the norm, the experts and the residual sum."""
     return (
         *scoped("moe_router", before(run, "ffn")),
         *forked(run, belonging("moe", tuple(_experts(Layer(run))))),
@@ -30,7 +30,7 @@ def experts_part(run: Execution) -> tuple[Operator, ...]:
 
 
 def _experts(layer: Layer) -> Iterator[Operator]:
-    """Router, dispatch, experts, combination, and the shared experts."""
+    """Yield the router, dispatch, experts, combination, and the shared experts."""
     layer.check()
     yield from scoped("moe_router", [router(layer)])
     yield from _routed(layer, layer.inner)
@@ -38,8 +38,8 @@ def _experts(layer: Layer) -> Iterator[Operator]:
 
 
 def _routed(layer: Layer, inner: Layer) -> Iterator[Operator]:
-    """Tokens on their way to experts, what these do, and the way back; between projections to the
-    experts' latent where they have one."""
+    """Yield the dispatch of tokens, the experts' work, and the way back. Where experts see tokens
+    in a narrower `latent`, projections to it and back stand around them."""
     hidden, seen = layer.run.model.hidden, inner.run.model.hidden
     if seen != hidden:
         yield replace(_projected(layer, "latent in", hidden, seen), beside="router")
@@ -54,8 +54,8 @@ def _routed(layer: Layer, inner: Layer) -> Iterator[Operator]:
 
 
 def _projected(layer: Layer, name: str, inputs: int, outputs: int) -> Operator:
-    """A projection of the rank's own tokens, whose weights every rank has (transformers,
-    NemotronHMoE)."""
+    """Return a projection of the rank's own tokens; every rank holds all of its weights
+    (transformers, NemotronHMoE)."""
     run, biased = layer.run, layer.run.shape.biased("ffn")
     linear = Linear(
         run=run, name=name, rows=layer.tokens, inputs=inputs, outputs=(outputs,), bias=biased
@@ -72,7 +72,8 @@ def _projected(layer: Layer, name: str, inputs: int, outputs: int) -> Operator:
 
 
 def shared(layer: Layer) -> tuple[Operator, ...]:
-    """Experts that all tokens take: a feed-forward block, divided as that of dense layers."""
+    """Return the shared experts, which all tokens take: a feed-forward block, divided over ranks
+    like that of a dense layer."""
     if not (width := layer.own.shared_width):
         return ()
     model = replace(layer.run.shape, ffn=width)
@@ -82,8 +83,8 @@ def shared(layer: Layer) -> tuple[Operator, ...]:
 
 
 def _shared_gate(layer: Layer) -> Operator:
-    """sigmoid(x w), one number a token, times what the shared experts give (transformers,
-    Qwen2MoeSparseMoeBlock): a pass over x, and two over what it scales."""
+    """Return the gate of the shared experts: their output times sigmoid(x w), one number per token
+    (transformers, Qwen2MoeSparseMoeBlock). It takes a pass over x and two over the output."""
     run = layer.run
     size = float(layer.tokens * run.model.hidden * run.width)
     return Operator(

@@ -1,4 +1,4 @@
-"""A layer that is experts and nothing else, as of Nemotron 3."""
+"""A layer of experts alone, as in Nemotron 3."""
 
 from sim.model.blocks.experts import experts_part
 from sim.model.execution import Execution
@@ -6,9 +6,9 @@ from sim.model.experts.layer import Experts
 from sim.model.operators import Operator
 
 SETTINGS = Experts
-KEYS = False  # no attention, and so no keys of tokens
+KEYS = False  # The layer has no attention, so it keeps no keys of tokens.
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return experts_part(run)

@@ -1,12 +1,12 @@
-"""A layer that is a feed-forward block and nothing else, as of Nemotron-H."""
+"""A layer of a feed-forward block alone, as in Nemotron-H."""
 
 from sim.model.blocks.dense import feed_forward_part
 from sim.model.execution import Execution
 from sim.model.operators import Operator
 
-KEYS = False  # no attention, and so no keys of tokens
+KEYS = False  # The layer has no attention, so it keeps no keys of tokens.
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return feed_forward_part(run)

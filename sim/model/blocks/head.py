@@ -1,8 +1,8 @@
 """The head: final normalisation, logits and cross-entropy over the vocabulary's shards.
 
-Keeps the inputs of the normalisation and of the output layer and the fp32 probabilities:
-4 s b h / t (1 + v / h) bytes (Korthikanti et al. 2022, section 4.3). BERT's takes some masked
-tokens through a transform first, and has a classifier of sentence pairs.
+The head keeps the inputs of the normalisation and of the output layer, and the fp32 probabilities:
+4 s b h / t (1 + v / h) bytes (Korthikanti et al. 2022, section 4.3). BERT's head first takes the
+masked tokens through a transform, and has a classifier of sentence pairs.
 """
 
 from collections.abc import Mapping
@@ -18,32 +18,33 @@ from sim.program.causes import TENSOR
 from sim.program.operations import Collective
 
 # Passes over a row of logits that does not fit into shared memory (48 KiB a block, less 128 B for
-# its sums): torch's block-wise (log-)softmax reads it three times, for its maximum, for the sum of
-# exponentials and for the result, and writes that (aten/src/ATen/native/cuda/SoftMax.cu,
-# cunn_SoftMaxForward). Rows of 12,000 do not stay in a cache: half the rate of a kernel that reads
-# once (triton-lang's tutorial 02-fused-softmax, 351 of 676 GB/s in intel-xpu-backend-for-triton,
-# issue 544).
+# its sums). Torch's block-wise (log-)softmax reads the row three times, for its maximum, for the
+# sum of exponentials and for the result, and writes the result
+# (aten/src/ATen/native/cuda/SoftMax.cu, cunn_SoftMaxForward). Rows of 12,000 do not stay in a
+# cache: the kernel has half the rate of a kernel that reads once (triton-lang's tutorial
+# 02-fused-softmax, 351 of 676 GB/s in intel-xpu-backend-for-triton, issue 544).
 LONG_ROW = (48 << 10) - 128
 SOFTMAX = 4
-# Backward it reads dy for the sum, dy and y for the result (cunn_SoftMaxBackward).
+# Backward the kernel reads dy for the sum, dy and y for the result, and writes the result
+# (cunn_SoftMaxBackward).
 SOFTMAX_GRAD = 4
 
-# Bytes a logit of fp32, and kernels; logits of half precision are cast first.
+# Bytes per fp32 logit, and kernels, of each metric; logits of half precision are cast first.
 _METRICS: Mapping[Metric, tuple[float, int]] = {
-    # Composer's LanguageCrossEntropy and LanguagePerplexity (composer/metrics/nlp.py): each
-    # torch's CrossEntropyLoss, which autocast runs in fp32, of its own cast.
+    # Composer's LanguageCrossEntropy and LanguagePerplexity (composer/metrics/nlp.py): each runs
+    # torch's CrossEntropyLoss on a cast of its own, as autocast runs the loss in fp32.
     "cross-entropy": (4 * SOFTMAX, 3),
-    # InternEvo's AccPerplex (internlm/model/metrics.py): the maximum twice, its place, the
-    # difference, exponentials in place, their sum.
+    # InternEvo's AccPerplex (internlm/model/metrics.py) computes the maximum twice, its index, the
+    # difference, exponentials in place, and their sum.
     "accuracy": (4 * (1 + 1 + 1 + 2 + 2 + 1), 20),
-    # Its LossWithTypeId: flash-attn's cross-entropy, which reads a row twice
+    # InternEvo's LossWithTypeId: flash-attn's cross-entropy, which reads a row twice
     # (csrc/xentropy/xentropy_kernel.cu, cunn_SoftMaxXEntropyForward).
     "loss": (4 * 2, 6),
 }
 
 
 def metrics(run: Execution, logits: float) -> tuple[Operator, ...]:
-    """The operator of the stack's metrics on so many logits; none where it has none."""
+    """Return the operator that computes the stack's metrics on `logits` logits, if it has any."""
     if not run.fusion.metrics:
         return ()
     cast = 6 if run.width == 2 and not run.fusion.logits_fp32 else 0
@@ -63,7 +64,7 @@ LOGITS = "logits"
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     if run.model.decoder_seq:
         from sim.model.encoder_decoder import decoded
 
@@ -82,7 +83,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 
 
 def gathered(run: Execution, rows: int) -> Operator:
-    """Pick some of the tokens; backward scatters their gradients into zeros."""
+    """Return the operator that picks `rows` tokens; backward their gradients go into zeros."""
     size = run.model.hidden * run.width
     return Operator(
         name="gather masked",
@@ -96,7 +97,7 @@ def gathered(run: Execution, rows: int) -> Operator:
 
 
 def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
-    """BERT's dense layer, gelu and normalisation in front of the logits."""
+    """Return BERT's dense layer, gelu and normalisation in front of the logits."""
     hidden, width = run.model.hidden, run.width
     linear = Linear(
         run=run, name="transform", rows=rows, inputs=hidden, outputs=(hidden,), bias=run.shape.bias
@@ -116,7 +117,7 @@ def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
 
 
 def _pooler(run: Execution) -> Operator:
-    """The first token's dense layer and the next-sentence classifier: small kernels."""
+    """Return BERT's dense layer of the first token and next-sentence classifier: small kernels."""
     hidden = run.model.hidden
     linear = Linear(
         run=run, name="pooler", rows=run.microbatch, inputs=hidden, outputs=(hidden,), bias=True
@@ -134,9 +135,10 @@ def _pooler(run: Execution) -> Operator:
 
 
 def logits(run: Execution, rows: int) -> Operator:
-    """Column-parallel output layer, its input gathered (or its gradient summed) like any other.
+    """Return the column-parallel output layer. As for other column-parallel layers, its input is
+    gathered, or the input's gradient is summed.
 
-    A tied matrix counts in the block that uses it first on this rank.
+    A tied matrix counts in the rank's first block that uses it.
     """
     hidden, vocab = run.model.hidden, run.vocab
     biased = bool(run.shape.predictions) or run.shape.biased("logits")
@@ -169,20 +171,22 @@ def logits(run: Execution, rows: int) -> Operator:
 
 
 def cross_entropy(run: Execution, rows: int) -> Operator:
-    """Loss of each row over the vocabulary, and its gradient.
+    """Return the loss of each row over the vocabulary, and its gradient.
 
     Megatron-LM (megatron/mpu/cross_entropy.py) casts to fp32 (6 bytes a logit), takes the maximum
-    (4), subtracts it (8), exponentiates (8), sums (4), divides (8), where what is subtracted and
-    what divides are one number a row; three all-reduces of such numbers; backward scales in place
-    (8) and casts back (6). torch's own: cast (6) and log-softmax (`SOFTMAX` passes); backward zeros
-    (1 pass), log-softmax's gradient (`SOFTMAX_GRAD`) and the cast (6), with zeros and result there
-    at once. Fused: one reading for the statistics, another that writes the gradient; no fp32 copy
-    is ever there.
+    (4), subtracts it (8), exponentiates (8), sums (4) and divides (8). Maximum and divisor are one
+    number per row, so the subtraction and the division broadcast. Three all-reduces carry such
+    numbers. The backward pass scales in place (8) and casts back (6).
+
+    Torch's own loss casts (6) and takes log-softmax (`SOFTMAX` passes). Its backward pass writes
+    zeros (1 pass), computes log-softmax's gradient (`SOFTMAX_GRAD`) and casts (6); the zeros and
+    the result are alive together. A fused kernel reads the logits once for the statistics and once
+    more to write the gradient; it makes no fp32 copy.
     """
     logits = rows * run.vocab
     broadcasts: tuple[MemoryBound, ...] = ()
     copy = 2 if run.fusion.logits_fp32 and run.width == 2 else 0
-    # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.
+    # Half-precision logits and their fp32 copy, or the gradients of both.
     alive = run.width + (4 if copy else 0)
     if run.fused("cross_entropy"):
         cast = copy if run.fusion.logits_cast else 0
@@ -222,7 +226,8 @@ def cross_entropy(run: Execution, rows: int) -> Operator:
 
 
 def _row_sums(run: Execution, rows: int) -> tuple[Collective, ...]:
-    """All-reduces over the shards: the maximum, the target's logit, the sum of exponentials."""
+    """Return the all-reduces over the shards: of the maximum, the target's logit, and the sum of
+    exponentials."""
     if run.tp == 1:
         return ()
     return tuple(

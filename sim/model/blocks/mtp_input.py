@@ -1,8 +1,8 @@
 """The operators in front of the layer of a multi-token prediction module.
 
-The embedding of the token behind and the hidden state, each normalised, are joined and projected
-to the width of the model (DeepSeek-AI 2024, arXiv 2412.19437, equation 21). The embedding is the
-model's own; the projection is column-parallel, its output gathered (Megatron-LM,
+The embedding of the following token and the hidden state are normalised, joined and projected to
+the width of the model (DeepSeek-AI 2024, arXiv 2412.19437, equation 21). The module uses the
+model's embedding. The projection is column-parallel, and its output is gathered (Megatron-LM,
 megatron/core/transformer/multi_token_prediction.py).
 """
 
@@ -17,7 +17,7 @@ LAYER = False
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return (
         embedding.looked_up_again(run),
         normalise(run, "mtp embedding norm", run.local, residual=False),
@@ -28,14 +28,15 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 
 
 def _join(run: Execution) -> Operator:
-    """Both halves are copied into one tensor, which the projection keeps."""
+    """Return the copy of embedding and hidden state into one tensor, which the projection keeps."""
     copy = MemoryBound(name="mtp join", bytes=float(4 * run.local * run.model.hidden * run.width))
     return Operator(name="mtp join", forward=(copy,), input_gradient=(copy,))
 
 
 def _project(run: Execution) -> tuple[Operator, ...]:
-    """2 hidden -> hidden, in columns; then every rank has all of them. Backward each takes its own,
-    of a gradient that sequence parallelism has to gather first."""
+    """Return the projection 2 hidden -> hidden, divided by columns, and the gather of its output.
+    Backward each rank takes its columns of the gradient, which sequence parallelism has to gather
+    first."""
     hidden = run.model.hidden
     if hidden % run.tp:
         raise InputError("plan", f"tp = {run.tp} does not divide hidden = {hidden}", "lower tp")

@@ -1,7 +1,7 @@
-"""A layer whose attention and feed-forward block read the same input, and add to it together.
+"""A layer whose attention and feed-forward block read the same input; both results are added to it.
 
-Wang and Komatsuzaki 2021 (GPT-J), section "Architecture"; GPT-NeoX has a norm of its own for each
-(Black et al. 2022, arXiv 2204.06745, section 2.1), GPT-J, Phi and Falcon one for both.
+Wang and Komatsuzaki 2021 (GPT-J), section "Architecture". GPT-NeoX has a norm in front of each part
+(Black et al. 2022, arXiv 2204.06745, section 2.1); GPT-J, Phi and Falcon have one for both.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from sim.model.operators import Operator, belonging, dropout_add, normalise, sco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """`norms` in front of both parts: one for both, or two."""
+    """Number of `norms` in front of the two parts: one for both, or one for each."""
 
     norms: Literal[1, 2] = 1
 
@@ -25,7 +25,7 @@ SETTINGS = Parallel
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     norm = normalise(run, "attention norm", run.local)
     first = attention.operators(run)
     second = (
@@ -45,7 +45,8 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 
 
 def summed(run: Execution) -> Operator:
-    """Both parts added up, read and written; in one kernel with the residual sum if compiled."""
+    """Return the sum of both parts. The kernel reads two tensors and writes one; torch.compile
+    joins it with the residual sum."""
     size = float(run.local * run.model.hidden * run.width)
     passes, launches = (1, 0) if run.fusion.compiled else (3, 1)
     kernel = MemoryBound(name="sum of parts", bytes=passes * size, launches=launches)

@@ -1,8 +1,8 @@
 """The embedding of an image: a linear layer over its patches, a class token, positions.
 
 Dosovitskiy et al. 2020 (arXiv 2010.11929), section 3.1, equation 1. A convolution whose stride is
-its kernel is a product of the patches, laid out as rows, with (patch patch channels) x hidden.
-Every tensor-parallel rank has all of it.
+the size of its kernel is a product: each patch is a row, and the matrix has patch x patch x
+channels rows and hidden columns. Every tensor-parallel rank holds the whole embedding.
 """
 
 from sim.config.dataclass import dataclass
@@ -17,7 +17,7 @@ LAYER = False
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patches:
-    """Squares of `patch` pixels a side, of so many colours."""
+    """Images are cut into squares of `patch` x `patch` pixels with `channels` colours."""
 
     patch: int
     channels: int = 3
@@ -31,12 +31,13 @@ SETTINGS = Patches
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return (_project(run), positions(run), dropped(run))
 
 
 def _project(run: Execution) -> Operator:
-    """Patches to hidden states; the class token is put before them, one row of parameters."""
+    """Return the product of patches to hidden states. The class token, a learned row, is put in
+    front of them."""
     pixels, hidden, width = run.block.pixels, run.model.hidden, run.width
     rows = run.microbatch * (run.seq - 1)
     linear = Linear(run=run, name="patches", rows=rows, inputs=pixels, outputs=(hidden,), bias=True)

@@ -1,7 +1,7 @@
 """A layer with the times and sizes of a profile (`sim.model.profiled`).
 
-A profiler times the backward pass as a whole; where a schedule splits it, all of it is the half
-that makes the input's gradient.
+A profiler times the backward pass as a whole. Where a schedule splits the backward pass, all of its
+time counts in the half that makes the input's gradient.
 """
 
 from sim.model.execution import Execution
@@ -11,7 +11,7 @@ from sim.model.operators import Operator
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """The layer as a single operator, which keeps its output."""
+    """Return the layer as a single operator, which keeps its output."""
     layer, profile = own_layer(run.model, run.layer, "profiled")
     share = run.microbatch / profile.batch
     return (

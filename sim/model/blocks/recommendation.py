@@ -1,10 +1,10 @@
 """A part of a recommendation model on one rank (`sim.model.recommendation`).
 
-Tables are divided over the ranks of `ep`, everything else is data parallel. Indices go to the rows
-that they name, and what these sum up to comes back beside the bottom perceptron, whose gradients
-travel beside its backward pass (facebookresearch/dlrm, dlrm_s_pytorch.py, distributed_forward;
-Mudigere et al. 2022, section 4). The optimizer of tables is sparse and a part of the backward pass:
-only rows that were read are updated (FBGEMM, split_table_batched_embeddings).
+Tables are divided over the ranks of `ep`, everything else is data parallel. Indices are sent to the
+ranks that hold their rows. The sums of these rows come back while the bottom perceptron runs, and
+their gradients return while its backward pass runs (facebookresearch/dlrm, dlrm_s_pytorch.py,
+distributed_forward; Mudigere et al. 2022, section 4). The optimizer of tables is sparse and a part
+of the backward pass: it updates only rows that were read (FBGEMM, split_table_batched_embeddings).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,14 +21,14 @@ from sim.model.recommendation import INDEX, Layer, Recommendation
 from sim.program.causes import EXPERT
 from sim.program.operations import Collective, Kind
 
-# Of the update behind the gradients: a radix sort of (index, sample) by digits of 8 bits, each
-# reading and writing both (CUB, DeviceRadixSort, onesweep), the runs of equal ones, and two kernels
-# for short and long runs (FBGEMM, embedding_backward_split_template.cu).
+# The update of tables sorts pairs of index and sample by radix, in digits of 8 bits, and reads and
+# writes both for each digit (CUB, DeviceRadixSort, onesweep). It then finds runs of equal indices,
+# and updates short and long runs in two kernels (FBGEMM, embedding_backward_split_template.cu).
 _DIGIT, _SAMPLE, _UPDATE_LAUNCHES = 8, 4, 5
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """The part as operators, in forward order."""
+    """Return the operators of the part of the model, in forward order."""
     layer, model = own_layer(run.model, run.layer, "recommendation")
     if layer.part == "tables":
         return _tables_and_bottom(run, layer, model)
@@ -73,16 +73,16 @@ class _Tables:
 
     @property
     def own(self) -> float:
-        """Elements that a rank's samples get of all tables: b T d."""
+        """Elements that a rank's b samples get from all T tables of d columns: b T d."""
         return float(self.samples * len(self.model.tables) * self.model.dim)
 
     @property
     def indices(self) -> float:
-        """Rows that a rank's samples name."""
+        """Number of rows that a rank's samples look up, repeated rows counted each time."""
         return float(self.samples * len(self.model.tables) * self.model.lookups)
 
     def operator(self) -> Operator:
-        """Look-ups of the samples of all ranks in this rank's tables, and their update."""
+        """Return the look-ups of all ranks' samples in this rank's tables, and their update."""
         model, width = self.model, self.run.width
         return Operator(
             name="tables",
@@ -99,22 +99,29 @@ class _Tables:
 
     @property
     def _summed(self) -> float:
-        """Elements of the sums that a rank makes; of rows divided, parts of all ranks' sums."""
+        """Elements of the sums that a rank makes. Where rows are divided, a rank makes a partial
+        sum for the samples of every rank."""
         return self.own * (self.ranks if self.model.division == "row" else 1)
 
     def _look_up(self, share: float) -> MemoryBound:
-        """Each row that is named is read, each sum written."""
+        """Return the kernel that reads each row that is looked up and writes each sum.
+
+        `share` is the number of look-ups on the rank, relative to the mean rank.
+        """
         read = share * self.indices * self.model.dim * self.run.width
         moved = read + self._sums(share) * self.run.width + INDEX * share * self._named
         return MemoryBound(name="look-up", bytes=moved)
 
     def _sums(self, share: float) -> float:
-        """Elements of the sums of a rank that is asked so many times as often as the mean one:
-        whole tables have one for each name, of divided rows every rank has them all."""
+        """Elements of the sums of a rank that gets `share` times the look-ups of the mean rank.
+
+        With whole tables the sums grow with the look-ups; otherwise every rank makes equally many.
+        """
         return self._summed * (share if self.model.division == "table" else 1.0)
 
     def _update(self, share: float) -> MemoryBound:
-        """Names are sorted, so that equal ones meet; gradients are read, rows read and written."""
+        """Return the kernel that updates the tables: it sorts the indices to find equal ones, reads
+        gradients, and reads and writes rows."""
         model, width = self.model, self.run.width
         digits = ceil(log2(max(sum(model.tables), 2)) / _DIGIT)
         sort = 2 * digits * (INDEX + _SAMPLE) * self._named
@@ -124,24 +131,28 @@ class _Tables:
 
     @property
     def _named(self) -> float:
-        """Row names that a rank works through; with divided columns, the names of all ranks."""
+        """Number of indices that a rank works through; with divided columns, those of all ranks."""
         return self.indices * (self.ranks if self.model.division == "column" else 1)
 
     def _awaited(self, make: Callable[[float], MemoryBound]) -> Items:
-        """A kernel, and the wait for the rank that is asked most."""
+        """Return a kernel of the mean rank, and the wait for the rank with the most look-ups."""
         mean, share = make(1.0), self.model.fullest(self.ranks)
         return (mean, Lag(own=(mean,), fullest=(make(share),))) if share > 1.0 else (mean,)
 
     def _asked(self) -> tuple[Item, ...]:
-        """Names go to where rows are: each to one rank, or with divided columns to all."""
+        """Return the collective that sends each index to the rank with its row, or to all ranks
+        where columns are divided."""
         size = INDEX * self.indices
         if self.model.division == "column":
             return self._calls("all_gather", self.ranks * size, "indices")
         return self._calls("all_to_all", size, "indices")
 
     def exchange(self, way: str) -> Collective | None:
-        """Sums to the samples' ranks, or their gradients back. Whole sums go from each rank to
-        each, b T d elements of a rank; of divided rows they are still to be added up."""
+        """Return the collective that brings sums to the samples' ranks, or their gradients back.
+
+        It is an all-to-all of b T d elements per rank. Where rows are divided, the sums are partial
+        and still have to be added, so they are reduce-scattered and their gradients all-gathered.
+        """
         forward, row = way == "forward", self.model.division == "row"
         kind: Kind = "all_to_all"
         if row:
@@ -158,8 +169,9 @@ class _Tables:
 
 
 def _interaction(run: Execution, model: Recommendation) -> Operator:
-    """Z = X X' of the vectors of each sample, of which the lower triangle is kept beside the dense
-    vector; backward dX = dZ X + dZ' X (Naumov et al. 2019, section 2.1.4)."""
+    """Return the interaction: Z = X X' of the vectors of each sample. Its result is the lower
+    triangle of Z beside the dense vector; backward dX = dZ X + dZ' X (Naumov et al. 2019, section
+    2.1.4)."""
     batch, vectors, dim = run.microbatch, model.vectors, model.dim
     stacked = float(batch * vectors * dim * run.width)
     squares, kept = (
@@ -188,14 +200,14 @@ def _interaction(run: Execution, model: Recommendation) -> Operator:
 def _perceptron(
     run: Execution, name: str, widths: tuple[int, ...], *, last: bool = False
 ) -> Iterator[Operator]:
-    """Linear layers with biases, each behind it a ReLU, or at the very end the loss."""
+    """Yield linear layers with biases. A ReLU follows each of them; the loss follows the `last`."""
     for number, (inputs, outputs) in enumerate(pairwise(widths)):
         label = f"{name} {number}" if len(widths) > 2 else name
         linear = Linear(
             run=run, name=label, rows=run.microbatch, inputs=inputs, outputs=(outputs,), bias=True
         )
         size = float(run.microbatch * outputs * run.width)
-        # Sigmoid and binary cross-entropy, in fp32: a pass each, forward and back.
+        # The loss is a sigmoid and a binary cross-entropy in fp32.
         launches, what = (4, "loss") if last else (1, "relu")
         yield Operator(
             name=label,

@@ -1,9 +1,9 @@
 """The embedding of sound: convolutions over time in place of words.
 
-Whisper's are two over a spectrogram (Radford et al. 2022, arXiv 2212.04356, section 2.2), behind
-which fixed positions are added. wav2vec 2.0's go over the wave, and a projection and a convolution
-for positions stand behind them (Baevski et al. 2020, arXiv 2006.11477, section 2). Every
-tensor-parallel rank has all of it.
+Whisper has two convolutions over a spectrogram, and then adds fixed positions (Radford et al. 2022,
+arXiv 2212.04356, section 2.2). wav2vec 2.0 has convolutions over the wave, followed by a projection
+and a convolution for positions (Baevski et al. 2020, arXiv 2006.11477, section 2). Every
+tensor-parallel rank holds the whole embedding.
 """
 
 from collections.abc import Iterator
@@ -24,10 +24,13 @@ LAYER = False
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sound:
-    """Convolutions of `widths` over `channels` of sound, each with its `taps` and `strides`, and a
-    norm behind the first or all of them (`norms`). `projected` has a norm and a linear layer to the
-    hidden width behind them, `masked` a learned vector in place of hidden frames, `position_taps` a
-    convolution in `position_groups` whose result is added; without it fixed positions are.
+    """Keys of an embedding of sound.
+
+    Convolutions with `widths` output channels run over `channels` of sound, each with its `taps`
+    and `strides`; the first or all of them have a norm behind them (`norms`). With `projected` a
+    norm and a linear layer to the hidden width follow. With `masked` a learned vector replaces
+    hidden frames. A convolution of `position_taps` in `position_groups` makes the positions that
+    are added; with 0 taps fixed positions are added.
 
     Raises `ValueError` for lists of different lengths.
     """
@@ -52,7 +55,7 @@ SETTINGS = Sound
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return (*_convolutions(run), *_projected(run), *_positions(run), *behind(run))
 
 
@@ -76,7 +79,8 @@ def _convolutions(run: Execution) -> Iterator[Operator]:
 def _convolution(
     run: Execution, name: str, shape: Shape, *, bias: bool, first: bool = False
 ) -> Operator:
-    """A convolution, which keeps its input; nothing needs the gradient of sound."""
+    """Return a convolution, which keeps its input. The `first` one makes no gradient of its input,
+    the sound."""
     product, image, weights = convolutions(name, shape, run.precision, run.layout)
     read, written = (float(run.microbatch * each) for each in (shape.read, shape.written))
     biases = bias_add(run, name, written) if bias else ()
@@ -110,8 +114,8 @@ def _projected(run: Execution) -> Iterator[Operator]:
 
 
 def _positions(run: Execution) -> Iterator[Operator]:
-    """Positions added to the frames: read both, write one. A convolution's weights are a direction
-    and a length for each tap."""
+    """Yield the operators that make positions and add them to the frames. The weights of a
+    convolution for positions are a direction and a length for each tap (weight normalisation)."""
     own, hidden, rows = run.block, run.model.hidden, run.rows
     if own.position_taps:
         size = hidden * run.seq

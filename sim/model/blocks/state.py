@@ -1,4 +1,4 @@
-"""A layer that is a mixer with a state and nothing else, as of Mamba 2 and Nemotron-H."""
+"""A layer of a mixer with a state alone, as in Mamba 2 and Nemotron-H."""
 
 from sim.model import state_space
 from sim.model.blocks.dense import before, forked, joined
@@ -7,15 +7,15 @@ from sim.model.operators import Operator, scoped
 from sim.model.state_space import StateSpace
 
 SETTINGS = StateSpace
-KEYS = False  # no attention, and so no keys of tokens
+KEYS = False  # The layer has no attention, so it keeps no keys of tokens.
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return state_part(run, run.block)
 
 
 def state_part(run: Execution, own: StateSpace) -> tuple[Operator, ...]:
-    """The mixer behind its norm, and the residual sum."""
+    """Return the norm, the mixer and the residual sum."""
     inside = forked(run, state_space.operators(run, own))
     return scoped("mamba", (*before(run, "mixer", into="mixer in"), *inside, *joined(run, "mixer")))

@@ -1,5 +1,8 @@
-"""A layer whose attention and state read the same normalised input and add to it together, with a
-feed-forward block behind them, as of Falcon-H1 (Zuo et al. 2025, arXiv 2507.22448, section 2)."""
+"""A layer in which attention and a mixer with a state run side by side, as in Falcon-H1.
+
+Both read the same normalised input, and the sum of their results is added to the residual stream. A
+feed-forward block follows (Zuo et al. 2025, arXiv 2507.22448, section 2).
+"""
 
 from dataclasses import replace
 
@@ -14,7 +17,7 @@ SETTINGS = StateSpace
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     norm = normalise(run, "attention norm", run.local)
     first, *rest = state_space.operators(run, run.block)
     return (

@@ -1,4 +1,4 @@
-"""The dense transformer layer with a state in place of attention, as of Jamba and Bamba."""
+"""The dense transformer layer with a state in place of attention, as in Jamba and Bamba."""
 
 from sim.model.blocks.dense import feed_forward_part
 from sim.model.blocks.state import state_part
@@ -7,9 +7,9 @@ from sim.model.operators import Operator
 from sim.model.state_space import StateSpace
 
 SETTINGS = StateSpace
-KEYS = False  # no attention, and so no keys of tokens
+KEYS = False  # The layer has no attention, so it keeps no keys of tokens.
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     return (*state_part(run, run.block), *feed_forward_part(run))

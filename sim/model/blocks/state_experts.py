@@ -1,4 +1,4 @@
-"""The layer with experts, and with a state in place of attention, as of Jamba and Qwen3-Next."""
+"""The layer with experts, and with a state in place of attention, as in Jamba and Qwen3-Next."""
 
 from sim.config.dataclass import dataclass
 from sim.model.blocks.experts import experts_part
@@ -11,7 +11,7 @@ from sim.model.state_space import StateSpace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateExperts(Experts):
-    """Keys of experts, and a table `mixer` of those of a state."""
+    """Keys of experts, and a table `mixer` with the keys of a state."""
 
     mixer: StateSpace
 
@@ -22,10 +22,10 @@ class StateExperts(Experts):
 
 
 SETTINGS = StateExperts
-KEYS = False  # no attention, and so no keys of tokens
+KEYS = False  # The layer has no attention, so it keeps no keys of tokens.
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Its operators on one rank, in forward order."""
+    """Return the block's operators on one rank, in forward order."""
     own: StateExperts = run.block
     return (*state_part(run, own.mixer), *experts_part(run))

@@ -12,19 +12,20 @@ from sim.program.routed import DEEPEP_SMS, Routed
 
 
 def permute(layer: Layer) -> tuple[Operator, ...]:
-    """Tokens are put in the order of the ranks that they go to."""
+    """Return the operator, if any, that sorts a rank's tokens by the ranks of their experts."""
     forward, backward = _permute(layer, "permute"), _permute(layer, "permute grad")
     operator = Operator(name="permute", beside="router", forward=forward, input_gradient=backward)
     return (operator,) if forward else ()
 
 
 def dispatch(layer: Layer) -> Operator:
-    """Tokens go to the ranks of their experts and are put in the experts' order.
+    """Return the operator that sends tokens to the ranks of their experts and sorts them there.
 
-    Without a capacity nobody knows how many before routing is done, and the host, which
-    launches a product for each expert, reads it (Megatron-LM, moe/token_dispatcher.py,
-    `_maybe_dtoh_and_synchronize`; DeepEP, csrc/deep_ep.cpp, `intranode_dispatch` and
-    `internode_dispatch`: "CPU busy wait"). One CUDA graph of all has no host to tell.
+    Without a capacity the number of tokens for each expert is known only after routing. The host
+    launches a product for each expert, so it waits to read these numbers (Megatron-LM,
+    moe/token_dispatcher.py, `_maybe_dtoh_and_synchronize`; DeepEP, csrc/deep_ep.cpp,
+    `intranode_dispatch` and `internode_dispatch`: "CPU busy wait"). A CUDA graph of the whole step
+    does not wait.
     """
     return Operator(
         name="dispatch",
@@ -37,7 +38,7 @@ def dispatch(layer: Layer) -> Operator:
 
 
 def combine(layer: Layer) -> Operator:
-    """Results go home and are summed for each token."""
+    """Return the operator that sends results back to the tokens' ranks and sums them per token."""
     return Operator(
         name="combine",
         forward=(*_sort(layer, "unsort"), *_move(layer, "combine"), *_permute(layer, "unpermute")),
@@ -56,8 +57,9 @@ def _counts(layer: Layer) -> Items:
 
 
 def _permute(layer: Layer, name: str) -> Items:
-    """Copies of a rank's tokens for each of their experts, or their sum: one reads them once
-    and writes them k times, or the other way round. Routed tokens leave as they are."""
+    """Return the kernel that copies a rank's tokens for each of their k experts, or sums the k
+    results. It reads tokens once and writes them k times, or the reverse. Dispatchers other than
+    "flat" send tokens without copies."""
     if layer.run.dispatcher != "flat":
         return ()
     launches = 1 if layer.run.fused("permute") else 4
@@ -66,8 +68,8 @@ def _permute(layer: Layer, name: str) -> Items:
 
 
 def _sort(layer: Layer, name: str) -> Items:
-    """Rows into the order of the rank's experts, or back; routed tokens are copied for each of
-    the rank's experts that they reach."""
+    """Return the kernel that sorts rows by the rank's experts, or sorts them back. Dispatchers
+    other than "flat" send a token once to a rank, where it is copied for each of its experts."""
     launches, size = 1 if layer.run.fused("permute") else 4, layer.size * layer.narrowed(name)
     if layer.run.dispatcher != "flat":
         arrived = _routed(layer).reached(layer.ep) * size / layer.own.top_k
@@ -90,7 +92,8 @@ def _routed(layer: Layer) -> Routed:
 
 
 def _move(layer: Layer, name: str) -> Items:
-    """The all-to-all among ranks of experts, then the exchange among ranks that share an expert."""
+    """Return the all-to-all among the ranks of experts and the collective among the ranks that
+    share an expert, in this order towards experts and reversed on the way back."""
     items: list[Item] = []
     sharding, backward = layer.run.sharding, name in ("combine", "dispatch grad")
     if layer.ep > 1:
@@ -132,6 +135,6 @@ def _call(
 
 
 def _cast(layer: Layer, name: str) -> tuple[Kernel, ...]:
-    """A rank's own tokens in the format in which they go."""
+    """Return the cast of a rank's own tokens to the format in which they are sent, if any."""
     elements = layer.tokens * layer.run.model.hidden
     return cast(layer.run, name, elements, 1) if layer.narrowed(name) < 1.0 else ()

@@ -1,10 +1,10 @@
 """The work of a layer with experts on one rank.
 
-b s tokens of a rank are sent to k of E experts each, which lie on `ep` ranks; what an expert gets
-of all ranks of the group goes through its matrices in one grouped product (Lepikhin et al. 2020;
-Gale et al. 2022, MegaBlocks). Each expert is divided over `etp` ranks, which gather the tokens and
-scatter the sums. All ranks of a group wait for the fullest one. The
-router computes the scores of all experts, and the best of them for each token.
+Each of the b s tokens of a rank is sent to k of E experts, which are spread over `ep` ranks. A rank
+multiplies the tokens that its experts get, from all ranks of the group, in one grouped product
+(Lepikhin et al. 2020; Gale et al. 2022, MegaBlocks). Each expert is divided over `etp` ranks, which
+gather the tokens and scatter the sums. All ranks of a group wait for the fullest rank. The router
+computes the scores of all experts, and the best experts for each token.
 """
 
 from dataclasses import field, replace
@@ -26,12 +26,12 @@ _MOST_EXPERTS = 100_000  # fifty times GShard's
 class Experts:
     """Keys of a kind of layer with experts.
 
-    `experts` matrices of inner width `ffn`, of which each token takes `top_k`; `shared` more of
-    them (or one of width `shared_ffn`) that every token takes, times a sigmoid of its own where
-    there is a `shared_gate`. With `groups` a token's experts lie in at most `limit` of them.
-    Experts see tokens in `latent` columns, projected from the hidden width and back (0: in all).
-    `capacity` is the factor beyond which tokens are dropped, 0 for none (dropless). `routing` says
-    how unequal the experts' loads are.
+    Each token takes `top_k` of `experts` feed-forward blocks of inner width `ffn`. Every token also
+    takes `shared` further experts (or one of width `shared_ffn`); a `shared_gate` multiplies their
+    result by a sigmoid of the token. With `groups` the experts of a token lie in at most `limit`
+    groups. Experts see tokens in `latent` columns, projected from the hidden width and back (0: in
+    the hidden width). An expert drops tokens beyond `capacity` times an even load; 0 drops none.
+    `routing` says how unequal the experts' loads are.
     """
 
     experts: int
@@ -77,7 +77,7 @@ class Experts:
         return self.shared_ffn or self.shared * self.ffn
 
 
-# What happens to tokens and gradients in front of experts' products, and on the way to them.
+# The kernels and transfers of tokens, and of gradients, on the way to the experts' products.
 _TOWARDS = ("permute", "dispatch", "sort", "unpermute grad", "combine grad", "unsort grad")
 
 
@@ -90,7 +90,7 @@ class Layer:
         self.ep, self.etp = run.sharding.ep, run.sharding.etp
 
     def check(self) -> None:
-        """Raise `InputError` unless the experts' sizes divide."""
+        """Raise `InputError` unless the ranks divide the experts and their sizes."""
         run, experts = self.run, self.own
         if experts.experts % self.ep:
             fault = f"ep = {self.ep} does not divide experts = {experts.experts}"
@@ -104,7 +104,7 @@ class Layer:
 
     @property
     def inner(self) -> "Layer":
-        """The layer as its experts see it, in the columns of their latent."""
+        """The layer as its experts see it, with `latent` columns in place of the hidden width."""
         if not self.own.latent:
             return self
         return Layer(replace(self.run, model=replace(self.run.shape, hidden=self.own.latent)))
@@ -128,23 +128,23 @@ class Layer:
 
     @property
     def rows(self) -> float:
-        """Rows of the rank's grouped products, with an even load."""
+        """Rows of the grouped products of the mean rank."""
         load = self.load.mean if self.run.empty_slots else 1.0 - self.load.dropped
         return self._even * load
 
     @property
     def most(self) -> float:
-        """Rows of the fullest rank."""
+        """Rows of the grouped products of the fullest rank."""
         return self._even * self.load.fullest if self.run.empty_slots else self.rows
 
     @property
     def _even(self) -> int:
-        """Rows of an even load of all that tokens send."""
+        """Rows of a rank under an even load, if no token is dropped."""
         return self.tokens * self.own.top_k * self.etp
 
     @property
     def experts(self) -> int:
-        """Experts that the rank holds a share of."""
+        """Number of experts of which the rank holds all or a share."""
         return self.own.experts // self.ep
 
     @property
@@ -153,14 +153,14 @@ class Layer:
         return self.rows * self.run.model.hidden * self.run.width
 
     def narrowed(self, name: str) -> float:
-        """How wide tokens are on a way, against activations: towards experts they may go in a
-        recipe's format, home they go as they are."""
+        """Return the width of tokens in the kernel or transfer `name`, relative to activations.
+        Towards experts tokens may be in a recipe's format; on the way back they are not cast."""
         towards = self.ep > 1 and name in _TOWARDS
         return self.run.dispatched_width / self.run.width if towards else 1.0
 
 
 def dropped(run: Execution) -> float:
-    """The share of all that tokens send to experts that is dropped, in the mean of the layers."""
+    """Return the share of token-expert pairs that are dropped, in the mean of the layers."""
     layers = [own for kind in run.model.kinds for _, own in [specialised(kind, run)]]
     shares = [Layer(layer).load.dropped for layer in layers if isinstance(layer.block, Experts)]
     return sum(shares) / len(shares) if shares else 0.0
@@ -173,7 +173,8 @@ _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 14, 3
 
 
 def router(layer: Layer) -> Operator:
-    """Scores of all experts, the best of them for each token, the loss that balances them."""
+    """Return the router: scores of all experts, the best experts for each token, and the loss that
+    balances the experts."""
     run, experts = layer.run, layer.own
     if experts.routing.law == "round-robin":
         return _in_turn(layer)
@@ -206,9 +207,9 @@ def router(layer: Layer) -> Operator:
 
 
 def _router_gradients(layer: Layer, linear: Linear) -> Operator:
-    """Gradients of the scores' product, whose operands are cast to fp32 and whose results are
-    cast back where the router is fp32 (Megatron-LM, moe/moe_utils.py,
-    RouterGatingLinearFunction: forward TransformerEngine multiplies bf16 operands)."""
+    """Return the gradients of the router's product. With `router_fp32` their operands are cast to
+    fp32 and their results cast back; the forward product still has bf16 operands (Megatron-LM,
+    moe/moe_utils.py, RouterGatingLinearFunction, by TransformerEngine)."""
     run = layer.run
     operator = Operator(
         input_gradient=linear.input_gradient, weight_gradient=linear.weight_gradient
@@ -225,8 +226,9 @@ def _router_gradients(layer: Layer, linear: Linear) -> Operator:
 
 
 def _in_turn(layer: Layer) -> Operator:
-    """Numbers of experts and equal weights in a router's place: a range of integers, its
-    remainders, ones and their share, and a cast (FakeBalancedGate)."""
+    """Return the operator that takes a router's place in benchmarks (FakeBalancedGate). It makes
+    numbers of experts in turn and equal weights: a range of integers, its remainders, ones, their
+    share, and a cast."""
     chosen = float(layer.tokens * layer.own.top_k)
     made = MemoryBound(name="experts in turn", bytes=chosen * (24 + 18), launches=5)
     size = float(layer.tokens * layer.run.model.hidden * layer.run.width)

@@ -1,8 +1,9 @@
-"""Shared experts beside tokens that are under way to the others and back.
+"""Shared experts that run beside the all-to-alls of the routed tokens.
 
 Megatron-Core's `moe_shared_expert_overlap` (megatron/core/transformer/moe/token_dispatcher.py and
-shared_experts.py): on a stream of their own the first product and the activation run while tokens
-are dispatched, the second product while they are combined; backward their gradients in turn.
+shared_experts.py) runs shared experts on a stream of their own. Their first product and activation
+run while tokens are dispatched, their second product while tokens are combined. Backward the
+gradients run beside the all-to-alls of these operators.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,10 @@ SHARED = "shared_experts"
 
 
 def beside_tokens(operators: Sequence[Operator], items: Sequence[Items]) -> list[Items]:
-    """Operators of a layer with kernels of shared experts beside the all-to-alls.
+    """Return the items of a layer's operators, with kernels of shared experts beside all-to-alls.
 
-    `items` is what each runs in turn. Collectives of shared experts (tensor parallelism's) stay
-    where they are, as do kernels beside these.
+    `items` are the items of each operator before that. Tensor-parallel collectives of shared
+    experts stay in place, as do kernels that already run beside such a collective.
     """
     rows = [list(each) for each in items]
     shared = [number for number, each in enumerate(operators) if SHARED in each.modules]
@@ -34,7 +35,7 @@ def beside_tokens(operators: Sequence[Operator], items: Sequence[Items]) -> list
 
 
 def _sending(row: Sequence[Item]) -> int | None:
-    """The places where tokens are sent to other ranks."""
+    """Return the place of the first all-to-all of tokens in a row of items, if there is one."""
     sent = (
         place
         for place, item in enumerate(row)
@@ -44,7 +45,7 @@ def _sending(row: Sequence[Item]) -> int | None:
 
 
 def _taken(row: list[Item]) -> list[Kernel]:
-    """The kernels of a row that nothing else is beside, which are taken out of it."""
+    """Take the kernels that run beside no collective out of a row, and return them."""
     kernels = [item for item in row if isinstance(item, Kernel)]
     row[:] = [item for item in row if not isinstance(item, Kernel)]
     return kernels

@@ -11,7 +11,7 @@ from sim.model.operators import Items, Operator, belonging, kernels_of
 
 
 def widen(layer: Layer) -> Operator:
-    """hidden -> ffn of each expert, twice if gated."""
+    """Return the product hidden -> ffn of each expert, twice as wide if gated."""
     width = layer.own.ffn // layer.etp * (2 if layer.run.shape.gated_mlp else 1)
     low = layer.narrowed("dispatch") < 1.0
     product = _product(layer, "expert in", layer.run.model.hidden, width, low=("input",) * low)
@@ -24,14 +24,15 @@ def widen(layer: Layer) -> Operator:
 
 
 def _adds(layer: Layer, *ways: str) -> bool:
-    """Whether a product needs no kernels for its bias, as it does where it adds it in one of
-    these ways."""
+    """Whether a product needs no kernels for a bias: the model has no bias, the products are fused,
+    or `Fusion.expert_bias` is one of `ways`."""
     return not layer.run.shape.bias or _fuses(layer) or layer.run.fusion.expert_bias in ways
 
 
 def _gate_bias(layer: Layer, elements: float) -> tuple[MemoryBound, ...]:
-    """The bias of each expert added to its rows, and all experts' joined; back, gradients of
-    the parts are joined (`torch.cat([t + b for t, b in zip(torch.split(...), bias)])`)."""
+    """Return the kernels that add the bias of each expert to its rows and join the rows of all
+    experts; backward a kernel joins the experts' gradients
+    (`torch.cat([t + b for t, b in zip(torch.split(...), bias)])`)."""
     size, width, name = elements * layer.run.width, layer.run.width, "expert in bias"
     return (
         _broadcast(name, elements, 2 * width, layer.experts),
@@ -41,7 +42,7 @@ def _gate_bias(layer: Layer, elements: float) -> tuple[MemoryBound, ...]:
 
 
 def narrow(layer: Layer) -> Operator:
-    """ffn -> hidden of each expert."""
+    """Return the product ffn -> hidden of each expert."""
     inputs, low = layer.own.ffn // layer.etp, layer.narrowed("combine grad") < 1.0
     adds = _adds(layer, "both")
     made = _product(
@@ -56,12 +57,13 @@ def narrow(layer: Layer) -> Operator:
 
 
 def _bias(layer: Layer) -> tuple[MemoryBound, ...]:
-    """The bias b of each expert times the routed weight p of each row, fp32, is added to y.
+    """Return the kernels that add the bias b of each expert, times the fp32 routing weight p of
+    each row, to y.
 
-    Of each element in bytes: b p is written, y + b p read and written, all experts' joined in
-    fp32 and cast. Back: dy is cast to fp32, per expert to bf16 for the product, these joined,
-    and multiplied by p and by b, each then summed (Megatron-LM, moe/experts.py, `_apply_bias`:
-    `torch.cat([t + b * p ...]).to(...)`). Products with b or p broadcast it.
+    Forward they write b p, read and write y + b p, join the rows of all experts in fp32 and cast
+    them. Backward they cast dy to fp32, and for each expert to bf16 for the product, join these
+    casts, multiply dy by p and by b, and sum both (Megatron-LM, moe/experts.py, `_apply_bias`:
+    `torch.cat([t + b * p ...]).to(...)`). Multiplications by b or p broadcast.
     """
     elements, width, each = layer.rows * layer.run.model.hidden, layer.run.width, layer.experts
     forward = (width + 4 + 4) + (4 + 4) + (4 + width)
@@ -83,8 +85,8 @@ def _product(
     low: tuple[str, ...] = (),
     bias: bool = True,
 ) -> Operator:
-    """A grouped product, for which the fullest rank's is waited, and whose bytes are kept. The
-    operands that are `low` have come cast; a bias is its own unless others add it."""
+    """Return a grouped product and the wait for the fullest rank, whose bytes count. Operands named
+    in `low` arrive cast. The product adds the bias if `bias`; otherwise further kernels do."""
     run = layer.run
     even = Linear(
         run=run,
@@ -120,7 +122,7 @@ def _awaited(layer: Layer, items: Items, fullest: Items) -> Items:
 
 
 def activate(layer: Layer) -> Operator:
-    """The activation between both products, times the router's weight of each row."""
+    """Return the activation between both products, times the router's weight of each row."""
     sizes = replace(layer.run.shape, ffn=layer.own.ffn)
     run, width = replace(layer.run, model=sizes), layer.own.ffn / layer.etp
     even, full = (feed_forward.activation(run, rows * width) for rows in (layer.rows, layer.most))
@@ -147,5 +149,5 @@ def _kernels(items: Items) -> tuple[Kernel, ...]:
 
 
 def _broadcast(name: str, elements: float, width: float, launches: int) -> MemoryBound:
-    """Kernels with an operand of fewer elements, whose places they compute."""
+    """Return kernels that broadcast an operand, and so compute the address of each element."""
     return MemoryBound(name=name, bytes=elements * width, strided=elements, launches=launches)

@@ -1,7 +1,7 @@
 """Routing: each expert's share of the tokens, and the load of the fullest expert and rank.
 
-A router picks `top_k` experts for every token. Where it favours some, the rank that holds them is
-waited for by all others of its group (Lepikhin et al. 2020, section 2.2; Fedus et al. 2021).
+A router picks `top_k` experts for every token. If it favours some experts, all ranks of a group
+wait for the rank that holds them (Lepikhin et al. 2020, section 2.2; Fedus et al. 2021).
 """
 
 import warnings
@@ -25,13 +25,13 @@ Floats = NDArray[np.float64]
 class Routing:
     """How tokens are spread over the experts of a layer.
 
-    `balanced`: equally. `round-robin`: each token takes the experts behind those of the token
-    before, without a router, as gates of benchmarks do (NVIDIA NeMo AutoModel, FakeBalancedGate in
-    nemo_automodel/components/moe/layers.py). `zipf`: the i-th most favoured expert gets a share
-    proportional to i^-`exponent`. `dirichlet`: shares are drawn with concentration `alpha`, the
-    smaller the less equal. Which expert is favoured is drawn with `seed`, for each layer anew where
-    layers are numbered. `file`: a CSV with a row for each layer of the model and a column for each
-    expert, the tokens that it got; layers have to be numbered.
+    `balanced`: all experts get equally many tokens. `round-robin`: each token takes the experts
+    that follow those of the previous token, without a router, as gates of benchmarks do (NVIDIA
+    NeMo AutoModel, FakeBalancedGate in nemo_automodel/components/moe/layers.py). `zipf`: the i-th
+    most favoured expert gets a share proportional to i^-`exponent`. `dirichlet`: shares are drawn
+    with concentration `alpha`; a smaller `alpha` makes them less equal. `seed` draws which experts
+    are favoured, anew for each layer if layers are numbered. `file`: a CSV of token counts, with a
+    row for each layer of the model and a column for each expert; layers have to be numbered.
     """
 
     law: Literal["balanced", "round-robin", "zipf", "dirichlet", "file"] = "balanced"
@@ -56,8 +56,8 @@ class Routing:
 class Load:
     """Work of a layer's experts on the tokens that are sent to them, as shares of an even load.
 
-    `mean` is what an average rank does, `fullest` what the fullest one does; `dropped` the share of
-    the tokens that no expert has room for.
+    `mean` is the work of the average rank and `fullest` that of the fullest rank; `dropped` is the
+    share of the tokens for which their experts have no room.
     """
 
     mean: float = 1.0
@@ -74,11 +74,11 @@ def load_of(
     layer: int | None = None,
     layers: int = 1,
 ) -> Load:
-    """The load of the ranks that share a layer's experts.
+    """Return the load of the ranks that share a layer's experts.
 
-    With a `capacity` factor c every expert has c times an even load of slots: all of them are
-    computed, tokens beyond them are dropped (Lepikhin et al. 2020, section 2.2). Without it none
-    are dropped. Raises `InputError` for a file that does not suit.
+    With a `capacity` factor c every expert has c times an even load of slots. It computes all
+    slots, and drops tokens beyond them (Lepikhin et al. 2020, section 2.2). Without a capacity no
+    token is dropped. Raises `InputError` for a file that does not fit the model.
 
     >>> load_of(Routing(law="zipf"), experts=8, ranks=8).fullest > 2
     True
@@ -105,7 +105,8 @@ def _load(
     layer: int | None,
     layers: int,
 ) -> Load:
-    """The routing that a file's content gives, whatever its path and date."""
+    """Return the load for a routing and the `counts` of its file. Results are remembered by the
+    file's content, whatever its path and date."""
     even = shares(routing, experts, layer, layers, counts) * experts
     if capacity:
         dropped = float(np.maximum(even - capacity, 0.0).mean())
@@ -116,7 +117,7 @@ def _load(
 def shares(
     routing: Routing, experts: int, layer: int | None, layers: int, counts: str = ""
 ) -> Floats:
-    """The share of the tokens of each expert, one in all. Raises `InputError`."""
+    """Return each expert's share of the tokens; the shares sum to 1. Raises `InputError`."""
     if routing.law == "file":
         return _counted(routing.file, counts, experts, layer, layers)
     rng = np.random.default_rng([routing.seed, 0 if layer is None else layer])

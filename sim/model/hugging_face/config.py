@@ -11,10 +11,10 @@ from sim.model.model import MOST_LAYERS
 
 Document = dict[str, Any]
 
-_NEAR = 0.92  # of two keys of which the one is the other with a mistake (difflib's ratio)
-_SEQ = 4096  # what is trained where a config allows for more, which it does not say
+_NEAR = 0.92  # difflib's ratio from which one key is taken for another with a spelling mistake
+_SEQ = 4096  # assumed length in training where a config allows longer sequences
 
-# What says nothing of the time or the memory of a training step.
+# Keys that change neither the time nor the memory of a training step.
 _SILENT: Silent = {
     "": """
         _* name prefix attn_implementation model_type architectures auto_map transformers_version
@@ -36,7 +36,7 @@ _SILENT: Silent = {
     """
 }
 
-Kind = tuple[Callable[[Any], bool], str]  # whether a value is of it, and what it is called
+Kind = tuple[Callable[[Any], bool], str]  # whether a value is of the kind, and the kind's name
 
 
 def _whole(value: Any) -> bool:
@@ -44,7 +44,7 @@ def _whole(value: Any) -> bool:
 
 
 _POSITIVE: Kind = (lambda value: _whole(value) and value > 0, "positive whole number")
-# By the type of a default.
+# The kind of value that a key takes, by the type of its default.
 _KINDS: dict[type, Kind] = {
     bool: (lambda value: value in (True, False), "truth value"),
     int: (lambda value: _whole(value) and value >= 0, "whole number"),
@@ -72,8 +72,9 @@ class Config:
         self.notes: list[str] = []
 
     def __call__(self, key: str, *default: Any) -> Any:
-        """A value; the default where there is none, else a positive number is needed. Raises
-        `InputError` where both are missing, and for another kind of value than the default's."""
+        """Return the value of a key, or the default if the config lacks the key. Without a default
+        the value must be a positive whole number. Raises `InputError` if value and default are
+        missing, and for a value of another kind than the default."""
         self.read.add(key)
         value = self.content.get(key)
         if value is None and not default:
@@ -86,13 +87,13 @@ class Config:
         return value
 
     def positive(self, key: str, default: int) -> int:
-        """A value by which layers are counted off. Raises `InputError`."""
+        """Return a positive whole number, such as the period of a pattern. Raises `InputError`."""
         value: int = self(key, default)
         self._check(key, value, *_POSITIVE)
         return value
 
     def layers(self) -> int:
-        """How many layers of a decoder, each of which may be named. Raises `InputError`."""
+        """Return the number of layers. Raises `InputError` for more than can be simulated."""
         count: int = self("num_hidden_layers")
         if count > MOST_LAYERS:
             fault = f"num_hidden_layers = {count:,} is more than can be simulated"
@@ -100,8 +101,8 @@ class Config:
         return count
 
     def each(self, key: str, count: int) -> list[Any]:
-        """A list with a value for each of `count` layers, empty where there is none. Raises
-        `InputError`."""
+        """Return a list with a value for each of `count` layers, or an empty list if the config
+        lacks the key. Raises `InputError` for a list of another length."""
         values: list[Any] = self(key, [])
         if values and len(values) != count:
             fault = f"{key} names {len(values)} layers of {count}"
@@ -109,8 +110,8 @@ class Config:
         return values
 
     def some(self, key: str, count: int) -> list[int]:
-        """A list of numbers of layers, of which there are `count`, empty where there is none.
-        Raises `InputError`."""
+        """Return a list of numbers of layers, or an empty list if the config lacks the key. Raises
+        `InputError` for a number outside the model's `count` layers."""
         numbers: list[int] = self(key, [])
         if beyond := [number for number in numbers if number not in range(count)]:
             fault = f"{key} names layer {beyond[0]!r}, but they are 0 to {count - 1}"
@@ -123,15 +124,15 @@ class Config:
             raise InputError(self.place, fault, "take the config of the checkpoint")
 
     def _refuse_misspelt(self, key: str) -> None:
-        """Raise `InputError` where a key without a reader is spelt nearly like this."""
+        """Raise `InputError` if a key that nothing reads is spelt nearly like `key`."""
         strange = [own for own in self.content if own not in self.read]
         for near in get_close_matches(key, strange, 1, _NEAR):
             fault = f"{near!r} is no key of a {self.content.get('model_type')} config"
             raise InputError(self.place, fault, f"did you mean {key!r}?")
 
     def unread(self) -> list[str]:
-        """A line for each key of the config that was not read and may matter. Raises `InputError`
-        for one that is a misspelt other."""
+        """Return a line for each key of the config that was not read and may matter. Raises
+        `InputError` for a misspelt key."""
         for key in sorted(self.read):
             self._refuse_misspelt(key)
         return [
@@ -141,7 +142,8 @@ class Config:
         ]
 
     def refuse_unless(self, key: str, *allowed: Any) -> None:
-        """Raise `InputError` for a value that the model here does not have."""
+        """Raise `InputError` unless the value is one of `allowed`, the values that are modelled.
+        The first of them is the default."""
         if (value := self(key, allowed[0])) not in allowed:
             shown = " or ".join(map(repr, allowed))
             fault = f"{key} = {value!r} is not modelled"
@@ -150,12 +152,12 @@ class Config:
             )
 
     def dropout(self, *keys: str) -> bool:
-        rates = [self(key, 0.0) for key in keys]  # all are read, whichever is first
+        rates = [self(key, 0.0) for key in keys]  # A list, so that every key counts as read.
         return any(rates)
 
 
 def length(config: Config, key: str = "max_position_embeddings") -> int:
-    """Tokens of a sequence: as many as a config allows, but no more than is usual."""
+    """Return the tokens of a sequence: as many as the config allows, but at most `_SEQ`."""
     most = int(config(key))
     if most > _SEQ:
         what = f"{config.place}: sequences may have {most:,} tokens"

@@ -1,10 +1,10 @@
 """A model as the `config.json` of a Hugging Face checkpoint describes it.
 
-Each `model_type` is a function from its config to the keys of `models/NAME.toml`; names of keys and
-their defaults are those of `transformers` (src/transformers/models/*/configuration_*.py, 5.24). A
-test builds all of them with `transformers` on the meta device: the parameters agree exactly.
+Each `model_type` has a function from its config to the keys of `models/NAME.toml`. Keys of configs
+and their defaults are those of `transformers` 5.24 (src/transformers/models/*/configuration_*.py).
+A test builds every type with `transformers` on the meta device; the parameters agree exactly.
 
-Constants that change results but no time are handed to the framework that trains the model.
+Constants that change a model's results but not its time are handed to the framework that trains it.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ _NAMES = {
 
 
 def numerics(config: Config) -> Document:
-    """The numeric constants of a config; keys of rotary positions may stand in a table of their own
+    """Return the numeric constants of a config. Keys of rotary positions may be in a separate table
     (`rope_parameters`, transformers 5)."""
     table = _table(config, "rope_parameters")
     content = {**config.content, **table}
@@ -160,7 +160,7 @@ _REFUSED = {
     "wavlm": "gated biases of relative positions",
     **dict.fromkeys(("deberta", "deberta-v2"), "attention to positions apart"),
 }
-_WRAPPED = {"gemma3": "gemma3_text"}  # where an older config leaves its text's type out
+_WRAPPED = {"gemma3": "gemma3_text"}  # for older configs without the type of their text_config
 
 
 def is_config(document: Mapping[str, Any]) -> bool:
@@ -168,10 +168,10 @@ def is_config(document: Mapping[str, Any]) -> bool:
 
 
 def document(content: Mapping[str, Any], place: str) -> Document:
-    """The model that a config describes, in the keys of a file of `models/`.
+    """Return the model that a config describes, in the keys of a file of `models/`.
 
-    Its `notes` name the parts that are left out. Raises `InputError` for an unknown type of model
-    or an unknown variant.
+    The key `notes` names the parts that are left out. Raises `InputError` for an unknown type or
+    variant of a model.
 
     >>> gpt2 = dict(model_type="gpt2", n_embd=768, n_layer=12, n_head=12, n_positions=1024,
     ...             vocab_size=50257)
@@ -196,7 +196,7 @@ def document(content: Mapping[str, Any], place: str) -> Document:
 
 
 def _inner(content: Mapping[str, Any], kind: str, place: str) -> Document:
-    """The language model of a model that also sees images."""
+    """Return the language model inside a model that also takes images or sound."""
     inner = content.get("text_config")
     if not isinstance(inner, Mapping):
         raise InputError(place, f"{kind} without text_config", "take the whole config.json")

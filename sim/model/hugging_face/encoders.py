@@ -1,5 +1,5 @@
-"""Encoders: of words (BERT), images (ViT), sound (wav2vec 2.0), and with a decoder behind them (T5,
-Whisper)."""
+"""Encoders of words (BERT), images (ViT) or sound (wav2vec 2.0), and encoders with a decoder behind
+them (T5, Whisper)."""
 
 from math import prod
 from typing import NoReturn
@@ -44,8 +44,8 @@ def _of_words(config: Config) -> Document:
 
 
 def roberta(config: Config) -> Document:
-    """BERT with positions that are counted from behind the padding's, and a bias in its logits
-    (RobertaEmbeddings.create_position_ids_from_input_ids)."""
+    """BERT with a bias in its logits, and positions that count from behind the padding token's
+    number (RobertaEmbeddings.create_position_ids_from_input_ids)."""
     config.refuse_unless("add_cross_attention", False)
     config.refuse_unless("is_decoder", False)
     heads = config("architectures", ["ForMaskedLM"])
@@ -56,8 +56,9 @@ def roberta(config: Config) -> Document:
 
 
 def modernbert(config: Config) -> Document:
-    """ModernBERT: Llama's layers in an encoder, most of which see a window on both sides. Its norm
-    behind the embedding stands for the norm that the first layer's attention does not have."""
+    """ModernBERT: Llama's layers in an encoder; most layers see a window on both sides. The first
+    layer's attention has no norm, but there is one behind the embedding; here the first layer has
+    its norm and the embedding has none, which counts the same."""
     config.refuse_unless("norm_bias", False)
     config.refuse_unless("decoder_bias", True)
     config.refuse_unless("classifier_bias", False)
@@ -81,7 +82,8 @@ def modernbert(config: Config) -> Document:
 
 
 def vit(config: Config) -> Document:
-    """ViT with a classifier (ViTForImageClassification): patches for words, classes for logits."""
+    """ViT with a classifier (ViTForImageClassification): patches in place of words, and logits of
+    classes."""
     patch, image = config.positive("patch_size", 16), config("image_size", 224)
     seq = (image // patch) ** 2 + 1
     classes = int(config("num_labels", len(config("id2label", {})) or 2))
@@ -136,7 +138,7 @@ _CROP = 250_000  # samples of a wave in training: Baevski et al. 2020, section 4
 
 
 def wav2vec2(config: Config) -> Document:
-    """wav2vec 2.0 and HuBERT with a layer of characters (Wav2Vec2ForCTC)."""
+    """wav2vec 2.0 and HuBERT with an output layer of characters (Wav2Vec2ForCTC)."""
     heads = config("architectures", ["ForCTC"])
     if not all(str(head).endswith("ForCTC") for head in heads):
         _refuse_head(config, "an architecture with a loss by CTC")

@@ -1,4 +1,4 @@
-"""Models with experts, in some of their layers or in all."""
+"""Models with experts in some or all of their layers."""
 
 from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document
@@ -7,7 +7,7 @@ from sim.model.hugging_face.llama import ernie, granite, hunyuan, llama, mistral
 
 
 def _sparse(config: Config) -> list[bool]:
-    """Which layers of a Qwen have experts (Qwen2MoeDecoderLayer.__init__)."""
+    """Return which layers of a Qwen model have experts (Qwen2MoeDecoderLayer.__init__)."""
     count, step = config.layers(), config.positive("decoder_sparse_step", 1)
     dense = config.some("mlp_only_layers", count)
     return [layer not in dense and (layer + 1) % step == 0 for layer in range(count)]
@@ -28,7 +28,7 @@ def qwen3_moe(config: Config) -> Document:
 
 
 def qwen_experts(config: Config) -> tuple[Document, Document, list[bool]]:
-    """Qwen3-Next: the shape of its layers, its experts, and which layers have them."""
+    """Return the shape of Qwen3-Next's layers, its experts, and which layers have experts."""
     shared = {"shared_ffn": config("shared_expert_intermediate_size"), "shared_gate": True}
     fields = {"experts": config("num_experts"), "top_k": config("num_experts_per_tok")}
     fields |= {"ffn": config("moe_intermediate_size"), **shared}
@@ -43,7 +43,7 @@ def _qwen_experts(config: Config, further: Document, shared: Document) -> Docume
 
 
 def _in_every_layer(config: Config, shape: Document) -> Document:
-    """Experts as wide as the dense model's own layers would be."""
+    """Return a model with experts in every layer, each as wide as `intermediate_size`."""
     fields = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
     fields |= {"ffn": config("intermediate_size")}
     every = [True] * config.layers()
@@ -74,7 +74,7 @@ def phimoe(config: Config) -> Document:
 def dbrx(config: Config) -> Document:
     """LayerNorm without shifts; its clamp of Q, K and V is left out."""
     for table in ("attn_config", "ffn_config"):
-        config(table, {})  # which is gone where it is one
+        config(table, {})  # Raises for a value that is no table; tables have been merged already.
     if clip := config("clip_qkv", 0.0):
         config.notes.append(f"{config.place}: clip_qkv = {clip} is not modelled")
     config.read |= {"ffn_act_fn", "moe_jitter_eps", "moe_loss_weight"}
@@ -85,7 +85,7 @@ def dbrx(config: Config) -> Document:
 
 
 def hunyuan_moe(config: Config) -> Document:
-    """Experts of the width of one that every token takes."""
+    """Hunyuan's model with experts, whose shared experts are as wide as the routed experts."""
     config.read |= {"moe_intermediate_size", "use_mixed_mlp_moe"}
     config.refuse_unless("moe_layer_num_skipped", 0)
     fields = {"experts": config("num_experts"), "top_k": _alike(config, "moe_topk")}
@@ -94,7 +94,8 @@ def hunyuan_moe(config: Config) -> Document:
 
 
 def _alike(config: Config, key: str) -> int:
-    """A number that a config may write once for each layer. Raises `InputError`."""
+    """Return a number that a config may list for each layer. Raises `InputError` where the layers
+    differ."""
     value = config.content.get(key, 1)
     if isinstance(value, list):
         values = set(config.each(key, config.layers()))
@@ -111,7 +112,7 @@ def mixtral(config: Config) -> Document:
 
 
 def deepseek(config: Config) -> Document:
-    """V2 and V3 (and Kimi K2). `transformers` does not train their multi-token prediction."""
+    """DeepSeek V2 and V3, and Kimi K2. `transformers` does not train multi-token prediction."""
     config.refuse_unless("attention_bias", False)
     config.refuse_unless("moe_layer_freq", 1)
     nope, rotary = config("qk_nope_head_dim"), config("qk_rope_head_dim")
@@ -148,14 +149,14 @@ def _behind_dense(config: Config) -> list[bool]:
 
 
 def dots1(config: Config) -> Document:
-    """Qwen 3's attention, and DeepSeek-V3's experts."""
+    """dots.llm1: Qwen 3's attention, and DeepSeek-V3's experts."""
     config.refuse_unless("moe_layer_freq", 1)
     shape = llama(config) | {"qk_norm": "rmsnorm"}
     return in_turn(config, shape, experts=_deepseek_experts(config), sparse=_behind_dense(config))
 
 
 def ernie_moe(config: Config) -> Document:
-    """ERNIE 4.5; numbers that balance its experts, which no gradient trains, are not counted."""
+    """ERNIE 4.5. The biases that balance its experts are not counted: no gradient trains them."""
     config.read |= {"moe_capacity", "moe_gate", "moe_use_aux_free"}
     config.refuse_unless("use_bias", False)
     config.refuse_unless("moe_layer_freq", 1)
@@ -196,7 +197,8 @@ def glm4_moe(config: Config) -> Document:
 
 
 def llama4(config: Config) -> Document:
-    """Chunks and positions in three of four layers, experts in all or in every second one."""
+    """Llama 4: three of four layers have chunks and positions; all layers or every second layer
+    have experts."""
     types = layer_types(config, count := config.layers())
     step = config.positive("interleave_moe_layer_step", 1)
     usual = [layer for layer in range(count) if (layer + 1) % step == 0]

@@ -51,7 +51,7 @@ def gpt2(config: Config) -> Document:
 
 
 def gpt_neo(config: Config) -> Document:
-    """Windows in the layers that are called local, by turns with others unless said."""
+    """GPT-Neo: the layers that are called local have windows; by default every second layer."""
     count = config.layers()
     layers = config.each("attention_layers", count)
     if not layers:
@@ -70,7 +70,8 @@ def gpt_neo(config: Config) -> Document:
 
 
 def bloom(config: Config) -> Document:
-    """ALiBi, and a norm behind the embedding (BigScience 2022, arXiv 2211.05100, section 3.2)."""
+    """BLOOM: ALiBi, and a norm behind the embedding (BigScience 2022, arXiv 2211.05100, section
+    3.2)."""
     config.refuse_unless("apply_residual_connection_post_layernorm", False)
     shape = _four_wide(config, "hidden_dropout", "attention_dropout")
     return shape | {"positions": "alibi", "embedding_norm": True}
@@ -102,7 +103,7 @@ def phi(config: Config) -> Document:
 
 
 def opt(config: Config) -> Document:
-    """OPT; its table of positions has two rows more than the config says
+    """OPT, whose table of positions has two rows more than the config says
     (OPTLearnedPositionalEmbedding)."""
     config.refuse_unless("do_layer_norm_before", True)
     config.refuse_unless("enable_bias", True)
@@ -128,7 +129,8 @@ def gptj(config: Config) -> Document:
 
 
 def falcon(config: Config) -> Document:
-    """7B: one norm and one head of keys; 40B and 180B ("new"): two norms and groups of heads."""
+    """Falcon: 7B has one norm and one head of keys; 40B and 180B ("new") have two norms and grouped
+    queries."""
     new, heads = config("new_decoder_architecture", False), config("num_attention_heads")
     single, groups = 1 if config("multi_query", True) else heads, config("num_kv_heads", heads)
     norms = config("num_ln_in_parallel_attn", 2) if new else 1
@@ -161,12 +163,12 @@ def starcoder2(config: Config) -> Document:
 
 
 def nemotron(config: Config) -> Document:
-    """LayerNorm1P, squared ReLU, no biases."""
+    """Nemotron: LayerNorm1P, squared ReLU, no biases."""
     return llama(config) | {"gated_mlp": False, "normalisation": "layernorm", "norm_weights": 2}
 
 
 def stablelm(config: Config) -> Document:
-    """StableLM 2 12B has both parts of a layer behind the same norm, and one for each head."""
+    """StableLM. In StableLM 2 12B both parts of a layer share a norm, and each head has its own."""
     both = {"pattern": "parallel"} if config("use_parallel_residual", False) else {}
     norms = "heads" if config("qk_layernorm", False) else "none"
     biases = ["qkv"] if config("use_qkv_bias", False) else []
@@ -176,7 +178,7 @@ def stablelm(config: Config) -> Document:
 
 
 def cohere(config: Config) -> Document:
-    """Command R: LayerNorm without shifts, both parts of a layer behind the same one."""
+    """Command R: LayerNorm without shifts, one for both parts of a layer."""
     norms = "heads" if config("use_qk_norm", False) else "none"
     config("logit_scale", 1.0)
     fields = {"normalisation": "layernorm", "norm_weights": 1, "pattern": "parallel"}
@@ -184,7 +186,7 @@ def cohere(config: Config) -> Document:
 
 
 def cohere2(config: Config) -> Document:
-    """Positions in the layers with a window only (Cohere2Attention)."""
+    """Command R7B: only layers with a window have positions (Cohere2Attention)."""
     period = config("sliding_window_pattern", config("_sliding_window_pattern", 4))
     return in_turn(config, cohere(config), kind="parallel", period=period,
                    full={"positions": "none"})  # fmt: skip

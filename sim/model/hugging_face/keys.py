@@ -1,7 +1,7 @@
-"""Keys by the names of their config's type, and the values of those that a config leaves out.
+"""Names of keys by the type of a config, and the values of keys that a config leaves out.
 
-Rows are the `attribute_map` of a type and the defaults of its config in `transformers`
-(src/transformers/models/*/configuration_*.py, 5.24), whose checkpoints rely on them.
+The tables are the `attribute_map` of each type and the defaults of its config in `transformers`
+(src/transformers/models/*/configuration_*.py, 5.24), on which checkpoints rely.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _BLOOM = {
     "n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
     "seq_length": "max_position_embeddings",
 }  # fmt: skip
-# Our name of a key by the config's, for each type of config that has its own.
+# Our name of a key by the config's name, for each type of config with names of its own.
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "bloom": _BLOOM,
     "dbrx": {
@@ -37,7 +37,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "internlm2": {"bias": "attention_bias"},
     "internlm3": {"qkv_bias": "attention_bias", "bias": "mlp_bias"},
 }  # fmt: skip
-# Tables whose keys are as good as the config's own.
+# Tables of a config whose keys are read like the config's own keys.
 _TABLES = {"dbrx": ("attn_config", "ffn_config")}
 
 _LLAMA = {
@@ -52,7 +52,7 @@ _GEMMA3 = {
 _MISTRAL = {
     "intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
 }  # fmt: skip
-# What a key is where a config does not have it.
+# The value of a key that a config lacks.
 _DEFAULTS: Mapping[str, Document] = {
     "bloom": {"max_position_embeddings": 2048},
     "cohere": {"max_position_embeddings": 8192},
@@ -66,7 +66,7 @@ _DEFAULTS: Mapping[str, Document] = {
 
 
 def translated(content: Mapping[str, object], kind: str) -> tuple[Document, list[str]]:
-    """A config in our names with what it leaves out, and a line for each such key.
+    """Return a config in our names, completed by defaults, and a line for each default taken.
 
     >>> translated({"n_embed": 4096, "seq_length": 2048}, "bloom")
     ({'hidden_size': 4096, 'max_position_embeddings': 2048}, [])

@@ -1,4 +1,4 @@
-"""Layers that are not all alike: which have a window, which have experts."""
+"""Layers that differ: which layers have a window, which layers have experts."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -7,7 +7,7 @@ from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document
 
 _TYPES = ("sliding_attention", "full_attention", "chunked_attention")
-# What a variant of a kind is called, by the key in which it differs.
+# The word in front of the name of a variant of a kind, by the key in which the variant differs.
 _WORDS = {"window": "sliding", "chunk": "chunked", "positions": "unrotated"}
 
 
@@ -22,11 +22,11 @@ def in_turn(
     sparse: Sequence[bool] = (),
     full: Document | None = None,
 ) -> Document:
-    """A model whose layers see a window or all of the sequence, and have experts or are of a
-    `kind`; those that see all of it may differ in the keys of `full`.
+    """Return a model whose layers see a window or the whole sequence, and have experts or are of a
+    `kind`. Layers that see the whole sequence have the keys of `full` besides.
 
-    `layer_types` of the config says which slide; else all but each `period`-th, or those from
-    `slides_from` on. Where all slide, the window is the model's own.
+    `layer_types` of the config says which layers have a window; without it all but each `period`-th
+    layer, or the layers from `slides_from` on, have one.
     """
     count, window = shape["layers"], config("sliding_window", 0)
     types = layer_types(config, count)
@@ -48,7 +48,8 @@ def in_turn(
 def laid_out(
     shape: Document, layers: Sequence[tuple[str, Document]], *, experts: Document | None = None
 ) -> Document:
-    """A model of layers of kinds, each with the keys in which it differs from the others."""
+    """Return a model from the kind of each layer and the keys in which the layer differs from the
+    model's `shape`."""
     has_experts = bool(experts) and any(kind == "experts" for kind, _ in layers)
     blocks: Document = {**shape.get("blocks", {}), **({"experts": experts} if has_experts else {})}
     names = []
@@ -61,7 +62,7 @@ def laid_out(
 
 
 def layer_types(config: Config, count: int) -> Sequence[str]:
-    """The kinds of layers that the config lists, if it does. Raises `InputError`."""
+    """Return the kind of each layer that the config lists, or nothing. Raises `InputError`."""
     types: Sequence[str] = config.each("layer_types", count)
     if unknown := set(types) - set(_TYPES):
         fault = f"layer_types: {min(map(str, unknown))!r} is not modelled"
@@ -70,7 +71,7 @@ def layer_types(config: Config, count: int) -> Sequence[str]:
 
 
 def pattern(kinds: Sequence[str]) -> str:
-    """Kinds of layers as a model's `pattern`: the shortest period, equal neighbours counted.
+    """Return the kinds of layers as a `pattern`: the shortest period, equal neighbours counted.
 
     >>> pattern(["a", "b", "b", "a", "b", "b"])
     'a, 2 b'

@@ -5,7 +5,7 @@ from sim.model.hugging_face.layers import in_turn, laid_out
 
 
 def llama(config: Config, *, tied: bool = False) -> Document:
-    """Llama, and the keys that its relatives share with it."""
+    """Llama; its relatives take its keys and replace some of them."""
     biases = ["qkv", "attention output"] if config("attention_bias", False) else []
     biases += ["ffn"] if config("mlp_bias", False) else []
     return {
@@ -45,7 +45,7 @@ def qwen3(config: Config) -> Document:
 
 
 def hunyuan(config: Config) -> Document:
-    """Hunyuan, whose smaller models share no keys and values between layers."""
+    """Hunyuan's smaller models, in which layers share no keys and values."""
     config.refuse_unless("use_cla", False)
     config.refuse_unless("use_qk_norm", True)
     config.read |= {"cla_share_factor", "attention_head_dim"}
@@ -111,26 +111,27 @@ def arcee(config: Config) -> Document:
 
 
 def olmo(config: Config) -> Document:
-    """LayerNorm without gains (Groeneveld et al. 2024, arXiv 2402.00838, section 2.1)."""
+    """OLMo: LayerNorm without gains (Groeneveld et al. 2024, arXiv 2402.00838, section 2.1)."""
     config.refuse_unless("clip_qkv", None)
     return llama(config) | {"normalisation": "layernorm", "norm_weights": 0}
 
 
 def olmo2(config: Config) -> Document:
-    """Norms behind attention and feed-forward block only; OLMo 3 has windows, too."""
+    """OLMo 2 and 3: norms only behind attention and feed-forward block; OLMo 3 has windows, too."""
     behind = {"output_norms": True, "pre_norm": False, "qk_norm": "whole"}
     return in_turn(config, llama(config) | behind)
 
 
 def exaone4(config: Config) -> Document:
-    """Positions in the layers with a window only, where there are some (Exaone4Attention)."""
+    """EXAONE 4: if some layers have a window, only they have positions (Exaone4Attention)."""
     config.read |= {"sliding_window_pattern"}
     shape = llama(config) | {"output_norms": True, "pre_norm": False, "qk_norm": "rmsnorm"}
     return in_turn(config, shape, full={"positions": "none"} if config("sliding_window", 0) else {})
 
 
 def smollm3(config: Config) -> Document:
-    """No positions where `no_rope_layers` has a zero (SmolLM3Config: in every fourth layer)."""
+    """SmolLM3: layers with a zero in `no_rope_layers` have no positions (by default every fourth
+    layer, SmolLM3Config)."""
     config.refuse_unless("use_sliding_window", False)
     config.read |= {"sliding_window", "layer_types"}
     shape, kinds = llama(config, tied=True), unrotated(config)
@@ -138,7 +139,7 @@ def smollm3(config: Config) -> Document:
 
 
 def unrotated(config: Config) -> list[bool]:
-    """Which layers have no positions."""
+    """Return for each layer whether it has no positions."""
     count, every = config.layers(), config.positive("no_rope_layer_interval", 4)
     usual = [(layer + 1) % every != 0 for layer in range(count)]
     return [not left_out for left_out in config.each("no_rope_layers", count) or usual]

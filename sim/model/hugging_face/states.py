@@ -1,4 +1,4 @@
-"""Models whose layers have states in place of attention, in some of them or in all."""
+"""Models with states in place of attention in some or all of their layers."""
 
 from math import ceil
 
@@ -27,7 +27,7 @@ def mamba2(config: Config) -> Document:
 
 
 def mamba(config: Config) -> Document:
-    """Mamba, whose every channel is a head."""
+    """Mamba, in which every channel is a head."""
     config.read |= {*_UNSAID, "time_step_scale", "time_step_init_scheme"}
     hidden, rank = config("hidden_size"), config.content.get("time_step_rank")
     config.read |= {"time_step_rank", "expand"}
@@ -41,7 +41,8 @@ def mamba(config: Config) -> Document:
 
 
 def _alone(config: Config, own: Document, *, tied: bool = False) -> Document:
-    """A model of such layers alone; heads of attention, which it has not, are those of states."""
+    """Return a model whose layers all have a state. It has no attention, so the model's `heads` are
+    those of the states."""
     heads, head = own["heads"], own["head"]
     shape = {
         "name": str(config("_name_or_path", "")),
@@ -55,8 +56,8 @@ def _alone(config: Config, own: Document, *, tied: bool = False) -> Document:
 
 
 def jamba(config: Config) -> Document:
-    """Mamba's own mixers with norms, attention without positions in every eighth layer, experts in
-    every second (JambaConfig)."""
+    """Jamba: Mamba's mixers with norms, attention without positions in every eighth layer, experts
+    in every second layer (JambaConfig)."""
     config.read |= _UNSAID
     shape = llama(config) | {"positions": "none"}
     inner, rank = config("mamba_expand", 2) * shape["hidden"], config.content.get("mamba_dt_rank")
@@ -75,7 +76,7 @@ def jamba(config: Config) -> Document:
 
 
 def bamba(config: Config) -> Document:
-    """Mamba 2's mixers, attention in the layers that `attn_layer_indices` names."""
+    """Bamba: Mamba 2's mixers, and attention in the layers that `attn_layer_indices` names."""
     config.read |= {"z_loss_coefficient"}
     shape = llama(config)
     own = _mixers(config, shape["hidden"])
@@ -85,7 +86,7 @@ def bamba(config: Config) -> Document:
 
 
 def _mixers(config: Config, hidden: int) -> Document:
-    """Mamba 2's mixers in the keys of Bamba."""
+    """Return the settings of Mamba 2's mixers from the keys of Bamba's config."""
     config.read |= {*_UNSAID, "mamba_expand", "mamba_d_head"}
     inner = config("mamba_d_ssm", 0) or config("mamba_expand", 2) * hidden
     heads = config("mamba_n_heads", 128)
@@ -98,8 +99,8 @@ def _mixers(config: Config, hidden: int) -> Document:
 
 
 def falcon_h1(config: Config) -> Document:
-    """Attention and Mamba 2's mixer side by side in each layer, with factors on many of its
-    products."""
+    """Falcon-H1: attention and Mamba 2's mixer side by side in each layer. The factors on many of
+    its products cost nothing here."""
     config.read |= {"mamba_norm_before_gate", "layers_block_type", "mlp_expansion_factor"}
     config.read |= {"mamba_use_mlp", "attn_layer_indices"}
     config.refuse_unless("projectors_bias", config("mamba_proj_bias", False))
@@ -110,8 +111,8 @@ def falcon_h1(config: Config) -> Document:
 
 
 def minimax(config: Config) -> Document:
-    """Lightning attention behind each layer of full attention, or where `layer_types` says so;
-    experts in all."""
+    """MiniMax: layers of full attention and of lightning attention alternate unless `layer_types`
+    says otherwise; all layers have experts."""
     count, shape = config.layers(), llama(config)
     config.read |= {key for key in config.content if key.endswith(("alpha_factor", "beta_factor"))}
     config.refuse_unless("sliding_window", None)
@@ -128,8 +129,8 @@ def minimax(config: Config) -> Document:
 
 
 def nemotron_h(config: Config) -> Document:
-    """One thing in each layer: a mixer, attention without positions, a feed-forward block or
-    experts, neither gated."""
+    """Nemotron-H: each layer is a mixer, attention without positions, a feed-forward block, or
+    experts. Feed-forward block and experts are not gated."""
     config.read |= {*_UNSAID, "expand", "mamba_hidden_act", "mlp_hidden_act", "head_dim"}
     config.read |= {"moe_shared_expert_overlap", "attention_head_dim", "mtp_layers_block_type"}
     config.read |= {"mtp_hybrid_override_pattern", "num_nextn_predict_layers", "mamba_proj_bias"}
@@ -154,7 +155,7 @@ _TYPES = {"mamba": "state", "linear_attention": "state", "attention": "attention
 
 
 def _kinds(config: Config) -> list[str]:
-    """The kind of each layer, by letters or by names. Raises `InputError`."""
+    """Return the kind of each layer from the config's letters or names. Raises `InputError`."""
     letters: str = config("hybrid_override_pattern", "")
     names = config("layers_block_type", []) or config("layer_types", [])
     table, given = (_LETTERS, list(letters)) if letters else (_TYPES, names)
@@ -196,8 +197,8 @@ def _nemotron_experts(config: Config) -> Document:
 
 
 def granite_hybrid(config: Config) -> Document:
-    """Granite 4: a state or attention in front of experts, of which each token takes one wide one
-    besides; without others that is the feed-forward block."""
+    """Granite 4: each layer has a state or attention, then experts, one of which is wide and shared
+    by all tokens. Without routed experts the shared expert is the feed-forward block."""
     kinds, shape = _kinds(config), granite(config)
     shape |= {"positions": "rotary" if config("position_embedding_type", "") == "rope" else "none"}
     experts = {"experts": config("num_local_experts", 8), "ffn": shape["ffn"]}
@@ -211,17 +212,18 @@ def granite_hybrid(config: Config) -> Document:
 
 
 def qwen3_next(config: Config) -> Document:
-    """Gated delta nets in three of four layers, gated attention in the others, experts in all."""
+    """Qwen3-Next: gated delta nets in three of four layers, gated attention in every fourth, and
+    experts in the layers that the config says (by default all)."""
     return _with_delta_nets(config, *qwen_experts(config))
 
 
 def qwen3_5(config: Config) -> Document:
-    """The same layers, with feed-forward blocks."""
+    """Qwen3.5: Qwen3-Next's gated delta nets and gated attention, with feed-forward blocks."""
     return _with_delta_nets(config, llama(config), {}, [False] * config.layers())
 
 
 def qwen3_5_moe(config: Config) -> Document:
-    """The same, with experts in every layer and no feed-forward block elsewhere."""
+    """Qwen3.5's model with experts, which has the layers of Qwen3-Next."""
     config.content = {"intermediate_size": config("moe_intermediate_size"), **config.content}
     return qwen3_next(config)
 
@@ -245,7 +247,7 @@ def _with_delta_nets(
 
 
 def _every(config: Config, period: str, usual: int, offset: str, at: int) -> list[bool]:
-    """Whether each layer is one of a period."""
+    """Return for each layer whether it is number `offset` of its period of layers."""
     every, place = config.positive(period, usual), config(offset, at)
     return [layer % every == place for layer in range(config.layers())]
 
@@ -253,7 +255,8 @@ def _every(config: Config, period: str, usual: int, offset: str, at: int) -> lis
 def _mixed(
     shape: Document, attends: list[bool], sparse: list[bool], own: Document, experts: Document
 ) -> Document:
-    """Layers of attention or of states, each with experts or a feed-forward block."""
+    """Return a model whose layers have attention (`attends`) or a state, and experts (`sparse`) or
+    a feed-forward block."""
     names = {(True, True): "experts", (True, False): "dense", (False, True): "state_experts",
              (False, False): "state_dense"}  # fmt: skip
     kinds = [names[pair] for pair in zip(attends, sparse, strict=True)]
