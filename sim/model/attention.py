@@ -11,10 +11,8 @@ from sim.model.tensor_parallel import column_linear, row_linear
 
 
 def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
-    """Return projection in, arrangement, norms, rotation, core and projection out.
-
-    `normed` says that a norm stands right in front of the projection in.
-    """
+    """Return projection in, arrangement, norms, rotation, core and projection out. `normed` says
+    that a norm stands right in front of the projection in."""
     if run.shape.latent:
         from sim.model import latent_attention
 
@@ -123,14 +121,12 @@ def project_out(run: Execution) -> Operator:
 
 
 def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
-    """Return the norms of Q and K behind the operator `projection` (QK norm).
-
-    The norm takes each head by itself, or with "whole" all heads of a token together. All heads of
-    a layer share one gain (Dehghani et al. 2023, section 2; Qwen3). With "heads" each head has a
-    gain and no shift (transformers, CohereLayerNorm); with "l2" there is no gain. With "whole" each
-    column has a gain (OLMo et al. 2024, arXiv 2501.00656, section 3.2). Raises `InputError` for
-    "whole" under tensor parallelism, as each rank has only some of the heads.
-    """
+    """Return the norms of Q and K behind the operator `projection` (QK norm). The norm takes each
+    head by itself, or with "whole" all heads of a token together. All heads of a layer share one
+    gain (Dehghani et al. 2023, section 2; Qwen3). With "heads" each head has a gain and no shift
+    (transformers, CohereLayerNorm); with "l2" there is no gain. With "whole" each column has a gain
+    (OLMo et al. 2024, arXiv 2501.00656, section 3.2). Raises `InputError` for "whole" under tensor
+    parallelism, as each rank has only some of the heads."""
     if run.shape.qk_norm == "none":
         return ()
     whole = run.shape.qk_norm == "whole"
@@ -158,14 +154,12 @@ def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
 
 
 def rotate(run: Execution) -> Operator:
-    """Rotary embedding of Q and K (Su et al. 2021): forward and backward are the same rotation.
-
-    A fused kernel reads and writes Q and K once. Otherwise each of Q and K takes
-    x cos + rotate_half(x) sin: two products (2 passes each), a sum (3), a negation of half (1) and
-    a concatenation (2). They are ten passes in five kernels, which compute the address of each
-    element. As complex numbers there are a cast to fp32 (3), a product (4) and a cast back (3):
-    ten passes in three kernels, which inductor does not join (pytorch/torchtitan issue 15).
-    """
+    """Rotary embedding of Q and K (Su et al. 2021): forward and backward are the same rotation. A
+    fused kernel reads and writes Q and K once. Otherwise each of Q and K takes x cos +
+    rotate_half(x) sin: two products (2 passes each), a sum (3), a negation of half (1) and a
+    concatenation (2). They are ten passes in five kernels, which compute the address of each
+    element. As complex numbers there are a cast to fp32 (3), a product (4) and a cast back (3): ten
+    passes in three kernels, which inductor does not join (pytorch/torchtitan issue 15)."""
     if run.shape.positions != "rotary":
         return Operator()
     elements = run.rows * (run.query_width + run.kv_width)
@@ -209,13 +203,11 @@ def arrange(run: Execution) -> Operator:
 
 
 def _copied_queries(run: Execution) -> Operator:
-    """Return the copies of Q, and of K where K has a norm.
-
-    Reshaping Q to its heads copies Q where each group of query heads lies beside its key
-    (Megatron-LM, megatron/core/transformer/attention.py, get_query_key_value_tensors). K is made
-    contiguous for its norm (TransformerEngine, ops/basic/rmsnorm.py). The backward pass copies
-    nothing, as the gradients of Q and K are separate tensors.
-    """
+    """Return the copies of Q, and of K where K has a norm. Reshaping Q to its heads copies Q where
+    each group of query heads lies beside its key (Megatron-LM,
+    megatron/core/transformer/attention.py, get_query_key_value_tensors). K is made contiguous for
+    its norm (TransformerEngine, ops/basic/rmsnorm.py). The backward pass copies nothing, as the
+    gradients of Q and K are separate tensors."""
     if not run.fusion.query_copies or run.kv_heads in (1, run.heads):
         return Operator()
     keys = run.kv_width if run.shape.qk_norm != "none" else 0

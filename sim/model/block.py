@@ -85,11 +85,9 @@ def block(
     again: Again = ALONE,
     operators: Callable[[str, Execution], Sequence[Operator]] | None = None,
 ) -> Block:
-    """Return one block of a kind, or of a variant in the model's `blocks`.
-
-    A layer runs again the operators that the rule names. `operators` gives the operators of a kind,
-    by default `operators_of`. Raises `InputError` for an unknown kind.
-    """
+    """Return one block of a kind, or of a variant in the model's `blocks`. A layer runs again the
+    operators that the rule names. `operators` gives the operators of a kind, by default
+    `operators_of`. Raises `InputError` for an unknown kind."""
     make = partial(_block, operators or operators_of, run)
     plain = make(kind, rule if again.way == "alone" else NOTHING)
     return _in_a_unit(plain, make, rule, again) if again.way == "in a unit" else plain

@@ -84,10 +84,8 @@ def filled(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def masked_predictions(seq: int) -> int:
     """Return BERT's masked tokens per sequence, `max_predictions_per_seq`: 20 at 128, 80 at 512.
-
     Both are from NVIDIA DeepLearningExamples, PyTorch/LanguageModeling/BERT/README; at other
-    lengths 15 % are masked.
-    """
+    lengths 15 % are masked."""
     return {128: 20, 512: 80}.get(seq, max(1, round(0.15 * seq)))
 
 

@@ -109,13 +109,11 @@ def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) ->
 
 
 def _merged(run: Execution) -> Items:
-    """Return the kernels that merge the outputs of a ring's kernels into an fp32 output.
-
-    A fused merge reads both outputs and writes their sum. Torch's eager ring (_SDPAMerger) casts
-    all outputs before and the sum behind. Its merge is a difference, a product and a difference,
-    with five small kernels of log-sum-exps. All merges of the last rank are of whole shares, so
-    this rank sets the pace.
-    """
+    """Return the kernels that merge the outputs of a ring's kernels into an fp32 output. A fused
+    merge reads both outputs and writes their sum. Torch's eager ring (_SDPAMerger) casts all
+    outputs before and the sum behind. Its merge is a difference, a product and a difference, with
+    five small kernels of log-sum-exps. All merges of the last rank are of whole shares, so this
+    rank sets the pace."""
     times = run.sharding.ring - 1
     whole = run.sharding.way == "all-gather" or not run.shape.causal or run.shape.window
     if times == 0 or whole:

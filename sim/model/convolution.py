@@ -93,11 +93,9 @@ class Convolutional:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A convolution (with `size` 1 a linear layer) and the operators that follow it.
-
-    `size` is the side of the image that the convolution writes, and `pooled` the side after a
-    pooling (0: none). `sums` says whether a residual is added.
-    """
+    """A convolution (with `size` 1 a linear layer) and the operators that follow it. `size` is the
+    side of the image that the convolution writes, and `pooled` the side after a pooling (0: none).
+    `sums` says whether a residual is added."""
 
     name: str
     inputs: int
@@ -136,10 +134,8 @@ class Layer:
 
     def maps(self, batch: int) -> Iterator[Map]:
         """Yield the feature maps that the backward passes of this layer and the next one read.
-
         Batch norm and the next product read their inputs, a ReLU reads the signs of its results,
-        and a pooling reads which element of a window was the largest.
-        """
+        and a pooling reads which element of a window was the largest."""
         whole = float(batch * self.written)
         if self.norm:
             yield Map(whole)
@@ -199,11 +195,9 @@ def _vgg(model: Convolutional) -> Iterator[Layer]:
 
 
 def operator(layer: Layer, model: Convolutional, run: Execution) -> Operator:
-    """Return the operator of a layer, which keeps tensors as the run's stash says.
-
-    Batch norm (cuDNN's), ReLU and residual sum (torch's) are separate kernels; ReLU and residual
-    sum are one kernel where the stack says so (`Fusion.sum_relu`).
-    """
+    """Return the operator of a layer, which keeps tensors as the run's stash says. Batch norm
+    (cuDNN's), ReLU and residual sum (torch's) are separate kernels; ReLU and residual sum are one
+    kernel where the stack says so (`Fusion.sum_relu`)."""
     batch, precision, stash = run.microbatch, run.precision, run.stash
     shared = (_statistics(layer),) if model.synchronised and layer.norm else ()
     product, image, weights = convolutions(layer.name, layer.shape(batch), precision, run.layout)
@@ -240,10 +234,8 @@ def _statistics(layer: Layer) -> Collective:
 
 def _behind(layer: Layer, run: Execution, backward: bool) -> tuple[Item, ...]:
     """Return norm, residual sum, ReLU and pooling, with the bytes that each reads and writes.
-
     Forward a ReLU reads x, and a sum reads x and y. Backward a ReLU reads y and dy, and the
-    gradients of a residual's two readers are added.
-    """
+    gradients of a residual's two readers are added."""
     whole = float(run.microbatch * layer.written * BYTES[run.precision])
     passes = 3.0 if backward else 2.0
     items: list[Item] = []

@@ -43,13 +43,10 @@ def activation(run: Execution, elements: float) -> Operator:
 
 def gelu(run: Execution, elements: float) -> Operator:
     """Return a GELU, which keeps its input. Forward it reads x and writes y; backward it reads x
-    and dy and writes dx.
-
-    Composed of single operations, 0.5 x (1 + tanh(k (x + c x^3))) is eight kernels of 18 passes
-    forward. Its backward pass has 11 kernels of 28 passes, among them three for pow and two that
-    sum x's gradients. It keeps x, tanh, 1 + tanh and x / 2 (torch's autograd; transformers 4.12,
-    activations.py, NewGELUActivation).
-    """
+    and dy and writes dx. Composed of single operations, 0.5 x (1 + tanh(k (x + c x^3))) is eight
+    kernels of 18 passes forward. Its backward pass has 11 kernels of 28 passes, among them three
+    for pow and two that sum x's gradients. It keeps x, tanh, 1 + tanh and x / 2 (torch's autograd;
+    transformers 4.12, activations.py, NewGELUActivation)."""
     size = float(elements * run.width)
     composed = run.shape.family in run.fusion.composed_gelu and not run.fusion.compiled
     passes, launches, further = ((18, 28), (8, 11), 3 * size) if composed else ((2, 3), (1, 1), 0.0)
@@ -71,12 +68,10 @@ def gelu(run: Execution, elements: float) -> Operator:
 
 def swiglu(run: Execution, elements: float) -> Operator:
     """Return silu(gate) * up (Shazeer 2020), which keeps gate and up, and unfused also silu(gate).
-
     The fused kernel reads two tensors and writes one; backward it reads three and writes two.
     Unfused, silu and the product are two kernels. Backward there are two products, silu's gradient,
     and a join of both gradients. Unfused kernels read halves of a row, which have gaps between them
-    in memory.
-    """
+    in memory."""
     size = float(elements * run.width)
     fused = run.fused("swiglu")
     halves = run.fusion.packed_projections and not fused

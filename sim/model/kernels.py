@@ -25,13 +25,10 @@ def weight_width(precision: Precision) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
     """`batch` products of an (m, k) by a (k, n) matrix, launched as one kernel or as several
-    `kernels` that run side by side.
-
-    `accumulate` marks a weight gradient that is added into a buffer of `accumulator` bytes per
-    element. `rate` is the share of its precision's usual rate that the kernel reaches. A kernel
-    that `pads` aligns its operands to tensor cores itself. At most `splits` CTAs share the sum
-    over k.
-    """
+    `kernels` that run side by side. `accumulate` marks a weight gradient that is added into a
+    buffer of `accumulator` bytes per element. `rate` is the share of its precision's usual rate
+    that the kernel reaches. A kernel that `pads` aligns its operands to tensor cores itself. At
+    most `splits` CTAs share the sum over k."""
 
     family: ClassVar[str] = "gemm"
     pads: ClassVar[bool] = False
@@ -151,12 +148,10 @@ class Attention:
         return 2 * self.head + 2 * self.values
 
     def keys(self, span: int) -> float:
-        """Return the number of keys that a query sees on average if it sees `span` at most.
-
-        Under a causal mask the seen keys are a triangle over the first `span` keys and a band
-        behind it; without a window they are half of all keys. A window on both sides loses half a
-        triangle at either end.
-        """
+        """Return the number of keys that a query sees on average if it sees `span` at most. Under a
+        causal mask the seen keys are a triangle over the first `span` keys and a band behind it;
+        without a window they are half of all keys. A window on both sides loses half a triangle at
+        either end."""
         if self.causal:
             return span - span * span / (2 * self.kv)
         ends = span * span / (4 * self.kv) if self.q == self.kv > span else 0.0
@@ -251,11 +246,9 @@ def loss_class(kernel: Kernel) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
     """A collective that is issued just before `kernels` and runs beside them. The next item begins
-    when both have ended.
-
-    Megatron-LM's linear layers hide the communication of the backward pass in this way (Korthikanti
-    et al. 2022, section 4.2.2), and ring attention the exchange of keys and values.
-    """
+    when both have ended. Megatron-LM's linear layers hide the communication of the backward pass in
+    this way (Korthikanti et al. 2022, section 4.2.2), and ring attention the exchange of keys and
+    values."""
 
     collective: Collective
     kernels: tuple[Kernel, ...]

@@ -42,10 +42,8 @@ def products(
     run: Execution, name: str, rows: int, inputs: int, outputs: int, groups: int = 1
 ) -> tuple[Gemm, Gemm, Gemm]:
     """Return the products y = x W, dx = dy W', dW = x' dy with x (rows, inputs) and W (inputs,
-    outputs).
-
-    With `groups` there are as many matrices, and each multiplies an equal share of the rows.
-    """
+    outputs). With `groups` there are as many matrices, and each multiplies an equal share of the
+    rows."""
     each, kernels = -(-rows // groups), 1 if run.fusion.grouped else groups
     y = Gemm(
         name=name,
@@ -252,11 +250,9 @@ def cast(
     parts: int = 1,
     low: bool = False,
 ) -> tuple[Kernel, ...]:
-    """Return the cast of an operand into `copies` copies in the recipe's format.
-
-    `amax` says that the operand's maximum is not known yet. The `parts` of the operand are cast one
-    after the other. A `low` operand arrives as the first copy, from which the others are made.
-    """
+    """Return the cast of an operand into `copies` copies in the recipe's format. `amax` says that
+    the operand's maximum is not known yet. The `parts` of the operand are cast one after the other.
+    A `low` operand arrives as the first copy, from which the others are made."""
     recipe = run.recipe
     copies -= low
     if recipe is None or copies <= 0:

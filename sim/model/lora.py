@@ -19,10 +19,8 @@ _OPERATORS: dict[str, Module] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
     """y = x W + x A B with A (inputs x `rank`) and B (`rank` x outputs) trained, all else frozen.
-
     With `dropout` some elements of A's input are dropped. Defaults are NeMo's
-    (nemo/collections/llm/peft/lora.py, class LoRA).
-    """
+    (nemo/collections/llm/peft/lora.py, class LoRA)."""
 
     rank: Annotated[int, Ge(1)] = 32
     modules: tuple[Module, ...] = get_args(Module)

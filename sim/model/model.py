@@ -15,12 +15,9 @@ Positive = Annotated[float, Gt(0)]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
     """Constants of a model that are passed on to frameworks; None if unknown, which leaves the
-    framework's default.
-
-    `rope_theta` is the base of rotary positions, which rotate the share `rotary_share` of a head.
-    `rope_llama3` is the factor by which Llama 3.1 stretches the positions; `rope_scaling` holds the
-    keys of `transformers` for any other way to scale them.
-    """
+    framework's default. `rope_theta` is the base of rotary positions, which rotate the share
+    `rotary_share` of a head. `rope_llama3` is the factor by which Llama 3.1 stretches the
+    positions; `rope_scaling` holds the keys of `transformers` for any other way to scale them."""
 
     rope_theta: Positive | None = None
     rotary_share: Share | None = None
@@ -34,12 +31,10 @@ FORM = 'write it like "3 dense, 58 experts"'
 
 
 class Model(metaclass=Named):
-    """A row of blocks, each of a kind (`sim.model.blocks`).
-
-    Each subclass (a transformer, a network) states the attributes below. Ranks divide the sizes; a
-    size that a model does not have is 1. `pattern` names the kinds of the layers in turn, `blocks`
-    the settings of a kind. A subclass overrides methods whose answers differ from a transformer's.
-    """
+    """A row of blocks, each of a kind (`sim.model.blocks`). Each subclass (a transformer, a
+    network) states the attributes below. Ranks divide the sizes; a size that a model does not have
+    is 1. `pattern` names the kinds of the layers in turn, `blocks` the settings of a kind. A
+    subclass overrides methods whose answers differ from a transformer's."""
 
     __slots__ = ()
 
@@ -143,9 +138,7 @@ class Model(metaclass=Named):
 
     def entry(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the keys of `blocks.NAME`, laid over the keys of the entry that its `kind` names.
-
-        Raises `ValueError` for a kind that is no text, or if kinds name one another in a circle.
-        """
+        Raises `ValueError` for a kind that is no text, or if kinds name one another in a circle."""
         settings = dict(self.blocks.get(name, {}))
         kind = settings.get("kind", name)
         if not isinstance(kind, str):

@@ -44,10 +44,8 @@ class Layers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network(Model):
-    """A row of layers as a model: a sequence is one sample (such as an image) of one token.
-
-    Each layer hands one tensor to the next; branches between layers are not modelled.
-    """
+    """A row of layers as a model: a sequence is one sample (such as an image) of one token. Each
+    layer hands one tensor to the next; branches between layers are not modelled."""
 
     name: str = ""
     layers: int

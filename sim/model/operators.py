@@ -19,10 +19,8 @@ MASK = 1  # bytes of a dropout mask's element, a torch.bool
 
 
 class Matrix(NamedTuple):
-    """This rank's shard of a weight matrix; its inputs are `rows` wide.
-
-    There are `number` matrices of this size. `hidden` is false for embeddings and output layers.
-    """
+    """This rank's shard of a weight matrix; its inputs are `rows` wide. There are `number` matrices
+    of this size. `hidden` is false for embeddings and output layers."""
 
     rows: int
     columns: int
@@ -240,25 +238,20 @@ def _norm_traffic(run: Execution, *, fused: bool) -> tuple[tuple[int, int], tupl
 
 
 def _composed(width: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the bytes per element and the kernels of torch's RMSNorm in single operations.
-
-    Forward they are the cast to fp32, the square (8 bytes), its mean (4), the product with the
-    reciprocal root (8), the cast back and the gain. Backward they are the product with the gain,
-    the gain's gradient and its sum, the casts, fp32 products with the root (8) and with the input
-    (12), the latter's sum (4), the square's gradient (8 and 8), and the sum of both paths (12).
-    H100 (traces/tracelens, Qwen) takes 147 us for 9.2 million elements of 36 bytes each.
-    """
+    """Return the bytes per element and the kernels of torch's RMSNorm in single operations. Forward
+    they are the cast to fp32, the square (8 bytes), its mean (4), the product with the reciprocal
+    root (8), the cast back and the gain. Backward they are the product with the gain, the gain's
+    gradient and its sum, the casts, fp32 products with the root (8) and with the input (12), the
+    latter's sum (4), the square's gradient (8 and 8), and the sum of both paths (12). H100
+    (traces/tracelens, Qwen) takes 147 us for 9.2 million elements of 36 bytes each."""
     casts = 2 * (width + 4) if width < 4 else 0
     return (casts + 20 + 2 * width, 7), (casts + 52 + 6 * width, 12)
 
 
 def dropout_add(run: Execution, name: str, rows: int) -> Operator:
     """Return bias, dropout and the residual sum behind a row-parallel linear layer. It keeps the
-    dropout mask.
-
-    The fused kernel reads the linear layer's output and the residual, and writes the sum and the
-    mask. The backward pass masks dy.
-    """
+    dropout mask. The fused kernel reads the linear layer's output and the residual, and writes the
+    sum and the mask. The backward pass masks dy."""
     model, elements, width = run.shape, rows * run.model.hidden, run.width
     stream, mask = run.stream_width, elements * MASK if model.dropout else 0
     bias = model.bias and not run.fusion.bias_in_gemm

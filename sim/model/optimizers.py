@@ -217,12 +217,10 @@ def weight_casts(
     recipe: "Recipe", *, parameters: float, updated: float, tensors: int
 ) -> Iterator[MemoryBound]:
     """Yield the kernels that cast weights of linear layers into a recipe's format, once a step.
-
     Weights that are gathered in this format are cast as the optimizer writes them, after a pass
     over the rank's share of fp32 masters for their maxima (Megatron-LM, distrib_optimizer.py,
     quantize_param_shard), and are transposed after the gather. All other weights are cast whole,
-    from bf16.
-    """
+    from bf16."""
     if recipe.weights == "pass":
         return
     copies, name = recipe.copies("weight"), "cast weights"

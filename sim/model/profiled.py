@@ -40,12 +40,10 @@ class ProfiledLayer:
 @dataclass(frozen=True, kw_only=True)
 class Profiled:
     """The content of `models/NAME.toml` for a `profile`: a path, or a file beside the models.
-
     `select` names one of the models in a file of several. The profile was taken with `batch`
     samples on a `device` in one `precision`. Times and activations of other batches are scaled in
     proportion, as PipeDream does. Scaled times of a smaller batch are too short, because its
-    kernels do not fill the device.
-    """
+    kernels do not fill the device."""
 
     feature_maps: ClassVar[bool] = False
     divides_tables: ClassVar[bool] = False

@@ -197,11 +197,9 @@ class Recommendation:
             raise InputError(where, fault, 'change ep, or set division = "row" in the model')
 
     def held(self, ranks: int) -> float:
-        """Return the parameters in the tables of the fullest of `ranks` ranks.
-
-        Whole tables go to the ranks in turn, the largest tables first. This is torchrec's greedy
-        partitioner (distributed/planner/partitioners.py) where every table costs the same.
-        """
+        """Return the parameters in the tables of the fullest of `ranks` ranks. Whole tables go to
+        the ranks in turn, the largest tables first. This is torchrec's greedy partitioner
+        (distributed/planner/partitioners.py) where every table costs the same."""
         if self.division == "column":
             return float(sum(self.tables) * self.dim // ranks)
         if self.division == "row":
@@ -216,12 +214,10 @@ class Recommendation:
         return tuple(ceil(distinct(rows, reads, self.skew)) for rows in self.tables)
 
     def fullest(self, ranks: int) -> float:
-        """Return the number of look-ups on the busiest rank, relative to the mean rank.
-
-        With whole tables the busiest rank has the most tables. With divided rows each rank has a
-        block of equally many rows (torchrec, distributed/sharding/rw_sharding.py), and the first
-        block has the most popular rows.
-        """
+        """Return the number of look-ups on the busiest rank, relative to the mean rank. With whole
+        tables the busiest rank has the most tables. With divided rows each rank has a block of
+        equally many rows (torchrec, distributed/sharding/rw_sharding.py), and the first block has
+        the most popular rows."""
         if self.division == "table":
             return ceil(len(self.tables) / ranks) * ranks / len(self.tables)
         if self.division == "column":

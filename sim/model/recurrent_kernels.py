@@ -16,13 +16,10 @@ Matrix = tuple[int, int]  # rows of the result, columns that it sums over
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence(Gemm):
     """`layers` layers of (m, k) by (k, n) products in `steps` that wait for one another, in `batch`
-    directions side by side.
-
-    `whole` has each layer's matrix for its input. `stepwise` has the matrices by which each layer
-    multiplies in each step: its state's, and its projection's. Both list the matrices of one
-    direction. The backward pass makes the gradients of input and states, then the gradients of
-    weights, which are summed over all steps.
-    """
+    directions side by side. `whole` has each layer's matrix for its input. `stepwise` has the
+    matrices by which each layer multiplies in each step: its state's, and its projection's. Both
+    list the matrices of one direction. The backward pass makes the gradients of input and states,
+    then the gradients of weights, which are summed over all steps."""
 
     steps: int
     layers: int

@@ -26,12 +26,10 @@ def column_linear(
     normed: bool = False,
 ) -> Operator:
     """Return Megatron's column-parallel linear layer, from whole `inputs` (0: hidden) to this
-    rank's `outputs`. `normed` says that a norm stands right in front.
-
-    Without sequence parallelism the backward pass all-reduces dx (operator f, Shoeybi et al. 2019,
-    section 3). With it the forward pass all-gathers x and keeps only the rank's share; the backward
-    pass gathers x again and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2).
-    """
+    rank's `outputs`. `normed` says that a norm stands right in front. Without sequence parallelism
+    the backward pass all-reduces dx (operator f, Shoeybi et al. 2019, section 3). With it the
+    forward pass all-gathers x and keeps only the rank's share; the backward pass gathers x again
+    and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2)."""
     inputs = inputs or run.model.hidden
     linear = Linear(
         run=run,
@@ -80,12 +78,10 @@ def _behind_norm(linear: Linear) -> Linear:
 def input_collectives(
     run: Execution, name: str, elements: float, *, width: float | None = None, quiet: bool = False
 ) -> tuple[Collective | None, Collective | None]:
-    """Return the collectives of the backward pass on the whole input of a linear layer.
-
-    Under sequence parallelism, where only a share of the input was kept, the first gathers the
-    input again for the weights' gradients, in elements of `width` bytes, and the second scatters
-    the input's gradient. Without it, only the second is there, which sums the input's gradient.
-    """
+    """Return the collectives of the backward pass on the whole input of a linear layer. Under
+    sequence parallelism, where only a share of the input was kept, the first gathers the input
+    again for the weights' gradients, in elements of `width` bytes, and the second scatters the
+    input's gradient. Without it, only the second is there, which sums the input's gradient."""
     if run.tp == 1:
         return None, None
     if not run.sharding.sequence_parallel:
@@ -98,13 +94,11 @@ def input_collectives(
 
 
 def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
-    """Return a product behind the all-gather that sequence parallelism puts in front of it.
-
-    If a recipe gathers inputs in its format, they are cast before the gather (TransformerEngine,
+    """Return a product behind the all-gather that sequence parallelism puts in front of it. If a
+    recipe gathers inputs in its format, they are cast before the gather (TransformerEngine,
     module/linear.py), otherwise behind it. If the stack splits the product (`split_gather`), the
     rank's own rows are multiplied beside the gather and the other rows behind it. With user buffers
-    all pieces but the last are multiplied beside the gather.
-    """
+    all pieces but the last are multiplied beside the gather."""
     run, casts = linear.run, getattr(linear, _CASTS[product])
     if not run.sharding.sequence_parallel:
         return (*casts(linear.rows), *getattr(linear, product))
@@ -130,11 +124,9 @@ def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
 
 def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) -> Operator:
     """Return Megatron's row-parallel linear layer: the input is divided, the `hidden` columns of
-    the output are summed over ranks.
-
-    The forward pass all-reduces y (operator g). Under sequence parallelism it reduce-scatters y,
-    and the backward pass gathers dy. The dropout and residual sum behind adds the bias.
-    """
+    the output are summed over ranks. The forward pass all-reduces y (operator g). Under sequence
+    parallelism it reduce-scatters y, and the backward pass gathers dy. The dropout and residual sum
+    behind adds the bias."""
     hidden = run.model.hidden
     linear = Linear(
         run=run,

@@ -29,12 +29,10 @@ def _written(pattern: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1).
-
-    Keys and values come from a latent of `kv` elements per token, queries from a latent of `query`
-    elements (0: from the hidden state). `rotary` elements of each head of Q and K carry the
-    position; all heads of K share one copy of them.
-    """
+    """Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1). Keys and
+    values come from a latent of `kv` elements per token, queries from a latent of `query` elements
+    (0: from the hidden state). `rotary` elements of each head of Q and K carry the position; all
+    heads of K share one copy of them."""
 
     query: int = 0
     kv: int
@@ -46,7 +44,6 @@ class Transformer(Model):
     """The content of `models/NAME.toml`: a decoder, an encoder such as BERT, or an encoder with a
     decoder that reads its result, such as T5. Sequences of `seq` tokens go through the layers in
     front of the first "decoder" of `pattern`, sequences of `decoder_seq` tokens through the others.
-
     Attention: fewer `kv_heads` than `heads` is grouped-query attention. `head` is the width of a
     head, `value_head` that of a head of V if it differs. A query sees at most `window` keys, its
     own included (0: all); in an encoder half of the other keys are on either side. With a `chunk` a
@@ -56,34 +53,28 @@ class Transformer(Model):
     ("rmsnorm"), a gain for each head ("heads") or no gain ("l2"); or it normalises all heads
     together ("whole"). `sinks` gives each head a logit that takes part in the softmax without a
     key. `output_gate` multiplies attention's output by a sigmoid of the token. With `latent` the
-    model has multi-head latent attention.
-
-    Feed-forward: `ffn` is the inner width of the block, which has three matrices if `gated_mlp`.
-    `glu_limit` clamps the gate and the gated half (0: no clamp). `activation_weights` is the number
-    of trained parameters of an activation without a gate. `dropout` says whether the published
-    training uses dropout (its masks cost memory and time).
-
-    Norms and biases: `post_norm` normalises after each residual sum; there is then no final norm,
-    but one behind the embedding. `output_norms` also normalises the results of attention and
+    model has multi-head latent attention. Feed-forward: `ffn` is the inner width of the block,
+    which has three matrices if `gated_mlp`. `glu_limit` clamps the gate and the gated half (0: no
+    clamp). `activation_weights` is the number of trained parameters of an activation without a
+    gate. `dropout` says whether the published training uses dropout (its masks cost memory and
+    time). Norms and biases: `post_norm` normalises after each residual sum; there is then no final
+    norm, but one behind the embedding. `output_norms` also normalises the results of attention and
     feed-forward block in front of the residual sum; without `pre_norm` these are a layer's only
     norms. `embedding_norm` adds a norm behind the embedding. A norm has `norm_weights` parameters
     for each column, by default a gain, and in LayerNorm a shift if linear layers have biases.
     `bias` gives a bias to every linear layer of a block, `biases` to the linear layers it names;
-    without `key_bias` keys have none.
-
-    Ends: `predictions` > 0 makes the output layer BERT's, a transform and then logits for that many
-    masked tokens of each sequence; `pooler` adds BERT's next-sentence classifier. A learned table
-    of positions has `position_rows` rows (0: one for each token of a sequence, of the decoder's
-    sequence behind an encoder of sound). "relative" `positions` add to each score one of
-    `position_buckets` numbers of its head; encoder and decoder have separate numbers (Raffel et al.
-    2020, section 2.1). `mtp` further modules predict later tokens (multi-token prediction); each
-    has a layer of the kind of the model's last layer.
-
-    `pattern` names the kinds of the layers (`sim.model.blocks`), for instance "dense" or
-    "3 dense, 58 experts", and is repeated until every layer has a kind. `blocks` holds further
-    settings of kinds, and variants of kinds: an entry `sliding` with kind = "dense" is a dense
-    layer whose other keys replace the model's (`entry`, `sim.model.kinds`). `numerics` are passed
-    on to frameworks and change nothing here. `notes` are printed with every result.
+    without `key_bias` keys have none. Ends: `predictions` > 0 makes the output layer BERT's, a
+    transform and then logits for that many masked tokens of each sequence; `pooler` adds BERT's
+    next-sentence classifier. A learned table of positions has `position_rows` rows (0: one for each
+    token of a sequence, of the decoder's sequence behind an encoder of sound). "relative"
+    `positions` add to each score one of `position_buckets` numbers of its head; encoder and decoder
+    have separate numbers (Raffel et al. 2020, section 2.1). `mtp` further modules predict later
+    tokens (multi-token prediction); each has a layer of the kind of the model's last layer.
+    `pattern` names the kinds of the layers (`sim.model.blocks`), for instance "dense" or "3 dense,
+    58 experts", and is repeated until every layer has a kind. `blocks` holds further settings of
+    kinds, and variants of kinds: an entry `sliding` with kind = "dense" is a dense layer whose
+    other keys replace the model's (`entry`, `sim.model.kinds`). `numerics` are passed on to
+    frameworks and change nothing here. `notes` are printed with every result.
 
     Raises `ValueError` for a shape that cannot be.
     """

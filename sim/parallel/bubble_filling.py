@@ -1,8 +1,8 @@
 """Weight gradients put where a pipeline would wait: an order of F and I becomes one of F, I and W.
 
-Nothing waits for a weight gradient, so that it runs where it does least harm (Qi et al. 2023, arXiv
-2401.10241, section 3.1): while its stage would wait for an input long enough, and at the latest
-when memory is short. The oldest one goes first.
+No other pass waits for a weight gradient, so it runs where it does least harm (Qi et al. 2023,
+arXiv 2401.10241, section 3.1): while its stage would otherwise wait long enough for an input, and
+at the latest when memory is short. A stage runs its oldest weight gradient first.
 """
 
 from collections import deque
@@ -19,12 +19,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Seconds of passes by stage and chunk, of a message between stages, and memory.
-
-    `kept` are the bytes from a forward pass on, `held` those of them that the input gradient leaves
-    to the weight gradient; a stage may have `limits` bytes of both. `apart` says that stages do not
-    wait for one another at the end of a step (`Program.apart`).
-    """
+    """Seconds of passes by stage and chunk, of a message between stages, and memory. A forward pass
+    leaves `kept` bytes, of which the input gradient leaves `held` to the weight gradient. A stage
+    may have at most `limits` bytes of both together. `apart` says that stages do not wait for one
+    another at the end of a step (`Program.apart`)."""
 
     forward: Rows
     inputs: Rows
@@ -37,7 +35,7 @@ class Costs:
 
 
 def units(stages: int, chunks: int, limit: int) -> Costs:
-    """F = I = W = 1, and memory for so many microbatches and chunks.
+    """Return costs with F = I = W = 1, and memory for the chunks of `limit` microbatches.
 
     >>> units(2, 1, limit=2).weights
     ((1.0,), (1.0,))
@@ -57,8 +55,8 @@ class Filled:
     ends: tuple[float, ...]
 
     def seconds(self, *, apart: bool) -> float:
-        """How long a step takes: until the last stage ends, or where stages end apart, on the one
-        that takes longest from its own first pass on."""
+        """Return the seconds of a step. It ends with the last stage; if stages end `apart`, it is
+        the longest time of a stage, counted from the stage's own first pass."""
         starts = self.starts if apart else (0.0,) * len(self.starts)
         return max(end - start for start, end in zip(starts, self.ends, strict=True))
 
@@ -66,11 +64,9 @@ class Filled:
 def filled(
     orders: Sequence[Order], pieces: Places, costs: Costs, *, patience: float = 1.0
 ) -> Filled:
-    """These orders of F and I with weight gradients among them.
-
-    One is put where its stage would wait for at least `patience` times as long as it takes. Raises
-    `ValueError` where memory does not suffice, or the orders wait for each other in a circle.
-    """
+    """Return these orders of F and I with weight gradients among them. A weight gradient fills a
+    wait that is at least `patience` times as long as itself. Raises `ValueError` if memory does not
+    suffice, or if the orders wait for each other in a circle."""
     rows = [_Row(stage, order, costs, patience) for stage, order in enumerate(orders)]
     schedule = Schedule(tuple(orders), pieces)
     done: dict[tuple[str, int, tuple[int, int]], float] = {}
@@ -111,7 +107,7 @@ class _Row:
         self.pending: deque[Action] = deque()
 
     def run(self, ready: float) -> float:
-        """Run the next pass, whose input is there when it says, and say when that ends."""
+        """Run the next pass, whose input arrives at `ready`, and return when the pass ends."""
         action = self.left[0]
         self._fill(ready)
         if action.kind == "F":

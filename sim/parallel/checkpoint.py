@@ -20,13 +20,14 @@ from sim.program.program import Program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints(Checked):
-    """Checkpoints every so many `steps`.
+    """A checkpoint is written every `steps` steps.
 
-    With a bandwidth of the `storage` training stops until all bytes are there. Without it they are
-    traffic on the links to the topology's storage: `writers` are "all" ranks, each of a share, the
-    ranks of one "replica", or the "first" rank, which gathers everything. `asynchronous` ones stop
-    training for the copy to the hosts' memory alone, and are written beside the next steps. A
-    `copy` stays in the memory of the own "host", for faults that break no node, or of a "peer" too.
+    If `storage` gives a bandwidth, training stops until all bytes are written. Otherwise
+    checkpoints are traffic on the links to the topology's storage. `writers` are "all" ranks, each
+    with a share, the ranks of one "replica", or the "first" rank, which gathers everything.
+    `asynchronous` checkpoints stop training only for the copy to the hosts' memory, and are written
+    beside the next steps. A `copy` stays in the memory of the rank's own "host", for faults that
+    break no node, or also in the memory of a "peer".
     """
 
     steps: Annotated[int, Ge(1)]
@@ -47,8 +48,8 @@ class Checkpoints(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """The copies of a checkpoint of so many bytes, of the ranks of a program on a topology; `name`
-    is the scenario's. Raises `InputError` where they have no way."""
+    """The copies of a checkpoint of `size` bytes by the ranks of a program on a topology. `name` is
+    the scenario's name. Raises `InputError` if the topology has no storage."""
 
     program: Program
     topology: Topology
@@ -64,12 +65,12 @@ class Copies:
 
     @property
     def to_storage(self) -> tuple[Copy, ...]:
-        """From the devices to storage, and to peers."""
+        """The copies from the devices to storage, and to peers."""
         return self._copy(_sum(_to_host(self.topology), self._path("up"))), *self._peers
 
     @property
     def to_host(self) -> tuple[Copy, ...]:
-        """From the devices to the hosts' memory."""
+        """The copies from the devices to the hosts' memory."""
         if not (links := _to_host(self.topology)):
             fault = f"are copied to hosts, of which {self.topology.name} says nothing"
             raise InputError(f"{self.name}, checkpoints", fault, "add a [host] table")
@@ -77,30 +78,30 @@ class Copies:
 
     @property
     def from_host(self) -> tuple[Copy, ...]:
-        """From the hosts' memory to storage, and to peers."""
+        """The copies from the hosts' memory to storage, and to peers."""
         return self._copy(self._path("up")), *self._peers
 
     @property
     def safe(self) -> tuple[Copy, ...]:
-        """Those of `from_host` after which it is safe: peers have it sooner than the storage."""
+        """The copies of `from_host` after which a checkpoint is safe: to peers, or to storage."""
         return self._peers or self.from_host
 
     @property
     def back(self) -> tuple[Copy, ...]:
-        """From storage, or from peers, to the devices. What a rank has written it reads, and so do
-        its peers in other replicas."""
+        """The copies from storage, or from peers, to the devices. A rank reads what it has written,
+        and so do the same ranks of other replicas."""
         source = _to_peer(self.topology) if self._peers else self._path("down")
         return (self._copy(_sum(source, _from_host(self.topology)), reads=True),)
 
     @property
     def nearby(self) -> tuple[Copy, ...]:
-        """From the own host's memory to the devices, where that has a copy."""
+        """The copies from the own host's memory to the devices, if the host keeps a copy."""
         if self.checkpoints.copy == "none":
             return ()
         return (self._copy(_from_host(self.topology), reads=True),)
 
     def work(self, copies: Sequence[Copy], share: float = 1.0) -> dict[int, Sequence[Operation]]:
-        """The work of each stage that copies such a share of the bytes."""
+        """Return the work of each stage that copies `share` of the bytes."""
         return dict.fromkeys(range(len(self.program.stages)), _work(copies, share))
 
     def _path(self, way: Literal["up", "down"]) -> Amounts:
@@ -112,7 +113,7 @@ class Copies:
 
     @cached_property
     def _written(self) -> tuple[tuple[str, ...], float]:
-        """The axes of whose ranks only the first writes, and the bytes of a writer."""
+        """The axes along which only the first rank writes, and the bytes of a writer."""
         mesh, ranks = self.program.mesh, self.topology.gpus
         replicas = [name for name in mesh if axis_of(name) in dividing("batch")]
         count = ranks
@@ -137,7 +138,7 @@ class Copies:
         )  # fmt: skip
 
     def _gathered(self, way: Literal["up", "down"]) -> Amounts:
-        """What other nodes send to the first rank, or get from it, on its NIC."""
+        """Return the load on the first rank's NIC: the bytes that other nodes send or get."""
         if self.topology.nodes == 1 or not (self.topology.network and self.topology.network.nics):
             return ()
         share = 1.0 - 1.0 / self.topology.nodes
@@ -145,7 +146,7 @@ class Copies:
 
 
 def _work(copies: Sequence[Copy], share: float) -> tuple[Operation, ...]:
-    """Copies of a share of the bytes, on streams of their own."""
+    """Return operations that copy a share of the bytes, each copy on a stream of its own."""
     return tuple(
         Communicate(
             name=f"checkpoint {number}",
@@ -170,7 +171,7 @@ def _from_host(topology: Topology) -> Amounts:
 
 
 def _to_peer(topology: Topology) -> Amounts:
-    """From a host's memory to that of another node, which sends as much to a third one."""
+    """Return the links of a copy to another node's memory; a third node's copy arrives here."""
     if topology.nodes == 1 or not (topology.network and topology.network.nics):
         fault = f"keep copies at peers, but {topology.name} has no other nodes behind NICs"
         raise InputError("checkpoints", fault, 'set copy = "host"')
@@ -181,7 +182,7 @@ def _to_peer(topology: Topology) -> Amounts:
 
 
 def _sum(*parts: Amounts) -> Amounts:
-    """What several parts of a way put on each link."""
+    """Return the load of several parts of a path on each link."""
     total: dict[HostLink, float] = {}
     for link, amount in (pair for part in parts for pair in part):
         total[link] = total.get(link, 0.0) + amount

@@ -1,11 +1,10 @@
 """Which blocks each stage holds: the model's row cut by the plan's word or the stack's way.
 
-Which layers of a chunk run again, all of them or some, is a method of the plan. Megatron-LM's
-methods of full recomputation (megatron/core/transformer/transformer_block.py,
-_checkpointed_forward): `block` runs the first n layers of each chunk again and keeps all of the
-others; `uniform` keeps the input of every n-th layer only, and a backward pass that comes to the
-end of such a unit runs its n layers again at once. torchtitan's `every` runs every n-th layer of
-the model again (torchtitan/distributed/activation_checkpoint.py, _apply_layer_sac).
+A method of the plan says which layers of a chunk run again. Two are Megatron-LM's methods of full
+recomputation (megatron/core/transformer/transformer_block.py, _checkpointed_forward). `block` runs
+the first n layers of each chunk again. `uniform` keeps only the input of each unit of n layers;
+before the backward pass of a unit all of its layers run again. torchtitan's `every` runs every
+n-th layer of the model again (torchtitan/distributed/activation_checkpoint.py, _apply_layer_sac).
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,8 +29,8 @@ from sim.program.operations import Segment
 
 
 def recomputed_layers(plan: Plan, kinds: Sequence[str], before: int) -> tuple[Again, ...]:
-    """How each block of a chunk takes part in recomputation, `before` layers having come before;
-    nothing where all of them do as the plan's rule says.
+    """Return each block's part in recomputation, for a chunk behind `before` layers; nothing if all
+    blocks follow the plan's rule alone.
 
     >>> from sim.parallel.plan import Plan
     >>> plan = Plan(global_batch=1, recompute="full", recompute_method="block", recompute_layers=1)
@@ -57,8 +56,8 @@ def recomputed_layers(plan: Plan, kinds: Sequence[str], before: int) -> tuple[Ag
 
 
 def check_method(plan: Plan, chunks: Iterable[Sequence[str]], where: str) -> None:
-    """Raise `InputError` for a method without layers, or without what it is a method of, and for
-    more layers than a chunk, or with "every" the model, has; chunks are kinds of blocks."""
+    """Raise `InputError` for a method without its number of layers or its kind of recomputation,
+    and for more layers than a chunk (with "every": the model) has. `chunks` are kinds of blocks."""
     method, each = plan.recompute_method, plan.recompute_layers
     if method is None and each is None:
         return
@@ -83,7 +82,7 @@ def check_method(plan: Plan, chunks: Iterable[Sequence[str]], where: str) -> Non
 def chunks_of(
     model: Model, stack: Stack, plan: Plan, device: Device
 ) -> tuple[tuple[Chunk, ...], ...]:
-    """Per stage its chunks. Raises `InputError` where the layers cannot be spread so."""
+    """Return the chunks of each stage. Raises `InputError` if the layers cannot be spread so."""
     if plan.pp == 1:
         if plan.layers is not None:
             explicit(plan.layers, model.layers, 1)
@@ -106,13 +105,13 @@ def chunks_of(
 
 
 def balanced(model: Model, stack: Stack, stages: int, chunks: int) -> Split:
-    """The layers of each chunk that make the costliest one as cheap as can be, embedding and head
-    counted in. Raises `InputError` where the layers cannot be spread so."""
+    """Return the number of layers of each chunk that makes the costliest chunk cheapest, embedding
+    and head included. Raises `InputError` if the layers cannot be spread so."""
     return _layers(model, stack, stages, chunks, "cost")
 
 
 def _seconds(model: Model, stack: Stack, plan: Plan, device: Device) -> tuple[float, ...]:
-    """Device seconds of each layer, forward and back, for a microbatch of this plan."""
+    """Return the device seconds of each layer, forward and back, for a microbatch of this plan."""
     alone = replace(plan, pp=1, interleave=1, schedule="1f1b")
     chunks = ((Chunk(model.row),),)
     job = Job(model=model, plan=alone, stack=stack, device=device, chunks=chunks)
@@ -135,9 +134,9 @@ def _layers(
 
 @remembered(FOLDER)
 def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> tuple[tuple[str, ...], ...]:
-    """The row in pieces of so many layers; the first has the embedding too, where there is one, the
-    last all that is behind the layers, and what is between two layers goes with the second. Raises
-    `InputError` for a piece of nothing."""
+    """Cut the row of blocks into pieces with these numbers of layers. The first piece also has the
+    embedding, and the last piece all blocks behind the layers. A block between two layers goes with
+    the second layer. Raises `InputError` for an empty piece."""
     places = [place for place, kind in enumerate(row) if is_layer(kind)]
     found, start = list[tuple[str, ...]](), 0
     for number, done in enumerate(accumulate(layers)):
@@ -154,8 +153,8 @@ def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> tuple[tuple[str, ...]
 def _stage(
     model: Model, plan: Plan, pieces: Sequence[tuple[tuple[str, ...], int]]
 ) -> tuple[Chunk, ...]:
-    """The chunks of a stage: pieces of the row, each with the number of layers before it. Of the
-    blocks that use the word embedding the first one holds its matrix."""
+    """Return the chunks of a stage from pieces of the row and the number of layers before each. The
+    stage's first block that uses the word embedding holds its matrix."""
     tied = ("head", "mtp_head") if model.tied_embeddings else ()
     users = {"mtp_input", DECODER_INPUT, *tied, *(() if model.hears else ("embedding",))}
     using = [
@@ -178,7 +177,8 @@ def _stage(
 
 
 def _balance(model: Model, stack: Stack, plan: Plan) -> Balance | tuple[int, ...]:
-    """The plan's own word, else the stack's way, else an even split where there is one."""
+    """Return the split that the plan asks for, or else the stack's balance. If the stack's "even"
+    split has a remainder, it is "ends" or "cost"."""
     layers, pieces = model.layers, plan.cuts
     if plan.layers is not None:
         return plan.layers
@@ -196,11 +196,8 @@ def _balance(model: Model, stack: Stack, plan: Plan) -> Balance | tuple[int, ...
 
 @remembered(FOLDER)
 def _costs_in_layers(model: Model, balance: str) -> tuple[float, float, tuple[float, ...]]:
-    """Matrix multiplications behind the layers, of the embedding, and of each layer, in (mean)
-    layers.
-
-    A "quota" counts weights only, as nanotron does.
-    """
+    """Return the costs of the blocks behind the layers, of the embedding, and of each layer, in
+    FLOPs of the mean layer; a "quota" counts weights instead, as nanotron does."""
     if balance == "quota":
         own = {kind: counts.weights(model, kind) for kind in dict.fromkeys(model.row)}
     else:
@@ -213,8 +210,8 @@ def _costs_in_layers(model: Model, balance: str) -> tuple[float, float, tuple[fl
 
 
 def check_versions(job: Job, where: str) -> None:
-    """Raise `InputError` where a pipeline does not drain, but stages do not update their weights
-    alone. Shards of states (ZeRO-1) are a stage's own; its versions of weights are whole."""
+    """Raise `InputError` if a pipeline does not drain between steps, but its stages cannot update
+    their weights alone. ZeRO-1 is allowed, as its shards of states stay within a stage."""
     plan = job.plan
     if not plan.versions(0):
         return

@@ -1,12 +1,12 @@
 """Gradients compressed before they are summed over replicas, as DDP's communication hooks do it.
 
-What an all-reduce can add up is reduced (PowerSGD's factors one after the other: Vogels et al.
-2019, algorithm 1; torch's powerSGD_hook.py), anything else as `Compression.sums` says. Encoding
-runs behind the backward pass of a bucket, decoding before the optimizer.
+Codes that an all-reduce can add are all-reduced (PowerSGD's two factors one after the other: Vogels
+et al. 2019, algorithm 1; torch's powerSGD_hook.py); `Compression.sums` says how others are summed.
+Encoding runs behind the backward pass of a bucket, decoding before the optimizer.
 
-Where ZeRO shards gradients, they are scattered in full precision, and each rank's share is encoded
+If ZeRO shards gradients, they are scattered in full precision. Each rank's share is then encoded
 behind the passes and summed over the replicas of its group (DALL-E within and between nodes,
-Ramesh et al. 2021, appendix E). A share of a matrix has its columns and some of its rows.
+Ramesh et al. 2021, appendix E). A share of a matrix has all columns and some of the rows.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ from sim.program.operations import (
 def summed(
     job: Job, blocks: Sequence[Block], name: str, *, after: tuple[str, ...] = (), stream: str
 ) -> Iterator[Operation]:
-    """The operations that sum the encoded gradients of some blocks."""
+    """Yield the operations that sum the encoded gradients of some blocks."""
     calls = [list(_calls(job, group, blocks)) for group in _groups(job, blocks)]
     for number in range(max(map(len, calls), default=0)):
         label = name if number == 0 else f"{name} second factors"
@@ -47,7 +47,7 @@ def summed(
 
 
 def _together(calls: Iterable[Collective]) -> tuple[Collective, ...]:
-    """Equal collectives merged into one, such as the collectives of weights of two formats."""
+    """Merge collectives that differ only in bytes, such as those of weights of two formats."""
     sizes: defaultdict[Collective, float] = defaultdict(float)
     for call in calls:
         sizes[replace(call, bytes=0.0)] += call.bytes
@@ -55,13 +55,13 @@ def _together(calls: Iterable[Collective]) -> tuple[Collective, ...]:
 
 
 def encoding(job: Job, blocks: Sequence[Block]) -> Items:
-    """The kernels of an encoding."""
+    """Return the kernels that encode the gradients of some blocks."""
     count = sum(_count(job, group, blocks) for group in _groups(job, blocks))
     return _kernel(job, "encode gradients", _way(job).encode_bytes(count))
 
 
 def decoded(job: Job, blocks: Sequence[Block], after: After) -> Iterator[Compute]:
-    """Decoding of a single sum, or of the messages of every rank."""
+    """Yield the operation that decodes a sum, or the messages of every rank."""
     way, moved = _way(job), 0.0
     for group in _groups(job, blocks):
         ranks = job.plan.degree(summed_axes(job.plan, group))
@@ -78,18 +78,18 @@ def _way(job: Job) -> Compression:
 
 
 def _groups(job: Job, blocks: Sequence[Block]) -> list[ParameterGroup]:
-    """The groups of these blocks that several ranks hold."""
+    """Return the groups of trained parameters of these blocks that several ranks hold."""
     groups = dict.fromkeys(group for block in blocks for group in block.parameters if group.trained)
     return [group for group in groups if summed_axes(job.plan, group)]
 
 
 def summed_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """The axes over which encoded gradients are summed."""
+    """Return the axes over which encoded gradients are summed."""
     return replica_axes(plan, group) if plan.zero >= 2 else gradient_axes(plan, group)
 
 
 def shares(plan: Plan, group: ParameterGroup) -> int:
-    """Into how many shares the gradients of a group are scattered before they are encoded."""
+    """Return the number of shares into which gradients are scattered before they are encoded."""
     return plan.degree(state_axes(plan, group)) if plan.zero >= 2 else 1
 
 
@@ -107,7 +107,7 @@ def _calls(job: Job, group: ParameterGroup, blocks: Sequence[Block]) -> Iterator
 def _sums(
     job: Job, group: ParameterGroup, blocks: Sequence[Block]
 ) -> tuple[tuple[SumKind, float], ...]:
-    """The collectives that sum a group's gradients one after the other, and their bytes."""
+    """Return the collectives that sum a group's gradients, in order, and their bytes."""
     way, width = _way(job), job.stack.reduced_bytes(job.plan.precision)
     ranks, each = job.plan.degree(summed_axes(job.plan, group)), shares(job.plan, group)
     whole = [shape for block in blocks for shape in block.shapes(group)]

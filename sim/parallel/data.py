@@ -1,10 +1,10 @@
 """Data parallelism: how gradients are summed over replicas, and when.
 
 Without overlap, one blocking reduction of the whole gradient follows the passes (Megatron-LM 2021).
-With it, gradients are cut into buckets in the order in which the backward pass completes them, and
-each bucket leaves while the pass goes on (DDP, Li et al. 2020, section 3.2.3). Where states are
-sharded over some of the replicas only, reduce-scatter is among these, and an all-reduce of each
-share over the others follows (hybrid sharding, Zhao et al. 2023, section 3.2.2).
+With overlap, gradients are cut into buckets in the order in which the backward pass makes them, and
+each bucket is reduced while the pass goes on (DDP, Li et al. 2020, section 3.2.3). If states are
+sharded over a part of the replicas, gradients are reduce-scattered over that part, and each share
+is all-reduced over the other replicas (hybrid sharding, Zhao et al. 2023, section 3.2.2).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from sim.program.operations import (
 )
 
 STREAM = "data"
-GRADIENTS = "gradients"  # of stacks that reduce gradients over a communicator of their own
+GRADIENTS = "gradients"  # the stream of stacks with a separate communicator for gradients
 REPLICAS = "replicas"  # shares of gradients, summed over another communicator
 DRAINED = tuple(Drained(stream) for stream in (STREAM, GRADIENTS, REPLICAS))
 
@@ -44,12 +44,10 @@ Parameters = Mapping[ParameterGroup, float]
 
 
 def buckets(pieces: Iterable[Piece], *, first: float, size: float) -> Iterator[list[Piece]]:
-    """Cut the pieces of a backward pass into buckets of at least `size` parameters.
-
-    The first bucket of the pass may be smaller, so that communication starts early. A layer's
-    gradients leave in one call also where DDP would cut them into several buckets: with the ring
-    latencies that were fitted to whole layers, cutting them overstates large clusters.
-    """
+    """Cut the pieces of a backward pass into buckets of at least `size` parameters. The first
+    bucket of the pass may be smaller, so that communication starts early. A layer's gradients leave
+    in one call even if DDP would cut them into several buckets: ring latencies were fitted to whole
+    layers, so cutting them would overstate the time on large clusters."""
     held: list[Piece] = []
     limit = first
     for piece in pieces:
@@ -62,14 +60,14 @@ def buckets(pieces: Iterable[Piece], *, first: float, size: float) -> Iterator[l
 
 
 def cut(job: Job, pieces: Iterable[Piece]) -> list[list[Piece]]:
-    """The buckets of a backward pass, as the stack fills them."""
+    """Return the pieces of a backward pass in buckets of the stack's size."""
     stack = job.stack
     width = stack.reduced_bytes(job.plan.precision)
     return list(buckets(pieces, first=stack.first_bucket / width, size=stack.bucket / width))
 
 
 def overlapped(job: Job, pieces: Sequence[Piece]) -> Iterator[Operation]:
-    """The last backward pass of a chunk in buckets, each followed by its reduction."""
+    """Yield a chunk's last backward pass in buckets, each followed by its reduction."""
     in_buckets = cut(job, pieces)
     beside: list[Operation] = []
     for number, bucket in enumerate(in_buckets):
@@ -91,8 +89,8 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> Iterator[Operation]:
 
 
 def around(job: Job, blocks: Sequence[Block], reduction: Iterable[Operation]) -> Items:
-    """What a bucket adds to its computation: encoding or copies of its gradients, and the host's
-    checks before each reduction but one, which stands for DDP's several."""
+    """Return the work that a bucket adds to its computation: the encoding or copies of gradients,
+    and the host's checks of DDP's further reductions, as one reduction here stands for several."""
     if job.plan.gradients is not None:
         from sim.parallel import compressed
 
@@ -104,7 +102,7 @@ def around(job: Job, blocks: Sequence[Block], reduction: Iterable[Operation]) ->
 
 
 def bucketed(job: Job, blocks: Iterable[Block]) -> Items:
-    """Copies of gradients around their reduction, on the compute stream."""
+    """Return the copies of gradients around their reduction, on the compute stream."""
     moved = sum(block.trained for block in blocks) * job.stack.bucket_bytes(job.plan.precision)
     kernel = MemoryBound(name="bucket gradients", bytes=moved)
     launch = job.host.launch_backward
@@ -114,7 +112,7 @@ def bucketed(job: Job, blocks: Iterable[Block]) -> Items:
 
 
 def collectives(operations: Iterable[Operation]) -> tuple[Collective, ...]:
-    """The collectives among devices, which run beside kernels."""
+    """Return the collectives among devices in some operations, which slow kernels beside them."""
     return tuple(
         call
         for operation in operations
@@ -125,8 +123,9 @@ def collectives(operations: Iterable[Operation]) -> tuple[Collective, ...]:
 
 
 def _ddp_buckets(job: Job, blocks: Iterable[Block]) -> int:
-    """Into how many buckets DDP itself puts the gradients of these blocks: it closes one once the
-    matrices in it have reached `bucket` bytes (torch, reducer.cpp, `compute_bucket_assignment`)."""
+    """Return the number of buckets of DDP itself for the gradients of these blocks. DDP closes a
+    bucket once its matrices reach `bucket` bytes (torch, reducer.cpp, `compute_bucket_assignment`).
+    """
     width, number, filled = job.stack.weight_bytes(job.plan.precision), 0, 0.0
     for block in blocks:
         for matrix in (m for matrices in block.matrices.values() for m in reversed(matrices)):
@@ -140,7 +139,7 @@ def _ddp_buckets(job: Job, blocks: Iterable[Block]) -> int:
 def summed(
     job: Job, blocks: Sequence[Block], name: str, *, after: tuple[str, ...] = (), stream: str
 ) -> list[Operation]:
-    """The operations that sum the gradients of these blocks, encoded where the plan says so."""
+    """Return the operations that sum gradients of these blocks, encoded if the plan says so."""
     if job.plan.gradients is not None:
         from sim.parallel import compressed
 
@@ -158,11 +157,10 @@ def reduced(
     stream: str,
     memory: MemoryUse = NOTHING,
 ) -> list[Operation]:
-    """The operations that sum the gradients of these parameters over all replicas.
-
-    What follows the reduce-scatter runs beside the next one (`all_reduce_stream` of FSDP2,
-    `_all_reduce_stream` of FSDP1), unless all of it blocks the compute stream.
-    """
+    """Return the operations that sum the gradients of these parameters over all replicas. An
+    all-reduce behind a reduce-scatter has a stream of its own and runs beside the next
+    reduce-scatter (`all_reduce_stream` of FSDP2, `_all_reduce_stream` of FSDP1), unless reductions
+    block the compute stream."""
     rounds = job.known.memo(
         ("sums", job.key, *parameters.items()), lambda: tuple(_rounds(job, parameters))
     )
@@ -180,7 +178,7 @@ def reduced(
 
 
 def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]]:
-    """The collectives of all groups; collectives that run at the same time are together."""
+    """Yield rounds of collectives; the collectives of all groups in a round run together."""
     width = job.stack.reduced_bytes(job.plan.precision)
     trained = {group: count for group, count in parameters.items() if group.trained}
     sizes = _together(trained, lambda group: width)
@@ -191,14 +189,14 @@ def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]
 def _together(
     parameters: Parameters, width: Callable[[ParameterGroup], float]
 ) -> dict[ParameterGroup, float]:
-    """Bytes of groups; groups on the same ranks share a call, whatever their format."""
+    """Return the bytes of groups. Groups on the same ranks are merged, whatever their format."""
     return added(
         *({replace(group, low=False): count * width(group)} for group, count in parameters.items())
     )
 
 
 def _sums(job: Job, group: ParameterGroup, size: float) -> list[Collective]:
-    """The collectives that sum so many bytes of a group's gradients, one after the other."""
+    """Return the collectives that sum `size` bytes of a group's gradients, in order."""
     plan = job.plan
     inner, outer = state_axes(plan, group), replica_axes(plan, group)
     if not (plan.zero and inner and job.stack.zero_reduce == "reduce_scatter"):
@@ -218,8 +216,8 @@ def _sum(kind: Kind, axes: tuple[str, ...], size: float, name: str) -> Collectiv
 def weights_gathered(
     job: Job, parameters: Parameters, *, near: bool = False
 ) -> tuple[Collective, ...]:
-    """The collectives that bring a rank the shares that others hold or have updated of these
-    parameters; `near` ranks hold all of them among themselves."""
+    """Return the collectives that bring a rank the shares of these parameters that other ranks hold
+    or have updated; with `near`, from ranks of its own group, which together hold all of them."""
     return job.known.memo(
         ("gathers", job.key, near, *parameters.items()),
         lambda: tuple(_gathers(job, parameters, near)),
@@ -254,16 +252,17 @@ def sharded(job: Job, parameters: Parameters) -> bool:
 
 
 def gathers(job: Job, variant: PassVariant) -> bool:
-    """Whether a pass gathers weights of any unit: ZeRO-3 for every pass that needs them, ZeRO-1 and
-    2 what the last step updated, where the stack leaves that to the first forward pass."""
+    """Whether a pass gathers weights of any unit. ZeRO-3 gathers in every pass that needs weights.
+    ZeRO-1 and 2 gather updated weights in the first forward pass if the stack overlaps the gather.
+    """
     if job.plan.zero >= 3:
         return variant.kind != "W"
     return job.overlaps_gather and variant.kind == "F" and variant.first
 
 
 def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
-    """Whether gradients go to the host as a pass makes them, and not behind all passes: they do
-    where they are reduced meanwhile, or need not be."""
+    """Whether offloaded gradients go to the host during a pass, and not behind all passes: they do
+    if they are reduced during the pass, or need no reduction."""
     plan = job.plan
     if not (plan.offload.optimizer and plan.offload.overlap and variant.makes_gradients):
         return False

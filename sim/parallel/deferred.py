@@ -1,10 +1,10 @@
 """Weight gradients of the output layer at the end of a step instead of in every backward pass.
 
 Megatron-Core's `defer_embedding_wgrad_compute` (pipeline_parallel/utils and schedules.py,
-`finish_embedding_wgrad_compute`): the last stage keeps what the product of the vocabulary's weight
-gradient reads, leaves that product out of its backward passes, and runs those of all microbatches
-when its last one is done, while other stages still drain. Gradients of the head are summed over
-replicas behind them. (`wgrad_deferral_limit` bounds how many microbatches wait; here all do.)
+`finish_embedding_wgrad_compute`): the last stage leaves the weight gradient of the output layer out
+of its backward passes and keeps the operands. Behind its last backward pass it runs these products
+for all microbatches, while other stages still drain. Gradients of the head are then summed over
+replicas. (`wgrad_deferral_limit` bounds how many microbatches wait; here all do.)
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _NAME = "deferred weights"
 
 
 def finished(job: Job, blocks: Iterable[Block]) -> list[Operation]:
-    """Work behind the passes of a stage that holds the head."""
+    """Return the deferred products behind the passes of a stage, if it holds the head."""
     head = next((block for block in blocks if block.kind == HEAD), None)
     if head is None:
         return []
@@ -35,7 +35,7 @@ def finished(job: Job, blocks: Iterable[Block]) -> list[Operation]:
 
 
 def check_deferred(job: Job, where: str) -> None:
-    """Raise `InputError` where Megatron-Core does, or where passes are split already."""
+    """Raise `InputError` for plans that Megatron-Core refuses, or whose schedule splits passes."""
     plan, option = job.plan, "defer_embedding_wgrad_compute"
     schedule = plan.passes()
     faults = (

@@ -1,6 +1,6 @@
 """Encoder and decoder in a pipeline, as Megatron-LM runs them.
 
-Every layer of the decoder reads the encoder's result, so that stages of the decoder hand it on
+Every layer of the decoder reads the encoder's result. So stages of the decoder hand the result on
 beside their activations, and its gradients back (megatron/core/pipeline_parallel/schedules.py,
 `get_tensor_shapes`: both tensors behind the split). A stage may hold layers of both.
 """
@@ -15,7 +15,7 @@ Kinds = tuple[str, ...]
 
 
 def begun(model: Model, own: Kinds) -> Kinds:
-    """A piece of a row with what it needs in front of its first layer."""
+    """Return a piece of the row with the block that its first layer needs in front, if any."""
     if own[0] in ("embedding", DECODER_INPUT, "head"):
         return own
     if own[0] == DECODER:
@@ -25,12 +25,12 @@ def begun(model: Model, own: Kinds) -> Kinds:
 
 
 def handed_tokens(model: Model, kinds: Kinds, *, behind: bool) -> int:
-    """Tokens of a sequence whose activations come to a chunk, or go on `behind` it: the encoder's,
-    and in the decoder also its own."""
+    """Return the tokens of a sequence whose activations come to a chunk, or leave `behind` it: the
+    encoder's tokens, and in the decoder also the decoder's."""
     within = kinds[-1] in _BEHIND if behind else kinds[0] in (DECODER_STAGE, "head")
     return model.seq + model.decoder_seq * within
 
 
 def kept_tokens(model: Model, kinds: Kinds) -> int:
-    """Tokens of a sequence whose activations a chunk itself has made last."""
+    """Return the tokens of a sequence in the result of a chunk's last block."""
     return model.decoder_seq if kinds[-1] in _BEHIND else model.seq

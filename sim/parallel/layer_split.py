@@ -33,9 +33,9 @@ def split(
 ) -> Split:
     """Cut `layers` into `chunks` pieces for each of `stages`, by name or by explicit counts.
 
-    `head` and `embedding` are their costs in layers, for "cost", "threshold" and "quota", `costs`
-    those of the layers themselves where they differ, for "cost". Raises `InputError` where the
-    pieces do not come out, naming what would work.
+    `head` and `embedding` are the costs of both ends in layers, for "cost", "threshold" and
+    "quota". `costs` are the costs of the layers, for "cost", if they differ. Raises `InputError`
+    with a remedy if the layers cannot be split in this way.
 
     >>> split(126, 16, balance="ends")
     (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
@@ -91,7 +91,7 @@ def short_ends(layers: int, stages: int, chunks: int = 1) -> Split:
 
 
 def fuller_front(layers: int, stages: int, chunks: int = 1) -> Split:
-    """As many layers for every chunk; the first chunks take the remainder, one layer each.
+    """The same number of layers for every chunk; the first chunks take one layer each of the rest.
 
     Source: NVIDIA NeMo AutoModel, nemo_automodel/components/distributed/pipelining/functional.py,
     generate_hf_model_fqn_per_model_part.
@@ -133,10 +133,10 @@ def by_cost(
     embedding: float = 0.0,
     costs: Sequence[float] = (),
 ) -> Split:
-    """The split whose costliest chunk is cheapest, embedding and head counted.
+    """The split whose costliest chunk is cheapest, embedding and head included.
 
-    Of equal layers each goes to the chunk that is cheapest so far, among ties to the last one, as
-    early stages keep more activations. Where their `costs` differ, see `sim.parallel.partition`.
+    Each of equal layers goes to the chunk that is cheapest so far. Among ties it goes to the last
+    chunk, as early stages keep more activations. Unequal `costs`: `sim.parallel.partition`.
 
     >>> by_cost(32, 4, head=2.2)
     (8, 9, 9, 6)
@@ -165,10 +165,11 @@ def by_threshold(
     """nanotron's split: a chunk is closed by the first block that takes the running cost past it.
 
     Blocks are embedding, layers, final norm and head; chunk i of n ends with the block after which
-    the summed cost exceeds (i+1)/n of the whole. Early chunks so get the odd layers. Source:
+    the summed cost exceeds (i+1)/n of the whole. So early chunks get the odd layers. Source:
     nanotron, models/base.py, `build_model`, where a layer costs 4 h^2 + 3 h f and the head V h
-    (`get_block_compute_costs` of models/llama.py), the embedding nothing. With a dear head the
-    last chunk can end up empty; nanotron refuses that with data parallelism, this always.
+    (`get_block_compute_costs` of models/llama.py), the embedding nothing. With a costly head the
+    last chunk can be empty. nanotron refuses an empty chunk with data parallelism, here it always
+    is an error.
 
     Llama 3 8B on 8 stages, as the nanotron course prints it (embedding and five layers first):
 
@@ -193,12 +194,12 @@ def by_threshold(
 def by_quota(
     layers: int, stages: int, chunks: int = 1, *, head: float = 0.0, embedding: float = 0.0
 ) -> Split:
-    """`by_threshold` with no chunk empty: one is closed once it has its quota, the head is last.
+    """`by_threshold` without empty chunks: a chunk ends once it has its quota; the head is last.
 
-    Chunk i of n ends where the running cost reaches (i+1)/n of the whole, or earlier where each
-    chunk behind it but the last would not get a layer. So the first stages of nanotron's sweep
-    on H100 were filled: with 16 layers and a head of 4, 10 of them on 2 stages, 5 on 4, 3 on 8, 2
-    on 16; with 32 and a head of 2.2, 18, 9, 5, 3, and 2 on 32 (from memory_gb, nanotron_h100.csv).
+    Chunk i of n ends where the running cost reaches (i+1)/n of the whole, or earlier if a later
+    chunk other than the last would get no layer. The first stages of nanotron's sweep on H100 were
+    filled so (memory_gb of nanotron_h100.csv). Of 16 layers, with a head of 4, the first of 2, 4,
+    8, 16 stages had 10, 5, 3, 2. Of 32, with a head of 2.2, that of 2 to 32 had 18, 9, 5, 3, 2.
 
     >>> by_quota(16, 8, head=4.0)
     (3, 2, 3, 2, 3, 2, 1, 0)
@@ -234,7 +235,7 @@ def _too_many(layers: int, pieces: int) -> tuple[str, str]:
 
 
 def _uneven(layers: int, stages: int, chunks: int) -> tuple[str, str]:
-    """The fault of a split with a remainder, and splits that would work."""
+    """Return the fault of a split with a remainder, and a remedy that names splits that work."""
     pieces = stages * chunks
     ways = [way for way, short in (("even", 0), ("ends", 2)) if (layers + short) % pieces == 0]
     if pieces > layers and not ways:

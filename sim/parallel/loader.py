@@ -1,10 +1,10 @@
 """A loader: processes of the host that read samples, decode them and copy them to the device.
 
-It reads the samples of the next step beside this one. Samples pass its links one behind the other,
-so the slowest link sets its pace: with W workers of a time t = 1 / rate + operations x latency +
-read / stream for each sample, W / t samples a second; storage, NICs, PCIe and memory carry the
-bytes, the host's cores 1 / rate core seconds a sample. They share all of these with whatever else
-uses them. A step that is done before its next samples are there waits for them.
+A loader reads the samples of the next step beside the current step. Samples pass its links one
+behind the other, so the slowest link sets its pace. W workers make W / t samples a second, with
+t = 1 / rate + operations x latency + read / stream. Storage, NICs, PCIe and memory carry the bytes;
+the host's cores spend 1 / rate core seconds on a sample. Other traffic shares all of these links. A
+step that ends before its next samples are ready waits for them.
 """
 
 from collections.abc import Iterator
@@ -29,20 +29,20 @@ from sim.program.operations import (
 )
 
 Positive = Annotated[float, Gt(0)]
-Amounts = tuple[tuple[HostLink, float], ...]  # what a sample puts on each link
+Amounts = tuple[tuple[HostLink, float], ...]  # links, and the load of a sample on each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader(Checked):
     """The `[loader]` table of a scenario.
 
-    A sample has `read` bytes in the storage, for which it takes so many `operations` of it, and
-    `copied` bytes on the device (by default as many). A replica has `workers`, each of which makes
-    `rate` samples a second where it never waits for storage (None: no limit). So many samples of
-    `prefetch` steps may be ready or in the making; with 0 a step waits until its own are read.
-    Where `decoding` is on the device, each device decodes `device_rate` samples a second between
-    two steps. The ranks of a replica's first stage share its samples and its workers. With
-    `every_rank` each of them reads all samples, with `workers` of its own.
+    A sample has `read` bytes in the storage, which take `operations` storage operations, and
+    `copied` bytes on the device (by default as many as `read`). A replica has `workers`, each of
+    which makes `rate` samples a second if it never waits for storage (None: no limit). The samples
+    of `prefetch` steps may be ready or in work; with 0 a step waits until its own samples are read.
+    With `decoding` on the device, each device decodes `device_rate` samples a second between two
+    steps. The ranks of a replica's first stage share its samples and its workers. With `every_rank`
+    each of these ranks reads all samples, with `workers` of its own.
     """
 
     read: Annotated[float, Unit("B")]
@@ -61,7 +61,7 @@ class Loader(Checked):
             raise ValueError('decoding = "device" and device_rate belong together')
 
     def on(self, topology: Topology, where: str) -> "Loading":
-        """The loader on a cluster. Raises `InputError` where the storage is unknown."""
+        """Return the loader on a cluster. Raises `InputError` if the storage is unknown."""
         storage, host = topology.storage, topology.host
         if storage is None:
             fault = f"has a loader, but {topology.name} does not say what its storage is"
@@ -92,7 +92,8 @@ class Loader(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """A loader on a cluster: what each sample puts on each link, and what is not known of them."""
+    """A loader on a cluster: the load of a sample on each link, a worker's `seconds` for a sample,
+    and notes on links whose speed is unknown."""
 
     loader: Loader
     amounts: Amounts
@@ -100,7 +101,7 @@ class Loading:
     notes: tuple[str, ...] = ()
 
     def work(self, samples: float, ranks: int = 1) -> tuple[Operation, ...]:
-        """The work of each of `ranks` ranks that share the `samples` of a replica's step."""
+        """Return the work of each of `ranks` ranks that share the `samples` of a replica's step."""
         loader, share = self.loader, samples / (1 if self.loader.every_rank else ranks)
         size = max(loader.read, loader.copied or 0.0)
         ahead = max(loader.prefetch, 1) * share
@@ -124,8 +125,8 @@ class Loading:
 
 
 def path(topology: Topology, way: Literal["up", "down"], size: float, where: str) -> Amounts:
-    """The links between a host's memory and its storage, each with `size` bytes; "up" writes.
-    Raises `InputError` where there are none."""
+    """Return the links between a host's memory and its storage, each with `size` bytes; "up"
+    writes. Raises `InputError` if no link leads to the storage."""
     storage, host, links = topology.storage, topology.host, list[str]()
     assert storage is not None, "asked for a cluster with storage"
     if not storage.remote:
@@ -143,14 +144,14 @@ def path(topology: Topology, way: Literal["up", "down"], size: float, where: str
         else:
             links += [f"pod-{way}"] if topology.divided else []
             links += [f"nic-{way}"]
-            if host and topology.device.generation != "cpu":  # NICs hang on the devices' switches
+            if host and topology.device.generation != "cpu":  # NICs share the devices' PCIe switch.
                 links += ["pcie-up" if way == "down" else "pcie-down"]
         links += ["memory"] if host else []
     return tuple((link, size) for link in links)  # type: ignore[misc]
 
 
 def _unknown(topology: Topology) -> Iterator[str]:
-    """What is not known of the way of a sample, and therefore limits nothing."""
+    """Yield a note for each link of a sample's path whose speed is unknown and limits nothing."""
     host, storage = topology.host, topology.storage
     if host is None:
         yield "PCIe, memory and cores of the hosts are unknown: they do not limit the loader"

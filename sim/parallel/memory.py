@@ -1,7 +1,7 @@
 """The memory of a rank, read off its operations in their order.
 
-Operations say what they allocate and free (`sim.program.memory`); here stands what passes, the
-optimizer and ZeRO's gathers do, and the sum over a step: the worst moment and its parts.
+Operations say what they allocate and free (`sim.program.memory`). This module gives the memory use
+of passes and of the optimizer, and the sum over a step: the worst moment and its parts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ class Memory:
 
 
 def memory(job: Job, program: Program, stage: int) -> Memory:
-    """The memory of a rank of one stage of a program."""
+    """Return the memory of a rank of one stage of a program."""
     step = levels_of(program, stage)
     return Memory(
         parts=step.by_part(step.during[step.fullest]),
@@ -60,12 +60,12 @@ def memory(job: Job, program: Program, stage: int) -> Memory:
 
 
 def memories(job: Job, program: Program) -> list[Memory]:
-    """The memory of a rank of every stage."""
+    """Return the memory of a rank of every stage."""
     return [memory(job, program, stage) for stage in range(job.plan.pp)]
 
 
 def state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...] = ()) -> State:
-    """The state of a parameter group of some chunks, by default of all stages together."""
+    """Return the state of a parameter group of some chunks, by default of all stages together."""
     chunks = chunks or sum(job.chunks, ())
     return job.known.memo(("state", job.key, group, chunks), lambda: _state_of(job, group, chunks))
 
@@ -91,14 +91,14 @@ def _state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...]) -> Sta
 
 
 def _moments(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...]) -> float:
-    """Bytes of an optimizer's states for each parameter of a group."""
+    """Return the bytes of an optimizer's states for each parameter of a group."""
     optimizer, count = optimizers.of(job.plan.optimizer), job.parameters(chunks)[group]
     matrices = job.matrices(chunks).get(group, ())
     return optimizer.state_bytes(count, matrices, job.plan.moments) / count
 
 
 def resident(job: Job, stage: int) -> Parts:
-    """Bytes that stay from step to step: model state and the stack's own buffers."""
+    """Return the bytes that stay from step to step: model state and the stack's own buffers."""
     allocator = job.stack.allocator
     kept: list[Parts] = []
     further = max(job.plan.versions(stage) - 1, 0)
@@ -115,8 +115,8 @@ def resident(job: Job, stage: int) -> Parts:
 
 
 def _error_bytes(job: Job, group: ParameterGroup) -> float:
-    """Bytes a parameter of the errors that compressed messages leave, as wide as gradients are
-    summed (torch, powerSGD_hook.py, `error_dict`)."""
+    """Return the bytes per parameter of compression errors that ranks keep. An error is as wide as
+    a gradient in its sum (torch, powerSGD_hook.py, `error_dict`)."""
     way = job.plan.gradients
     if way is None or not (way.keeps_error and group.trained):
         return 0.0
@@ -128,7 +128,8 @@ def _error_bytes(job: Job, group: ParameterGroup) -> float:
 
 
 def optimizer_use(job: Job, stage: int) -> MemoryUse:
-    """The optimizer's temporaries; ZeRO's gather copies remain, grown gradients are freed."""
+    """Return the optimizer's use of memory: it has temporaries, leaves the copies of ZeRO's gather,
+    and frees the gradients that grew in the backward passes."""
     peak = copies = gone = 0.0
     for group, count in job.parameters(job.chunks[stage]).items():
         state = state_of(job, group, job.chunks[stage])
@@ -159,7 +160,7 @@ class PassUses:
         self.tied = _tied(job) if {"embedding", "head"} <= set(chunk.kinds) else 0.0
 
     def of(self, variant: PassVariant, number: int) -> MemoryUse:
-        """Use of memory by a pass at the block of this number."""
+        """Return the use of memory by a pass through the block with this number."""
         use = self.before_gradients(variant.kind, number)
         if variant.kind in ("F", "I"):
             return use
@@ -168,7 +169,7 @@ class PassUses:
         return use if number else use.then(self._accumulated())
 
     def before_gradients(self, kind: Kind, number: int) -> MemoryUse:
-        """The part of it that is the same however states are sharded."""
+        """Return a pass's use of memory without gradients, which does not depend on sharding."""
         return self._forward(number) if kind == "F" else self._backward(number, kind)
 
     def _forward(self, number: int) -> MemoryUse:
@@ -189,7 +190,7 @@ class PassUses:
         return MemoryUse(kept, {**restored, "transient": block.transient + summed})
 
     def _gradients(self, block: Block, *, first: bool) -> dict[str, float]:
-        """Bytes that the gradients of a block add to the gradients of earlier micro-steps."""
+        """Return the bytes by which the gradients of a block grow in this pass."""
         grown = fresh = 0.0
         for group, count in block.parameters.items():
             state = self.states[group]
@@ -203,7 +204,7 @@ class PassUses:
         }
 
     def _accumulated(self) -> MemoryUse:
-        """Fresh gradients go as the pass ends."""
+        """Return the use that frees fresh gradients as the pass ends."""
         fresh = sum(
             count * self.states[group].fresh
             for block in self.blocks
@@ -213,8 +214,8 @@ class PassUses:
 
 
 def least_of_passes(job: Job, schedule: Schedule) -> Floats:
-    """A lower bound of the bytes that the passes of each stage have allocated at once: without
-    gradients and whatever ZeRO gathers, before any program is written."""
+    """Return a lower bound of the bytes that the passes of each stage have allocated at once. It
+    leaves out gradients and gathered weights, and needs no program."""
     last = schedule.cuts - 1
     rows = list[tuple[float, float]]()
     for stage, places in enumerate(schedule.pieces):
@@ -230,8 +231,8 @@ def least_of_passes(job: Job, schedule: Schedule) -> Floats:
 def _left_and_highest(
     variant: PassVariant, uses: Sequence[Mapping[Kind, MemoryUse]]
 ) -> tuple[float, float]:
-    """Bytes that a pass leaves, and those at its worst moment. Of two passes that take turns only
-    what both leave is known, which is put down to the forward pass."""
+    """Return the bytes that a pass leaves, and its bytes at the worst moment. Of two passes that
+    take turns only the bytes that both leave are known; the forward pass counts them."""
     use = uses[variant.chunk][variant.kind]
     if variant.beside is None:
         return use.left, use.highest
@@ -255,24 +256,25 @@ def _before_gradients(job: Job, chunk: Chunk, sends: bool) -> Mapping[Kind, Memo
 
 
 def _left_by(block: Block, kind: Kind) -> float:
-    """Activations that a backward pass, or half of one, leaves of a block (less than none)."""
+    """Return the change of a block's activations by a backward pass, or half of one, in bytes."""
     if kind == "W":
         return -block.held
     return (block.held if kind == "I" else 0.0) - block.freed
 
 
 def _several(job: Job) -> bool:
-    """Whether there are gradients of earlier micro-steps."""
+    """Whether a step has several micro-steps, so that gradients of earlier ones exist."""
     return job.plan.microbatches > 1
 
 
 def _activation(job: Job) -> float:
-    """Bytes of a layer's whole input."""
+    """Return the bytes of a layer's whole input."""
     return float(job.execution.rows * job.model.hidden * job.stack.weight_bytes(job.plan.precision))
 
 
 def _in_sequences(job: Job, kinds: tuple[str, ...]) -> float:
-    """A chunk's output in sequences: that of a decoder is as long as its own."""
+    """Return the length of a chunk's output relative to a sequence of the model; a decoder's output
+    has the length of the decoder's sequence."""
     if not job.model.decoder_seq:
         return 1.0
     from sim.parallel.encoder_decoder import kept_tokens
@@ -281,7 +283,8 @@ def _in_sequences(job: Job, kinds: tuple[str, ...]) -> float:
 
 
 def _tied(job: Job) -> float:
-    """Bytes of the output layer's gradient where autograd holds it until the embedding's."""
+    """Return the bytes of a tied output layer's gradient, if autograd holds it until the embedding
+    has made its own."""
     if job.stack.fusion.gradients != "fresh" or not job.model.tied_embeddings:
         return 0.0
     return float(
@@ -290,7 +293,8 @@ def _tied(job: Job) -> float:
 
 
 def _fragmented(job: Job, stage: int) -> float:
-    """Blocks that held transients when the optimizer's moments were created among them."""
+    """Return the bytes that the allocator has reserved but cannot use: blocks that held transients
+    before the optimizer created its moments between them."""
     if not job.stack.allocator.lazy_state:
         return 0.0
     moments = flat = 0.0
@@ -305,10 +309,8 @@ def _fragmented(job: Job, stage: int) -> float:
 
 
 def _queued(blocks: Iterable[Block], window: int) -> float:
-    """Bytes of inputs of reduce-scatters that the forward pass leaves in a queue of launches.
-
-    Their results replace them, so nothing but the communication stream keeps them alive.
-    """
+    """Return the bytes of reduce-scatters' inputs that are alive because the host runs `window`
+    launches ahead. Only the queued communication keeps these inputs alive."""
     launches, alive = 0, 0.0
     for block in blocks:
         for item in block.forward:
@@ -332,7 +334,7 @@ def _launches(item: Item) -> int:
 
 
 def fragmented(job: Job) -> list[float]:
-    """Per stage the bytes that its allocator has reserved but cannot use."""
+    """Return for each stage the bytes that its allocator has reserved but cannot use."""
     return [
         job.known.memo(("fragmented", job.key, chunks), partial(_fragmented, job, stage))
         for stage, chunks in enumerate(job.chunks)
@@ -340,5 +342,5 @@ def fragmented(job: Job) -> list[float]:
 
 
 def fullest(memories: Sequence[Memory]) -> Memory:
-    """The memory of the rank that reserves most."""
+    """Return the memory of the rank that reserves most."""
     return max(memories, key=lambda memory: memory.reserved)

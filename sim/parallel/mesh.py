@@ -5,12 +5,10 @@ Megatron-LM's `RankGenerator`: with the order "tp-cp-dp-pp" tensor-parallel peer
 pipeline stages lie farthest apart. Everything here is arithmetic on one rank; a mesh of 65,536
 ranks costs no more than one of eight.
 
-The ranks of a stage have two layouts where a model has experts: one of attention (tp, cp, dp) and
-one of experts (etp, ep, and what they leave). Both are mixed radices of the same numbers, so the
-mesh has the digits that both are made of (Megatron-Core's parallel folding, Liu et al. 2025).
-
-Of every axis the mesh knows what the ranks along it divide. Axes that divide experts add no ranks:
-they lie within the others, and give the ranks of a stage a second layout.
+If a model has experts, the ranks of a stage have two layouts: one of attention (tp, cp, dp) and one
+of experts (etp, ep, and the remaining data parallelism). Both write a rank's number in mixed
+radices; the mesh holds the digits from which both are composed (Megatron-Core's parallel folding,
+Liu et al. 2025). Every axis says what its ranks divide. Axes that divide experts add no ranks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,13 +28,11 @@ Divided = Literal["weights", "layers", "sequence", "batch", "experts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """A degree of parallelism.
-
-    `place` ranks axes that an order leaves out, fastest-varying first. Ranks along an axis that
-    divides the batch or the sequence hold the same parameters and sum their gradients;
-    `shards_states` says whether ZeRO divides states over them too, `far` whether all their weights
-    are to be had without them where the plan keeps shares near.
-    """
+    """A degree of parallelism. `place` sorts axes that an order leaves out, fastest-varying first.
+    Ranks along an axis that divides the batch or the sequence hold the same parameters and sum
+    their gradients. `shards_states` says whether ZeRO also divides states over this axis. If a plan
+    keeps second shares of weights near (`reshard`), backward passes gather over the axes that are
+    not `far`."""
 
     name: str
     divides: Divided
@@ -47,14 +43,14 @@ class Axis:
 
 @remembered(_FOLDER)
 def every_axis() -> Mapping[str, Axis]:
-    """All axes by name, in order of their place."""
+    """Return all axes by name, in order of their place."""
     known = (axis for module in modules(_FOLDER).values() for axis in module.AXES)
     return {axis.name: axis for axis in sorted(known, key=lambda axis: axis.place)}
 
 
 @remembered(_FOLDER)
 def axes() -> Mapping[str, Axis]:
-    """The axes whose sizes multiply to the number of ranks.
+    """Return the axes whose sizes multiply to the number of ranks.
 
     >>> list(axes())
     ['tp', 'ulysses', 'cp', 'dp', 'dp_hpz', 'dp_replicate', 'pp']
@@ -64,7 +60,7 @@ def axes() -> Mapping[str, Axis]:
 
 @remembered(_FOLDER)
 def dividing(*divided: Divided) -> tuple[str, ...]:
-    """The axes that divide these.
+    """Return the names of the axes that divide one of `divided`.
 
     >>> dividing("batch"), dividing("batch", "sequence")
     (('dp', 'dp_hpz', 'dp_replicate'), ('ulysses', 'cp', 'dp', 'dp_hpz', 'dp_replicate'))
@@ -94,11 +90,11 @@ class Mesh:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks in the mesh."""
         return prod(self.axes.values())
 
     def stride(self, axis: str) -> int:
-        """The distance between ranks that are neighbours along an axis."""
+        """Return the difference of the numbers of two ranks that are neighbours along an axis."""
         stride = 1
         for name, size in self.axes.items():
             if name == axis:
@@ -107,11 +103,11 @@ class Mesh:
         raise KeyError(axis)
 
     def coordinate(self, rank: int, axis: str) -> int:
-        """A rank's coordinate along one axis: (rank // stride) mod size."""
+        """Return a rank's coordinate along one axis: (rank // stride) mod size."""
         return rank // self.stride(axis) % self.axes[axis]
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """A rank's coordinates along every axis. Raises `IndexError` for a rank outside."""
+        """Return a rank's coordinate along every axis. Raises `IndexError` for other numbers."""
         if not 0 <= rank < self.size:
             raise IndexError(f"rank {rank} of {self.size}")
         coordinates = {}
@@ -133,10 +129,10 @@ class Layouts:
 
 @lru_cache(maxsize=4096)
 def layouts(sizes: Sizes, experts: Sizes) -> Layouts:
-    """The common refinement of two layouts of a stage's ranks, both fastest-varying first.
+    """Return the common refinement of two layouts of a stage's ranks, both fastest-varying first.
 
-    An axis that `experts` begin or end within is cut there: its digits are numbered. Raises
-    `InputError` where a size does not divide.
+    An axis of `sizes` is cut into numbered digits wherever an axis of `experts` begins or ends in
+    it. Raises `InputError` for a size that does not divide.
 
     >>> two = layouts((("tp", 2), ("dp", 16), ("pp", 4)), (("etp", 1), ("ep", 8)))
     >>> two.mesh
@@ -170,7 +166,7 @@ def layouts(sizes: Sizes, experts: Sizes) -> Layouts:
 
 
 def _digits(axis: str, ranks: int, size: int, bounds: list[int]) -> Iterator[int]:
-    """An axis of `size`, below which lie so many `ranks`, cut at the bounds inside it."""
+    """Yield the digits of an axis of `size` above `ranks` ranks, cut at the bounds inside it."""
     end = ranks * size
     for bound in bounds:
         if not ranks < bound < end:
@@ -184,7 +180,7 @@ def _digits(axis: str, ranks: int, size: int, bounds: list[int]) -> Iterator[int
 
 
 def axis_of(part: str) -> str:
-    """The axis of a plan that an axis of the mesh is a digit of.
+    """Return the axis of a plan to which an axis of the mesh belongs as a digit.
 
     >>> axis_of("dp.2"), axis_of("tp")
     ('dp', 'tp')

@@ -1,12 +1,12 @@
-"""Offload: tensors in the memory of the host instead of the device, as copies over the host's
-links.
+"""Offload: tensors are kept in the host's memory instead of the device's, and copied over the
+host's links.
 
 Optimizer states (ZeRO-Offload, Ren et al. 2021, section 4): gradients go to the host, its
-processors update, weights come back. Parameters (ZeRO-Infinity, Rajbhandari et al. 2021, section
-5.1): shards come to the device before they are gathered, and go back when it has updated them.
-Activations: they leave behind a layer's
-forward pass and come before its backward pass (vDNN, Rhu et al. 2016; Megatron-Core's
-`cpu_offloading`). Without `overlap` the device waits for each copy.
+processors update the weights, and the weights come back. Parameters (ZeRO-Infinity, Rajbhandari et
+al. 2021, section 5.1): shards come to the device before they are gathered, and go back when the
+device has updated them. Activations leave behind a layer's forward pass and return before its
+backward pass (vDNN, Rhu et al. 2016; Megatron-Core's `cpu_offloading`). Without `overlap` the
+device waits for each copy.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ TO_HOST, FROM_HOST, PROCESSORS = "to host", "from host", "host"
 
 _OUT: tuple[HostLink, ...] = ("pcie-up", "memory")
 _IN: tuple[HostLink, ...] = ("pcie-down", "memory")
-_MOST_PARTS = 16  # of an update in a row with its copies
+_MOST_PARTS = 16  # parts of an update, each of which is copied while the next is computed
 
 Parameters = Mapping[ParameterGroup, float]
 
@@ -56,7 +56,7 @@ def copied(
     cause: Cause = OFFLOAD,
     memory: MemoryUse = NOTHING,
 ) -> Communicate:
-    """A copy of so many bytes."""
+    """Return the operation that copies `size` bytes over the links of `path`."""
     call = Copy(bytes=size, name=name, cause=cause, path=path)
     return Communicate(name=name, calls=(call,), after=after, stream=stream, memory=memory)
 
@@ -65,7 +65,7 @@ def copied(
 
 
 def share_in(job: Job, parameters: Parameters, name: str, after: After) -> tuple[Communicate, ...]:
-    """The rank's own shards of these parameters, as they come to the device."""
+    """Return the copies of the rank's own shards of these parameters to the device."""
     plan, offload = job.plan, job.plan.offload
     held = sum(count / shards(plan, group) for group, count in parameters.items())
     size = held * job.stack.weight_bytes(plan.precision) * offload.parameters
@@ -75,8 +75,7 @@ def share_in(job: Job, parameters: Parameters, name: str, after: After) -> tuple
 
 
 def shares_out(job: Job, parameters: Parameters) -> Iterator[Communicate]:
-    """The shards that the device has updated and the host keeps, on their way back there behind
-    the optimizer."""
+    """Yield the copy, behind the optimizer, of updated shards to the host, which keeps them."""
     offload = job.plan.offload
     trained = sum(n / shards(job.plan, group) for group, n in parameters.items() if group.trained)
     size = trained * job.stack.weight_bytes(job.plan.precision)
@@ -91,7 +90,7 @@ def shares_out(job: Job, parameters: Parameters) -> Iterator[Communicate]:
 
 
 def updated_on_host(job: Job, parameters: Parameters) -> float:
-    """How many of these parameters the host updates for this rank."""
+    """Return the number of these parameters that the host updates for this rank."""
     trained = ((group, count) for group, count in parameters.items() if group.trained)
     held = sum(count / shards(job.plan, group) for group, count in trained)
     return held * job.plan.offload.optimizer
@@ -100,15 +99,15 @@ def updated_on_host(job: Job, parameters: Parameters) -> float:
 def gradients_out(
     job: Job, parameters: Parameters, name: str, after: After, stream: str = TO_HOST
 ) -> Communicate:
-    """The gradients of offloaded parameters, on their way to the host."""
+    """Return the copy to the host of the gradients of parameters that the host updates."""
     width = gradient_width(job.kept_precision, job.stack.fusion.gradients)
     size = updated_on_host(job, parameters) * width
     return copied(name, size, _OUT, stream=stream, after=after)
 
 
 def host_update(job: Job, parameters: Parameters) -> Iterator[Operation]:
-    """The update of what lies on the host, behind the gradient norm: with overlap in parts, each
-    of which is updated while the one before it goes to the device."""
+    """Yield the host's update of its parameters behind the gradient norm. With overlap the update
+    has parts, and a part is updated while the previous part goes to the device."""
     offload = job.plan.offload
     count = updated_on_host(job, parameters)
     if not count:
@@ -145,8 +144,8 @@ def _stream(job: Job, stream: str) -> str:
 
 
 def _host_bytes(job: Job, count: float) -> float:
-    """Bytes that an update moves through the host's memory: the device's kernels, one after the
-    other."""
+    """Return the bytes that an update moves through the host's memory, counted by the kernels of an
+    update on the device."""
     plan, stack = job.plan, job.stack
     kernels = optimizer_work(
         parameters=count,
@@ -161,7 +160,7 @@ def _host_bytes(job: Job, count: float) -> float:
 
 
 def _states(job: Job, parameters: Parameters) -> float:
-    """Bytes of master weights and moments on the host."""
+    """Return the bytes of master weights and moments on the host."""
     return sum(
         state_of(job, group).on_host(count)["optimizer"] for group, count in parameters.items()
     )
@@ -171,13 +170,11 @@ def _states(job: Job, parameters: Parameters) -> float:
 
 
 class Activations:
-    """Copies of the activations that layers keep, in one pass through a chunk.
-
-    With overlap a layer waits until the activations of the layer two before it have left. In the
-    backward pass its own activations return while the layer before it computes. Where only some
-    layers send theirs, copies have the time of all layers between two of them (TransformerEngine,
-    cpu_offload.py, `layer_window_map`).
-    """
+    """Copies of the activations that layers keep, in one pass through a chunk. With overlap a layer
+    waits until the activations of the layer two before it have left. In the backward pass a layer's
+    activations return while the previous layer of the pass computes. If only some layers are
+    offloaded, their copies spread over the time of all layers (TransformerEngine, cpu_offload.py,
+    `layer_window_map`)."""
 
     def __init__(
         self, job: Job, pieces: Sequence[Piece], variant: PassVariant, names: Sequence[str]
@@ -193,7 +190,7 @@ class Activations:
         self.first = layers[0] if layers else 0
 
     def awaited(self, number: int) -> After:
-        """Operations that the computation of a piece waits for."""
+        """Return the copies that the computation of a piece waits for."""
         if self.back:
             return (f"load {number}",) if number in self.moved else ()
         due = (number - self.first - self.ahead) // self.window
@@ -204,12 +201,12 @@ class Activations:
         )
 
     def opening(self) -> Iterator[Operation]:
-        """Copies before the first computation."""
+        """Yield the copies before the first computation."""
         if self.back:
             yield from (self._load(n) for n in self.moved if n <= self.ahead)
 
     def behind(self, number: int) -> Iterator[Operation]:
-        """Copies behind the computation of a piece."""
+        """Yield the copies behind the computation of a piece."""
         if not self.back and number in self.moved:
             yield self._save(number)
         if self.back and number + 1 + self.ahead in self.moved:
@@ -240,15 +237,15 @@ class Activations:
 
 
 def kept_on_host(job: Job, kinds: Sequence[str]) -> float:
-    """Bytes of activations that a forward pass through these blocks leaves on the host."""
+    """Return the bytes of activations that a forward pass of these blocks leaves on the host."""
     layers = [kind for kind in kinds if is_layer(kind)]
     count = round(job.plan.offload.activations * len(layers))
     return sum(job.block(kind).saved for kind in layers[:count]) / job.host_ranks
 
 
 def host_memory(job: Job, topology: Topology) -> float:
-    """Bytes on the fullest node: what each of its ranks has offloaded. On drives states and
-    parameters take none."""
+    """Return the offloaded bytes in the memory of the fullest node. States and parameters that are
+    kept on drives do not count."""
     if not job.plan.offload:
         return 0.0
     each = np.array([_of_rank(job, stage) for stage in range(job.plan.pp)])
@@ -258,7 +255,8 @@ def host_memory(job: Job, topology: Topology) -> float:
 
 
 def _of_rank(job: Job, stage: int) -> float:
-    """Bytes of a rank: its states, and the activations of all passes that are under way."""
+    """Return the bytes that a rank keeps on its host: states, parameters, and activations of all
+    passes in flight."""
     chunks = job.chunks[stage]
     parameters = {} if job.plan.offload.nvme else job.parameters(chunks)
     states = sum(

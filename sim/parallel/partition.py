@@ -1,8 +1,8 @@
-"""A row of unlike layers cut so that the costliest piece is as cheap as can be.
+"""Cuts a row of unlike layers so that the costliest piece is as cheap as possible.
 
-Dynamic programming over where each piece ends, as in PipeDream (Narayanan et al. 2019, section
-3.1): the best way to cut the first j layers into k pieces follows from those into k - 1. Among the
-ways that are as good the most even one is taken, that with the least sum of squares.
+Dynamic programming over the end of each piece, as in PipeDream (Narayanan et al. 2019, section
+3.1): the best cuts of the first j layers into k pieces follow from the best cuts into k - 1. Among
+equally good cuts the most even cut is taken, with the least sum of squared costs.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +20,8 @@ _ROUNDING = 1e-9
 def partition(
     costs: tuple[float, ...], pieces: int, *, first: float = 0.0, last: float = 0.0
 ) -> tuple[int, ...]:
-    """How many layers each piece has. The first piece costs `first` more, the last one `last`; only
-    these two may have no layer. Raises `ValueError` where there are fewer layers than pieces in
-    between.
+    """Return the number of layers of each piece. The first piece costs `first` more, the last piece
+    `last`; only these two may be empty. Raises `ValueError` for too few layers.
 
     >>> partition((1, 1, 1, 4, 4, 4, 4, 4), 4, last=2)
     (4, 1, 2, 1)
@@ -38,7 +37,7 @@ def partition(
 
 
 def _taken(costs: Sequence[float], k: int, pieces: int, first: float, last: float) -> Floats:
-    """The cost of piece k, from its beginning to its end; infinite where it is impossible."""
+    """Return the cost of piece k for every beginning and end; infinite for impossible pieces."""
     sums = np.concatenate(([0.0], np.cumsum(costs)))
     spans: Floats = sums[None, :] - sums[:, None]
     places = np.arange(len(sums))
@@ -50,7 +49,7 @@ def _taken(costs: Sequence[float], k: int, pieces: int, first: float, last: floa
 def _cheapest(
     taken: Sequence[Floats], combine: Callable[[Floats, Floats], Floats]
 ) -> tuple[float, list[int]]:
-    """The least that all pieces cost together, and where each of them ends."""
+    """Return the least combined cost of all pieces, and the end of each piece."""
     best, begins = taken[0][0], list[NDArray[np.intp]]()
     for own in taken[1:]:
         ways = combine(best[:, None], own)

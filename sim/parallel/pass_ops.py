@@ -25,8 +25,9 @@ from sim.program.schedule import Schedule
 
 
 def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """Operations with the seconds of the host's checks. The seconds before a communication lengthen
-    the end of the computation before it, or the beginning of the first computation."""
+    """Return the operations with the seconds of the host's checks. The checks of a communication
+    lengthen the computation before it at its end, or else the first computation at its beginning.
+    """
     done: list[Operation] = []
     early = 0.0
     for operation in operations:
@@ -67,13 +68,13 @@ class Ends(NamedTuple):
 
 
 def ends_of(schedule: Schedule, stage: int) -> tuple[Ends, ...]:
-    """Whether the model begins or ends on a stage, by chunk."""
+    """Return for each chunk of a stage whether the model begins or ends in it."""
     last = schedule.cuts - 1
     return tuple(Ends(piece == 0, piece == last) for piece in schedule.pieces[stage])
 
 
 def pass_ops(job: Job, stage: int, ends: tuple[Ends, ...], variant: PassVariant) -> PassOps:
-    """The operations of a stage's pass of this variant; equal chunks share one object."""
+    """Return the operations of a variant of a stage's passes; equal chunks share one object."""
     passes = _passes(job, stage, ends, variant.chunk)
     if variant.beside is None:
         return passes.on(variant._replace(chunk=0))
@@ -98,7 +99,7 @@ class _ChunkPasses:
         self._known: dict[PassVariant, PassOps] = {}
 
     def on(self, variant: PassVariant) -> PassOps:
-        """The operations of a variant; the first forward pass rarely differs from later passes."""
+        """Return the operations of a variant; the first forward pass rarely differs from others."""
         if variant.kind == "F" and not data.tells_first(self.job, self._parameters):
             variant = variant._replace(first=False)
         if variant not in self._known:
@@ -106,7 +107,7 @@ class _ChunkPasses:
         return self._known[variant]
 
     def beside(self, variant: PassVariant, other: "_ChunkPasses", partner: Kind) -> PassOps:
-        """The operations of a pass that takes turns with a pass through another chunk."""
+        """Return the operations of a pass that takes turns with a pass through another chunk."""
         from sim.parallel.pass_turns import sends_tokens, turns
 
         kind = variant.kind
@@ -118,14 +119,14 @@ class _ChunkPasses:
         return self.job.known.memo(key, lambda: turns(kind, alone, beside, taken, _NAMES[kind]))
 
     def _taken_beside(self, other: "_ChunkPasses", partner: Kind) -> MemoryUse:
-        """Memory of a forward pass and its partner, layer by layer. Tensors that a layer keeps take
-        the memory that the partner gives back (Megatron-Core, model_chunk_schedule_plan.py, `run`).
-        """
+        """Return the memory of a forward pass and its partner, layer by layer. Tensors that a layer
+        keeps take memory that the partner frees (Megatron-Core, model_chunk_schedule_plan.py,
+        `run`)."""
         passes = self._pieces(PassVariant("F", 0)), other._pieces(PassVariant(partner, 0))
         return in_a_row(piece.memory for pair in zip_longest(*passes) for piece in pair if piece)
 
     def _grown(self, variant: PassVariant) -> MemoryUse:
-        """Bytes that a first backward pass keeps beyond a usual backward pass, else none."""
+        """Return the memory that a step's first backward pass keeps beyond a later pass."""
         usual, this = (
             self.on(PassVariant(variant.kind, 0, first)) for first in (False, variant.first)
         )
@@ -147,7 +148,7 @@ class _ChunkPasses:
         return self._replicated and self.job.overlaps_gradients and variant.last
 
     def _pieces(self, variant: PassVariant) -> Iterator[Piece]:
-        """The blocks of a pass in order; equal blocks between a chunk's ends share an object."""
+        """Yield the blocks of a pass; equal blocks between a chunk's ends share an object."""
         numbers = range(len(self.slots))
         pieces: dict[tuple[object, bool, bool], Piece] = {}
         for number in numbers if variant.kind == "F" else numbers[::-1]:
@@ -157,7 +158,7 @@ class _ChunkPasses:
             yield pieces[key]
 
     def _piece(self, variant: PassVariant, number: int) -> Piece:
-        """A block of a pass; at the ends of a chunk, with the exchange with neighbouring stages."""
+        """Return a block of a pass. Blocks at the ends of a chunk unpack and pack messages."""
         (kind, again, words), last = self.slots[number], len(self.slots) - 1
         block = self.job.block(kind, again, words)
         if self.job.defers(kind, variant):  # so nothing of it can be summed yet
@@ -172,7 +173,7 @@ class _ChunkPasses:
         return Piece(block, work, self._uses.of(variant, number))
 
     def _fed(self, work: Work, action: Kind) -> Work:
-        """The first work of a pass, behind the unpacking of received tensors."""
+        """Return the first work of a pass, behind the unpacking of received tensors."""
         alone = action == "W" or (self.ends.first if action == "F" else self.ends.last)
         size = handed(self.job, self.chunk.kinds, behind=action != "F")
         before = () if alone else unpacked(self.job, size)

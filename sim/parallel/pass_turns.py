@@ -27,7 +27,8 @@ Part = tuple[list[Item], Collective | None]  # items that compute, then the all-
 
 
 def merged(forward: Iterable[Item], backward: Iterable[Item]) -> tuple[Items, Items]:
-    """Two passes taking turns: items until the forward pass ends, the rest of the backward pass."""
+    """Return two passes taking turns: the items of both until the forward pass ends, and the other
+    items of the backward pass."""
     lanes = [list(_parts(forward)), list(_parts(backward))]
     done: list[Item] = []
     sent: list[Collective | None] = [None, None]
@@ -47,7 +48,7 @@ def merged(forward: Iterable[Item], backward: Iterable[Item]) -> tuple[Items, It
 
 
 def _parts(items: Iterable[Item]) -> Iterator[Part]:
-    """A pass cut behind each of its all-to-alls."""
+    """Yield the parts of a pass, which is cut behind each of its all-to-alls."""
     kernels: list[Item] = []
     for item in items:
         if isinstance(item, Collective) and item.kind == "all_to_all":
@@ -80,7 +81,7 @@ def _joined(first: Segment, second: Segment) -> Segment:
 
 
 def _beside(row: Sequence[Item], call: Collective) -> Items:
-    """The row with a call beside its longest segment, or in front if it has no segment."""
+    """Return the row with a call beside its longest segment, or in front if it has no segment."""
     places = [
         (item.device, -place)
         for place, item in enumerate(row)
@@ -102,8 +103,8 @@ def sends_tokens(*passes: PassOps) -> bool:
 
 
 def turns(kind: Kind, alone: PassOps, beside: PassOps, memory: MemoryUse, name: str) -> PassOps:
-    """The pass of an action whose pair takes turns. A forward action runs all items until its pass
-    ends; an action of the backward pass runs the rest."""
+    """Return the pass of an action whose pair takes turns. A forward action runs the items of both
+    passes until its own pass ends; an action of the backward pass runs the rest."""
     passes = (alone, beside) if kind == "F" else (beside, alone)
     flat = [
         [item for operation in ops if isinstance(operation, Compute)

@@ -12,9 +12,9 @@ from sim.program.operations import Collective
 
 
 def boundary_bytes(job: Job, tokens: int = 0) -> float:
-    """Bytes of what one stage hands to the next, per rank and microbatch: the activations of a
-    sequence, or of so many tokens of it, cut over tensor ranks where the stack scatters them
-    (Narayanan et al. 2021, section 4.1) or they are sharded."""
+    """Return the bytes that a rank of a stage hands to the next stage per microbatch: the
+    activations of a sequence, or of `tokens` tokens. They are divided over tensor ranks if the
+    stack scatters them (Narayanan et al. 2021, section 4.1) or sequence parallelism shards them."""
     plan, model = job.plan, job.model
     tokens = tokens or model.seq
     whole = plan.microbatch * tokens * model.hidden * job.stack.weight_bytes(plan.precision)
@@ -22,7 +22,7 @@ def boundary_bytes(job: Job, tokens: int = 0) -> float:
 
 
 def handed(job: Job, kinds: tuple[str, ...], *, behind: bool) -> float:
-    """The same in front of a chunk, or behind it."""
+    """Return the bytes that a rank receives in front of a chunk, or sends `behind` it."""
     if not job.model.decoder_seq:
         return boundary_bytes(job)
     from sim.parallel.encoder_decoder import handed_tokens
@@ -31,8 +31,8 @@ def handed(job: Job, kinds: tuple[str, ...], *, behind: bool) -> float:
 
 
 def sent_bytes(job: Job) -> float | tuple[float, ...]:
-    """The same as they cross the network: compressed where the plan says so. Where layers hand over
-    unlike tensors, the bytes behind each piece of the model."""
+    """Return the bytes of a message between stages on the network, compressed if the plan says so.
+    If layers hand over unlike tensors, return the bytes behind each piece of the model."""
     if not job.model.alike:
         return tuple(_unlike(job))
     if job.model.decoder_seq and job.plan.pp > 1:
@@ -47,7 +47,7 @@ def _encoded(job: Job, whole: float) -> float:
 
 
 def _in_order(job: Job) -> list[Chunk]:
-    """The pieces of the model."""
+    """Return the chunks in the order of the model."""
     pieces = job.plan.pieces if job.plan.pp > 1 else ((0,),)
     chunks = {
         piece: chunk
@@ -58,7 +58,7 @@ def _in_order(job: Job) -> list[Chunk]:
 
 
 def _unlike(job: Job) -> Iterator[float]:
-    """Outputs of the last layer of each piece but the last piece."""
+    """Yield the bytes of the output of each piece of the model but the last."""
     width, layers = job.stack.weight_bytes(job.plan.precision), 0
     for chunk in _in_order(job)[:-1]:
         layers += chunk.layers
@@ -66,12 +66,12 @@ def _unlike(job: Job) -> Iterator[float]:
 
 
 def unpacked(job: Job, size: float) -> Items:
-    """Gathering and decoding of a received message of so many bytes."""
+    """Return the gathering and decoding of a received message of `size` bytes."""
     return (*_gather(job, size), *_coding(job, size, "decode"))
 
 
 def packed(job: Job, size: float) -> Items:
-    """Encoding of a message before it is sent."""
+    """Return the encoding of a message before it is sent."""
     return _coding(job, size, "encode")
 
 
@@ -80,7 +80,8 @@ def _scattered(job: Job) -> bool:
 
 
 def _gather(job: Job, size: float) -> Items:
-    """Tensor-parallel peers received a share each and need the whole."""
+    """Return the all-gather among tensor-parallel ranks, if each received a share and all need the
+    whole message."""
     if job.plan.sequence_parallel or not _scattered(job):
         return ()
     call = Collective(
@@ -94,7 +95,7 @@ def _gather(job: Job, size: float) -> Items:
 
 
 def _coding(job: Job, size: float, way: Literal["encode", "decode"]) -> Items:
-    """Encoding or decoding compressed activations."""
+    """Return the kernels that encode or decode compressed activations, if any."""
     activations = job.plan.activations
     if activations is None or job.plan.pp == 1:
         return ()

@@ -72,10 +72,8 @@ def looked_up_again(run: Execution) -> Operator:
 
 def _always_accumulate(run: Execution, weights: int) -> tuple[Item, ...]:
     """Return the kernels that accumulate an embedding's gradient. No GEMM makes this gradient, so
-    even stacks that accumulate inside GEMMs add it by a kernel.
-
-    A tied embedding adds the output layer's gradient to its own in every micro-step.
-    """
+    even stacks that accumulate inside GEMMs add it by a kernel. A tied embedding adds the output
+    layer's gradient to its own in every micro-step."""
     if run.fusion.adds_in_gemm:
         buffer = 4 if run.fusion.gradients == "fused" else run.width
         moved = float(weights * (run.width + 2 * buffer))
@@ -113,12 +111,10 @@ def positions(run: Execution) -> Operator:
 def _relative(run: Execution) -> Operator:
     """Return the biases of relative positions, one for each score of the rank's heads. Each pair of
     tokens looks up its distance in a table; the backward pass makes the table's dense gradient.
-
     About a dozen integer kernels of 8 bytes compute the distances. The biases are looked up, laid
     out by heads and added to the padding mask. The sum has a copy for each sequence, which lives
     until the backward pass (transformers, modeling_t5.py, T5Attention.compute_bias and
-    `position_bias + causal_mask`).
-    """
+    `position_bias + causal_mask`)."""
     pairs, size = run.seq * run.seq, run.seq * run.seq * run.heads * run.width
     kept, table = run.microbatch * size, run.shape.position_buckets * run.heads
     ahead = float(2 * 12 * 8 * pairs + 4 * size + 2 * kept)

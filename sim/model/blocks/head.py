@@ -136,10 +136,8 @@ def _pooler(run: Execution) -> Operator:
 
 def logits(run: Execution, rows: int) -> Operator:
     """Return the column-parallel output layer. As for other column-parallel layers, its input is
-    gathered, or the input's gradient is summed.
-
-    A tied matrix counts in the rank's first block that uses it.
-    """
+    gathered, or the input's gradient is summed. A tied matrix counts in the rank's first block that
+    uses it."""
     hidden, vocab = run.model.hidden, run.vocab
     biased = bool(run.shape.predictions) or run.shape.biased("logits")
     # A tied matrix's gradient is accumulated behind the embedding.

@@ -104,19 +104,16 @@ class _Tables:
         return self.own * (self.ranks if self.model.division == "row" else 1)
 
     def _look_up(self, share: float) -> MemoryBound:
-        """Return the kernel that reads each row that is looked up and writes each sum.
-
-        `share` is the number of look-ups on the rank, relative to the mean rank.
-        """
+        """Return the kernel that reads each row that is looked up and writes each sum. `share` is
+        the number of look-ups on the rank, relative to the mean rank."""
         read = share * self.indices * self.model.dim * self.run.width
         moved = read + self._sums(share) * self.run.width + INDEX * share * self._named
         return MemoryBound(name="look-up", bytes=moved)
 
     def _sums(self, share: float) -> float:
         """Elements of the sums of a rank that gets `share` times the look-ups of the mean rank.
-
-        With whole tables the sums grow with the look-ups; otherwise every rank makes equally many.
-        """
+        With whole tables the sums grow with the look-ups; otherwise every rank makes equally
+        many."""
         return self._summed * (share if self.model.division == "table" else 1.0)
 
     def _update(self, share: float) -> MemoryBound:
@@ -148,11 +145,10 @@ class _Tables:
         return self._calls("all_to_all", size, "indices")
 
     def exchange(self, way: str) -> Collective | None:
-        """Return the collective that brings sums to the samples' ranks, or their gradients back.
-
-        It is an all-to-all of b T d elements per rank. Where rows are divided, the sums are partial
-        and still have to be added, so they are reduce-scattered and their gradients all-gathered.
-        """
+        """Return the collective that brings sums to the samples' ranks, or their gradients back. It
+        is an all-to-all of b T d elements per rank. Where rows are divided, the sums are partial
+        and still have to be added, so they are reduce-scattered and their gradients
+        all-gathered."""
         forward, row = way == "forward", self.model.division == "row"
         kind: Kind = "all_to_all"
         if row:

@@ -20,13 +20,11 @@ def permute(layer: Layer) -> tuple[Operator, ...]:
 
 def dispatch(layer: Layer) -> Operator:
     """Return the operator that sends tokens to the ranks of their experts and sorts them there.
-
     Without a capacity the number of tokens for each expert is known only after routing. The host
     launches a product for each expert, so it waits to read these numbers (Megatron-LM,
     moe/token_dispatcher.py, `_maybe_dtoh_and_synchronize`; DeepEP, csrc/deep_ep.cpp,
     `intranode_dispatch` and `internode_dispatch`: "CPU busy wait"). A CUDA graph of the whole step
-    does not wait.
-    """
+    does not wait."""
     return Operator(
         name="dispatch",
         beside="router",

@@ -17,10 +17,8 @@ SHARED = "shared_experts"
 
 def beside_tokens(operators: Sequence[Operator], items: Sequence[Items]) -> list[Items]:
     """Return the items of a layer's operators, with kernels of shared experts beside all-to-alls.
-
     `items` are the items of each operator before that. Tensor-parallel collectives of shared
-    experts stay in place, as do kernels that already run beside such a collective.
-    """
+    experts stay in place, as do kernels that already run beside such a collective."""
     rows = [list(each) for each in items]
     shared = [number for number, each in enumerate(operators) if SHARED in each.modules]
     for number, operator in enumerate(operators):

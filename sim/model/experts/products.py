@@ -58,13 +58,10 @@ def narrow(layer: Layer) -> Operator:
 
 def _bias(layer: Layer) -> tuple[MemoryBound, ...]:
     """Return the kernels that add the bias b of each expert, times the fp32 routing weight p of
-    each row, to y.
-
-    Forward they write b p, read and write y + b p, join the rows of all experts in fp32 and cast
-    them. Backward they cast dy to fp32, and for each expert to bf16 for the product, join these
-    casts, multiply dy by p and by b, and sum both (Megatron-LM, moe/experts.py, `_apply_bias`:
-    `torch.cat([t + b * p ...]).to(...)`). Multiplications by b or p broadcast.
-    """
+    each row, to y. Forward they write b p, read and write y + b p, join the rows of all experts in
+    fp32 and cast them. Backward they cast dy to fp32, and for each expert to bf16 for the product,
+    join these casts, multiply dy by p and by b, and sum both (Megatron-LM, moe/experts.py,
+    `_apply_bias`: `torch.cat([t + b * p ...]).to(...)`). Multiplications by b or p broadcast."""
     elements, width, each = layer.rows * layer.run.model.hidden, layer.run.width, layer.experts
     forward = (width + 4 + 4) + (4 + 4) + (4 + width)
     backward = (width + 4) + (4 + width) + 2 * width + 2 * 4
