@@ -36,12 +36,13 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Shares of tensors that lie in the host's memory instead of the device's.
+    """Shares of tensors that are kept in the host's memory instead of the device's.
 
-    `optimizer` of its states, which the host's processors update then; `parameters` of the shards
-    of ZeRO-3; `activations` of the layers of each chunk, the first ones. With `overlap` copies run
-    beside the layers, without it the device waits for each. `nvme` keeps the states on the node's
-    drives between updates.
+    `optimizer` is the share of the optimizer's states, which the host's processors then update.
+    `parameters` is the share of ZeRO-3's shards. `activations` is the share of the layers of each
+    chunk, counted from the first, whose activations are offloaded. With `overlap` copies run beside
+    the layers; without it the device waits for each copy. `nvme` keeps states and parameters on the
+    node's drives.
     """
 
     optimizer: Portion = 0.0
@@ -58,8 +59,8 @@ ON_DEVICE = Offload()
 
 
 def with_checkpoints(offload: Offload, checkpointing: Checkpointing, recompute: Names) -> Offload:
-    """The same, and all activations where a stack leaves the inputs of layers that run again as a
-    whole on the host."""
+    """Return the offload, with all activations if the stack keeps the inputs of layers that run
+    again as a whole on the host (`Checkpointing.on_host`)."""
     if not (checkpointing.on_host and recompute in (FULL, (FULL,))):
         return offload
     return replace(offload, activations=1.0)
@@ -71,57 +72,58 @@ MOST_MICROBATCHES, MOST_CHUNKS = 20_000, 1_000
 WHOLE = "full_iteration"
 Scope = Literal["full_iteration", "attn", "mlp", "mamba", "moe_router", "moe_preprocess"]
 
-ORDERED = ("tp", "cp", "dp", "pp")  # what an order has to name
-PLAN_AXES = (*ORDERED, "dp_replicate", "ep", "etp")  # what is a key of the plan itself
+ORDERED = ("tp", "cp", "dp", "pp")  # axes that every `order` has to name
+PLAN_AXES = (*ORDERED, "dp_replicate", "ep", "etp")  # axes that are keys of the plan itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Checked):
     """Sizes of the mesh axes, the batch, and the ways of saving memory.
 
-    `microbatch` is in sequences per micro-step and data-parallel rank, `global_batch` in sequences
-    per optimizer step. `dp` may be left out: it is then what the GPUs leave. `dp_replicate` are
-    replicas of groups of `dp` ranks, over which ZeRO does not shard (hybrid sharding); `axes` holds
-    the sizes of axes of one's own. Experts have a layout of their own on the ranks of a stage: each
-    expert is divided over `etp` neighbours, the experts of a layer over `ep` groups of these.
-    `dispatcher` is how tokens reach experts, if not in the stack's own way; `overlap_experts` runs
-    that beside passes of other microbatches, for which each stage is one forward pass ahead (false:
-    one pass behind the other in schedules that pair them too, such as DualPipe's),
-    `overlap_shared` beside the layer's own shared experts (`sim.model.experts.overlap`).
-    `context` is how attention reaches the rest of a sequence that `cp` divides: by a ring, an
-    all-gather or an exchange for heads (`sim.model.context_parallel`), as the stack does unless
-    said; an axis `ulysses` divides it too, for an exchange beside either of the others.
-    `schedule` is a name of `sim.parallel.schedule`, or a CSV of actions; where that looks for an
-    order, `schedule_memory` is what activations may take, in those of 1F1B. A step's microbatches
-    go through in `drains` pipelines one after the other (torch.distributed.pipelining's, of which
-    each micro-step of a trainer runs one). `layers` gives the
-    transformer layers of each pipeline stage (with several chunks a stage, of each chunk in the
-    order of the model); without it they are split evenly, or as the stack does. `zero` is the ZeRO
-    stage (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
-    Of ZeRO-3, `reshard` says whether gathered weights are given back behind the forward pass
-    (FSDP's FULL_SHARD), stay until the backward pass has used them (false: SHARD_GRAD_OP), or leave
-    a share in each group of `dp` ranks ("near", with the axis `dp_hpz`), `prefetch` how many units
-    are gathered ahead (without it, as many as the stack does). With `no_sync` gradients of ZeRO-2
-    and 3 are summed up whole and reduced behind the last micro-step only. Unless these are said,
-    pipelines keep weights and reduce once, and nothing else does (`Job.reshard`, `Job.no_sync`).
-    `tp_comm_overlap` runs tensor-parallel collectives in pieces beside their products (Megatron's
-    user buffers; `Fusion.user_buffers`), if not in the stack's own way.
-    `defer_embedding_wgrad_compute` leaves the output layer's weight gradients to the end of the
-    step (`sim.parallel.deferred`). `grad_reduce_in_fp32` says in what gradients are added up and
-    summed over replicas, if not in the stack's own way. An even split of the layers counts the
-    embedding (`account_for_embedding_in_pipeline_split`) and the head (`..._loss_...`) as one each.
-    `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
-    stack's own unless one is named, or a table says what it is `like` and what it does otherwise.
-    With `lora` adapters are trained and the model is frozen.
-    `stash` is how convolutional networks keep feature maps between passes (`sim.model.stash`).
-    `optimizer` is one of `sim.model.optimizers`, its states kept in the precision of `moments`.
-    Each scope of a layer that `cuda_graph` names is launched as one CUDA graph, neighbouring ones
-    as one; a "full_iteration" is one graph of all passes.
-    `offload` says what lies on the host. `activations` is how they
-    are compressed between stages, `gradients` how gradients are between replicas
-    (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
-    pass: none, selective (as the stack does), full, or names of modules and operators; by
-    `recompute_method` and `recompute_layers` (`sim.parallel.chunks`) of some layers.
+    `microbatch` counts sequences per micro-step and data-parallel rank, `global_batch` sequences
+    per optimizer step. If `dp` is left out, it follows from the number of GPUs. `dp_replicate` is
+    the number of replicas of each group of `dp` ranks; ZeRO does not shard over them (hybrid
+    sharding). `axes` holds the sizes of further axes. Experts have a separate layout on the ranks
+    of a stage: `etp` neighbours share each expert, and `ep` groups of them share the experts of a
+    layer. Three keys replace the stack's ways with experts. `dispatcher` is how tokens reach
+    experts. `overlap_experts` runs the all-to-alls of tokens beside passes of other microbatches,
+    for which each stage is one forward pass ahead (false: passes never overlap, even if a schedule
+    such as DualPipe pairs them). `overlap_shared` runs the all-to-alls beside the layer's own
+    shared experts (`sim.model.experts.overlap`). `context` is how attention reaches the rest of a
+    sequence that `cp` divides: by a ring, an all-gather or an exchange for heads
+    (`sim.model.context_parallel`); by default as the stack does. An axis `ulysses` also divides the
+    sequence, by an exchange for heads besides `cp`. `schedule` is a name of
+    `sim.parallel.schedule`, or a CSV of actions. For a schedule that searches an order,
+    `schedule_memory` limits activations, in units of 1F1B's. A step's microbatches go through the
+    pipeline in `drains` groups, and the pipeline drains behind each (a trainer with
+    torch.distributed.pipelining drains in every micro-step). `layers` gives the transformer layers
+    of each pipeline stage (with several chunks a stage, of each chunk in the order of the model);
+    by default they are split evenly, or as the stack does. `zero` is the ZeRO stage (Rajbhandari et
+    al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters. Under ZeRO-3,
+    `reshard` says when gathered weights are freed: behind the forward pass (true: FSDP's
+    FULL_SHARD), when the backward pass has used them (false: SHARD_GRAD_OP), or behind the forward
+    pass except a share in each group of `dp` ranks ("near", with the axis `dp_hpz`). `prefetch` is
+    the number of units that are gathered ahead (by default the stack's). With `no_sync` gradients
+    of ZeRO-2 and 3 are summed up whole and reduced behind the last micro-step only. By default
+    pipelines keep gathered weights and reduce once a step, and jobs without a pipeline do neither
+    (`Job.reshard`, `Job.no_sync`). `tp_comm_overlap` runs tensor-parallel collectives in pieces
+    beside their products (Megatron's user buffers; `Fusion.user_buffers`); by default as the stack
+    does. `defer_embedding_wgrad_compute` leaves the output layer's weight gradients to the end of
+    the step (`sim.parallel.deferred`). `grad_reduce_in_fp32` says whether gradients are added up
+    and summed over replicas in fp32; by default as the stack does. An even split of the layers
+    counts the embedding (`account_for_embedding_in_pipeline_split`) and the head (`..._loss_...`)
+    as one layer each. `precision` is the precision of matrix products. Below 16 bits a `recipe`
+    (`sim.model.precision`) says how operands are cast: by default the stack's recipe, or a named
+    recipe, or a table whose key `like` names a recipe and whose other keys change it. With `lora`
+    adapters are trained and the model is frozen. `stash` is how convolutional networks keep feature
+    maps between passes (`sim.model.stash`). `optimizer` is a name of `sim.model.optimizers`;
+    `moments` is the precision of its states. Each scope of a layer that `cuda_graph` names is
+    launched as one CUDA graph; neighbouring scopes are one graph. "full_iteration" is one graph of
+    all passes. `offload` says which tensors are kept on the host. `activations` is how activations
+    are compressed between stages, `gradients` how gradients are compressed between replicas
+    (`sim.collectives.compression`). `recompute` says which parts of a layer run again before its
+    backward pass: none, selective (as the stack does), full, or the named modules and operators.
+    `recompute_method` and `recompute_layers` (`sim.parallel.chunks`) restrict it to some layers.
     """
 
     global_batch: Count
@@ -169,15 +171,15 @@ class Plan(Checked):
     gradients: Compression | None = None
 
     def size(self, axis: str) -> int:
-        """How many ranks there are along an axis of the plan or of the mesh."""
+        """Return the number of ranks along an axis of the plan or of the mesh."""
         return self._given(axis) if axis in every_axis() else self.mesh[axis]
 
     def degree(self, names: Iterable[str]) -> int:
-        """How many ranks differ along these axes only."""
+        """Return the number of ranks that differ only along these axes."""
         return prod(self.size(axis) for axis in names)
 
     def split(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The axes of the mesh that these axes consist of, without axes of a single rank."""
+        """Return the axes of the mesh that make up these axes, without axes of a single rank."""
         known = self.digits
         parts = (part for axis in names for part in known.parts.get(axis, ()))
         return tuple(part for part in parts if known.mesh[part] > 1)
@@ -231,7 +233,7 @@ class Plan(Checked):
 
     @cached_property
     def chunks(self) -> int:
-        """Chunks of a stage."""
+        """Number of chunks of a stage."""
         entry = schedules.listed(self.pipeline)
         if self.pp == 1 or entry is None:
             return self.passes().chunks
@@ -244,11 +246,11 @@ class Plan(Checked):
 
     @property
     def cuts(self) -> int:
-        """How many pieces the model is cut into."""
+        """Number of pieces into which the model is cut."""
         return 1 + max(max(piece) for piece in self.pieces)
 
     def passes(self) -> Schedule:
-        """The schedule of this plan's passes. Raises `InputError` where it does not suit."""
+        """Return the schedule of the plan's passes. Raises `InputError` if it does not suit."""
         name, microbatches = self.pipeline, self.microbatches // self.drains
         listed = schedules.listed(name)
         fixed = listed.chunks if listed else 1
@@ -264,15 +266,15 @@ class Plan(Checked):
         return order.in_a_row(self.drains)
 
     def versions(self, stage: int) -> int:
-        """How many versions of its weights a stage keeps; 0 where pipelines drain between steps, so
-        that there is only one."""
+        """Return the number of versions of its weights that a stage keeps; 0 if the pipeline drains
+        between steps, so that one version is enough."""
         entry = schedules.listed(self.pipeline)
         return entry.versions(stage, self.pp, self.microbatches) if entry and entry.versions else 0
 
 
 def overlap_forward_backward(schedule: Schedule) -> Schedule:
-    """The schedule with one more forward pass ahead, and forward passes overlapping the backward
-    passes behind them; one that says which passes overlap stays as it is.
+    """Return the schedule with one more forward pass ahead, and with forward passes that overlap
+    the backward passes behind them. A schedule that already pairs passes stays as it is.
 
     >>> from sim.parallel.schedule import schedule
     >>> from sim.parallel.schedule_file import to_text
@@ -298,7 +300,7 @@ def _ahead(order: Order) -> Order:
 
 
 def _pairs(order: Order) -> frozenset[int]:
-    """The places of forward passes with a backward pass of another microbatch behind them."""
+    """Return the places of forward passes right before a backward pass of another microbatch."""
     return frozenset(
         place
         for place, (action, behind) in enumerate(pairwise(order))
@@ -310,7 +312,7 @@ def _pairs(order: Order) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class EffectivePlan:
-    """A plan of a model, and the stack and device that it is for."""
+    """A plan, its model, its stack and its device, and the choices that follow from them."""
 
     model: Model
     plan: Plan
@@ -319,7 +321,7 @@ class EffectivePlan:
 
     @property
     def user_buffers(self) -> bool:
-        """Whether tensor-parallel collectives run in pieces beside products; beside adapters where
+        """Whether tensor-parallel collectives run in pieces beside products; with adapters only if
         the plan says so (Megatron-Bridge's recipes of LoRA: tp_comm_overlap = False)."""
         if self.plan.tp_comm_overlap is not None:
             return self.plan.tp_comm_overlap
@@ -332,7 +334,7 @@ class EffectivePlan:
 
     @cached_property
     def overlaps_shared(self) -> bool:
-        """Whether shared experts run beside tokens under way."""
+        """Whether shared experts run beside the all-to-alls of tokens."""
         if self.plan.overlap_shared is not None:
             return self.plan.overlap_shared
         offered = self.stack.overlap_shared and self.dispatcher == "flat"
@@ -345,8 +347,8 @@ class EffectivePlan:
 
     @property
     def overlaps_gather(self) -> bool:
-        """Whether ZeRO-1 and 2 gather updated weights beside the next step's first passes: not
-        where a pipeline does not drain, whose next passes still use an older version."""
+        """Whether ZeRO-1 and 2 gather updated weights beside the next step's first passes; never in
+        pipelines that do not drain, as their next passes still use an older version."""
         return self.stack.overlap_gather and not self.plan.versions(0)
 
     @cached_property
@@ -379,15 +381,15 @@ class EffectivePlan:
 
     @property
     def kept_precision(self) -> Precision:
-        """That of weights and gradients between passes: FSDP's shards of parameters are as they
-        were made, in fp32, and what is gathered is cast (`MixedPrecision.param_dtype`)."""
+        """The precision of weights and gradients between passes. FSDP keeps shards of parameters in
+        fp32, and casts them when they are gathered (`MixedPrecision.param_dtype`)."""
         cast = self.plan.zero >= 3 and self.stack.sharding != "in-place"
         return "fp32" if cast else self.plan.precision
 
     @property
     def reshard(self) -> bool | Literal["near"]:
-        """Whether gathered weights are given back behind a forward pass: not in pipelines, unless
-        the plan says so (pytorch/torchtitan, models/llama3/infra/parallelize.py, apply_fsdp:
+        """Whether gathered weights are freed behind a forward pass: not in pipelines, unless the
+        plan says so (pytorch/torchtitan, models/llama3/infra/parallelize.py, apply_fsdp:
         `reshard_after_forward = not pp_enabled`)."""
         return self.plan.pp == 1 if self.plan.reshard is None else self.plan.reshard
 
@@ -400,9 +402,9 @@ class EffectivePlan:
 
     @property
     def reduces_last(self) -> bool:
-        """Whether they are reduced unit by unit behind a pass instead of beside it: torch's
-        pipelines ask FSDP for that once a stage has no pass left (the same file,
-        `perform_reduce_grad`)."""
+        """Whether sharded gradients are reduced unit by unit behind a pass instead of beside it:
+        torch's pipelines ask FSDP to reduce once a stage has no pass left
+        (torch/distributed/pipelining/stage.py, `perform_reduce_grad`)."""
         return self._sums_up and self.no_sync
 
     @property

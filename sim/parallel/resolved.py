@@ -1,4 +1,4 @@
-"""A plan on a cluster: `dp` filled in, and what cannot be, or has no effect, refused."""
+"""A plan on a cluster: `dp` is filled in, and impossible plans and keys without effect refused."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from sim.parallel.plan import MOST_MICROBATCHES, ORDERED, PLAN_AXES, WHOLE, Plan
 
 
 def resolved(plan: Plan, gpus: int, *, where: str = "plan") -> Plan:
-    """The plan on `gpus` GPUs, `dp` filled in. Raises `InputError` where they do not fit."""
+    """Return the plan on `gpus` GPUs with `dp` filled in. Raises `InputError` if it cannot run."""
     _check_axes(plan, where)
     others = plan.degree(axis for axis in axes() if axis != "dp")
     product = others * (plan.dp or 1)
@@ -153,7 +153,7 @@ def _check_chunks(plan: Plan, chunks: int, where: str) -> None:
 
 
 def _check_schedule(plan: Plan, where: str) -> None:
-    """Raise `InputError` where the schedule does not suit the sizes, with a batch that would."""
+    """Raise `InputError` if the schedule does not suit the sizes, and name a batch that does."""
     if plan.drains > 1:
         _check_drains(plan, where)
         plan = replace(plan, drains=1, global_batch=plan.global_batch // plan.drains)
@@ -185,11 +185,11 @@ def _check_drains(plan: Plan, where: str) -> None:
         raise InputError(where, said, "take another schedule or leave it out")
 
 
-Fault = tuple[bool, str, str]  # whether there is a fault, which, what to do
+Fault = tuple[bool, str, str]  # whether the plan has the fault, the fault, the remedy
 
 
 def check_used(plan: Plan, where: str) -> None:
-    """Raise `InputError` for a key that does not act in a plan of these sizes."""
+    """Raise `InputError` for a key that has no effect in a plan of these sizes."""
     faults = (*_sizes(plan), *_offload(plan), *_recomputation(plan), *_pairs(plan))
     for found, fault, remedy in faults:
         if found:
@@ -239,7 +239,8 @@ def _recomputation(plan: Plan) -> Iterator[Fault]:
 
 
 def _pairs(plan: Plan) -> Iterator[Fault]:
-    """All schedules have a last forward pass in front of a first backward pass."""
+    """Yield the faults of `overlap_experts`. Every schedule has one forward pass right in front of
+    a backward pass, so a schedule that alternates has more such pairs."""
     if plan.overlap_experts and not plan.versions(0):
         most = max(map(len, plan.passes().pairs))
         fault = f"overlap_experts: passes of schedule {plan.pipeline!r} do not take turns"
@@ -252,14 +253,14 @@ def _pairs(plan: Plan) -> Iterator[Fault]:
 
 
 def lacking(plan: Plan, stack: Stack) -> tuple[str, ...]:
-    """Reasons why a stack could not run a plan as it is; none where all is there, or unknown."""
+    """Return the known reasons why a stack cannot run a plan."""
     known = capabilities.load(stack.framework, where=stack.name)
     reasons = (known.lacks(choice, value, stack.released) for choice, value in _asked(plan))
     return tuple(f"{stack.name} cannot do this: {reason}" for reason in reasons if reason)
 
 
 def _asked(plan: Plan) -> Iterator[tuple[str, str]]:
-    """The choices that a plan makes, as `sim plan --only` has them."""
+    """Yield the choices that a plan makes, named as in `sim plan --only`."""
     for name in ("tp", "cp", "ep", "etp", "zero", "precision", "moments"):
         yield name, str(getattr(plan, name))
     if plan.pp > 1:

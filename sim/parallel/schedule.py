@@ -1,11 +1,11 @@
 """The table of pipeline schedules: their names, sources and requirements.
 
-A schedule is an `Entry` in the `SCHEDULES` of a module of `sim.parallel.schedules`, and nowhere
-else: plans, the search, memory and pictures ask this table and refuse what it does not know. A name
-that ends in .csv is a file of the user's own (`sim.parallel.schedule_file`).
+A schedule is an `Entry` in the `SCHEDULES` of a module of `sim.parallel.schedules`. Plans, the
+search, memory and pictures read this table and refuse names that it lacks. A name that ends in .csv
+is a file of the user's own (`sim.parallel.schedule_file`).
 
-With F and B the passes of one microbatch through one stage's layers, and no communication, an
-entry's `bubble` is the share of a step in which p equal stages wait for one another.
+F and B are the times of one microbatch's passes through one stage's layers. An entry's `bubble` is
+the share of a step, without communication, in which p equal stages wait for one another.
 """
 
 import re
@@ -25,25 +25,26 @@ if TYPE_CHECKING:
     from sim.parallel.bubble_filling import Costs
 
 _FOLDER = "sim.parallel.schedules"
-_FILLED = 12  # microbatches for each stage within which a pipeline has come to repeat itself
+_FILLED = 12  # microbatches per stage after which a pipeline that does not drain repeats itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A schedule of the table.
 
-    `order` gives it for (stages, microbatches, chunks); `paper` is its source. `chunks` is how many
-    it has on each stage: exactly so many, or any number from 2 on if None. `stages` must divide the
-    number of stages. On so many of them, microbatches go in groups of `group`, which must divide
-    their number unless the last may be `uneven`; there must be at least `least`. `bubble` is its
-    closed form for whole groups, as many microbatches as stages or more, and for I = W = F where it
-    splits the backward pass. `searched` looks for an order that suits what passes and messages
-    take, for so many microbatches; `order` is then what stands in until these are known. Where
-    the pipeline does not drain between steps, `versions` is how many of its weights a stage keeps,
-    for (stage, stages, microbatches): the last of a step's gradients come as many updates late,
-    less one. `exchange` is how its runtime hands over activations (`sim.program.program`), where
-    that is not as the stack does it. One that is not `usual` is there to compare with: `sim plan`
-    tries it where it is named.
+    `order` makes the schedule for (stages, microbatches, chunks); `paper` is its source. `chunks`
+    is the number of chunks on each stage; None allows any number from 2 on. `stages` must divide
+    the number of stages. For a number of stages, `group` gives the size of groups of microbatches
+    and `least` the least number of microbatches. Groups must divide the number of microbatches,
+    unless the last group may be `uneven`. `bubble` is the closed form of the bubble, for whole
+    groups and at least as many microbatches as stages, and for I = W = F if the schedule splits the
+    backward pass. `searched` looks for an order for the times of passes and messages and a number
+    of microbatches; `order` is used while these times are unknown. If the pipeline does not drain
+    between steps, `versions` gives the number of versions of its weights that a stage keeps, for
+    (stage, stages, microbatches); the last gradients of a step come one update less than this
+    number late. `exchange` is how the schedule's runtime hands over activations
+    (`sim.program.program`), if it differs from the stack's. `sim plan` tries a schedule that is not
+    `usual` only if it is named.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Entry:
     usual: bool = True
 
     def check(self, stages: int, microbatches: int, chunks: int) -> None:
-        """Raise `InputError` where the sizes do not suit it."""
+        """Raise `InputError` if the schedule cannot run with these sizes."""
         self._check_chunks(chunks)
         if stages % self.stages:
             fault = f"{self.name} needs a multiple of {self.stages} stages, not {stages}"
@@ -73,12 +74,12 @@ class Entry:
             raise InputError("plan, schedule", fault, "change global_batch, microbatch or pp")
 
     def takes(self, stages: int, microbatches: int) -> bool:
-        """Whether it takes so many microbatches on so many stages."""
+        """Whether the schedule can run this number of microbatches on this number of stages."""
         whole = self.uneven or microbatches % self.group(stages) == 0
         return whole and microbatches >= self.least(stages) and stages % self.stages == 0
 
     def need(self, stages: int) -> str:
-        """How many microbatches it can take, in words."""
+        """Return in words which numbers of microbatches the schedule can run."""
         group, least = 1 if self.uneven else self.group(stages), self.least(stages)
         at_least = f"at least {least}" if least > group or group == 1 else ""
         multiple = f"a multiple of {group}" if group > 1 else ""
@@ -94,14 +95,14 @@ class Entry:
 
 
 def wrong_chunks(where: str, name: str, needed: int, given: int) -> InputError:
-    """The refusal of a schedule that runs another number of chunks a stage."""
+    """Return the error for a schedule that needs another number of chunks on each stage."""
     fault = f"schedule {name!r} runs {needed} chunk{'s' * (needed > 1)} a stage, not {given}"
     return InputError(where, fault, f"set interleave = {needed}")
 
 
 @remembered(_FOLDER)
 def table() -> Mapping[str, Entry]:
-    """All schedules by name, in alphabetical order of their families.
+    """Return all schedules by name, in alphabetical order of their families.
 
     >>> {"1f1b", "gpipe", "zb-v"} <= set(table())
     True
@@ -112,7 +113,7 @@ def table() -> Mapping[str, Entry]:
 
 @remembered(_FOLDER)
 def entry(name: str) -> Entry:
-    """The schedule of that name. Raises `InputError` for a name that is not in the table."""
+    """Return the schedule of a name. Raises `InputError` for a name that is not in the table."""
     for family in naming(_FOLDER, name):
         for known in family.SCHEDULES:
             if known.name == name:
@@ -125,7 +126,7 @@ def entry(name: str) -> Entry:
 
 
 def listed(name: str) -> Entry | None:
-    """The same; None for a file of the user's own."""
+    """Return the schedule of a name; None for a file of the user's own. Raises `InputError`."""
     return None if is_file(name) else entry(name)
 
 
@@ -143,13 +144,13 @@ def without_chunks(plan: dict[str, Any], schedule: Any) -> dict[str, Any]:
 
 
 def searched(name: str) -> "Callable[[Costs, int], Schedule] | None":
-    """The search for the order of a schedule, if it depends on times."""
+    """Return the function that searches a schedule's order, if the order depends on times."""
     known = listed(name)
     return known.searched if known else None
 
 
 def is_file(name: str) -> bool:
-    """Whether it is the path of a schedule of the user's own.
+    """Whether a name is the path of a schedule of the user's own.
 
     >>> is_file("mine/greedy.csv"), is_file("gpipe")
     (True, False)
@@ -158,7 +159,7 @@ def is_file(name: str) -> bool:
 
 
 def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Schedule:
-    """The schedule of a name or file. Raises `InputError` for an unknown name or unsuitable sizes.
+    """Return the schedule of a name or file. Raises `InputError` for unknown names or wrong sizes.
 
     >>> from sim.parallel.schedule_file import to_text
     >>> print(to_text(schedule("1f1b", stages=2, microbatches=2)))
@@ -177,8 +178,8 @@ def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
 
 
 def undrained(name: str, stages: int, microbatches: int) -> Schedule:
-    """Steps of a schedule that does not drain in a row: enough to fill the pipeline, and those with
-    which as many microbatches follow as it has stages, or more."""
+    """Return several steps in a row of a schedule that does not drain. Enough steps fill the
+    pipeline (`base`); further steps follow with at least as many microbatches as stages."""
     filled, more = -(-_FILLED * stages // microbatches), -(-stages // microbatches)
 
     def steps(count: int) -> Schedule:
@@ -188,8 +189,8 @@ def undrained(name: str, stages: int, microbatches: int) -> Schedule:
 
 
 def pieces(name: str, stages: int, microbatches: int, chunks: int) -> Places:
-    """Where the pieces of the model lie; in a schedule of the table that is the same for any number
-    of microbatches."""
+    """Return which pieces of the model each stage holds. For a schedule of the table they do not
+    depend on the number of microbatches."""
     if is_file(name):
         return schedule(name, stages, microbatches).pieces
     known = entry(name)
@@ -198,8 +199,8 @@ def pieces(name: str, stages: int, microbatches: int, chunks: int) -> Places:
 
 @lru_cache(maxsize=512)
 def made(name: str, stages: int, microbatches: int, chunks: int) -> Schedule:
-    """The schedule of a name, whether its sizes suit or not. Raises `InputError` for an order of
-    a module that was added to the package, where it cannot run or leaves something out."""
+    """Return the schedule of a name without checking its sizes. Raises `InputError` if a module
+    that was added to the package makes an order that is incomplete or cannot run."""
     order = entry(name).order
     found = order(stages, microbatches, chunks)
     if is_added(order.__module__):

@@ -1,6 +1,6 @@
-"""Schedules as PyTorch writes them: a rank a line, `[piece]F[microbatch]` and the like.
+"""Schedules in PyTorch's format: a line for each rank, with actions such as `[piece]F[microbatch]`.
 
-Pieces of the model are numbered along it, so the lines also say which stage holds which pieces.
+Pieces are numbered along the model, so the lines also say which stage holds which pieces.
 Source: torch/distributed/pipelining/schedules.py, `_Action` and `_dump_csv`.
 """
 
@@ -17,7 +17,7 @@ from sim.program.schedule import Order, Places, Schedule
 
 
 class Cell(NamedTuple):
-    """An action as it is written; whether it overlaps the one behind it."""
+    """An action as it is written, and whether it overlaps the action behind it."""
 
     kind: str
     microbatch: int
@@ -32,7 +32,7 @@ _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
 
 
 def to_text(schedule: Schedule) -> str:
-    """A schedule in PyTorch's words.
+    """Return a schedule in PyTorch's format.
 
     >>> from sim.program.schedule import in_a_v
     >>> print(to_text(Schedule(((Action("F", 0), Action("F", 0, 1)),), in_a_v(1))))
@@ -53,7 +53,7 @@ def _words(order: Order, pieces: Sequence[int], pairs: Collection[int]) -> Itera
 
 
 def load(path: str, stages: int, microbatches: int) -> Schedule:
-    """The schedule in a file. Raises `InputError` where it is none, or not for these sizes."""
+    """Return the schedule in a file. Raises `InputError` if it is invalid or of other sizes."""
     schedule = from_text(reads.text(Path(path)), where=path)
     if schedule.stages != stages:
         fault = f"has {schedule.stages} lines for {stages} stages"
@@ -64,10 +64,10 @@ def load(path: str, stages: int, microbatches: int) -> Schedule:
 
 
 def from_text(text: str, *, where: str = "schedule") -> Schedule:
-    """Read action strings, a rank a line, separated by spaces or commas.
+    """Read the actions of a rank from each line, separated by spaces or commas.
 
-    Communication follows from the passes, so that its actions are passed over. Raises `InputError`
-    for anything else.
+    Actions of communication are ignored, as communication follows from the passes. Raises
+    `InputError` for any other text.
 
     >>> from_text("0F0 0B0").orders
     ((Action(kind='F', microbatch=0, chunk=0), Action(kind='B', microbatch=0, chunk=0)),)
@@ -105,7 +105,8 @@ def _kind(name: str) -> Kind:
 
 
 def _places(rows: Sequence[Sequence[Cell]], where: str) -> Places:
-    """The pieces of each stage, ascending. Raises `InputError` where they are not whole."""
+    """Return the pieces of each stage, ascending. Raises `InputError` if pieces are missing, or are
+    spread unevenly over the stages."""
     places = tuple(tuple(sorted({cell.piece for cell in row})) for row in rows)
     held = Counter(piece for place in places for piece in place)
     alike = len({len(place) for place in places}) == len(set(held.values())) == 1
@@ -120,13 +121,14 @@ def _places(rows: Sequence[Sequence[Cell]], where: str) -> Places:
 
 
 def check(schedule: Schedule, microbatches: int, where: str) -> None:
-    """Raise `InputError` for an order that leaves something out, or waits for itself."""
+    """Raise `InputError` for an order that misses or repeats a pass, or waits for itself."""
     _check_complete(schedule, microbatches, where)
     refuse_deadlock(schedule, where)
 
 
 def _check_complete(schedule: Schedule, microbatches: int, where: str) -> None:
-    """Every microbatch goes through every piece once, forward and back, by one of the ways."""
+    """Raise `InputError` unless every microbatch goes once forward and back through every piece, on
+    one of the stages that hold the piece."""
     sharing: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for stage, pieces in enumerate(schedule.pieces):
         sharing[pieces].append(stage)
@@ -152,7 +154,7 @@ def _parts(action: Action) -> str:
 
 
 def refuse_deadlock(schedule: Schedule, where: str = "plan, schedule") -> None:
-    """Raise `InputError` where actions wait for each other in a circle, naming one that does."""
+    """Raise `InputError` if actions wait for each other in a circle; name one of these actions."""
     done: set[tuple[str, int, int]] = set()  # part, microbatch, piece
     at = [0] * schedule.stages
     moved = True
@@ -181,7 +183,7 @@ def refuse_deadlock(schedule: Schedule, where: str = "plan, schedule") -> None:
 def _missing(
     schedule: Schedule, stage: int, action: Action, done: set[tuple[str, int, int]]
 ) -> tuple[str, int, int] | None:
-    """A dependency of an action that has not been done yet."""
+    """Return a pass that an action needs and that has not run yet, or None."""
     piece, last = schedule.pieces[stage][action.chunk], schedule.cuts - 1
     if action.kind == "F":
         needs = [("F", piece - 1)] if piece else []

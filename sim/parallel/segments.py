@@ -30,7 +30,7 @@ ALIKE: Operators = {}
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A kernel whose launches take the host so many seconds together, whatever one takes else."""
+    """A kernel whose launches take the host `seconds` together, instead of its usual seconds."""
 
     kernel: Kernel
     seconds: float
@@ -55,14 +55,12 @@ def segments(
     grouped: float = 0.0,
     operators: Operators = ALIKE,
 ) -> Items:
-    """Join the kernels between two collectives into one `Segment` each.
-
-    `time(kernel)` is its device time (s), `launch` the host's cost (s) of one kernel launch,
-    `call(collective)` of a collective, which is issued at the end of the segment before it, `graph`
-    of a CUDA graph, whose kernels and collectives it launches at once, `grouped` of each matrix of
-    a grouped product beside its launch, `operators` of a kernel's class beside those. Where the
-    host reads a result, a copy is launched and waited for.
-    """
+    """Join the kernels between two collectives into one `Segment`. `time(kernel)` is a kernel's
+    device time (s). The other costs are the host's seconds: `launch` for a kernel launch;
+    `call(collective)` for a collective, which is issued at the end of the segment before it;
+    `graph` for a CUDA graph, which launches its kernels and collectives at once; `grouped` for each
+    matrix of a grouped product, beside its launch; `operators` for a kernel of a class, beside its
+    launches. Where the host reads a result, it launches a copy and waits for it."""
     done: list[Segment | Collective] = []
     row, free = _Row(name, cause), (launch, call, grouped, operators)
     bound = (0.0, _nothing, 0.0, ALIKE)
@@ -102,7 +100,7 @@ def segments(
 def _launched(
     item: Kernel | Issued, launch: float, grouped: float, operators: Operators
 ) -> tuple[Kernel, float]:
-    """A kernel and the host's seconds for each of its launches."""
+    """Return a kernel and the host's seconds for each of its launches."""
     if isinstance(item, Issued):
         return item.kernel, item.seconds / max(item.kernel.launches, 1)
     many = grouped if isinstance(item, Gemm) and item.kernels > 1 else 0.0
@@ -110,7 +108,7 @@ def _launched(
 
 
 def blocked(items: Items) -> Items:
-    """The same with a host that waits for every kernel: its seconds and the device's add up."""
+    """Return the items for a host that waits for every kernel: host and device seconds add up."""
     return tuple(
         replace(item, device=item.device + item.host, host=0.0, lead=item.device + item.host)
         if isinstance(item, Segment)
@@ -131,7 +129,7 @@ def _flops(kernel: Kernel) -> float:
 
 
 class _Row:
-    """Kernels so far."""
+    """The kernels since the last collective, which become one segment."""
 
     def __init__(self, name: str, cause: Cause) -> None:
         self.name, self.cause = name, cause
@@ -182,7 +180,7 @@ class Joined:
 
 
 def joined(pieces: Sequence[Piece], *, name: str) -> Joined:
-    """The work and the use of memory of pieces in a row."""
+    """Return the work and the use of memory of pieces in a row."""
     return Joined(
         Work(name=name, items=tuple(piece.work for piece in pieces)),
         in_a_row(piece.memory for piece in pieces),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def gradient_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """The axes over which the gradients of a group are summed, without axes of a single rank.
+    """Return the axes over which a group's gradients are summed, without axes of a single rank.
 
     >>> plan = Plan(global_batch=64, tp=2, dp=8, ep=4)
     >>> from sim.model.execution import DENSE, EXPERTS
@@ -32,22 +32,22 @@ def gradient_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
 
 
 def state_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """The replica axes over which ZeRO shards the states of a group."""
+    """Return the replica axes over which ZeRO shards the states of a group."""
     return _sharded(plan.digits, group.split_by)
 
 
 def shards(plan: Plan, group: ParameterGroup) -> int:
-    """The number of ranks that share the states of a group; 1 without ZeRO."""
+    """Return the number of ranks that share the states of a group; 1 without ZeRO."""
     return plan.degree(state_axes(plan, group)) if plan.zero else 1
 
 
 def near_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """The sharding axes within which near ranks keep shares of all weights."""
+    """Return the sharding axes along which near ranks lie: together they keep all weights."""
     return tuple(axis for axis in state_axes(plan, group) if not axes()[axis_of(axis)].far)
 
 
 def replica_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """The replica axes over which sharded gradients must still be summed."""
+    """Return the replica axes over which sharded gradients must still be summed."""
     return tuple(axis for axis in gradient_axes(plan, group) if _repeats(axis))
 
 
@@ -73,11 +73,11 @@ class State:
     """Bytes for each parameter of model state, before ZeRO (Rajbhandari et al. 2020) divides it.
 
     ZeRO-1 divides `master` and `moments` among `shards` ranks, ZeRO-2 also `gradients`, ZeRO-3 also
-    `weights`. `fresh` gradients live until the backward pass that makes them has ended; `update`
-    lives only while the optimizer steps, on the share that the rank updates; `gather` counts
-    the copies through which ZeRO-1 gathers weights. `growing` gradients appear in the backward
-    pass that makes them. Under DDP gradients are views of its buckets, which stay; gradients
-    of earlier micro-steps lie `beside` them.
+    `weights`. `fresh` gradients live until the backward pass that makes them has ended. `update`
+    lives only during the optimizer step, on the share that the rank updates. `gather` counts the
+    copies through which ZeRO-1 gathers weights. `growing` gradients are allocated in the backward
+    pass. DDP's gradients are views of buckets that stay allocated; then `beside` counts the
+    gradients of earlier micro-steps.
     """
 
     weights: float
@@ -94,11 +94,11 @@ class State:
     offload: Offload = ON_DEVICE
 
     def share(self, stage: int) -> float:
-        """A rank's share of states that ZeRO divides from `stage` on."""
+        """Return a rank's share of states that ZeRO divides from `stage` on."""
         return 1.0 / self.shards if self.zero >= stage else 1.0
 
     def parts(self, parameters: float) -> dict[str, float]:
-        """Bytes of a rank with so many parameters."""
+        """Return the bytes on the device of a rank with `parameters` parameters, by part."""
         away = self.on_host(parameters)
         return {
             "weights": parameters * self.weights * self.share(3) - away["weights"],
@@ -108,7 +108,8 @@ class State:
         }
 
     def on_host(self, parameters: float) -> dict[str, float]:
-        """Bytes of so many parameters on a rank's host; gradients lie with the states."""
+        """Return the bytes of `parameters` parameters on a rank's host. Gradients are on the host
+        if the optimizer's states are."""
         states = parameters * self.share(1) * self.offload.optimizer
         return {
             "weights": parameters * self.weights * self.share(3) * self.offload.parameters,
@@ -118,7 +119,7 @@ class State:
 
     @property
     def kept(self) -> float:
-        """The optimizer's states."""
+        """Bytes of the optimizer's states for each parameter."""
         return self.master + self.moments
 
 
@@ -137,9 +138,9 @@ def state(
     recipe: "Recipe | None" = None,
     offload: Offload = ON_DEVICE,
 ) -> State:
-    """The bytes for each parameter in mixed-precision training.
+    """Return the bytes for each parameter in mixed-precision training.
 
-    It holds half-precision weights (2), gradients (2, or 4 in an fp32 buffer), an fp32 copy of the
+    They are half-precision weights (2), gradients (2, or 4 in an fp32 buffer), an fp32 copy of the
     weights (`master`, 4) and `moments` (8 for Adam). The sum is 16 bytes for Megatron's fp16, 18
     with fp32 gradients (Korthikanti et al. 2022; Rajbhandari et al. 2020, section 3.1), 20 for
     nanotron with data parallelism. The optimizer step casts half-precision gradients to fp32 (4,
@@ -176,6 +177,6 @@ def state(
 
 
 def frozen(recipe: "Recipe | None", precision: Precision, zero: int, shards: int) -> State:
-    """The bytes for each parameter that is not trained."""
+    """Return the bytes for each parameter that is not trained."""
     weights = recipe.held_weight if recipe else float(weight_width(precision))
     return State(weights=weights, gradients=0.0, master=0.0, moments=0.0, zero=zero, shards=shards)

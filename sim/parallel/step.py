@@ -28,7 +28,7 @@ from sim.program.schedule import Schedule
 
 
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:
-    """The program of one optimizer step, by the plan's schedule unless another is given."""
+    """Return the program of one optimizer step, by the plan's schedule unless another is given."""
     schedule = schedule or job.order or job.plan.passes()
     program = Program(
         mesh=job.plan.mesh,
@@ -54,23 +54,21 @@ def _alone(job: Job, schedule: Schedule) -> bool:
 
 
 def _apart(job: Job, splits_backward: bool) -> bool:
-    """Post-validation (Qi et al. 2023, section 4): the gradient norm and what overflowed travel
-    along the pipeline beside the next step's first passes. An optimizer step that should not have
-    been taken would be rolled back; the simulated ones are all valid."""
+    """Whether stages end a step apart, by post-validation (Qi et al. 2023, section 4): the gradient
+    norm and overflows travel along the pipeline beside the next step's first passes. An invalid
+    optimizer step would be rolled back; all simulated steps are valid."""
     return job.stack.post_validation and splits_backward and job.plan.pp > 1
 
 
 def _exchange(job: Job, schedule: Schedule) -> Exchange:
-    """How neighbouring stages exchange messages: as the schedule says, or else as the stack does.
-
+    """Return how neighbouring stages exchange messages: as the schedule says, or as the stack does.
     Batched exchanges need neighbours that take turns: one chunk a stage, whole backward passes.
-    Three kinds of schedules have runtimes of their own, where a pass waits for its own messages
-    alone: split backward passes (sail-sg/zero-bubble-pipeline-parallelism,
+    Three kinds of schedules have runtimes in which a pass waits only for its own messages: split
+    backward passes (sail-sg/zero-bubble-pipeline-parallelism,
     megatron/core/pipeline_parallel/zerobubble/runtime.py, `schedule_f`), pipelines that do not
     drain (msr-fiddle/pipedream, runtime/communication.py: threads that send and receive), and
     orders of a file (torch/distributed/pipelining/schedules.py, `_PipelineScheduleRuntime`, which
-    waits for a send behind the last pass).
-    """
+    waits for a send behind the last pass)."""
     style, sync = job.stack.pipeline_exchange, job.stack.exchange_sync
     entry = listed(job.plan.pipeline)
     if entry is not None and entry.exchange is not None:
@@ -86,7 +84,7 @@ def _exchange(job: Job, schedule: Schedule) -> Exchange:
 
 
 def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
-    """The program of each stage; stages that do the same are one object."""
+    """Yield the program of each stage; stages with equal work share one object."""
     alone, drains = _alone(job, schedule), schedule.steps == 1
     for stage, chunks in enumerate(job.chunks):
         variants, ends = schedule.actions[stage].variants, ends_of(schedule, stage)
@@ -126,13 +124,14 @@ def _stage(
 
 
 def _opening(job: Job) -> Compute | None:
-    """The host's work before the first launch of a step (data, zeroing, python)."""
+    """Return the host's work before the first launch of a step (data, zeroing, python)."""
     items = host_time(job.stack.step_host)
     return Compute(name="open", work=Work(name="open", items=items)) if items else None
 
 
 def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
-    """Gradients are summed, embeddings tied, the norm taken, weights updated and shared."""
+    """Return the end of a step: gradients and tied embeddings are summed, the norm is taken,
+    weights are updated and gathered."""
     plan, stack = job.plan, job.stack
     if plan.gradients is not None:
         from sim.parallel import compressed
@@ -156,7 +155,7 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
         done += compressed.decoded(job, blocks, data.DRAINED)
     done += _sum_copies(job, stage)
     done += _tie_embeddings(job, stage)
-    # Without clipping the numbers that all ranks must agree on are fp16's overflows.
+    # All ranks agree on the norm for clipping, or without clipping on fp16's overflows.
     agreed = _norm(job, alone=alone) if stack.clip or plan.precision == "fp16" else ()
     done.append(Communicate(name="norm", calls=agreed, after=data.DRAINED))
     copied = gathered_copies(job, stage)
@@ -183,8 +182,8 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
 
 
 def _sum_copies(job: Job, stage: int) -> list[Operation]:
-    """Stages that hold the same pieces (DualPipe) sum their gradients, after the replicas have. A
-    rank sums the gradients of the weights that it updates."""
+    """Return the sum of gradients over stages that hold the same pieces (DualPipe), behind the sum
+    over replicas. A rank sums the gradients of the weights that it updates."""
     plan, stack = job.plan, job.stack
     if not job.copies[stage]:
         return []
@@ -206,8 +205,9 @@ def _sum_copies(job: Job, stage: int) -> list[Operation]:
 
 
 def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
-    """Stages that hold the word embedding sum its gradients, after the replicas have; encoder and
-    decoder those of learned positions (Megatron-LM, finalize_model_grads)."""
+    """Return the sums of the word embedding's gradients over the stages that hold it, and of
+    learned positions' gradients over encoder and decoder, behind the sums over replicas
+    (Megatron-LM, finalize_model_grads)."""
     run, positions = job.execution, job.position_holders
     tables = (
         ("embedding", job.embedding_holders, run.vocab * run.model.hidden),
@@ -229,8 +229,8 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
 
 
 def _norm(job: Job, *, alone: bool) -> tuple[Collective, ...]:
-    """The gradient norm, one number over all ranks that hold a share of the model, or of a stage
-    that updates its weights alone."""
+    """Return the all-reduce of the gradient norm, one number, over all ranks that hold a share of
+    the model; over the ranks of one stage if stages update their weights alone."""
     plan = job.plan
     groups = dict.fromkeys(group for chunks in job.chunks for group in job.parameters(chunks))
     axes = dict.fromkeys([*plan.split(["tp"]), *(() if alone else ("pp",))])

@@ -1,5 +1,5 @@
-"""Tensors that are whole for a while under ZeRO: gathered weights, gradients before they are
-scattered."""
+"""Memory of tensors that are temporarily whole under ZeRO: gathered weights, and gradients before
+they are scattered."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from sim.parallel.state import shards, state_axes
 from sim.program.actions import PassVariant
 from sim.program.memory import NOTHING, MemoryUse, added
 
-NEAR = "dp"  # the axis that secondary shares are divided over
+NEAR = "dp"  # the axis over which secondary shares of weights are divided
 
 
 def is_near(job: Job, variant: PassVariant) -> bool:
@@ -20,8 +20,8 @@ def is_near(job: Job, variant: PassVariant) -> bool:
 
 
 def gathered(job: Job, blocks: Sequence[Block], variant: PassVariant) -> MemoryUse:
-    """The whole weights of a unit, as ZeRO-3 gathers them; from near ranks, the secondary share
-    is there already."""
+    """Return the use of memory of gathering a unit's weights (ZeRO-3). If they come from near
+    ranks, the rank's secondary share is allocated already."""
     size = _whole(job, blocks) * (job.plan.zero >= 3)
     if is_near(job, variant):
         size -= size / job.plan.size(NEAR)
@@ -30,7 +30,8 @@ def gathered(job: Job, blocks: Sequence[Block], variant: PassVariant) -> MemoryU
 
 
 def given_back(job: Job, blocks: Sequence[Block], variant: PassVariant) -> MemoryUse:
-    """The end of them, all but a secondary share behind a forward pass that keeps one."""
+    """Return the use of memory of freeing a unit's gathered weights. A forward pass may keep a
+    secondary share."""
     size = _whole(job, blocks)
     if job.reshard == "near" and variant.kind == "F":
         size -= size / job.plan.size(NEAR)
@@ -38,20 +39,21 @@ def given_back(job: Job, blocks: Sequence[Block], variant: PassVariant) -> Memor
 
 
 def divided(job: Job, blocks: Sequence[Block]) -> dict[ParameterGroup, float]:
-    """Their parameters that others hold shares of. An expert that a single rank holds is whole
-    anyway (NVIDIA NeMo AutoModel, `ignored_params` in components/moe/parallelizer.py)."""
+    """Return the blocks' parameters of which other ranks, or the host, hold shares. An expert on a
+    single rank is never divided (NVIDIA NeMo AutoModel, `ignored_params` in
+    components/moe/parallelizer.py)."""
     every = added(*(block.parameters for block in blocks))
     away = bool(job.plan.offload.parameters)
     return {group: n for group, n in every.items() if away or state_axes(job.plan, group)}
 
 
 def trained(job: Job, blocks: Sequence[Block]) -> float:
-    """How many of these parameters have gradients."""
+    """Return the number of divided parameters that have gradients."""
     return sum(count for group, count in divided(job, blocks).items() if group.trained)
 
 
 def shared(job: Job, blocks: Sequence[Block]) -> float:
-    """The same of a rank's shares."""
+    """Return the number of divided parameters with gradients in a rank's own shares."""
     return sum(
         count / shards(job.plan, group)
         for group, count in divided(job, blocks).items()
@@ -65,8 +67,8 @@ def _whole(job: Job, blocks: Sequence[Block]) -> float:
 
 
 def made(job: Job, variant: PassVariant, block: Block) -> MemoryUse:
-    """The whole gradients of a block that a backward pass leaves to be reduced, or to be added to
-    by the passes of later micro-steps."""
+    """Return the memory of a block's whole gradients behind a backward pass, until they are reduced
+    or later micro-steps add to them."""
     if job.plan.zero < 2 or not variant.makes_gradients:
         return NOTHING
     if job.no_sync and not variant.first:
@@ -78,12 +80,10 @@ def made(job: Job, variant: PassVariant, block: Block) -> MemoryUse:
 def scattered(
     job: Job, blocks: Sequence[Block], before: Sequence[Block], *, last: bool
 ) -> MemoryUse:
-    """The reduction of a unit: its input is there until the reduction behind it begins.
-
-    It is a copy of the gradients where they are joined or cast for it, else the gradients
-    themselves; the reduction of the units `before` has ended by then.
-    """
-    if job.plan.zero < 2:  # it reads the gradients where they are kept
+    """Return the use of memory of a unit's reduction, whose input is alive until the next reduction
+    begins. The input is a copy of the gradients if they are joined or cast for the reduction,
+    otherwise the gradients themselves. This reduction frees the input of the units `before`."""
+    if job.plan.zero < 2:  # The reduction reads the gradients where they are kept.
         return NOTHING
     gradients, width = trained(job, blocks) * _made_width(job), _input_width(job)
     ends = trained(job, before) * width + (trained(job, blocks) * width if last else 0.0)
@@ -94,8 +94,8 @@ def scattered(
 
 
 def _made_width(job: Job) -> float:
-    """Bytes of a gradient: as autograd makes it, or as micro-steps sum it up without reducing it
-    (FSDP2 in the type of the reduction, `to_accumulated_grad_if_needed`)."""
+    """Return the bytes of a gradient: as autograd makes it, or as micro-steps sum it up without
+    reducing it (FSDP2 in the type of the reduction, `to_accumulated_grad_if_needed`)."""
     summed = job.no_sync and job.stack.sharding == "per-parameter"
     return float(_input_width(job) if summed else job.stack.weight_bytes(job.plan.precision))
 

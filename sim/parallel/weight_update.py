@@ -1,5 +1,5 @@
-"""The optimizer step of a stage: overflow checks, weight updates, and copies of weights that are
-gathered as lists."""
+"""The optimizer step of a stage: overflow checks, weight updates, and copies around a gather of
+weights as lists of tensors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from sim.program.causes import OPTIMIZER
 
 
 def optimizer(job: Job, stage: int) -> Items:
-    """The optimizer's step on a rank of a stage."""
+    """Return the optimizer's step on a rank of a stage."""
     return segments(
         (*_overflows(job, stage), *optimizer_kernels(job, stage)),
         name="optimizer",
@@ -26,9 +26,9 @@ def optimizer(job: Job, stage: int) -> Items:
 
 
 def _overflows(job: Job, stage: int) -> Iterator[Item]:
-    """DeepSpeed's search for overflows in a rank's share of fp16 gradients. It casts each tensor to
-    fp32 and sums it; the host reads the sum (`_has_inf_or_nan`). ZeRO's norm reads each tensor once
-    more, cast to fp64 (runtime/zero/stage2.py, get_grad_norm_direct)."""
+    """Yield DeepSpeed's search for overflows in a rank's share of fp16 gradients. It casts each
+    tensor to fp32 and sums it; the host reads the sum (`_has_inf_or_nan`). ZeRO's norm casts each
+    tensor to fp64 and reads it once more (runtime/zero/stage2.py, get_grad_norm_direct)."""
     plan, tensors = job.plan, _tensors(job, stage)
     if not (job.stack.reads_overflow and plan.precision == "fp16"):
         return
@@ -44,13 +44,13 @@ def _overflows(job: Job, stage: int) -> Iterator[Item]:
 
 
 def _tensors(job: Job, stage: int) -> int:
-    """Parameter tensors of a stage."""
+    """Return the number of parameter tensors of a stage."""
     layers = sum(chunk.layers for chunk in job.chunks[stage])
     return layers * job.model.tensors_of_a_layer + 2
 
 
 def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
-    """Kernels of a stage's optimizer step; parameters of the same ranks are updated together."""
+    """Return the kernels of a stage's optimizer step; groups on the same ranks share kernels."""
     tensors = _tensors(job, stage)
     together: dict[ParameterGroup, dict[ParameterGroup, float]] = {}
     for group, count in job.parameters(job.chunks[stage]).items():
@@ -65,9 +65,9 @@ def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
 def _update(
     job: Job, stage: int, parameters: Mapping[ParameterGroup, float], tensors: int
 ) -> Iterator[Kernel]:
-    """The update of parameters of the same ranks, whatever the format of their weights. Where ZeRO
-    shards them, each matrix belongs to a single rank (Megatron-LM, layer-wise distributed
-    optimizer). Sharded gradients are zeroed as shares: no whole gradients outlast a pass."""
+    """Yield the update of groups on the same ranks, whatever the format of their weights. If ZeRO
+    shards states, each matrix belongs to one rank (Megatron-LM, layer-wise distributed optimizer).
+    Sharded gradients are zeroed as shares, as no whole gradients outlast a pass."""
     plan, stack = job.plan, job.stack
     ranks = shards(plan, next(iter(parameters)))
     held = sum(parameters.values())
@@ -95,10 +95,10 @@ def _update(
 
 
 def gathered_copies(job: Job, stage: int) -> Items:
-    """Copies around ZeRO-1's gather of weights as lists of tensors: the tensors are flattened,
-    taken out of NCCL's buffer, and put back. Each rank's share of each tensor needs a kernel
-    (nanotron, distributed.py, all_gather_coalesced; torch, ProcessGroupNCCL.cpp, `allgather` of
-    lists)."""
+    """Return the copies around ZeRO-1's gather of weights as lists of tensors: the tensors are
+    flattened, taken out of NCCL's buffer, and put back. Each rank's share of each tensor needs a
+    kernel (nanotron, distributed.py, all_gather_coalesced; torch, ProcessGroupNCCL.cpp, `allgather`
+    of lists)."""
     plan, stack = job.plan, job.stack
     if not stack.allocator.gather_copies or plan.zero != 1:
         return ()

@@ -1,20 +1,19 @@
-"""ZeRO stages 2 and 3: gradients leave at every backward pass, weights come when they are needed.
+"""ZeRO stages 2 and 3: gradients are reduced in every backward pass, weights gathered when needed.
 
-Stage 3 is FSDP (Zhao et al. 2023, section 3; Rajbhandari et al. 2020, section 5): weights are
-gathered and given back by *units*, of a layer each, forward and again backward; behind a unit's
-backward pass its gradients are reduced and scattered. One communicator does both, unless the stack
-has another for gradients, so they queue behind each other in the order in which they are issued.
+Stage 3 is FSDP (Zhao et al. 2023, section 3; Rajbhandari et al. 2020, section 5). Weights are
+gathered and freed by *units* of a layer each, forward and again backward. Behind a unit's backward
+pass its gradients are reduced and scattered. Gathers and reductions use one communicator and queue
+in the order in which they are issued, unless the stack has another communicator for gradients.
 
-A unit is gathered once the copy of the unit before it is there (`prefetch` = 1: torch FSDP2,
-`wait_for_unshard` in _fsdp_param_group.py, whose streams may be a unit earlier in forward passes,
-where its host issues the gather behind the launches of the unit before; FSDP1's
-`limit_all_gathers`, two in flight), or so many units earlier; without `prefetch` when it is its
-turn. Where the stack `regathers`, a unit that runs again is given back before its backward pass and
-gathered once more. Units that are `kept` stay
-whole from forward to backward: all of them without `reshard` (FSDP's SHARD_GRAD_OP, FSDP2's
-`reshard_after_forward=False`), else those that the stack keeps. Where passes of several micro-steps
-are in flight, or gradients are summed up first (`no_sync`), they stay so from the step's first
-forward pass to its last backward pass.
+With `prefetch` = 1 a unit is gathered when the computation before the previous unit has ended, one
+unit ahead (torch FSDP2, `wait_for_unshard` in _fsdp_param_group.py, whose forward gathers may start
+a unit earlier; FSDP1's `limit_all_gathers`, two in flight). A larger `prefetch` gathers as many
+units ahead, and 0 gathers a unit when its turn comes. If the stack `regathers`, a unit that runs
+again is freed before its backward pass and gathered once more. Units that are `kept` stay whole
+from forward to backward: all units without `reshard` (FSDP's SHARD_GRAD_OP, FSDP2's
+`reshard_after_forward=False`), otherwise those that the stack keeps. In pipelines, or if gradients
+are summed up first (`no_sync`), kept units stay whole from the step's first forward pass to its
+last backward pass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,7 +56,7 @@ from sim.program.operations import (
 
 Parts = tuple[Segment | Collective | Work, ...]
 
-_FURTHEST = 2  # computations before a pass that its operations may name
+_FURTHEST = 2  # how many computations before a pass its operations may wait for
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +69,7 @@ class _Unit:
 
 
 def reduces(job: Job, variant: PassVariant) -> bool:
-    """Whether gradients of a pass are reduced behind each unit."""
+    """Whether the gradients of a pass are reduced unit by unit or bucket by bucket."""
     if not variant.makes_gradients:
         return False
     if job.plan.zero >= 2:
@@ -79,8 +78,8 @@ def reduces(job: Job, variant: PassVariant) -> bool:
 
 
 def sharded_pass(job: Job, pieces: Sequence[Piece], variant: PassVariant) -> list[Operation]:
-    """The operations of one pass: gather ahead; then compute a block, reduce its unit's gradients,
-    gather the next unit, and so on."""
+    """Return the operations of one pass: it gathers ahead, then computes a block, reduces its
+    unit's gradients, gathers the next unit, and so on."""
     return _Pass(job, pieces, variant).operations()
 
 
@@ -96,7 +95,8 @@ class _Pass:
         self.reduced = self._leaving() if leaves else []
 
     def operations(self) -> list[Operation]:
-        """Gathers stand behind the computation that they wait for, and behind its reduction."""
+        """Return the pass's operations. A gather follows the computation that it waits for, and
+        that computation's reduction."""
         due: dict[int, list[int]] = {}
         for number in range(len(self.fetched)):
             due.setdefault(max(self._awaited(number), -1), []).append(number)
@@ -131,7 +131,7 @@ class _Pass:
         return variant.kind != "W" and (variant.kind != "F" or not unit.kept)
 
     def _comes(self, unit: _Unit) -> bool:
-        """Whether anything of a unit is elsewhere."""
+        """Whether other ranks, or the host, hold shares of a unit's weights."""
         return bool(self._calls(unit)) or self.job.plan.offload.parameters > 0.0
 
     def _calls(self, unit: _Unit) -> tuple[Collective, ...]:
@@ -139,11 +139,13 @@ class _Pass:
         return data.weights_gathered(self.job, _parameters(unit), near=near)
 
     def _awaited(self, number: int) -> int:
-        """The computation of this pass (below 0: before it) that a gather waits for."""
+        """Return the number of the computation that a gather waits for; numbers below 0 count back
+        from the beginning of the pass."""
         return self._behind(number - self.job.prefetch)
 
     def _behind(self, before: int) -> int:
-        """The computation before the first one of the unit that is gathered at this place."""
+        """Return the number of the last computation before the unit at place `before` of the
+        gathers."""
         return self.fetched[before].numbers[0] - 1 if before >= 0 else before - 1
 
     def _gather(self, number: int) -> Iterator[Communicate]:
@@ -190,7 +192,8 @@ class _Pass:
         return Compute(name=self.names[number], work=work, after=after, memory=use)
 
     def _leaving(self) -> list[_Unit]:
-        """Gradients that leave together: of a unit, or of a bucket where all ranks keep them."""
+        """Return the groups of blocks whose gradients are reduced together: units, or DDP's buckets
+        if gradients are not sharded."""
         if self.job.plan.zero < 2:
             numbers = iter(range(len(self.pieces)))
             return [
@@ -201,7 +204,7 @@ class _Pass:
         return sorted(learning, key=lambda unit: unit.numbers[-1])
 
     def _joined(self, place: int, unit: _Unit) -> Items:
-        """Passes over gradients around their reduction."""
+        """Return the copies and casts of gradients around their reduction."""
         if self.job.plan.zero < 2:
             reduction = self._reduce(place, unit)
             replicated = bool(data.collectives(reduction))
@@ -216,7 +219,7 @@ class _Pass:
         return sum(divided(self.job, unit.blocks).values())
 
     def _whole(self, work: Work, items: Parts, calls: tuple[Collective, ...]) -> Work:
-        """A block's work with the collectives beside it; equal blocks share one object."""
+        """Return a block's work with the collectives beside it; equal blocks share one object."""
         key = id(work), tuple(map(id, items)), calls
         if len(items) == 1 and not calls:
             return work
@@ -226,7 +229,7 @@ class _Pass:
         return self._works[key]
 
     def _copy(self, name: str, parameters: float, width: float) -> Items:
-        """A copy on the compute stream, `width` bytes read and written a parameter."""
+        """Return a copy on the compute stream that moves `width` bytes per parameter."""
         if self.job.plan.zero < 2 or not width * parameters:
             return ()
         stack, kernel = self.job.host, MemoryBound(name=name, bytes=width * parameters)
@@ -235,7 +238,7 @@ class _Pass:
         )
 
     def _leaves(self, unit: _Unit) -> int:
-        """The computation behind which the gradients of a unit are reduced."""
+        """Return the number of the computation behind which a unit's gradients are reduced."""
         return len(self.pieces) - 1 if self.job.reduces_last else unit.numbers[-1]
 
     def _reduce(self, place: int, unit: _Unit) -> list[Operation]:
@@ -264,7 +267,8 @@ class _Pass:
 
 
 def _units(job: Job, blocks: Sequence[Block], *, forward: bool) -> list[_Unit]:
-    """Every layer is a unit, and so are embedding and head unless the root holds both."""
+    """Return the units of a pass: every layer is a unit, and so are embedding and head unless the
+    stack's root unit holds both."""
     units: list[_Unit] = []
     root = _Unit(kept=True)
     layers = [number for number, block in enumerate(blocks) if is_layer(block.kind)]

@@ -1,17 +1,16 @@
 """Schedules whose pipelines do not drain: 1F1B goes on through the optimizer steps of each stage.
 
-A microbatch goes back through the weights that it went forward through, so a stage keeps several
-versions of them (weight stashing). On p equal stages without communication a microbatch takes F + B
+A microbatch's backward pass uses the weights of its forward pass, so a stage keeps several versions
+of its weights (weight stashing). On p equal stages without communication a microbatch takes F + B
 and there is no bubble. With an update after every m microbatches, stage s keeps
 
     PipeDream                       1 + ceil((p-s-1) / m)   versions; p - s with m = 1
-    PipeDream with vertical sync    1 + ceil((p-1) / m)     those of the first stage, everywhere
+    PipeDream with vertical sync    1 + ceil((p-1) / m)     the first stage's number, on all stages
     PipeDream-2BW                   2                       m >= p
 
-and its gradients come as many updates late, less one. Versions are told apart by pointers: what
-an implementation copies is not modelled. (Narayanan et al. 2019, doi 10.1145/3341301.3359646,
-section 3.3; Harlap et al. 2018, arXiv 1806.03377; Narayanan et al. 2021, arXiv 2006.09503, section
-3.1.)
+and its gradients come one update less than this number late. Copies between versions are not
+modelled. (Narayanan et al. 2019, doi 10.1145/3341301.3359646, section 3.3; Harlap et al. 2018,
+arXiv 1806.03377; Narayanan et al. 2021, arXiv 2006.09503, section 3.1.)
 """
 
 from dataclasses import replace
@@ -28,17 +27,18 @@ def _pipedream(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
 
 
 def _stashed(stage: int, stages: int, microbatches: int) -> int:
-    """A stage has p-s microbatches in flight, whose forward passes span so many updates."""
+    """Return a stage's versions under PipeDream: the stage has p-s microbatches in flight, whose
+    forward passes use that many versions."""
     return 1 - (stage + 1 - stages) // microbatches
 
 
 def _synchronised(stage: int, stages: int, microbatches: int) -> int:
-    """All stages use the weights of the first stage."""
+    """Return a stage's versions under vertical sync: as many as the first stage has."""
     return _stashed(0, stages, microbatches)
 
 
 def _double_buffered(stage: int, stages: int, microbatches: int) -> int:
-    """All stages use the weights before the last update."""
+    """Return two versions for every stage: the weights before and after the last update."""
     return 2
 
 

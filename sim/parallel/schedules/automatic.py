@@ -1,12 +1,12 @@
 """The zero-bubble paper's automatic schedules: an order for given times and a limit of memory.
 
 Qi et al. 2023, arXiv 2401.10241, section 3.1: before its first input gradient each stage runs as
-many forward passes as memory and the way to the last stage and back allow; then forward passes and
-input gradients take turns, and weight gradients fill the bubbles (`sim.parallel.bubble_filling`).
-The paper tries a few variants of that and lets an integer program improve them; here the number of
-forward passes ahead is improved stage by stage as long as that shortens the step.
+many forward passes as memory allows and as fit into the time to the last stage and back. Then
+forward passes and input gradients alternate, and weight gradients fill the bubbles
+(`sim.parallel.bubble_filling`). The paper tries a few variants and improves them by an integer
+program; here the number of forward passes ahead is changed stage by stage while the step shortens.
 
-With one and two times 1F1B's memory these are the ZB-1p and ZB-2p of its tables.
+With one and two times 1F1B's memory these are the schedules ZB-1p and ZB-2p of the paper's tables.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,13 @@ from sim.program.schedule import Order, Schedule, in_loops
 
 Ahead = tuple[int, ...]  # forward passes of each stage before its first input gradient
 
-_PATIENCE = (1.0, 0.5, 0.01)  # gaps that are filled, in weight gradients
-_SHORT = 4  # microbatches for each stage with which orders are tried
-_EFFORT = 400_000  # passes that are put in order for each patience
+_PATIENCE = (1.0, 0.5, 0.01)  # least waits that are filled, in times of a weight gradient
+_SHORT = 4  # microbatches per stage in the steps on which orders are tried
+_EFFORT = 400_000  # passes in all orders that are tried for each patience
 
 
 def zb_auto(costs: Costs, microbatches: int) -> Schedule:
-    """The best order found. Raises `InputError` where memory does not hold one microbatch."""
+    """Return the best order found. Raises `InputError` if memory cannot hold one microbatch."""
     stages = len(costs.limits)
     room = [
         int(limit / kept[0] + 1e-6) for limit, kept in zip(costs.limits, costs.kept, strict=True)
@@ -49,7 +49,7 @@ def zb_auto(costs: Costs, microbatches: int) -> Schedule:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Orders of so many microbatches, with `room` for so many of them on each stage."""
+    """Orders of `microbatches` microbatches; each stage has `room` for a number of them."""
 
     costs: Costs
     room: Sequence[int]
@@ -61,7 +61,8 @@ class _Trial:
         return len(self.room)
 
     def fitted(self, ahead: Sequence[int]) -> Ahead:
-        """Within memory, and on no stage fewer than on the next one, which would wait forever."""
+        """Return numbers of forward passes ahead that fit into memory. No stage has fewer than the
+        next stage, which would wait forever."""
         most = min(self.room[-1], self.microbatches)
         fewest, fitted = 1, list[int]()
         for count, room in zip(reversed(ahead), reversed(self.room), strict=True):
@@ -80,14 +81,14 @@ class _Trial:
         return self.filled(ahead).seconds(apart=self.costs.apart)
 
     def beginnings(self) -> Iterator[Ahead]:
-        """The beginnings of ZB-H1 and ZB-H2, and steps between and beyond."""
+        """Yield the forward passes ahead of ZB-H1, of ZB-H2, and of variants between and beyond."""
         for times in (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0):
             lines = (1 + round(times * (self.stages - 1 - s)) for s in range(self.stages))
             yield self.fitted(tuple(lines))
 
 
 def _improved(trial: _Trial) -> Ahead:
-    """The best beginning, changed stage by stage as long as it helps."""
+    """Return the best beginning, changed stage by stage as long as the step shortens."""
     best = min(dict.fromkeys(trial.beginnings()), key=trial.seconds)
     shortest, since = trial.seconds(best), 0
     steps = cycle((stage, more) for stage in range(trial.stages) for more in (1, -1))

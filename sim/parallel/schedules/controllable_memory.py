@@ -1,11 +1,12 @@
-"""V-Half and V-Min: a V-shaped way whose passes follow each other so that little is in flight.
+"""V-Half and V-Min: V-shaped schedules with few microbatches in flight.
 
 Qi et al. 2024, arXiv 2405.15362, "Pipeline parallelism with controllable memory": each microbatch
-takes the same building block, six passes later than the one before it, and how long the block lasts
-on a stage says how much the stage keeps. With F = I = W those of a chunk, 1F1B's bubble is
-6 (p-1) F and its memory 2p; V-Half's is half as long for about half the memory, V-Min's two thirds
-as long for about a third (to a unit). Offsets of the blocks as in the authors' own code
-(sail-sg/zero-bubble-pipeline-parallelism, zerobubble/scheduler/zbv_greedy.py).
+repeats a building block of passes, six passes after the previous microbatch. The longer the block
+lasts on a stage, the more the stage keeps. If a chunk's F, I and W take equal times, 1F1B has a
+bubble of 6 (p-1) F and a memory of 2p chunks. V-Half has half of that bubble and about half of that
+memory; V-Min has two thirds of the bubble and about a third of the memory (to a unit). Offsets in
+the blocks are from the authors' code (sail-sg/zero-bubble-pipeline-parallelism,
+zerobubble/scheduler/zbv_greedy.py).
 """
 
 from sim.parallel.bubble_filling import filled, units
@@ -19,10 +20,8 @@ Block = tuple[tuple[Kind, int, int], ...]  # kind, chunk, and when it runs
 
 
 def v_half(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """Forward passes go down two units a stage and up one, input gradients likewise.
-
-    The next block must not run into this one, so that an even number of stages takes a pause.
-    """
+    """V-Half: passes take two units per stage on the way down the V, and one on the way up. With an
+    even number of stages the block has a pause, so that the next block does not collide with it."""
     p, pause = stages, 0 if stages % 2 else 3
     blocks: list[Block] = [
         (
@@ -37,8 +36,8 @@ def v_half(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
 
 
 def v_min(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """All passes go one unit a stage, which is as fast as can be; a multiple of three takes a
-    pause."""
+    """V-Min: all passes take one unit per stage, the least possible. With a multiple of three
+    stages the block has a pause."""
     p, pause = stages, 0 if stages % 3 else 2
     blocks: list[Block] = [
         (
@@ -53,7 +52,7 @@ def v_min(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
 
 
 def half_in_flight(stages: int) -> int:
-    """Microbatches and chunks that a stage of V-Half keeps; 1F1B's first one keeps 2p halves.
+    """Return the chunks of microbatches that a stage of V-Half keeps; 1F1B's first stage keeps 2p.
 
     >>> [half_in_flight(stages) for stages in (4, 5, 8, 16)]
     [6, 6, 10, 18]
@@ -62,7 +61,7 @@ def half_in_flight(stages: int) -> int:
 
 
 def least_in_flight(stages: int) -> int:
-    """The least microbatches in flight, as V-Min has them.
+    """Return the chunks of microbatches that a stage of V-Min keeps, the least possible.
 
     >>> [least_in_flight(stages) for stages in (4, 5, 8, 16)]
     [4, 6, 8, 12]
@@ -71,7 +70,8 @@ def least_in_flight(stages: int) -> int:
 
 
 def _squeezed(blocks: list[Block], microbatches: int, most: int, name: str) -> Schedule:
-    """Blocks one after the other, passes as early as can be, W where there is time."""
+    """Return the schedule of repeated blocks, with passes as early as possible, and with weight
+    gradients in waits."""
     stages, pieces = len(blocks), in_a_v(len(blocks))
     orders = [_in_order(block, microbatches) for block in blocks]
     return Schedule(filled(orders, pieces, units(stages, 2, most)).orders, pieces, name)
@@ -87,13 +87,14 @@ def _in_order(block: Block, microbatches: int) -> Order:
 
 
 def _half_bubble(stages: int, microbatches: int, chunks: int) -> float:
-    """3 (p-1) F, or F less where p is odd, of a step of 6 m F more."""
+    """Return the bubble's share: it takes 3 (p-1) F, F less if p is odd; the rest takes 6 m F."""
     bubble = 3 * (stages - 1) - (stages % 2 and stages > 1)
     return bubble / (_PERIOD * microbatches + bubble)
 
 
 def _least_bubble(stages: int, microbatches: int, chunks: int) -> float:
-    """4 (p-1) F, or F more where 3 divides p, else F less, of a step of 6 m F more."""
+    """Return the bubble's share: it takes 4 (p-1) F, F more if 3 divides p, else F less; the rest
+    takes 6 m F."""
     bubble = 4 * (stages - 1) + (-1 if stages % 3 else 1) if stages > 1 else 0
     return bubble / (_PERIOD * microbatches + bubble)
 

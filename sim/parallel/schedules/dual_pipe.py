@@ -1,16 +1,16 @@
 """DualPipe and DualPipeV: forward and backward passes in pairs, microbatches from both ends.
 
-DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1. In DualPipe every stage holds two pieces of the
-model, one for each way through the pipeline, so that each piece is held twice and its gradients
-are summed over both holders; half of the microbatches come from either end. DualPipeV is its first
-half, cut off as in deepseek-ai/DualPipe: two chunks a stage on a V-shaped way, in the order of
-PyTorch's `ScheduleDualPipeV`. `Schedule.pairs` says which passes are to overlap: they do where
-tokens travel to experts (`sim.parallel.pass_ops`), and run one after the other elsewhere, as
-PyTorch runs them.
+DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1. In DualPipe half of the microbatches start at
+either end of the pipeline. Every stage holds two pieces of the model, one for each direction. So
+each piece is held twice, and its gradients are summed over both holders. DualPipeV is the first
+half of DualPipe, as in deepseek-ai/DualPipe: each stage has two chunks on a V-shaped path, in the
+order of PyTorch's `ScheduleDualPipeV`. `Schedule.pairs` says which passes may overlap. They overlap
+if tokens travel to experts (`sim.parallel.pass_ops`); otherwise they run one after the other, as in
+PyTorch.
 
-With F&B the time of a pair, the bubble of p stages of DualPipe is (p/2-1) (F&B + B - 3W) (table 2
-of the paper), exactly so where F = I = W. Where the passes of a pair run one after the other, the
-next stage need not wait for the whole pair, and it is (p/2-1) F.
+With F&B the time of a pair, DualPipe's bubble on p stages is (p/2-1) (F&B + B - 3W) (table 2 of the
+paper), which is exact if F = I = W. If the passes of a pair run one after the other, the next stage
+need not wait for the whole pair, and the bubble is (p/2-1) F.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from sim.program.schedule import Order, Schedule, both_ways, in_a_v
 
 
 def dualpipev(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """The order of every stage, eight phases each."""
+    """DualPipeV: the order of every stage has eight phases."""
     ranks = [_DualPipeV(stages, stage, microbatches) for stage in range(stages)]
     orders, pairs = (tuple(rank.order) for rank in ranks), (frozenset(rank.pairs) for rank in ranks)
     return Schedule(tuple(orders), in_a_v(stages), "dualpipev", tuple(pairs))
@@ -44,7 +44,8 @@ def dualpipe(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
 
 
 def _numbered(order: Order, *, far: int) -> Order:
-    """An order in the half of the first stages, or in that of the `far` ones."""
+    """Return an order with DualPipe's numbers of microbatches, for a stage of the first half of the
+    pipeline (`far` = 0) or of the second half (1)."""
     return tuple(
         Action(action.kind, 2 * action.microbatch + (action.chunk ^ far), action.chunk)
         for action in order
@@ -71,7 +72,7 @@ class _DualPipeV:
         self._drain()
 
     def _run(self, asked: str, *, overlap: bool = False) -> None:
-        """The next microbatch of each kind and chunk."""
+        """Run the next microbatch of each kind and chunk in `asked`, such as "F0 B1"."""
         if overlap:
             self.pairs.add(len(self.order))
         for kind, chunk in read(asked):
@@ -83,7 +84,7 @@ class _DualPipeV:
                 self._weights.append(Action("W", number, chunk))
 
     def _weight(self) -> None:
-        """The oldest weight gradient that is put off, if any."""
+        """Run the oldest weight gradient that is put off, if any."""
         if self._weights:
             self.order.append(self._weights.popleft())
 
@@ -96,7 +97,7 @@ class _DualPipeV:
             self._run("F1")
 
     def _drain(self) -> None:
-        """The last backward passes; in the second half weight gradients fill the bubble."""
+        """Run the last backward passes; in the second half weight gradients fill the bubble."""
         forwards = self.before + 1
         for place in range(2 * forwards):
             self._run(("B" if place < forwards else "I") + ("0" if place % 2 else "1"))

@@ -1,9 +1,9 @@
 """Schedules of whole backward passes that drain at the end of a step.
 
-The bubble's share of a step on p equal stages with m microbatches (Huang et al. 2019, section 2.3;
-Narayanan et al. 2021, section 2.2, as a ratio to the ideal time: (p-1)/m; Lamy-Poirier 2022,
-section 4.1), with v chunks a stage where it takes several chunks of the model in turn: microbatches
-go in groups through chunk 0, then the same group through chunk 1, and so on.
+With v chunks on a stage, groups of microbatches go through chunk 0, then through chunk 1, and so
+on. The bubble's share of a step on p equal stages with m microbatches is (Huang et al. 2019,
+section 2.3; Narayanan et al. 2021, section 2.2, as a ratio to the ideal time: (p-1)/m;
+Lamy-Poirier 2022, section 4.1)
 
     naive          (p-1) / p
     GPipe, 1F1B    (p-1) / (m + p-1)
@@ -59,7 +59,7 @@ def _naive_bubble(stages: int, microbatches: int, chunks: int) -> float:
 
 
 def bubble(stages: int, microbatches: int, chunks: int) -> float:
-    """(p-1) / (v m + p-1), with v = 1 for one chunk a stage."""
+    """Return the bubble's share (p-1) / (v m + p-1), with v = 1 for one chunk a stage."""
     return (stages - 1) / (chunks * microbatches + stages - 1)
 
 
@@ -80,10 +80,10 @@ def interleaved(stages: int, microbatches: int, chunks: int) -> Schedule:
 
 
 def group_size(stages: int, microbatches: int) -> int:
-    """The smallest `microbatch_group_size_per_vp_stage` that Megatron-Core takes: the stages, or
-    more where these would leave a last group of fewer microbatches than stages.
+    """Return the smallest `microbatch_group_size_per_vp_stage` that Megatron-Core accepts: the
+    number of stages, or more if the last group would have fewer microbatches than stages.
 
-    PyTorch's rounds are as large wherever it takes that number (`ScheduleInterleaved1F1B`).
+    PyTorch's rounds have the same size if it accepts the number (`ScheduleInterleaved1F1B`).
 
     >>> [group_size(4, microbatches) for microbatches in (8, 9, 10, 11)]
     [4, 5, 5, 6]
@@ -103,7 +103,8 @@ def looped_bfs(stages: int, microbatches: int, chunks: int) -> Schedule:
 
 
 def grouped(kind: Kind, microbatches: int, chunks: Iterable[int], *, group: int) -> Order:
-    """Groups of microbatches, each through the chunks in turn; the last may be smaller."""
+    """Return passes of groups of microbatches, each through the chunks in turn; the last group may
+    be smaller."""
     chunks = tuple(chunks)
     return tuple(
         Action(kind, i, chunk)
@@ -114,7 +115,7 @@ def grouped(kind: Kind, microbatches: int, chunks: Iterable[int], *, group: int)
 
 
 def as_many(stages: int) -> int:
-    """As many microbatches as stages."""
+    """Return the number of stages, as a size of a group or a least number of microbatches."""
     return stages
 
 

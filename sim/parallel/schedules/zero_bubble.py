@@ -1,9 +1,10 @@
 """Schedules that split the backward pass and fill the bubble with weight gradients.
 
-Qi et al. 2023, arXiv 2401.10241 (zero bubble), in PyTorch's orders where it has them. Between its
-first pass and its last a stage waits for (p-1) (F+I-W) in ZB-H1, for (p-1) (F+I-2W) in ZB-H2
-(table 1), and not at all in ZB-V where F = I = W (section 6). Where all wait for all at the end of
-a step, the last stage's first wait counts too: (p-1) F in each of them with F = I = W.
+Qi et al. 2023, arXiv 2401.10241 (zero bubble), in PyTorch's orders if it has them. Between its
+first and its last pass a stage waits for (p-1) (F+I-W) in ZB-H1, for (p-1) (F+I-2W) in ZB-H2
+(table 1), and not at all in ZB-V if F = I = W (section 6). If all stages wait for one another at
+the end of a step, the last stage's wait for its first pass counts, too: the bubble of each schedule
+is then (p-1) F with F = I = W.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ def zb_h1(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
 
 
 def zb_h2(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
-    """Twice as many forwards ahead and weight gradients behind: 2p-1 microbatches in flight."""
+    """Twice ZB-H1's forwards ahead and weight gradients behind: 2p-1 microbatches are in flight."""
     return _handcrafted(stages, microbatches, 2, "zb-h2")
 
 
@@ -48,7 +49,8 @@ def interleaved_zero_bubble(stages: int, microbatches: int, chunks: int) -> Sche
 
 
 def _lagging(forward: Order, backward: Order, warmup: int, lag: int) -> Order:
-    """Forwards ahead by `warmup`, weight gradients behind the input gradients by `lag`."""
+    """Return an order with `warmup` forwards ahead of the first input gradient, and with weight
+    gradients `lag` input gradients behind."""
     warmup = min(warmup, len(forward))
     order = list(forward[:warmup])
     weights = (Action("W", action.microbatch, action.chunk) for action in backward)
@@ -61,10 +63,8 @@ def _lagging(forward: Order, backward: Order, warmup: int, lag: int) -> Order:
 
 
 def zb_v(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """ZB-V: two chunks a stage on a V-shaped way, so that every stage has equal memory.
-
-    PyTorch, `ScheduleZBVZeroBubble`.
-    """
+    """ZB-V: two chunks a stage on a V-shaped path, so every stage needs the same memory. PyTorch,
+    `ScheduleZBVZeroBubble`."""
     orders = (tuple(_Zbv(stages, stage, microbatches).order()) for stage in range(stages))
     return Schedule(tuple(orders), in_a_v(stages), "zb-v")
 
@@ -74,7 +74,7 @@ class _Zbv:
 
     def __init__(self, stages: int, stage: int, microbatches: int) -> None:
         self.stages, self.stage, self.microbatches = stages, stage, microbatches
-        # Fewer microbatches than fill the pipeline are a full pipeline with gaps.
+        # If the microbatches do not fill the pipeline, the order is a full one with gaps.
         self.full = max(2 * stages - 1, microbatches)
         self.done: Counter[tuple[Kind, int]] = Counter()
 
@@ -83,7 +83,7 @@ class _Zbv:
             yield from (action for action in actions if action.microbatch < self.microbatches)
 
     def _next(self, asked: str) -> Iterator[Action]:
-        """The next microbatch of each kind and chunk."""
+        """Yield the next microbatch of each kind and chunk in `asked`, such as "I0 W0"."""
         for kind, chunk in read(asked):
             number = self.done[kind, chunk]
             self.done[kind, chunk] = number + 1
@@ -108,7 +108,7 @@ class _Zbv:
 
 
 def bubble(stages: int, microbatches: int, chunks: int) -> float:
-    """(p-1) F of a step of 3 v m F more, with F = I = W those of a chunk."""
+    """Return the bubble's share: it takes (p-1) F, the rest 3 v m F, with F = I = W of a chunk."""
     return (stages - 1) / (3 * chunks * microbatches + stages - 1)
 
 
