@@ -24,13 +24,24 @@ def moves(setup: Recorded) -> Iterator[Suggestion]:
         samples = times * gpus / now
         moved = _Move(gpus, shard, times)
         yield Suggestion(line="", change=moved.told(setup), why="", samples=samples, made=moved)
+    if _samples(setup) is None:  # which is refused with its reason
+        other = _Move(now, 0, _BATCHES[-1])
+        change = f"{now:,} GPUs, other batches"
+        yield Suggestion(line="", change=change, why="", samples=other.times, made=other)
+
+
+def _samples(setup: Recorded) -> list[int] | None:
+    """The samples of a microbatch of each stage; None where shapes do not tell them."""
+    try:
+        return [batch_of(recording, axes).samples for recording, axes in setup.stages]
+    except InputError:
+        return None
 
 
 def _batches(setup: Recorded) -> list[float]:
     """Factors of the batch, 1 first."""
-    try:
-        samples = [batch_of(recording, axes).samples for recording, axes in setup.stages]
-    except InputError:
+    samples = _samples(setup)
+    if samples is None:
         return [1.0]
     whole = [times for times in _BATCHES if all(n * times == int(n * times) for n in samples)]
     return sorted(whole, key=lambda times: times != 1.0)

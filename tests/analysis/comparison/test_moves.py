@@ -1,5 +1,6 @@
 """Where can a recording be moved to?"""
 
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import sim
 from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.interface.cli.main import main
+from sim.jobs.recorded.file import read, write
+from sim.jobs.recorded.recording import Operator
 
 RECORD = Path(__file__).parents[2] / "jobs/capturing/recordings/ddp-2.12.json.gz"
 
@@ -43,6 +46,22 @@ def test_only_moves_of_a_global_batch_are_played() -> None:
     assert {move.result.inputs.batch for move in answer.moves} == {2 * batch}
     with pytest.raises(InputError, match="no move"):
         sim.moves(RECORD, {"topology": "dgx-h100-ndr"}, global_batch=7 * batch)
+
+
+def test_batches_that_shapes_do_not_tell_are_refused_with_the_reason(tmp_path: Path) -> None:
+    (own,) = read(RECORD)
+    write([replace(own, operators=tuple(map(_unlike, own.operators)))], tmp_path / "record.json.gz")
+    answer = sim.moves(tmp_path / "record.json.gz", {"topology": "dgx-h100-ndr"})
+    assert {round(move.result.inputs.batch) for move in answer.moves} == {0}
+    ((moved, why),) = answer.refused
+    assert moved == "64 GPUs, other batches"
+    assert "no batch is seen" in why
+
+
+def _unlike(operator: Operator) -> Operator:
+    """An operator that neither looks anything up nor copies it from the host."""
+    known = any(word in operator.name for word in ("embedding", "_to_copy", "nll_loss"))
+    return replace(operator, name="aten.mul", flags={}) if known else operator
 
 
 def test_plan_takes_a_recording() -> None:
