@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
 
+_MARGIN = 1.1  # of what is allowed over the estimate, which is rounded
 USUAL = 600.0  # s; the limit unless the user sets one
 _allowed: ContextVar[float] = ContextVar("limit", default=USUAL)
 
@@ -31,8 +32,8 @@ def allowed() -> float:
 def refuse_long(where: str, what: str, seconds: float) -> None:
     """Raise `TooLongError` where `what` would take longer than is allowed."""
     if seconds > allowed():
-        needed = f'--limit "{_rounded(seconds)}"'
-        remedy = f"ask for less, or allow it: {needed}"
+        needed = f'--limit "{_rounded(_MARGIN * seconds)}"'
+        remedy = f"{_rounded(allowed())} are allowed: ask for less, or write {needed}"
         raise TooLongError(where, f"{what} would take about {_rounded(seconds)}", remedy)
 
 
@@ -47,11 +48,11 @@ def refuse_large(where: str, what: str, size: float) -> None:
 def _rounded(seconds: float) -> str:
     """Two digits in the unit a person would choose.
 
-    >>> _rounded(7300.0), _rounded(90.0), _rounded(5990.0), _rounded(1e30)
-    ('2.0 h', '90 s', '100 min', '1.2e+25 d')
+    >>> _rounded(7300.0), _rounded(90.0), _rounded(1.25), _rounded(5990.0), _rounded(1e30)
+    ('2.0 h', '90 s', '1.2 s', '100 min', '1.2e+25 d')
     """
     for scale, unit in ((86400.0, "d"), (3600.0, "h"), (600.0, "min")):
         if seconds >= 2 * scale or (unit == "min" and seconds > scale):
             count = seconds / (60.0 if unit == "min" else scale)
             return f"{float(f'{count:.2g}'):g} {unit}" if count >= 10 else f"{count:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"{seconds:.0f} s" if seconds >= 10.0 else f"{seconds:.2g} s"

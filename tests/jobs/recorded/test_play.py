@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import sim
 from sim.config import limit
 from sim.config.errors import InputError
+from sim.config.units import quantity
 from sim.interface.cli.main import main
 from sim.interface.formats import perfetto
 from sim.jobs.recorded.axes import axes_of, lattice, staged
@@ -447,7 +448,9 @@ def test_a_recording_of_too_many_events_is_refused_before_it_is_parsed(
     monkeypatch.setattr(limit, "allowed", lambda: 1e-4)
     with pytest.raises(InputError) as refused:
         read(path)
-    assert str(refused.value).endswith('--limit "0 s"')
+    needed = quantity(str(refused.value).rpartition('--limit "')[2].rstrip('"'), "s")
+    assert needed > 5 * _OF_OBJECT + 4 * _OF_VALUE
+    assert "; 0.0001 s are allowed: ask for less" in str(refused.value)
     assert "a recording of 5 entries and 4 values would take about" in str(refused.value)
     assert 66e6 * (_OF_OBJECT + _OF_VALUE) > 3 * limit.USUAL
 
