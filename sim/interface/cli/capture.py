@@ -15,6 +15,7 @@ from sim.interface.cli import options
 from sim.interface.cli.files import Form, answers, output, wrote
 
 if TYPE_CHECKING:
+    from sim.jobs.capturing.entry import Started
     from sim.jobs.recorded.recording import Recording
     from sim.scenario.scenario import BaseScenario
 
@@ -106,21 +107,13 @@ def capture(
     """
     from sim.analysis.explanation.explain import explain
     from sim.jobs.capturing.capture import capture_entry
-    from sim.jobs.capturing.entry import started
     from sim.jobs.capturing.refusals import shown
     from sim.jobs.capturing.values import values_of
     from sim.jobs.recorded.file import write
 
-    words = [word for word in (script, *arguments) if word is not None]
-    if module or code:
-        words = ["python", "-m" if module else "-c", module or code or "", *words]
-    if not words:
-        raise InputError("sim capture", "no script", "name the script that trains the model")
-    start = started(words)
+    start = _start(script, arguments, module, code)
     _check(out, topology, advise or form.asked)
-    ranks = world or start.world
-    if not ranks:
-        raise InputError("sim capture", "no --world", "say how many ranks the whole job has")
+    ranks = _ranks(world, start)
     os.environ |= start.environment or {}
     click.echo(
         f"running {start.entry.name} on a fake GPU, rank {given['rank']} of {ranks}", err=True
@@ -149,12 +142,39 @@ def capture(
     if topology is None:
         _say(recordings)
         return
+    if out is None:
+        click.echo("note: the recording is not kept; --out record.json.gz writes it", err=True)
     named = {"stack": stack} if stack else {}
     scenario = _scenario(recordings, topology, {**named, **options.changes(settings, profiles)})
     answer = explain(scenario, advise=advise)
     if not form.as_json:
         click.echo(f"{answer.result}\n")
     form.show(answer)
+
+
+def _start(
+    script: str | None, arguments: tuple[str, ...], module: str | None, code: str | None
+) -> "Started":
+    """What a command line starts. Raises `InputError`."""
+    from sim.jobs.capturing.entry import started
+
+    words = [word for word in (script, *arguments) if word is not None]
+    if module or code:
+        words = ["python", "-m" if module else "-c", module or code or "", *words]
+    if not words:
+        raise InputError("sim capture", "no script", "name the script that trains the model")
+    return started(words)
+
+
+def _ranks(world: int | None, start: "Started") -> int:
+    """The ranks of the job; a launcher that would start others is noted. Raises `InputError`."""
+    ranks = world or start.world
+    if not ranks:
+        raise InputError("sim capture", "no --world", "say how many ranks the whole job has")
+    if start.world not in (0, ranks):
+        told = f"note: the launcher would start {start.world:,} ranks; --world says {ranks:,}"
+        click.echo(told, err=True)
+    return ranks
 
 
 def _check(out: Path | None, topology: str | None, asked: bool) -> None:

@@ -127,6 +127,16 @@ def test_what_a_script_raises_is_its_own(
     assert not Path("record.json.gz").exists()
 
 
+def test_a_world_other_than_the_launchers_and_a_recording_that_is_dropped_are_noted(
+    folder: Path,
+) -> None:
+    (folder / "train.py").write_text(TRAIN)
+    words = ["-c", TRAIN, "--world", "16", "--on", "dgx-h100-ndr", "--", "3"]
+    assert "note: the recording is not kept" in CliRunner().invoke(main, ["capture", *words]).stderr
+    launched = captured("--world", "16", "--", "torchrun", "--nproc-per-node", "8", "train.py", "3")
+    assert "note: the launcher would start 8 ranks; --world says 16" in launched.output
+
+
 @pytest.mark.parametrize("ending", ["finally", "except Exception"])
 def test_a_capture_ends_in_time_with_its_line(folder: Path, ending: str) -> None:
     """Also where a script goes on whatever is raised within its loop."""
