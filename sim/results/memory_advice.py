@@ -16,6 +16,7 @@ from sim.scenario.setup import PlanSetup, assemble
 
 _NODE = 8  # GPUs; across nodes tensor parallelism is slow (Narayanan et al. 2021, section 3.2)
 _MOST = 2
+_BARELY = 0.05  # of a GPU's memory, below which is said what is left
 
 
 def memory_line(result: Result) -> str:
@@ -30,7 +31,9 @@ def memory_line(result: Result) -> str:
     sizes = f"{human_bytes(parts.pop('total'))} of {human_bytes(result.capacity)}"
     if result.fits:
         host = f"; its node holds {human_bytes(result.host_memory)}" if result.host_memory else ""
-        return f"Memory of the fullest GPU: {sizes}, fits{host}"
+        spare = result.capacity - result.memory_per_gpu["total"]
+        barely = f" with {human_bytes(spare)} to spare" * (spare < _BARELY * result.capacity)
+        return f"Memory of the fullest GPU: {sizes}, fits{barely}{host}"
     too_big = f"Memory of the fullest GPU: does not fit: {sizes}"
     if not parts:
         return too_big

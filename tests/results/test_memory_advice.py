@@ -27,7 +27,9 @@ def test_what_does_not_fit_says_by_how_much_what_is_largest_and_what_to_do():
 
 def test_what_fits_says_so_and_advises_nothing():
     line = memory_line(dataclasses.replace(RESULT, fits=True, capacity=96 * GIB))
-    assert line == "Memory of the fullest GPU: 93.0 GiB of 96.0 GiB, fits"
+    assert line == "Memory of the fullest GPU: 93.0 GiB of 96.0 GiB, fits with 3.00 GiB to spare"
+    roomy = memory_line(dataclasses.replace(RESULT, fits=True, capacity=98 * GIB))
+    assert roomy == "Memory of the fullest GPU: 93.0 GiB of 98.0 GiB, fits"
 
 
 @pytest.mark.parametrize(
