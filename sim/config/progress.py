@@ -190,7 +190,7 @@ class _Bar:
         self._shown: Any = None
 
     def update(self, amount: float) -> None:
-        self.n += amount
+        self.n = min(self.n + amount, self._style.get("total") or inf)  # shares add up to some more
         if self._shown is not None:
             self._shown.update(self.n - self._shown.n)
         elif time.monotonic() >= self._began + self._style.get("delay", _TICK):

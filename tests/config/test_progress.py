@@ -87,6 +87,15 @@ def test_what_counts_takes_the_place_of_a_clock_and_hides_what_it_counts(
     assert not progress._under_way
 
 
+def test_shares_that_add_up_to_more_than_all_leave_no_negative_time() -> None:
+    with metered(1.0, unit="share") as more:
+        for _ in range(11):
+            more(0.1)
+        bar = progress._under_way[-1].bar
+        assert bar is not None
+        assert bar.n == 1.0
+
+
 def test_parts_of_a_whole_move_its_bar_by_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever their units are; what is counted within what is counted has no part of its own."""
     shown = drawn_on(monkeypatch)
