@@ -33,8 +33,9 @@ def refuse_long(where: str, what: str, seconds: float) -> None:
     """Raise `TooLongError` where `what` would take longer than is allowed."""
     if seconds > allowed():
         needed = f'--limit "{_rounded(_MARGIN * seconds)}"'
-        remedy = f"{_rounded(allowed())} are allowed: ask for less, or write {needed}"
-        raise TooLongError(where, f"{what} would take about {_rounded(seconds)}", remedy)
+        remedy = f"ask for less, or allow it: {needed}"
+        told = f"{what} would take about {_rounded(seconds)}, and {_rounded(allowed())} are allowed"
+        raise TooLongError(where, told, remedy)
 
 
 def refuse_large(where: str, what: str, size: float) -> None:

@@ -450,7 +450,7 @@ def test_a_recording_of_too_many_events_is_refused_before_it_is_parsed(
         read(path)
     needed = quantity(str(refused.value).rpartition('--limit "')[2].rstrip('"'), "s")
     assert needed > 5 * _OF_OBJECT + 4 * _OF_VALUE
-    assert "; 0.0001 s are allowed: ask for less" in str(refused.value)
+    assert ", and 0.0001 s are allowed; ask for less" in str(refused.value)
     assert "a recording of 5 entries and 4 values would take about" in str(refused.value)
     assert 66e6 * (_OF_OBJECT + _OF_VALUE) > 3 * limit.USUAL
 
