@@ -27,7 +27,7 @@ def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
 
 
 def core(run: Execution) -> Operator:
-    """Return softmax(Q K' / sqrt(d)) V, which keeps Q, K, V and results for its backward pass."""
+    """Return softmax(Q K' / sqrt(d)) V; it keeps Q, K, V and the results that its kernels need."""
     if run.shape.attention == "standard":
         kernels = standard_core(run)
     else:

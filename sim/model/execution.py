@@ -162,7 +162,7 @@ class Execution:
 
     @property
     def joined(self) -> float:
-        """Addresses computed for each element that torch.cat writes, in those of other kernels."""
+        """Cost of addresses for each element that torch.cat writes (`sim.model.kernels.JOINED`)."""
         return JOINED if self.width == 2 and not self.fusion.wide_joins else 0.0
 
     @property

@@ -238,7 +238,7 @@ ONE_WAVE = "one wave"  # the class of memory-bound kernels of one wave (`loss_cl
 
 
 def loss_class(kernel: Kernel) -> str:
-    """Return the class of kernels that lose the same share of their pace to collectives beside."""
+    """Return a kernel's class; collectives slow down all kernels of a class by the same share."""
     alone = isinstance(kernel, MemoryBound) and kernel.one_wave
     return ONE_WAVE if alone else kernel.family
 

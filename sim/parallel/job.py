@@ -48,7 +48,7 @@ class Known:
         self.read: reads.Reads = {}  # the input files that the results rest on
 
     def memo(self, key: Key, make: Callable[[], Made]) -> Made:
-        """The result of `make`, computed once for each key; keys begin with their purpose."""
+        """The result of `make`, computed once for each key; a key begins with its purpose."""
         if key not in self._answers:
             with reads.recorded() as read:
                 self._answers[key] = make()
@@ -57,7 +57,7 @@ class Known:
         return made
 
     def number(self, key: Key) -> int:
-        """A number for each key."""
+        """Return a number that is unique to a key."""
         return self.memo(("number", *key), lambda: len(self._answers))
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class Job(EffectivePlan):
         )
 
     def _operators(self, kind: str, run: Execution) -> list[Operator]:
-        """The operators of a block, which are the same whatever runs again."""
+        """Return the operators of a block, which do not depend on what is recomputed."""
         key = "operators", kind, run.words, self._microbatch
         return self.known.memo(key, lambda: operators_of(kind, run))
 
@@ -268,7 +268,8 @@ class Job(EffectivePlan):
         return self._holders(lambda kind, words: kind in own and words != _AGAIN)
 
     def _holders(self, holds: Callable[[str, Words], bool]) -> tuple[int, ...]:
-        """The stages with a block that holds something; empty if all are copies of one another."""
+        """Return the stages with a block for which `holds` is true; empty if all of these stages
+        are copies of one another."""
         found = tuple(
             stage
             for stage, chunks in enumerate(self.chunks)
