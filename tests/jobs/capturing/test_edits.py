@@ -1,5 +1,6 @@
 """An edit of a recording is what capturing the changed script gives."""
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -10,6 +11,8 @@ from sim import kind
 from sim.analysis.explanation.explain import explain
 from sim.config.errors import InputError
 from sim.jobs.capturing.capture import capture_script
+from sim.jobs.recorded.axes import axes_of
+from sim.jobs.recorded.edits.reduction import in_bf16
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import Recorded, RecordedScenario
 from sim.results.result import Result
@@ -172,6 +175,21 @@ def test_gradients_that_are_views_of_buckets_are_not_copied() -> None:
     text = SCRIPT + MICRO
     views = text.replace("device_ids=[0]", "device_ids=[0], gradient_as_bucket_view=True")
     held_against("bucket_view", text, views, time=0.01, memory=0.01)
+
+
+def test_a_hook_that_sends_bf16_casts_buckets_in_kernels_of_its_own() -> None:
+    text = SCRIPT + MICRO
+    hook = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
+    made = f"from {hook} import bf16_compress_hook as hook\nmodel.register_comm_hook(None, hook)\n"
+    hooked = text.replace("\ntrain(model, micro=3)", f"\n{made}train(model, micro=3)")
+    assert hooked != text
+    # A capture waits for all buckets before the first is copied out, an edit for each by itself.
+    held_against("bf16_compress_hook", text, hooked, time=0.04)
+    kernels = [
+        Counter(own.operators[e.operator].name for e in own.events if e.kind == "kernel")
+        for own in (recorded(hooked), in_bf16(recorded(text), axes_of(recorded(text))))
+    ]
+    assert kernels[0] == kernels[1]
 
 
 def test_what_checkpointing_ran_again_is_held() -> None:

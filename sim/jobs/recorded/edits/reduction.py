@@ -16,7 +16,15 @@ from sim.jobs.recorded.edits.edit import (
     rewritten,
 )
 from sim.jobs.recorded.kernels import short_name
-from sim.jobs.recorded.recording import PARTS, Allocation, Event, Operator, Recording, passes_of
+from sim.jobs.recorded.recording import (
+    PARTS,
+    Allocation,
+    Event,
+    Operator,
+    Recording,
+    Tensor,
+    passes_of,
+)
 from sim.jobs.recorded.setup import Recorded
 
 _LARGE, _CLOSE = 1 << 20, 0.05
@@ -25,6 +33,7 @@ _SUMS = ("all_reduce", "reduce_scatter")
 _WIDE, _NARROW = 4.0, 2.0  # bytes of a gradient's number
 _GATHERING = ("all_gather_copy_in", "split_with_sizes_copy")  # kernels of FSDP2
 _NEAR = 8  # events before a reduction among which is what makes its bytes
+_FILLING = ("copy_", "div_", "mul_")  # kernels that put a gradient into a bucket of DDP
 _TORCH_BUCKET = 25  # MiB of DDP's buckets, unless a script says otherwise
 
 
@@ -179,17 +188,63 @@ def _given_back(recording: Recording, copies: Sequence[int]) -> tuple[Allocation
 
 
 def in_bf16(recording: Recording, axes: Axes) -> Recording:
-    """Gradients are cast to bf16 for their way and back; the casts are of the bytes moved."""
-    new = {
-        number: (
-            replace(
-                recording.events[number], bytes=recording.events[number].bytes * _NARROW / _WIDE
-            ),
+    """Gradients are cast to bf16 for their way and back. FSDP2 casts as it joins them; the hook of
+    DDP casts and divides a bucket before it is sent, and unpacks it on a stream of its own (torch/
+    distributed/algorithms/ddp_comm_hooks/default_hooks.py, `_compress_hook`)."""
+    new: dict[int, tuple[Event, ...]] = {}
+    operators: list[Operator] = []
+    unpacked: dict[int, int] = {}  # marks behind what is unpacked, by marks of collectives
+    aside = 1 + max(event.stream for event in recording.events)
+    free = 1 + max(event.mark for event in recording.events)
+    for number in data_calls(recording, axes, *_SUMS):
+        if not _wide(recording, number):
+            continue
+        event = recording.events[number]
+        sent = replace(event, bytes=event.bytes * _NARROW / _WIDE)
+        new[number] = (sent,)
+        if _fills(recording, number) is None:
+            continue
+        blank = replace(event, name="", group=-1, bytes=0.0, mark=0)
+        pack, divide, unpack = (
+            replace(blank, kind="kernel", operator=len(recording.operators) + len(operators) + n)
+            for n in range(3)
         )
-        for number in data_calls(recording, axes, *_SUMS)
-        if _wide(recording, number)
-    }
-    return rewritten(recording, new)
+        operators += _hooked(event.bytes)
+        unpacked[event.mark] = free + len(unpacked)
+        behind = replace(unpack, stream=aside, reads=(event.mark,))
+        end = replace(blank, kind="record", stream=aside, mark=unpacked[event.mark])
+        new[number] = (pack, divide, sent, behind, end)
+    for number, event in enumerate(recording.events):
+        for mark in {*event.reads, *([event.mark] if event.kind == "done" else ())}:
+            if mark in unpacked:
+                wait = Event(
+                    kind="wait", stream=event.stream, phase=event.phase, mark=unpacked.pop(mark)
+                )
+                new[number] = (wait, *new.get(number, (event,)))
+    return rewritten(recording, new, operators=operators)
+
+
+def _hooked(size: float) -> tuple[Operator, Operator, Operator]:
+    """What is run on a bucket of so many bytes: its cast, the mean, the cast back."""
+    shape = (round(size / _WIDE),)
+    wide = Tensor(dtype="float32", width=_WIDE, shape=shape)
+    narrow = Tensor(dtype="bfloat16", width=_NARROW, shape=shape)
+    return (
+        Operator(name="aten._to_copy", inputs=(wide,), outputs=(narrow,), written=narrow.bytes),
+        Operator(name="aten.div_", inputs=(narrow,), outputs=(narrow,), written=narrow.bytes),
+        Operator(name="aten.copy_", inputs=(narrow,), outputs=(wide,), written=wide.bytes),
+    )
+
+
+def _fills(recording: Recording, number: int) -> Operator | None:
+    """What has last put a gradient into the bucket that DDP sums."""
+    own = recording.events[number]
+    for near in reversed(recording.events[max(number - _NEAR, 0) : number]):
+        if near.kind == "kernel" and near.line == own.line and own.name == "all_reduce":
+            operator = recording.operators[near.operator]
+            if short_name(operator) in _FILLING:
+                return operator
+    return None
 
 
 def kept_gathered(recording: Recording, axes: Axes) -> Recording:
@@ -255,15 +310,16 @@ def _bucket_kernels(recording: Recording, axes: Axes) -> list[int]:
     return [
         number
         for number, event, operator in kernel_events(recording)
-        if event.phase == "backward"
-        and event.line in lines
-        and short_name(operator) in ("copy_", "div_", "mul_")
+        if event.phase == "backward" and event.line in lines and short_name(operator) in _FILLING
     ]
 
 
 def _wide(recording: Recording, number: int) -> bool:
-    """Whether a large reduction is of fp32, by the kernel just before it that writes its bytes."""
+    """Whether a large reduction is of fp32, by what has filled DDP's bucket or the kernel just
+    before it that writes its bytes."""
     size = recording.events[number].bytes
+    if (fills := _fills(recording, number)) is not None:
+        return size > _LARGE and fills.outputs[0].width > _NARROW
     for near in reversed(recording.events[max(number - _NEAR, 0) : number]):
         if near.kind == "kernel" and size > _LARGE:
             operator = recording.operators[near.operator]
