@@ -7,7 +7,10 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib import figure as sheets
+from matplotlib.axes import Axes
+from matplotlib.legend import Legend
 from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
 
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
@@ -23,6 +26,9 @@ _FINE = 100  # dots an inch
 _COLOURS = 256
 _COLUMN = 5.0  # inches of a column of a journal, at most
 _PRINTED = 7.0  # points of text in a column of a journal, at most
+_LEAST = 0.6  # of the height, which text needs
+_LINE = 0.17  # inches of a line of a legend
+_PANEL = 2.6  # inches of a panel below others, at most
 _UNSTABLE = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate", "Producer", "Creator")}
 
 
@@ -31,9 +37,65 @@ class Figure(sheets.Figure):
     `narrow` draws it for a column of a journal, where that is not the same figure in small."""
 
     narrow: Callable[[], sheets.Figure] | None = None
+    _legend: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+
+    def legend(self, *args: Any, **kwargs: Any) -> Legend:
+        """The legend of matplotlib, which `fit` may draw again with fewer columns."""
+        self._legend = args, kwargs
+        return super().legend(*args, **kwargs)
+
+    def fit(self, width: float) -> None:
+        """Give the figure this width (inches), with text that can be read in print.
+
+        Panels beside one another come to stand below one another in a column of a journal. Text
+        shrinks less than the figure, so the height shrinks less than the width.
+        """
+        before, height = self.get_size_inches()
+        places = {axes: axes.get_subplotspec() for axes in self.axes}
+        panels = [axes for axes, place in places.items() if place is not None]
+        grids = {place.get_gridspec() for place in places.values() if place is not None}
+        rows, columns = grids.pop().get_geometry() if len(grids) == 1 else (0, 0)
+        if width < _COLUMN and rows == 1 and columns == len(panels) > 1:
+            below = self.add_gridspec(columns, 1)
+            for number, axes in enumerate(panels):
+                axes.set_subplotspec(below[number])
+            before, height = before / columns, min(height, _PANEL) * columns
+        self.set_size_inches(width, height * min(max(width / before, _LEAST), 1.0))
+        for text in self.findobj(Text):
+            text.set_fontsize(min(text.get_fontsize(), _PRINTED))
+        if width < _COLUMN:
+            lines = sum(map(_column, panels))
+            self.set_size_inches(width, self.get_figheight() + _LINE * lines)
+        self._fit_legend()
+
+    def _fit_legend(self) -> None:
+        """Draw the legend of the figure with as many columns as fit beside one another."""
+        if self._legend is None:
+            return
+        args, kwargs = self._legend
+        for columns in range(kwargs.get("ncols", 1), 0, -1):
+            for drawn in self.legends:
+                drawn.remove()
+            asked = {**kwargs, "ncols": columns, "fontsize": _PRINTED}
+            legend = super().legend(*args, **asked)
+            self.draw_without_rendering()
+            if legend.get_window_extent().width <= self.bbox.width:
+                return
 
     def _repr_png_(self) -> bytes:
         return _small(self)
+
+
+def _column(axes: Axes) -> int:
+    """Fewer ticks, and the legend below instead of beside the axes; its lines."""
+    if isinstance(axes.xaxis.get_major_locator(), MaxNLocator):
+        axes.locator_params(axis="x", nbins=4)
+    legend = axes.get_legend()
+    if legend is not None and legend.get_window_extent().x0 >= axes.get_window_extent().x1:
+        legend.set_loc("upper left")
+        legend.set_bbox_to_anchor((0.0, -0.3), axes.transAxes)
+        return len(legend.get_texts())
+    return 0
 
 
 def _small(figure: sheets.Figure) -> bytes:
@@ -59,9 +121,8 @@ def save(figure: sheets.Figure, path: Path | str, width: float | None = None) ->
     if width is not None:
         narrow = getattr(figure, "narrow", None)
         figure = narrow() if narrow and width < _COLUMN else figure
-        figure.set_size_inches(width, width / figure.get_figwidth() * figure.get_figheight())
-        for text in figure.findobj(Text):
-            text.set_fontsize(min(text.get_fontsize(), _PRINTED))
+        assert isinstance(figure, Figure)
+        figure.fit(width)
     with atomic_write(path) as part:
         part.write_bytes(rendered(figure, suffix.removeprefix(".")))
 

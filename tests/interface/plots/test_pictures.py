@@ -18,7 +18,7 @@ from sim.collectives.readings import messages
 from sim.collectives.schedule import algorithms, offered
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
-from sim.interface.plots import loss
+from sim.interface.plots import loss, picture
 from sim.interface.plots.collective import figure as rounds
 from sim.interface.plots.memory import COLOURS, colour_of
 from sim.interface.plots.memory import figure as memory
@@ -197,6 +197,23 @@ def test_a_pdf_is_the_same_bytes_again(tmp_path: Path) -> None:
         asked("--picture", str(path), "--width", "86mm")
     assert paths[0].read_bytes().startswith(b"%PDF")
     assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.parametrize("asked_for", [("run", "gpt3-175b-megatron"), ("explain", "gpt2-one-gpu")])
+def test_in_a_column_of_a_journal_panels_stand_below_one_another_and_the_legend_fits(
+    asked_for: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(picture, "rendered", lambda figure, *_: drawn.append(figure) or b"")
+    command, name = asked_for
+    file = str(tmp_path / "column.svg")
+    CliRunner().invoke(main, [command, name, "--picture", file, "--width", "3.4in"])
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    for legend in figure.legends:
+        assert legend.get_window_extent().width <= figure.bbox.width
+    stood = [axes.get_window_extent() for axes in figure.axes]
+    assert all(box.x0 == pytest.approx(stood[0].x0, abs=40.0) for box in stood)  # one column
 
 
 @pytest.mark.parametrize("width", ["wide", "0in", "3.4", "1e9mm"])
