@@ -68,7 +68,9 @@ def _parts(curve: MemoryCurve, result: Result, along: Range1d) -> Chart:
 def _stages(curves: Sequence[MemoryCurve], result: Result, along: Range1d) -> Chart:
     scale, unit = time_unit(result.timeline.end)
     end = result.timeline.end / scale
-    shades = [to_hex(colormaps["viridis"](0.9 * n / (len(curves) - 1))) for n in range(len(curves))]
+    # Seen on white and on black: neither end of viridis.
+    places = np.linspace(0.35, 0.85, len(curves))
+    shades = [to_hex(colour) for colour in colormaps["viridis"](places)]
     points = [(curve, _kept(curve)) for curve in curves]
     source = ColumnDataSource(
         {

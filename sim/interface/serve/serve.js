@@ -391,6 +391,7 @@
     by("shown-title").textContent = file.name;
     by("shown-notes").replaceChildren(...(file.notes ?? []).map((note) => made("li", { textContent: note })));
     by("shown-text").textContent = file.text;
+    by("shown-save").hidden = "fault" in found;
     by("shown").showModal();
   };
   const save = () => {
@@ -407,6 +408,7 @@
   by("shown-save").addEventListener("click", save);
   by("shown-copy").addEventListener("click", (event) => copy(file.text, event.target));
   by("shown-close").addEventListener("click", () => by("shown").close());
+  by("shown").addEventListener("close", () => document.querySelector(".menu summary").focus());
   by("link").addEventListener("click", (event) => copy(location.href, event.target));
 
   by("undo").addEventListener("click", () => history.back());

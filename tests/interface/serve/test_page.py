@@ -120,6 +120,7 @@ def test_a_film_of_ten_clicks(browser: Any, server: Server) -> None:
     page.wait_for_selector("#shown[open]")
     assert "microbatch = 2" in page.inner_text("#shown-text")
     page.click("#shown-close")
+    assert page.evaluate("document.activeElement.matches('.menu summary')")
 
     page.wait_for_selector("#limits table", timeout=60_000)  # 9: what limits it
     assert "Limited by" in page.inner_text("#limits")
