@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from sys import maxsize
+from typing import Any
 
 from sim.program.operations import (
     COMPUTE_STREAM,
@@ -20,6 +21,7 @@ from sim.program.operations import (
     Operation,
     Segment,
     Stretch,
+    beside_kernels,
 )
 
 
@@ -35,10 +37,14 @@ class _Flight:
 
 def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -> list[Operation]:
     """The operations of a recording, with the collectives beside each computation of the main
-    stream. Collectives of the causes in `factors` last so many times as long."""
+    stream, and the collectives with the seconds of kernels beside each. Collectives of the causes
+    in `factors` last so many times as long."""
     flights, seconds = _flights(operations)
     found: dict[int, list[Beside]] = {}
     sums = [0.0, *accumulate(seconds)]
+    for flight in flights:
+        if flight.call.beside:
+            flight.call = beside_kernels(flight.call, sums[flight.end] - sums[flight.begin])
     held = sorted(
         (flight for flight in flights if flight.begin == flight.end),
         key=lambda flight: flight.begin,
@@ -55,13 +61,20 @@ def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -
         for number in range(flight.begin, flight.end):
             if seconds[number]:
                 found.setdefault(number, []).append(Beside(flight.call, stretch))
-    numbers = count()
-    return [
-        replace(operation, work=replace(operation.work, beside=tuple(found.get(next(numbers), ()))))
-        if isinstance(operation, Compute) and operation.stream == COMPUTE_STREAM
-        else operation
-        for operation in operations
-    ]
+    numbers, flown = count(), iter(flights)
+    done: list[Operation] = []
+    for operation in operations:
+        if isinstance(operation, Compute) and operation.stream == COMPUTE_STREAM:
+            beside = tuple(found.get(next(numbers), ()))
+            operation = replace(operation, work=replace(operation.work, beside=beside))
+        elif isinstance(operation, Communicate):
+            own: tuple[Any, ...] = tuple(
+                next(flown).call if isinstance(call, Collective) else call
+                for call in operation.calls
+            )
+            operation = replace(operation, calls=own)
+        done.append(operation)
+    return done
 
 
 def _flights(operations: Sequence[Operation]) -> tuple[list[_Flight], list[float]]:
