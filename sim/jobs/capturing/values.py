@@ -118,7 +118,7 @@ class UnknownValues:
         number = 1.0 if given is None or isinstance(given, bool) else given
         if dtype.is_floating_point:
             return number
-        if number != int(number):
+        if not float(number).is_integer():  # neither is an infinity
             fault = "a whole number is read there"
             raise InputError(f"--value {place}={number:g}", fault, f"--value {place}={number:.0f}")
         return int(number)
