@@ -110,6 +110,11 @@ def test_a_film_of_ten_clicks(browser: Any, server: Server) -> None:
     assert rows.count() == 4
     rows.nth(1).get_by_role("button", name="Compare").click()
     page.wait_for_selector("#compared:not([hidden]) table")
+    box, *buttons = page.evaluate(
+        "[...document.querySelectorAll('#tried .scroll, #tried button')]"
+        ".map(one => one.getBoundingClientRect().right)"
+    )
+    assert max(buttons) <= box
     assert "the pinned state" in page.inner_text("#compared")
 
     page.click("#pin")  # 7: pinned
