@@ -20,6 +20,7 @@ from tests.testbed.wiring import RATE
 collect_ignore = ["patterns.py"]  # imports torch, which only the hosts need
 ARTEFACT = Path(__file__).parents[2] / "out" / "testbed.csv"
 SIZES = [int(size) for size in os.environ.get("TESTBED_HOSTS", "4").split()]
+ATTEMPTS = 5  # what else the machine does adds time in bursts; a wrong prediction fails each time
 _rows: list[Row] = []
 
 
@@ -42,10 +43,11 @@ class Testbed:
         return check.predict(Predictor(self.size, calibration.message, check.slow))
 
     def measured(self, name: str) -> list[Row]:
-        """The rows of a check, which is measured once more if it fails."""
-        rows = self._rows(name, retried=False)
-        if not all(row.passes for row in rows):
-            rows = self._rows(name, retried=True)
+        """The rows of a check, which is measured up to `ATTEMPTS` times until it passes."""
+        for attempt in range(ATTEMPTS):
+            rows = self._rows(name, retried=attempt > 0)
+            if all(row.passes for row in rows):
+                break
         _rows.extend(rows)
         return rows
 
