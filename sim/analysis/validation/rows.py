@@ -1,11 +1,9 @@
-"""Every row's prediction as CSV: seconds, bytes and fractions."""
+"""Every row's prediction: seconds, bytes and fractions."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.analysis.validation.validate import ValidatedTable
-from sim.config.files import atomic_write
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,9 +30,3 @@ def frame(tables: Sequence[ValidatedTable]) -> "pd.DataFrame":
             for run in table.rows
         ]
     )
-
-
-def write(tables: Sequence[ValidatedTable], path: Path) -> None:
-    """Write the frame as a CSV file. Raises `InputError` where it cannot be written."""
-    with atomic_write(path) as part:
-        frame(tables).to_csv(part, index=False)

@@ -12,6 +12,7 @@ from sim.interface.cli import options
 from sim.interface.cli.files import Form, answers, output, wrote
 
 if TYPE_CHECKING:
+    from sim.analysis.validation.answer import Validation
     from sim.analysis.validation.figures import FigureValidation
     from sim.analysis.validation.parts import PartValidation
     from sim.analysis.validation.validate import ValidatedTable
@@ -73,18 +74,26 @@ def validate(
     A TABLE is a name of measurements/ or a CSV; all of measurements/ without any. With --kernels
     or --collectives it is a table of parts of a step.
     """
-    from sim.analysis.validation import rows as rows_file
     from sim.analysis.validation import spread as spread_file
     from sim.analysis.validation.answer import validate as validated
 
+    of_steps = {"spread": spread, "page": page, "coverage": coverage, "stack-of": stack_of}
+    of_parts = {"as": device, "held": held, "on": topology, "only": only}
     if kernels or collectives:
         _refuse_half_asked(tables, kernels, device, collectives, topology)
-        form.show(_parts(tables, device, held, topology, options.pairs("--only", only), settings))
+        _refuse_unread("parts of a step", **of_steps, ablation=ablation, **{"at-most": at_most})
+        parts = _parts(tables, device, held, topology, options.pairs("--only", only), settings)
+        _write_rows(parts, rows)
+        form.show(parts)
         return
+    _refuse_unread("steps; it is of --kernels or --collectives", **of_parts)
     if figures := _figures(tables, settings, at_most):
+        _refuse_unread("figures of a kind of jobs", **of_steps, ablation=ablation)
+        _write_rows(figures, rows)
         form.show(figures)
         return
     if ablation:
+        _refuse_unread("--ablation", **of_steps, rows=rows, set=settings)
         _ablate(tables, at_most, jobs, form)
         return
     answer = validated(
@@ -99,11 +108,29 @@ def validate(
     if page is not None:
         _write_pages(answer.tables, page)
         wrote(page)
-    for path, write in ((rows, rows_file.write), (spread, spread_file.write)):
-        if path is not None:
-            write(answer.tables, path)
-            wrote(path)
+    _write_rows(answer, rows)
+    if spread is not None:
+        spread_file.write(answer.tables, spread)
+        wrote(spread)
     form.show(answer)
+
+
+def _refuse_unread(question: str, **given: object) -> None:
+    """Refuse the options that do not belong to the question."""
+    for name, value in given.items():
+        if value:
+            raise InputError(f"--{name}", f"says nothing of {question}", "leave it out")
+
+
+def _write_rows(
+    answer: "Validation | PartValidation | FigureValidation", path: Path | None
+) -> None:
+    from sim.config.files import atomic_write
+
+    if path is not None:
+        with atomic_write(path) as part:
+            answer.to_frame().to_csv(part, index=False)
+        wrote(path)
 
 
 def _parts(

@@ -3,7 +3,6 @@
 import pandas as pd
 import pytest
 
-from sim.analysis.validation import rows as rows_file
 from sim.analysis.validation.answer import Validation
 from sim.analysis.validation.errors import naive_mape, summary
 from sim.analysis.validation.table import REQUIRED, records
@@ -108,14 +107,11 @@ def test_all_required_columns_are_in_the_sample():
     assert set(REQUIRED) <= set(RUN)
 
 
-def test_the_plot_and_the_rows_are_written(tmp_path):
-    tables = [rows((1.0, 1.1), (2.0, 1.8))]
-    picture.save(
-        validation.figure(Validation(inputs=Inputs(), tables=tuple(tables))), tmp_path / "p.png"
-    )
-    rows_file.write(tables, tmp_path / "r.csv")
+def test_the_plot_is_written_and_the_rows_are_a_frame(tmp_path):
+    answer = Validation(inputs=Inputs(), tables=(rows((1.0, 1.1), (2.0, 1.8)),))
+    picture.save(validation.figure(answer), tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 10_000
-    assert len(pd.read_csv(tmp_path / "r.csv")) == 2
+    assert list(answer.to_frame()["predicted"]) == [1.1, 1.8]
 
 
 def test_rows_that_measured_an_incident_are_listed_apart():
