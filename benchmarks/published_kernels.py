@@ -39,7 +39,7 @@ def of_table(path: Path, device: Device, only: dict[str, str]) -> list[Measureme
     return [
         Measurement(kernel=row.kernel, seconds=row.seconds - before)
         for row in timed_rows(path, only, {}, "bf16")
-        for before in [sum(kernel_time(kernel, device) for kernel in row.before)]
+        for before in [row.seconds_before(device)]
         if isinstance(row.kernel, Gemm) and row.seconds - before > LONG and row.seconds < BURST
     ]
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -100,12 +100,9 @@ def validate_kernels(
 
 
 def _kernel_runs(device: Device, timed: Sequence[TimedRow]) -> Iterator[PartRun]:
-    # The launches of the kernels before were fitted as so many floors (`kernel_tables`).
-    before = replace(device, stream=replace(device.stream, gap=0.0))
     for row in timed:
         offered = _attention(device, row.kernel)
-        predicted = _seconds(row.kernel, device, offered)
-        predicted += sum(_seconds(each, before, offered) for each in row.before)
+        predicted = row.seconds_before(device) + _seconds(row.kernel, device, offered)
         group, part = _named(row.kernel)
         yield PartRun(group=group, part=part, measured=row.seconds, predicted=predicted)
 

@@ -34,8 +34,10 @@ from sim.analysis.calibration.timing.kernel_suite import EVERY, size_kept_out
 from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.tables import Row, number
+from sim.hardware.device import Device
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.measurements import Measurement, measurement_of
+from sim.hardware.kernels.time import kernel_time
 from sim.jobs.traces.kineto import events_of
 from sim.jobs.traces.kineto_operators import HostCall, host_calls, timed_kernels
 from sim.model.kernels import BYTES, Attention, Gemm, Kernel, MemoryBound, Precision
@@ -90,6 +92,12 @@ class TimedRow(NamedTuple):
     seconds: float
     before: tuple[Kernel, ...]
     where: str
+
+    def seconds_before(self, device: Device) -> float:
+        """Return the seconds of the kernels that run before. Their launches were fitted as floors
+        of the device, before memory-bound kernels had a `gap`."""
+        close = replace(device, stream=replace(device.stream, gap=0.0))
+        return sum(kernel_time(kernel, close) for kernel in self.before)
 
 
 def timed_rows(
