@@ -14,7 +14,7 @@ from sim.analysis.comparison.compare import compare as compared
 from sim.analysis.explanation.limits import limits as limits_of
 from sim.analysis.reliability.goodput import goodput
 from sim.analysis.search.plan import plan as planned
-from sim.config import limit
+from sim.config import limit, reads
 from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.interface.document import answers
@@ -26,7 +26,7 @@ from sim.interface.page.page import charts as charts_of
 from sim.interface.page.page import embedded, fragment, places
 from sim.interface.serve.controls import SLIDERS, Control, Group, groups, readable, refused
 from sim.interface.serve.proposals import of_remedies, proposals
-from sim.interface.serve.states import State, toml
+from sim.interface.serve.states import Bases, State, model_of, toml
 from sim.interface.views.explanation import limited
 from sim.parallel.plan import Plan
 from sim.results.answer import JobAnswer
@@ -62,6 +62,27 @@ class Questions:
         self._answers: dict[State, JobAnswer] = {}
         self._asks: dict[str, list[str]] = {}
         self._stops: dict[str, dict[str, tuple[str, ...]]] = {}
+
+    def warm(self, bases: Bases) -> None:
+        """Ask the first questions beforehand, so that none waits for imports."""
+        for name in ("answer", "charts"):
+            self.ask(bases, name, {})
+        gc.freeze()  # what is loaded by now is never looked through again
+
+    def ask(self, bases: Bases, name: str, asked: Data) -> Data:
+        """The answer to a question of `QUICK` or `SLOW`, or its fault, with no file read but those
+        allowed."""
+        try:
+            with reads.only(bases.places), without_garbage():
+                if name in SLOW:
+                    limit.allow(LONGEST)
+                    own = asked.get("own")
+                    pairs = own.items() if isinstance(own, dict) else ()
+                    settings = [f"{key}={text}" for key, text in pairs]
+                    return SLOW[name](bases.state(asked).document, settings)
+                return QUICK[name](self, bases, asked)
+        except InputError as error:
+            return {"fault": str(error)}
 
     def answer(self, state: State, last: str = "") -> Data:
         """Key figures, the document, the controls; of an impossible state its fault and what would
@@ -169,6 +190,20 @@ class Questions:
 FORMS = ("toml", "py", "html", *NAMES)
 
 
+def _exported(questions: Questions, bases: Bases, asked: Data) -> Data:
+    with reads.recorded():
+        return questions.exported(bases.state(asked), asked["form"])
+
+
+QUICK: Mapping[str, Callable[[Questions, Bases, Data], Data]] = {
+    "answer": lambda own, bases, asked: own.answer(bases.state(asked), str(asked.get("last", ""))),
+    "charts": lambda own, bases, asked: own.charts(bases.state(asked)),
+    "compare": lambda own, bases, asked: own.compared(bases.states(asked)),
+    "model": lambda own, bases, asked: {"setting": model_of(str(asked.get("text", "")))},
+    "export": _exported,
+}
+
+
 def _read(state: State) -> tuple[BaseScenario, dict[str, str]]:
     """The scenario of a state without the settings that keep it from being read, and these. Raises
     `InputError` where its base cannot be read."""
@@ -232,7 +267,7 @@ def _page(answer: JobAnswer) -> ModuleType:
     return import_module(answer.report or "sim.interface.page.answer")
 
 
-# --- Questions that take longer, each in a process of its own -------------------------------------
+# --- Questions that take longer -------------------------------------------------------------------
 
 
 def limiting(document: Data, own: Settings) -> Data:

@@ -7,11 +7,12 @@
     element.append(...inner);
     return element;
   };
-  const post = async (path, asked) => {
+  const post = async (path, asked, signal) => {
     try {
-      const reply = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) });
+      const reply = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked), signal });
       return await reply.json();
     } catch {
+      if (signal?.aborted) return { ended: true };
       return { fault: "the page has lost its server; start `sim serve` again", lost: true };
     }
   };
@@ -55,23 +56,36 @@
     ask();
   });
 
-  // --- Asking: one question at a time, the newest next.
-  let asking = false, again = false;
+  // --- Asking: one question at a time, the newest next. A newer one does not wait for a slow one.
+  const PATIENCE = 1000; // ms
+  let asking = null, again = false;
   const ask = async () => {
-    if (asking) { again = true; return; }
-    asking = true;
+    drawing?.abort();
+    if (asking) { again = true; asking.hurry(); return; }
     document.body.dataset.asking = "yes";
     let of, found;
     do {
       again = false;
       of = state;
-      const began = performance.now();
-      found = await post("answer", { ...of, last });
-      if (!again || !found.fault) show(of, found, performance.now() - began);
+      const began = performance.now(), taken = () => performance.now() - began, ended = new AbortController();
+      asking = { hurry: () => { if (taken() > PATIENCE) ended.abort(); } };
+      const tick = setInterval(() => {
+        if (again) asking.hurry();
+        if (taken() > PATIENCE) computing(`Computing, ${Math.round(taken() / 1000)} s ...`);
+      }, 200);
+      found = await post("answer", { ...of, last }, ended.signal);
+      clearInterval(tick);
+      if (!found.ended && (!again || !found.fault)) show(of, found, taken());
     } while (again);
-    asking = false;
+    computing("");
+    asking = null;
     if (!found.fault) await draw(of);
     if (of === state) document.body.dataset.asking = "no";
+  };
+  const computing = (text) => {
+    by("computing").textContent = text;
+    by("computing").hidden = !text;
+    document.body.dataset.slow = text ? "yes" : "no";
   };
 
   const show = (of, found, took) => {
@@ -146,11 +160,13 @@
 
   // --- Drawings, and what takes longer once the page is left in peace.
   let shownDocuments = [];
+  let drawing = null;
   const draw = async (of) => {
     await new Promise((resolve) => setTimeout(resolve, 120)); // a finger that goes on wants numbers first
     if (of !== state) return;
-    const found = await post("charts", of);
-    if (of !== state || found.fault) return;
+    drawing = new AbortController();
+    const found = await post("charts", of, drawing.signal);
+    if (of !== state || found.fault || found.ended) return;
     const box = by("drawn");
     box.style.minHeight = `${box.offsetHeight}px`;
     const old = shownDocuments;
@@ -168,12 +184,15 @@
     clearTimeout(draw.later);
     draw.later = setTimeout(() => slow("limits", of), 500);
   };
+  const asked = {}; // by name: the longer question that is being answered
   const slow = async (name, of = state, own = {}) => {
     const box = by(name), known = keyOf(of) + JSON.stringify(own);
     if (box.dataset.of === known) return;
     box.dataset.of = known;
     box.classList.add("stale");
-    const found = await post(`slow/${name}`, { ...of, own });
+    asked[name]?.abort();
+    asked[name] = new AbortController();
+    const found = await post(name, { ...of, own }, asked[name].signal);
     if (found.ended || box.dataset.of !== known) return;
     box.classList.remove("stale");
     const body = box.querySelector(".body") ?? box;
@@ -198,8 +217,11 @@
     box.scrollIntoView({ block: "nearest" });
     const told = made("span");
     const tick = setInterval(() => { told.textContent = ` Searching, ${Math.round((Date.now() - began) / 1000)} s ...`; }, 200);
-    body.replaceChildren(button("Stop", () => post("stop/layouts", {}), { id: "layouts-stop" }), told);
-    const found = await post("slow/layouts", of);
+    const ticket = crypto.randomUUID();
+    body.replaceChildren(button("Stop", () => post("stop", { ticket }), { id: "layouts-stop" }), told);
+    asked.layouts?.abort();
+    asked.layouts = new AbortController();
+    const found = await post("layouts", { ...of, ticket }, asked.layouts.signal);
     clearInterval(tick);
     if (found.ended) return;
     if (found.fault) { body.replaceChildren(made("p", { textContent: found.fault })); return; }

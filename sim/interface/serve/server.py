@@ -2,16 +2,15 @@
 
 It listens on this machine alone. Every address begins with a random token; a request with another
 Host or Origin is refused, so that no page of another server can ask. Files are read as `Bases`
-allows. Answers come from one thread, longer questions run in processes (`background`).
+allows. Questions are answered by processes (`workers`), until the page closes the connection.
 """
 
 import asyncio
-import gc
 import hmac
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -20,15 +19,14 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
 
-from sim.config import reads
 from sim.config.errors import InputError
-from sim.interface.serve.background import Background
-from sim.interface.serve.questions import FORMS, SLOW, Data, Questions, without_garbage
-from sim.interface.serve.states import Base, Bases, model_of
-from sim.results.answer import finite
+from sim.interface.serve.questions import FORMS, QUICK, SLOW
+from sim.interface.serve.states import Base, Bases
+from sim.interface.serve.workers import Workers
 
 HOST = "127.0.0.1"
 _LARGEST = 2 << 20  # bytes of a request
+_GRACE = 2.0  # s in which a question ends by itself that its page has left
 _POLICY = (  # Bokeh compiles its hover texts
     "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -49,10 +47,9 @@ class Server:
     Raises `InputError` for a base that cannot be set up, or a port that is taken."""
 
     def __init__(self, base: Base, port: int = 0) -> None:
-        self.bases = Bases(base)
+        self.base, self.names = base, Bases(base).names
         self.token = secrets.token_urlsafe(24)
-        self.questions, self.background = Questions(), Background()
-        self.thread = ThreadPoolExecutor(1, "answers")
+        self.workers, self.grace = Workers(base), _GRACE
         try:
             self._sockets = bind_sockets(port, HOST)
         except OSError as error:
@@ -66,15 +63,15 @@ class Server:
         return f"http://{HOST}:{self.port}/{self.token}/"
 
     def start(self) -> None:
-        """Listen. The first answer is asked beforehand, so that none waits for imports."""
+        """Listen."""
         given = {"server": self}
         routes = [
             (r"/([^/]*)/", _Page, given),
             (r"/([^/]*)/([a-z]+\.(?:js|css))", _Part, given),
-            (r"/([^/]*)/(start|answer|charts|compare|model)", _Quick, given),
-            (r"/([^/]*)/slow/([a-z]+)", _Slow, given),
-            (r"/([^/]*)/stop/([a-z]+)", _Stop, given),
+            (r"/([^/]*)/start", _Start, given),
+            (r"/([^/]*)/stop", _Stop, given),
             (r"/([^/]*)/export/([a-z-]+)", _Export, given),
+            (r"/([^/]*)/([a-z]+)", _Question, given),
         ]
         application = Application(
             routes,
@@ -84,29 +81,13 @@ class Server:
         )
         self._server = HTTPServer(application, max_body_size=_LARGEST)
         self._server.add_sockets(self._sockets)
-        self.thread.submit(self.asked, self._warm)
-
-    def _warm(self) -> Data:
-        state = self.bases.state({})
-        self.questions.answer(state)
-        found = self.questions.charts(state)
-        gc.freeze()  # what is loaded by now is never looked through again
-        return found
+        self.workers.start()
 
     def close(self) -> None:
         """Answer nothing any more."""
-        self.background.end()
+        self.workers.end()
         if self._server is not None:
             self._server.stop()
-        self.thread.shutdown(wait=False, cancel_futures=True)
-
-    def asked(self, question: Callable[[], Data]) -> Data:
-        """The answer to a question, or its fault, with no file read but those allowed."""
-        try:
-            with reads.only(self.bases.places), without_garbage():
-                return question()
-        except InputError as error:
-            return {"fault": str(error)}
 
 
 class _Asked(RequestHandler):
@@ -114,6 +95,7 @@ class _Asked(RequestHandler):
 
     def initialize(self, server: Server) -> None:
         self.server = server
+        self.task: asyncio.Task[bytes] | None = None
 
     def prepare(self) -> None:
         own = {f"{host}:{self.server.port}" for host in (HOST, "localhost")}
@@ -148,14 +130,20 @@ class _Asked(RequestHandler):
             raise HTTPError(400, reason="no object")
         return found
 
-    async def quick(self, question: Callable[[], Data]) -> Data:
-        """A question to the thread that answers."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.server.thread, self.server.asked, question)
+    async def answer(self, name: str, asked: Mapping[str, Any]) -> None:
+        """Answer a question, unless the page closes the connection before."""
+        ticket = str(asked.get("ticket", ""))
+        self.task = asyncio.create_task(self.server.workers.ask(name, asked, ticket))
+        with suppress(asyncio.CancelledError):
+            self.told(await self.task)
 
-    def answer(self, found: Any) -> None:
+    def told(self, found: bytes | str) -> None:
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(finite(found)))
+        self.finish(found)
+
+    def on_connection_close(self) -> None:
+        if self.task is not None:
+            asyncio.get_running_loop().call_later(self.server.grace, self.task.cancel)
 
 
 class _Nothing(_Asked):
@@ -189,52 +177,29 @@ def _packaged(folder: str, name: str) -> Callable[[], str]:
     return lambda: files(f"sim.interface.{folder}").joinpath(name).read_text("utf-8")
 
 
-class _Quick(_Asked):
-    async def post(self, token: str, name: str) -> None:
-        asked, bases, questions = self.json(), self.server.bases, self.server.questions
-        ask: dict[str, Callable[[], Data]] = {
-            "start": lambda: {"names": bases.names, "forms": FORMS},
-            "answer": lambda: questions.answer(bases.state(asked), str(asked.get("last", ""))),
-            "charts": lambda: questions.charts(bases.state(asked)),
-            "compare": lambda: questions.compared(bases.states(asked)),
-            "model": lambda: {"setting": model_of(str(asked.get("text", "")))},
-        }
-        self.answer(await self.quick(ask[name]))
+class _Start(_Asked):
+    def post(self, token: str) -> None:
+        self.told(json.dumps({"names": self.server.names, "forms": FORMS}))
 
 
-class _Slow(_Asked):
+class _Question(_Asked):
     async def post(self, token: str, name: str) -> None:
-        if name not in SLOW:
+        if name not in QUICK and name not in SLOW:
             raise HTTPError(404)
-        asked, server = self.json(), self.server
-        found = await self.quick(lambda: {"document": server.bases.state(asked).document})
-        if "document" in found:
-            given = asked.get("own")
-            own = (
-                [f"{key}={text}" for key, text in given.items()] if isinstance(given, dict) else []
-            )
-            document, places = found["document"], server.bases.places
-            found = await server.background.ask(name, document, own, places)
-        self.answer(found)
+        await self.answer(name, self.json())
 
 
 class _Stop(_Asked):
-    def post(self, token: str, name: str) -> None:
-        self.server.background.stop(name)
-        self.answer({})
+    def post(self, token: str) -> None:
+        self.server.workers.stop(str(self.json().get("ticket", "")))
+        self.told("{}")
 
 
 class _Export(_Asked):
     async def post(self, token: str, form: str) -> None:
         if form not in FORMS:
             raise HTTPError(404)
-        asked, server = self.json(), self.server
-
-        def file() -> Data:
-            with reads.recorded():
-                return server.questions.exported(server.bases.state(asked), form)
-
-        self.answer(await self.quick(file))
+        await self.answer("export", {**self.json(), "form": form})
 
 
 async def serve(server: Server) -> None:

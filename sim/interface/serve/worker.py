@@ -1,36 +1,48 @@
-"""A process that answers one of the page's longer questions: `python -m` with its name."""
+"""A process that answers the questions of a page: its base, then each question, is a line of JSON
+on standard input; each gets a line of JSON on standard output."""
 
-import os
+import json
 import signal
 import sys
 from typing import Any
 
 
 def main() -> None:
-    """Answer the question of the command line about the document on standard input, in JSON."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # while what it needs is loaded
-    import json
-    from pathlib import Path
+    """Answer until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # but within a question
+    answers, sys.stdout = sys.stdout, sys.stderr  # nothing else is written among answers
+    base = json.loads(sys.stdin.readline())
 
-    from sim.config import limit, reads
-    from sim.config.errors import InputError
     from sim.config.progress import silence
-    from sim.config.stopping import kept
-    from sim.interface.serve.questions import LONGEST, SLOW
+    from sim.interface.serve.questions import Questions
+    from sim.interface.serve.states import Base, Bases
+    from sim.results.answer import finite
 
-    asked = json.load(sys.stdin)
     silence()
-    limit.allow(LONGEST)
-    answer: dict[str, Any] = {"fault": "stopped before anything was found"}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    bases, questions = Bases(Base(**{**base, "words": tuple(base["words"])})), Questions()
+    questions.warm(bases)
+    line = "{}"
+    while line:
+        print(line, file=answers, flush=True)
+        if asked := sys.stdin.readline():
+            line = json.dumps(finite(_answered(questions, bases, *json.loads(asked))))
+        else:
+            line = ""
+
+
+def _answered(questions: Any, bases: Any, name: str, asked: Any) -> Any:
+    """The answer to a question; that of a question that was stopped is what it has found."""
+    from sim.config.stopping import kept
+
+    found = {"fault": "stopped before anything was found"}
     try:
-        with reads.only(map(Path, asked["places"])), kept():
-            answer = SLOW[sys.argv[1]](asked["document"], asked["own"])
-    except InputError as error:
-        answer = {"fault": str(error)}
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with kept():
+            found = questions.ask(bases, name, asked)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:
-        pass
-    json.dump(answer, sys.stdout)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return found
 
 
 if __name__ == "__main__":

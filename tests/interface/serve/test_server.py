@@ -1,10 +1,12 @@
 """The server refuses what does not come from its page, and answers what `sim run` answers."""
 
-import asyncio
 import json
+import os
+import select
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from itertools import islice
 from pathlib import Path
@@ -21,12 +23,12 @@ from sim.config import reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.interface.cli.serve import has_screen
-from sim.interface.serve.background import Background
 from sim.interface.serve.controls import groups
 from sim.interface.serve.explore import Explorer
 from sim.interface.serve.questions import Questions, changes
 from sim.interface.serve.server import Server
 from sim.interface.serve.states import Bases, State, base_of, base_of_job, model_of
+from sim.interface.serve.workers import Workers
 from sim.parallel.plan import Plan
 from sim.scenario.settings import setting
 
@@ -175,13 +177,13 @@ def test_a_file_of_the_page_is_one_that_its_framework_can_read(
 @pytest.mark.long
 def test_rates_of_failures_are_asked_of_the_page(server: Server) -> None:
     few, many = (
-        asked(server, "slow/failures", {"settings": {}, "own": {"interruptions": rate}})[1]
+        asked(server, "failures", {"settings": {}, "own": {"interruptions": rate}})[1]
         for rate in ("0", "20")
     )
     assert "(0 interruptions" in few["html"]
     assert "20 interruptions a device and year as set" in many["html"]
     faulty = {"settings": {}, "own": {"recovery.restart": "6"}}
-    assert "has no unit" in asked(server, "slow/failures", faulty)[1]["fault"]
+    assert "has no unit" in asked(server, "failures", faulty)[1]["fault"]
 
 
 def test_a_model_that_is_pasted_is_the_model_of_its_file(tmp_path: Path) -> None:
@@ -326,17 +328,54 @@ def test_states_side_by_side_are_compared_with_the_first(server: Server) -> None
     assert "as it is" in answer["html"]
 
 
-def test_of_two_questions_at_once_the_newer_one_is_answered() -> None:
-    bases, background = Bases(base_of("gpt2-one-gpu", {})), Background()
-    document = bases.state({}).document
+STUB = """
+import json, sys
+for line in sys.stdin:
+    told = json.loads(line)
+    if "settings" in (asked := told[1] if isinstance(told, list) else {}):
+        open(asked["settings"]["held"]).read()  # until the test lets go
+    print(json.dumps({"told": told}), flush=True)
+"""
 
-    async def both() -> list[dict[str, Any]]:
-        asked = (background.ask("limits", document, (), bases.places) for _ in range(2))
-        return list(await asyncio.gather(*asked))
 
-    older, newer = asyncio.run(both())
-    assert older == {"fault": "stopped before anything was found", "ended": True}
-    assert "html" in newer
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[tuple[Server, HTTPConnection, int]]:
+    """A server whose slow question has begun, its connection, and a pipe: the question is answered
+    when the pipe is closed."""
+    made = Server(base_of("gpt2-one-gpu", {}))
+    made.grace = 0.0
+    made.workers = Workers(made.base, (sys.executable, "-S", "-c", STUB), patience=0.01)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with running(made):
+        connection = HTTPConnection("127.0.0.1", made.port)
+        body = json.dumps({"settings": {"held": str(pipe)}})
+        connection.request(
+            "POST", f"/{made.token}/answer", body, {"Content-Type": "application/json"}
+        )
+        opened = os.open(pipe, os.O_WRONLY)  # waits until the question reads it
+        yield made, connection, opened
+        with suppress(OSError):
+            os.close(opened)
+        connection.close()
+
+
+Held = tuple[Server, HTTPConnection, int]
+
+
+def test_a_quick_answer_does_not_wait_for_a_slow_one(held: Held) -> None:
+    server, slow, pipe = held
+    assert asked(server, "charts", {})[1] == {"told": ["charts", {}]}
+    os.close(pipe)
+    assert b"held" in slow.getresponse().read()
+
+
+def test_a_question_whose_page_is_closed_ends_with_its_process(held: Held) -> None:
+    server, slow, pipe = held
+    slow.close()
+    left = select.poll()
+    left.register(pipe, 0)
+    assert left.poll(60_000) == [(pipe, select.POLLERR)]  # no process reads the pipe any more
+    assert asked(server, "charts", {})[1] == {"told": ["charts", {}]}
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:

@@ -1,0 +1,108 @@
+"""Processes that answer the page's questions, each one question at a time.
+
+A process is a fresh interpreter that reads questions and writes answers as lines of JSON, so that
+nothing of a notebook or script around the page runs again in it. A question that waits while all
+are busy starts another process; a question that nobody waits for any more ends with its process.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from sim.interface.serve.states import Base
+
+COMMAND = (sys.executable, "-m", "sim.interface.serve.worker")
+_SPARE = 2  # processes that wait for a question
+_LARGEST = 1 << 28  # bytes of an answer
+_ENDED = b'{"fault": "no answer was found; the terminal of the server says why"}'
+
+Process = asyncio.subprocess.Process
+
+
+class Workers:
+    """Processes that know one base. A question waits `patience` (s) for one that is busy before it
+    starts a further one."""
+
+    def __init__(self, base: Base, command: Sequence[str] = COMMAND, patience: float = 1.0) -> None:
+        self._base, self._command, self._patience = base, command, patience
+        self._idle: asyncio.LifoQueue[Process] = asyncio.LifoQueue()
+        self._starting: asyncio.Task[None] | None = None
+        self._all: set[Process] = set()
+        self._asked: dict[str, Process] = {}
+        self._stopped: set[Process] = set()
+
+    def start(self) -> None:
+        """Start another process, unless it is being done."""
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+
+    async def _start(self) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LARGEST,
+            start_new_session=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        self._all.add(process)
+        await _told(process, asdict(self._base))
+        self._idle.put_nowait(process)
+
+    async def ask(self, name: str, asked: Any, ticket: str = "") -> bytes:
+        """The answer to a question as JSON; `stop` with its ticket ends it early. Its process ends
+        with it if this is cancelled."""
+        process = await self._free()
+        if ticket:
+            self._asked[ticket] = process
+        answered = b""
+        try:
+            answered = await _told(process, [name, asked])
+        finally:
+            self._asked.pop(ticket, None)
+            if answered and process not in self._stopped and self._idle.qsize() < _SPARE:
+                self._idle.put_nowait(process)
+            else:
+                self._end(process)
+        return answered or _ENDED
+
+    async def _free(self) -> Process:
+        while True:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(self._idle.get(), self._patience)
+            self.start()
+
+    def stop(self, ticket: str) -> None:
+        """End a question with what it has found by then."""
+        if process := self._asked.get(ticket):
+            self._stopped.add(process)
+            _signal(process, signal.SIGINT)
+
+    def end(self) -> None:
+        """End all questions without an answer."""
+        for process in [*self._all]:
+            self._end(process)
+
+    def _end(self, process: Process) -> None:
+        self._all.discard(process)
+        self._stopped.discard(process)
+        _signal(process, signal.SIGKILL)
+
+
+async def _told(process: Process, told: Any) -> bytes:
+    """The line that a process writes in reply, empty if it ends without."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(ConnectionError):
+        process.stdin.write(f"{json.dumps(told)}\n".encode())
+        await process.stdin.drain()
+    return await process.stdout.readline()
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    """To a process and those that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
