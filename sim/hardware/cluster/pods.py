@@ -3,8 +3,10 @@
 Switches may form pods, whose uplinks may carry less than the NICs below them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
+from itertools import islice
+from math import ceil, inf
 from typing import Annotated, Literal
 
 from sim.config.bounds import Ge
@@ -144,19 +146,54 @@ class PodNetwork(SwitchedNetwork):
 
     def bill(self, nodes: int) -> Bill | None:
         """The leaves, and the tiers above that join them. Switches of the highest tier have all
-        ports down, each to a subtree; switches of other tiers have half of their ports down."""
+        ports down, each to a subtree. Other tiers lead as many cables up as down, but the highest
+        tier of a pod leads up 1/`oversubscription` of them, as `pod_bandwidth` says. (Where uplinks
+        are told apart it is the leaves, as `uplinks` says.)
+
+        >>> tree = PodNetwork(shape="fat-tree", kind="roce", nics=8, bandwidth=50e9, latency=2e-6,
+        ...                   radix=64, nodes_per_pod=32, oversubscription=4)
+        >>> tree.bill(512)
+        Bill(switches=(128, 80, 16), links=4096, trunks=5120)
+        """
         if not self.radix:
             return None
-        half, planes = self.radix // 2, self.planes
-        switches, trunks = [self.leaves(nodes)], 0
-        below, up = switches[0] // planes, switches[0] * self.uplinks // planes  # of a plane
-        while below > 1:
-            highest = below <= self.radix
-            count = -(-up // (self.radix if highest else half))
-            switches.append(planes * count)
-            trunks += planes * up
-            below, up = (1, 0) if highest else (-(-below // half), count * half)
-        return Bill(switches=tuple(switches), links=nodes * self.nics, trunks=trunks)
+        half, pods = self.radix // 2, self._pods(nodes)
+        switches, trunks = [sum(map(len, pods))], [0]
+
+        def joined(groups: Sequence[Sequence[int]], over: float = 1.0) -> list[int]:
+            """Join each group of subtrees by switches; return the cables up, 1/`over` of all."""
+            down = [sum(group) for group in groups]
+            up = [ceil(cables / over) for cables in down]
+            ports = zip(down, up, strict=True)
+            switches.append(sum(-(-sum(each) // self.radix) for each in ports))
+            trunks.append(sum(down))
+            return up
+
+        while max(map(len, pods)) > half:
+            up = iter(joined([part for pod in pods for part in _parts(pod, half)]))
+            pods = [list(islice(up, len(_parts(pod, half)))) for pod in pods]
+        if max(map(len, pods)) > 1:
+            trees = joined(pods, self.oversubscription)
+        else:
+            trees = [self.uplinks] * len(pods)
+        while len(trees) > self.radix:
+            trees = joined(_parts(trees, half))
+        if len(trees) > 1:
+            joined([trees], inf)
+        planes = self.planes
+        return Bill(
+            switches=tuple(planes * count for count in switches),
+            links=nodes * self.nics,
+            trunks=planes * sum(trunks),
+        )
+
+    def _pods(self, nodes: int) -> list[list[int]]:
+        """NICs of each leaf of a plane, by pod; each leaf is a pod where no pods are told apart."""
+        leaf, pod = self.leaf, self.leaf if self.cabled else self.nodes_per_pod or self.leaf
+        pod = pod if pod < nodes else leaf
+        sizes = [min(pod, nodes - first) for first in range(0, nodes, pod)]
+        wide, rails = (1, self.nics // self.planes) if self.rails else (self.nics, 1)
+        return [[leaf * wide] * -(-size // leaf) for _ in range(rails) for size in sizes]
 
     @property
     def planes(self) -> int:
@@ -193,15 +230,14 @@ class PodNetwork(SwitchedNetwork):
         >>> tree.tiers(256), tree.tiers(257), replace(tree, nodes_per_pod=384).tiers(1024)
         ((4,), (4, 128), (4, 128, 384))
         """
-        pod, sizes = self.nodes_per_pod, list[int]()
-        if self.radix:
-            half, sizes = self.radix // 2, [self.leaf]
-            below = -(-min(whole, pod or whole) // self.leaf)
-            while below > (half if pod else self.radix):  # switches of a pod have uplinks, too
-                sizes.append(sizes[-1] * half)
-                below = -(-below // half)
+        pod = self.nodes_per_pod if self.nodes_per_pod < whole else 0
+        sizes, half = [self.leaf] if self.radix else [], self.radix // 2
+        while self.radix and -(-pod // sizes[-1]) > half:  # switches of a pod have uplinks, too
+            sizes.append(sizes[-1] * half)
         if pod:
             sizes = [*(size for size in sizes if size < pod), pod]
+        while self.radix and -(-whole // sizes[-1]) > self.radix:
+            sizes.append(sizes[-1] * half)
         return tuple(sizes)
 
     def beyond(self, nodes: int, extent: int, whole: int) -> float:
@@ -217,7 +253,7 @@ class PodNetwork(SwitchedNetwork):
     def above(self, source: int, target: int, whole: int) -> float:
         tiers = self.tiers(whole)
         tiers = tiers[1:] if self.cabled else tiers  # the links of a route have the rest
-        tiers = tiers[:-1] if self.has_pods else tiers
+        tiers = tuple(size for size in tiers if not self.has_pods or size != self.nodes_per_pod)
         return 2.0 * self.hop * sum(source // size != target // size for size in tiers)
 
     @property
@@ -302,6 +338,11 @@ class PodNetwork(SwitchedNetwork):
     def latency_of(self, link: Link) -> float:
         above = str(link[0]).startswith(("pod", "leaf"))
         return self.hop if above else super().latency_of(link)
+
+
+def _parts(trees: Sequence[int], most: int) -> list[Sequence[int]]:
+    """Split a list into parts of `most`; the last part may be shorter."""
+    return [trees[first : first + most] for first in range(0, len(trees), most)]
 
 
 def _hash(numbers: tuple[int, ...]) -> int:

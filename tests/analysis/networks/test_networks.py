@@ -17,6 +17,7 @@ from sim.interface.cli.main import main
 TREE, HASHED = "dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"
 JOBS = {"megatron-1.7b": 3.0, "megatron-3.6b": 1.0}
 FAT = "a fat tree of QM9700"
+PODS = {"gpus": 4096, "network.nodes_per_pod": 32}
 SLOW = {"straggler": [{"link": "node0.nic0", "factor": 8.0}]}
 
 
@@ -126,6 +127,22 @@ def test_the_order_of_jobs_and_the_scale_of_weights_say_nothing(answer: Networks
         # 4:1: 8 uplinks of each of 64 leaves fill 8 spines
         (FAT, {"gpus": 2048, "network.oversubscription": 4, "network.nodes_per_pod": 4},
          Bill(switches=(64, 8), links=2048, trunks=512)),
+        # 16 pods of 8 leaves: 256 cables from them, 256 / o upwards, on spines of 64 ports
+        (FAT, {**PODS, "network.oversubscription": 1},
+         Bill(switches=(128, 128, 64), links=4096, trunks=8192)),
+        (FAT, {**PODS, "network.oversubscription": 2},
+         Bill(switches=(128, 96, 32), links=4096, trunks=6144)),
+        (FAT, {**PODS, "network.oversubscription": 4},
+         Bill(switches=(128, 80, 16), links=4096, trunks=5120)),
+        # 128 leaves as pods are more than 64 ports join: 8 uplinks each, 32 leaves a group
+        (FAT, {**PODS, "network.oversubscription": 4, "network.nodes_per_pod": 4},
+         Bill(switches=(128, 32, 16), links=4096, trunks=2048)),
+        # 48 leaves a pod: groups of 32 and 16, 32 spines and 16; 1,536 cables, 384 upwards
+        (FAT, {"gpus": 3072, "network.oversubscription": 4, "network.nodes_per_pod": 192},
+         Bill(switches=(96, 96, 60, 12), links=3072, trunks=6912)),
+        # two leaves of a rail are a pod of 64 nodes: 64 cables, 16 upwards, on two spines
+        ("dgx-h100-ndr", {"gpus": 2048, "network.oversubscription": 4, "network.nodes_per_pod": 64},
+         Bill(switches=(64, 64, 8), links=2048, trunks=2560)),
         # 144 leaves of 32 uplinks need 144 of 32 ports down and 72 cores
         ("dgx-h100-ndr", {}, Bill(switches=(144, 144, 72), links=4608, trunks=9216)),
         ("example-torus-2d", {}, Bill(links=32)),  # two cables for each of 16 chips
@@ -137,6 +154,19 @@ def test_switches_and_cables_are_counted(name: str, changes: dict[str, object], 
     assert cluster.network.bill(cluster.nodes) == bill
     if tree:  # messages pass as many tiers as are paid for
         assert len(cluster.network.tiers(cluster.nodes)) == len(bill.switches) - 1
+
+
+@pytest.mark.parametrize("shape", ["fat-tree", "rail-optimised"])
+@pytest.mark.parametrize("pod", [4, 7, 32, 48, 256])
+def test_a_network_of_less_bandwidth_has_no_more_parts(shape: str, pod: int) -> None:
+    changes = {"gpus": 4096, "network.shape": shape, "network.nodes_per_pod": pod}
+    parts = []
+    for over in (1.0, 1.5, 2.0, 3.3, 4.0, 8.0, 64.0):
+        cluster = load("dgx-h100-ndr", changes | {"network.oversubscription": over})
+        bill = cluster.network.bill(cluster.nodes)
+        parts.append((bill.cables, sum(bill.switches)))
+    assert parts == sorted(parts, reverse=True)
+    assert [switches for _, switches in parts] == sorted((n for _, n in parts), reverse=True)
 
 
 def test_a_bill_needs_every_price_of_what_is_there() -> None:
