@@ -26,7 +26,7 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import HOUR
-from sim.hardware.cluster.price import Bill
+from sim.hardware.cluster.bill import Bill
 from sim.results.answer import Answer, Inputs
 from sim.results.formatting import several
 from sim.results.likely import Pace

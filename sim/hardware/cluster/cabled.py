@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from sim.config.dataclass import dataclass
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route, path_links
-from sim.hardware.cluster.price import Bill
+
+if TYPE_CHECKING:
+    from sim.hardware.cluster.bill import Bill
 
 
 class CabledNetwork(ClusterNetwork, ABC):
@@ -58,7 +61,9 @@ class CabledNetwork(ClusterNetwork, ABC):
         ends = self.vertex_of(source, nics[0]), self.vertex_of(target, nics[1])
         return path_links("edge", self.path(*ends))
 
-    def bill(self, nodes: int) -> Bill:
+    def bill(self, nodes: int) -> "Bill":
+        from sim.hardware.cluster.bill import Bill
+
         ends = sum(self.count(a, b) for a in range(self.vertices) for b in self.neighbours(a))
         nics = nodes * self.nics
         return Bill(

@@ -6,13 +6,15 @@ A link is one direction of a cable; `[[straggler]]`, traces and pictures name li
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
-from sim.hardware.cluster.price import Bill
 from sim.program.calls import AlgorithmChoice, MeasuredBandwidth
+
+if TYPE_CHECKING:
+    from sim.hardware.cluster.bill import Bill
 
 Link = tuple[str, int] | tuple[str, int, int]
 """One direction of a connection.
@@ -134,7 +136,7 @@ class ClusterNetwork:
         """Seconds between two of `whole` nodes, beyond `latency` and the links of `route`."""
         return 0.0
 
-    def bill(self, nodes: int) -> Bill | None:
+    def bill(self, nodes: int) -> "Bill | None":
         """The switches and cables that join `nodes` nodes; None where they are unknown."""
         return None
 

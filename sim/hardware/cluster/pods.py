@@ -3,18 +3,18 @@
 Switches may form pods, whose uplinks may carry less than the NICs below them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import field, replace
-from itertools import islice
-from math import ceil, inf
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
-from sim.hardware.cluster.price import Bill
+
+if TYPE_CHECKING:
+    from sim.hardware.cluster.bill import Bill
 
 HOPS = {"infiniband": 0.28e-6, "infiniband-host": 0.28e-6, "omnipath": 0.26e-6,
         "omnipath-2021": 0.26e-6}  # fmt: skip
@@ -144,56 +144,22 @@ class PodNetwork(SwitchedNetwork):
         below = self.leaf * (1 if self.rails else self.nics)
         return max(round(below / self.oversubscription), 1)
 
-    def bill(self, nodes: int) -> Bill | None:
-        """The leaves, and the tiers above that join them. Switches of the highest tier have all
-        ports down, each to a subtree. Other tiers lead as many cables up as down, but the highest
-        tier of a pod leads up 1/`oversubscription` of them, as `pod_bandwidth` says. (Where uplinks
-        are told apart it is the leaves, as `uplinks` says.)
+    def bill(self, nodes: int) -> "Bill | None":
+        from sim.hardware.cluster.bill import Bill, of_tree
 
-        >>> tree = PodNetwork(shape="fat-tree", kind="roce", nics=8, bandwidth=50e9, latency=2e-6,
-        ...                   radix=64, nodes_per_pod=32, oversubscription=4)
-        >>> tree.bill(512)
-        Bill(switches=(128, 80, 16), links=4096, trunks=5120)
-        """
         if not self.radix:
             return None
-        half, pods = self.radix // 2, self._pods(nodes)
-        switches, trunks = [sum(map(len, pods))], [0]
-
-        def joined(groups: Sequence[Sequence[int]], over: float = 1.0) -> list[int]:
-            """Join each group of subtrees by switches; return the cables up, 1/`over` of all."""
-            down = [sum(group) for group in groups]
-            up = [ceil(cables / over) for cables in down]
-            ports = zip(down, up, strict=True)
-            switches.append(sum(-(-sum(each) // self.radix) for each in ports))
-            trunks.append(sum(down))
-            return up
-
-        while max(map(len, pods)) > half:
-            up = iter(joined([part for pod in pods for part in _parts(pod, half)]))
-            pods = [list(islice(up, len(_parts(pod, half)))) for pod in pods]
-        if max(map(len, pods)) > 1:
-            trees = joined(pods, self.oversubscription)
-        else:
-            trees = [self.uplinks] * len(pods)
-        while len(trees) > self.radix:
-            trees = joined(_parts(trees, half))
-        if len(trees) > 1:
-            joined([trees], inf)
-        planes = self.planes
-        return Bill(
-            switches=tuple(planes * count for count in switches),
-            links=nodes * self.nics,
-            trunks=planes * sum(trunks),
-        )
-
-    def _pods(self, nodes: int) -> list[list[int]]:
-        """NICs of each leaf of a plane, by pod; each leaf is a pod where no pods are told apart."""
-        leaf, pod = self.leaf, self.leaf if self.cabled else self.nodes_per_pod or self.leaf
-        pod = pod if pod < nodes else leaf
+        leaf, told = self.leaf, self.nodes_per_pod and not self.cabled
+        pod = self.nodes_per_pod if told and self.nodes_per_pod < nodes else leaf
         sizes = [min(pod, nodes - first) for first in range(0, nodes, pod)]
         wide, rails = (1, self.nics // self.planes) if self.rails else (self.nics, 1)
-        return [[leaf * wide] * -(-size // leaf) for _ in range(rails) for size in sizes]
+        pods = rails * [[leaf * wide] * -(-size // leaf) for size in sizes]
+        plane = of_tree(pods, self.radix, self.oversubscription)
+        return Bill(
+            switches=tuple(self.planes * count for count in plane.switches),
+            links=nodes * self.nics,
+            trunks=self.planes * plane.trunks,
+        )
 
     @property
     def planes(self) -> int:
@@ -338,11 +304,6 @@ class PodNetwork(SwitchedNetwork):
     def latency_of(self, link: Link) -> float:
         above = str(link[0]).startswith(("pod", "leaf"))
         return self.hop if above else super().latency_of(link)
-
-
-def _parts(trees: Sequence[int], most: int) -> list[Sequence[int]]:
-    """Split a list into parts of `most`; the last part may be shorter."""
-    return [trees[first : first + most] for first in range(0, len(trees), most)]
 
 
 def _hash(numbers: tuple[int, ...]) -> int:

@@ -1,10 +1,10 @@
-"""What a cluster costs: rent, electricity, and the switches and cables of its network."""
+"""What a cluster costs: rent, electricity, and the parts of its network."""
 
 from typing import Annotated
 
 from sim.config.bounds import Ge, Gt, Lt
 from sim.config.dataclass import dataclass
-from sim.config.units import DAY, HOUR, DollarsPerHour, DollarsPerJoule, Watts
+from sim.config.units import HOUR, DollarsPerHour, DollarsPerJoule, Watts
 
 Dollars = Annotated[float, Ge(0)]
 
@@ -44,48 +44,3 @@ def per_million(price: Price | None, gpus: int, tokens_per_second: float) -> flo
     if price is None or not tokens_per_second:
         return None
     return gpus * price.hour / HOUR / tokens_per_second * 1e6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
-    """The parts of a network: `switches` by tier, leaves first; `links`, the cables from NICs to
-    switches (or from node to node); and `trunks`, the cables between switches."""
-
-    switches: tuple[int, ...] = ()
-    links: int = 0
-    trunks: int = 0
-
-    @property
-    def cables(self) -> int:
-        """All cables."""
-        return self.links + self.trunks
-
-    @property
-    def transceivers(self) -> int:
-        """Two transceivers for each cable, one at each end."""
-        return 2 * self.cables
-
-    def hourly(self, price: Price | None) -> float | None:
-        """Dollars an hour for all parts until they are written off; None where a price is unknown.
-
-        >>> round(Bill(links=1).hourly(Price(hour=1.0, cable=8766.0, transceiver=0.0)), 9)
-        0.25
-        """
-        cost = self.dollars(price)
-        if price is None or cost is None:
-            return None
-        return cost / (price.network_years * 365.25 * DAY / HOUR)
-
-    def dollars(self, price: Price | None) -> float | None:
-        """Dollars for all parts; None where a price is unknown."""
-        parts = (
-            (sum(self.switches), price and price.switch),
-            (self.cables, price and price.cable),
-            (self.transceivers, price and price.transceiver),
-        )
-        total = 0.0
-        for count, each in parts:
-            if each is None and count:
-                return None
-            total += count * (each or 0.0)
-        return total

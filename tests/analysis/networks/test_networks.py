@@ -10,7 +10,8 @@ import sim
 from sim import kind
 from sim.analysis.networks.networks import Networks
 from sim.config.errors import InputError
-from sim.hardware.cluster.price import Bill, Price
+from sim.hardware.cluster.bill import Bill
+from sim.hardware.cluster.price import Price
 from sim.hardware.cluster.topology import load
 from sim.interface.cli.main import main
 

@@ -1,0 +1,98 @@
+"""The switches and cables of a network, and what they cost.
+
+Nothing else needs this file: without it, networks have no bill.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from math import ceil, inf
+
+from sim.config.dataclass import dataclass
+from sim.config.units import DAY, HOUR
+from sim.hardware.cluster.price import Price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """The parts of a network: `switches` by tier, leaves first; `links`, the cables from NICs to
+    switches (or from node to node); and `trunks`, the cables between switches."""
+
+    switches: tuple[int, ...] = ()
+    links: int = 0
+    trunks: int = 0
+
+    @property
+    def cables(self) -> int:
+        """All cables."""
+        return self.links + self.trunks
+
+    @property
+    def transceivers(self) -> int:
+        """Two transceivers for each cable, one at each end."""
+        return 2 * self.cables
+
+    def hourly(self, price: Price | None) -> float | None:
+        """Dollars an hour for all parts until they are written off; None where a price is unknown.
+
+        >>> round(Bill(links=1).hourly(Price(hour=1.0, cable=8766.0, transceiver=0.0)), 9)
+        0.25
+        """
+        cost = self.dollars(price)
+        if price is None or cost is None:
+            return None
+        return cost / (price.network_years * 365.25 * DAY / HOUR)
+
+    def dollars(self, price: Price | None) -> float | None:
+        """Dollars for all parts; None where a price is unknown."""
+        parts = (
+            (sum(self.switches), price and price.switch),
+            (self.cables, price and price.cable),
+            (self.transceivers, price and price.transceiver),
+        )
+        total = 0.0
+        for count, each in parts:
+            if each is None and count:
+                return None
+            total += count * (each or 0.0)
+        return total
+
+
+def of_tree(pods: Sequence[Sequence[int]], radix: int, oversubscription: float) -> Bill:
+    """The leaves of a tree, and the tiers above that join them. `pods` has the NICs of each leaf.
+
+    Switches of the highest tier have all of their `radix` ports down, each to a subtree. Other
+    tiers lead as many cables up as down, but the highest tier of a pod leads up
+    1/`oversubscription` of them.
+
+    >>> of_tree(16 * [8 * [32]], 64, 4.0)
+    Bill(switches=(128, 80, 16), links=4096, trunks=5120)
+    """
+    half, links = radix // 2, sum(map(sum, pods))
+    switches, trunks = [sum(map(len, pods))], list[int]()
+
+    def joined(groups: Sequence[Sequence[int]], over: float = 1.0) -> list[int]:
+        """Join each group of subtrees by switches; return the cables up, 1/`over` of all."""
+        down = [sum(group) for group in groups]
+        up = [ceil(cables / over) for cables in down]
+        ports = zip(down, up, strict=True)
+        switches.append(sum(-(-sum(each) // radix) for each in ports))
+        trunks.append(sum(down))
+        return up
+
+    while max(map(len, pods)) > half:
+        up = iter(joined([part for pod in pods for part in _parts(pod, half)]))
+        pods = [list(islice(up, len(_parts(pod, half)))) for pod in pods]
+    if max(map(len, pods)) > 1:
+        trees = joined(pods, oversubscription)
+    else:
+        trees = [max(round(leaf / oversubscription), 1) for (leaf,) in pods]
+    while len(trees) > radix:
+        trees = joined(_parts(trees, half))
+    if len(trees) > 1:
+        joined([trees], inf)
+    return Bill(switches=tuple(switches), links=links, trunks=sum(trunks))
+
+
+def _parts(trees: Sequence[int], most: int) -> list[Sequence[int]]:
+    """Split a list into parts of `most`; the last part may be shorter."""
+    return [trees[first : first + most] for first in range(0, len(trees), most)]
