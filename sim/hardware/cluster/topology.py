@@ -77,12 +77,25 @@ class Topology(Placement):
             remedy = f"use at most {self.size}, set topology.gpus = {whole}, or write {like}"
             raise InputError(f"topology {self.name}", fault, remedy)
         each, device = each or self.taken(gpus), self.device.among(gpus)
+        self._refuse_crowded(gpus, each)
         used: dict[str, Any] = {"gpus": gpus, "device": device, "built": self.size}
         if each == self.gpus_per_node:
             return self._changed(**used)
         network = self.network and self.network.with_slots(each, self.gpus_per_node)
         whole = self.slots or self.gpus_per_node
         return self._changed(**used, gpus_per_node=each, slots=whole, network=network)
+
+    def _refuse_crowded(self, gpus: int, each: int) -> None:
+        """Raise `InputError` where `gpus` devices, `each` of a node, need more nodes than exist."""
+        slots, nodes = self.slots or self.gpus_per_node, -(-gpus // each)
+        there = self.size // slots
+        if each < slots and nodes > there:
+            fault = (
+                f"{gpus:,} GPUs fill whole trays of {nodes} nodes, {each} GPUs each, but it has "
+                f"{there} nodes of {slots}, which give {there * each:,} GPUs at {each} each"
+            )
+            remedy = f"set topology.gpus = {nodes * slots}, or use {gpus // slots * slots:,} GPUs"
+            raise InputError(f"topology {self.name}", fault, remedy)
 
     def with_hosts(self, gpus: int) -> "Topology":
         """The same cluster with further hosts, enough for `gpus` devices; the job is unchanged."""

@@ -203,6 +203,14 @@ class TestTrays:
         with pytest.raises(InputError, match="74 GPUs do not fill nodes of 72"):
             load("gb200-nvl72").with_gpus(74)
 
+    def test_a_job_does_not_take_more_racks_than_there_are(self) -> None:
+        """4,096 GPUs are 64 of 64 racks, not of 57."""
+        racks = load("gb200-nvl72", {"gpus": 57 * 72})
+        assert [racks.with_gpus(gpus).nodes for gpus in (57 * 72, 57 * 64, 56 * 72)] == [57, 57, 56]
+        with pytest.raises(InputError, match=r"57 nodes of 72, which give 3,648 .*gpus = 4608, or"):
+            racks.with_gpus(4096)
+        assert racks._changed(gpus=4608).with_gpus(4096).nodes == 64
+
     def test_a_tray_that_does_not_divide_a_node_is_refused(self) -> None:
         with pytest.raises(InputError, match="tray = 5 does not divide the 72 GPUs"):
             load("gb200-nvl72", {"tray": 5})
