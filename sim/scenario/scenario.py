@@ -32,7 +32,7 @@ class Straggler(Checked):
     """A rank, a stage, a node or a link that is slower than its peers by `factor`.
 
     A slow GPU's kernels take `factor` times as long. A slow link has its bandwidth divided by
-    `factor`, or reduced by the `traffic` of others, which always has its full rate.
+    `factor` (at least 1), or reduced by the `traffic` of others, which always has its full rate.
     """
 
     factor: Factor | None = None

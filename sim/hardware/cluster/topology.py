@@ -27,14 +27,17 @@ __all__ = ["Degraded", "Link", "Topology", "load"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degraded:
-    """A link (see `Topology.parse_link`) whose capacity is divided by `factor`."""
+    """A link (see `Topology.parse_link`) whose capacity is divided by `factor`, at least 1."""
 
     link: str
     factor: float
 
     def __post_init__(self) -> None:
-        if not (isfinite(self.factor) and self.factor > 0):
-            raise ValueError(f"factor = {self.factor} must be positive; 2 halves the bandwidth")
+        if not (isfinite(self.factor) and self.factor >= 1):
+            fault = f"factor = {self.factor:g} must be finite and at least 1"
+            raise ValueError(
+                f"{fault}: 2 halves the bandwidth; a faster link is a matter of the network"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ class Topology(Placement):
     def slowed(self, link: str | Link, factor: float) -> "Topology":
         """The same cluster with the capacity of one link divided by `factor`.
 
-        Raises `InputError` where there is no such link or the factor is not positive.
+        Raises `InputError` where there is no such link or the factor is less than 1.
 
         >>> sick = load("dgx-a100-hdr").slowed("node3.nic0", 2.0)
         >>> sick.capacity(("nic-up", 3, 0)) / sick.capacity(("nic-up", 3, 1))
