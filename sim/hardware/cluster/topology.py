@@ -266,15 +266,34 @@ def load(
     12500000000.0
     """
     given = dict(overrides or {})
-    if not given:
-        return _loaded(name, given, where)
     try:
         file = _loaded(name, {}, where)
         rates = {key: value for key, value in given.items() if is_rate(file, key)}
         rest = {key: value for key, value in given.items() if key not in rates}
-        return altered(_loaded(name, rest, where), rates, f"topology {name}")
+        topology = altered(_loaded(name, rest, where), rates, f"topology {name}")
     except InputError:  # the file with all of its changes gives the error that names the mistake
-        return _loaded(name, given, where)
+        topology = _loaded(name, given, where)
+    return _without_other_prices(topology, name, given, where)
+
+
+_PARTS = {"switch": ("bandwidth", "radix"), "cable": ("bandwidth",), "transceiver": ("bandwidth",)}
+
+
+def _without_other_prices(
+    topology: Topology, name: str, given: Mapping[str, Any], where: str
+) -> Topology:
+    """The cluster without prices of parts whose file states them for another network: a switch of
+    800 Gb/s does not cost what a switch of 400 Gb/s costs."""
+    price, unknown = topology.price, dict[str, Any]()
+    for part, keys in _PARTS.items():
+        if not price or getattr(price, part) is None or {"price", f"price.{part}"} & given.keys():
+            continue
+        files = catalog.lineage("topologies", catalog.find("topologies", name, where=where))
+        path = next(path for path in files if part in catalog.read(path).get("price", {}))
+        stated = _loaded(str(path), {}, where).network
+        if any(getattr(stated, key, None) != getattr(topology.network, key, None) for key in keys):
+            unknown[part] = None
+    return replace(topology, price=replace(price, **unknown)) if price and unknown else topology
 
 
 def _asked(name: str, overrides: Mapping[str, Any], where: str) -> object:
@@ -285,7 +304,7 @@ def _asked(name: str, overrides: Mapping[str, Any], where: str) -> object:
 def _loaded(name: str, overrides: Mapping[str, Any], where: str) -> Topology:
     """The cluster of a file whose values are changed before validation."""
     path = catalog.find("topologies", name, where=where)
-    data = {"name": path.stem, **catalog.document("topologies", path)}
+    data = {"name": path.stem, **catalog.document("topologies", path, _own_price)}
     of_device = {k: v for k, v in overrides.items() if k.startswith("device.")}
     of_cluster = {k: v for k, v in overrides.items() if k not in of_device}
     place = catalog.place(path, changed=bool(of_cluster))
@@ -301,6 +320,14 @@ def _loaded(name: str, overrides: Mapping[str, Any], where: str) -> Topology:
     for state in topology.states:
         catalog.find("topologies", state, where=f"{place}, states")
     return topology
+
+
+def _own_price(content: dict[str, Any], place: str) -> dict[str, Any]:
+    """The content of a file; a rent without a source does not take that of the file it is like."""
+    price = content.get("price")
+    if not isinstance(price, Mapping) or "hour" not in price:
+        return content
+    return content | {"price": {"source": "", "date": "", **price}}
 
 
 def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:

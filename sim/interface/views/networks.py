@@ -114,7 +114,10 @@ def _notes(answer: Networks) -> Iterator[str]:
     if any(network.bill is None for network in answer.networks):
         yield "switches are counted from network.radix, the ports of a switch"
     if any(network.bill and network.dollars is None for network in answer.networks):
-        yield "a network's price follows from price.switch, price.cable and price.transceiver"
+        yield (
+            "a network's price follows from price.switch, price.cable and price.transceiver, which "
+            "hold for the bandwidth and radix of the file that states them"
+        )
     if any(network.tokens_per_dollar_with_network for network in answer.networks):
         yield "with network: its price is added to the rent, over price.network_years"
     if any(network.tokens_per_dollar is None for network in answer.networks):

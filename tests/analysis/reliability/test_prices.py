@@ -1,6 +1,7 @@
 """Prices say whose they are and of when; every command reckons by the same one."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -33,6 +34,35 @@ def test_a_price_that_is_given_is_nobody_elses() -> None:
     assert str(given) == "2 USD/h per GPU (as given)"
     assert given is not None
     assert given.electricity == topology.load("dgx-h100-ndr").price.electricity  # type: ignore[union-attr]
+
+
+def test_a_file_does_not_take_the_source_of_a_price_that_it_replaces(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('like = "dgx-h100-ndr"\n[price]\nhour = "2 USD/h"\n')
+    assert str(topology.load(str(own)).price) == "2 USD/h per GPU (as given)"
+    own.write_text('like = "dgx-h100-ndr"\n[price]\npue = 1.5\n')
+    assert "AWS" in str(topology.load(str(own)).price), "the rent is still the file's"
+
+
+def test_parts_have_a_price_only_at_the_speed_for_which_it_was_given(tmp_path: Path) -> None:
+    """A switch of 800 Gb/s or of 128 ports does not cost what a switch of 400 Gb/s costs."""
+    parts = "[price]\nhour = '2 USD/h'\nswitch = 3.0\ncable = 2.0\ntransceiver = 1.0\n"
+    (own := tmp_path / "own.toml").write_text(f'like = "dgx-h100-ndr"\n{parts}')
+    (fast := tmp_path / "fast.toml").write_text(
+        f'like = "{own}"\n[network]\nbandwidth = "800 Gb/s"\n'
+    )
+
+    def prices(path: Path, **changes: object) -> list[float | None]:
+        price = topology.load(str(path), {f"network.{k}": v for k, v in changes.items()}).price
+        assert price is not None
+        return [price.switch, price.cable, price.transceiver]
+
+    assert prices(own) == prices(own, bandwidth="400 Gb/s", nics=4) == [3.0, 2.0, 1.0]
+    assert prices(own, bandwidth="800 Gb/s") == prices(fast) == [None, None, None]
+    assert prices(own, radix=128) == [None, 2.0, 1.0]
+    given = topology.load(str(fast), {"price.switch": 6.0}).price
+    assert given is not None
+    assert (given.switch, given.cable) == (6.0, None)
 
 
 def test_all_commands_reckon_dollars_of_a_million_tokens_alike() -> None:
