@@ -66,9 +66,10 @@ SENTENCE = """\
 The evidence is {rows:,} published steps in {tables} tables. The mean absolute error is
 {median:.1%} in the median table and {mean:.1%} in the mean of tables; the bias is {bias:+.1%}
 (predicted / measured - 1). Predictions order the steps of a table with a rank correlation of
-{rank:.2f}. In the median table, the layout that is ranked first costs {regret:.1%} more than the
-best layout. Intervals of 90 % contain {tables_out:.0%} of a table's steps if they are fitted
-without the table. They contain {rows_out:.0%} if they are fitted with half of its rows.
+{rank:.2f}. In the median table, the layout predicted to be fastest takes {regret:.1%} longer
+than the layout measured to be fastest. If a whole table is kept out of the fit, intervals of
+90 % contain {tables_out:.0%} of its steps. If half of a table's rows are used in the fit, the
+intervals contain {rows_out:.0%} of the other half.
 """
 KEPT_OUT = ("table_kept_out", "rows_kept_out")
 HEADS = (
