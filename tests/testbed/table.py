@@ -9,7 +9,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One quantity of one check; `load` is the machine's, `bar` the largest error allowed."""
+    """One quantity of one check; `load` is the machine's, `bar` the largest error allowed. It was
+    measured in the given attempt."""
 
     hosts: int
     check: str
@@ -19,7 +20,7 @@ class Row:
     measured: float
     bar: float
     load: float
-    retried: bool
+    attempt: int
 
     @property
     def error(self) -> float:
@@ -29,6 +30,13 @@ class Row:
     @property
     def passes(self) -> bool:
         return abs(self.error) <= self.bar
+
+    @property
+    def slowed(self) -> bool:
+        """Whether it misses its bar as on a slower machine: a longer time, fewer updates a second,
+        or another staleness."""
+        signs = {"ms": self.error < 0.0, "1/s": self.error > 0.0}
+        return not self.passes and signs.get(self.unit, True)
 
 
 def load() -> float:
@@ -51,7 +59,7 @@ def text(rows: list[Row]) -> list[str]:
     lines += [
         f"{row.hosts:>5}  {row.check:<{width}}  {row.predicted:>9.2f}  {row.measured:>9.2f}  "
         f"{row.unit:<8}{row.error:>+7.1%}  {row.bar:>5.0%}  {row.load:>4.1f}"
-        f"{'  again' if row.retried else ''}{'' if row.passes else '  MISSED'}"
+        f"{f'  attempt {row.attempt}' if row.attempt > 1 else ''}{'' if row.passes else '  MISSED'}"
         for row in rows
     ]
     return [*lines, f"median error {median_error(rows):.2%} of {len(rows)}"]

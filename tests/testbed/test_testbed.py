@@ -1,7 +1,7 @@
 """Predictions against real gloo processes; here time is the subject, so time is asserted.
 
-Medians of five; a failed check is measured up to four times more. The table at the end also has the
-machine's load.
+Medians of five; a check that was too slow is measured up to four times more. The table at the end
+also has the machine's load.
 """
 
 from collections.abc import Callable
