@@ -1,1 +1,2 @@
-"""Ring 3: how questions come in and answers go out: commands, formats, frameworks, pictures."""
+"""Ring 3: how do questions come in, and how do answers go out? The folders hold commands, formats,
+frameworks and pictures."""

@@ -1,5 +1,5 @@
-"""`sim.show`: a model, topology, profile, algorithm, recording or scenario, as text, in a notebook,
-drawn."""
+"""`sim.show` describes a model, topology, profile, algorithm, recording or scenario as text, in a
+notebook or as a drawing."""
 
 from collections.abc import Callable
 from os import PathLike
@@ -15,12 +15,12 @@ from sim.interface.document.nodes import Document, Listing, document
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_RANKS = 8  # of an algorithm, where nothing says how many
+_RANKS = 8  # ranks of an algorithm, if the caller gives no number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What there is to say of a name; `draw` draws it, None where it is text alone."""
+    """The answer of `show`: a document, and a function `draw` that draws it (None: text alone)."""
 
     document: Document
     draw: "Callable[[], Figure] | None" = None
@@ -32,7 +32,8 @@ class Shown:
         return html.html(self.document)
 
     def plot(self, path: str | PathLike[str] | None = None) -> "Figure":
-        """Its picture, also written to a path. Raises `InputError` where it has none."""
+        """Draw the picture, and write it to a path if one is given. Raises `InputError` if there
+        is no picture."""
         from sim.interface.plots.picture import save
 
         if self.draw is None:
@@ -44,9 +45,9 @@ class Shown:
 
 
 def show(name: str, *, gpus: int | None = None) -> Shown:
-    """A model (a name, a TOML file, a Hugging Face config.json), a topology with so many `gpus`,
-    the profile of a device or fabric, an algorithm among so many, a recording, or a scenario as
-    the TOML that plays it. Raises `InputError`.
+    """Show a model (a name, a TOML file, a Hugging Face config.json), a topology, a profile of a
+    device or fabric, a collective algorithm, a recording, or a scenario as TOML. `gpus` is the
+    number of GPUs of a topology, or of ranks of an algorithm. Raises `InputError`.
 
     >>> print(str(show("gpt2-124m")).splitlines()[0])
     gpt2-124m: 12 layers (dense), 768 hidden, 12 heads, 50,257 words
@@ -70,7 +71,8 @@ def show(name: str, *, gpus: int | None = None) -> Shown:
 
 
 def title(name: str) -> str:
-    """The title of a model or topology: the folder of a checkpoint, the stem of another file."""
+    """Return the title of a model or topology: the name of its checkpoint's folder for a
+    config.json, the stem of any other file."""
     path = Path(name)
     if path.name == "config.json":
         return path.resolve().parent.name
@@ -105,7 +107,7 @@ def _recording(name: str) -> Shown:
 
 
 def _algorithm(name: str, ranks: int) -> Shown:
-    """Its collectives, and the rounds of the first of them."""
+    """Show the collectives of an algorithm, and draw the rounds of its first collective."""
     from sim.interface.plots import collective
     from sim.interface.views.collective import algorithm as view
     from sim.interface.views.collective import schedules
@@ -141,5 +143,5 @@ def _topology(name: str, gpus: int | None) -> Shown:
 
     shown = load(name)
     shown = shown.with_gpus(gpus) if gpus else shown
-    Machine(shown, backend.load(shown.backend))  # refuses what no library has
+    Machine(shown, backend.load(shown.backend))  # refuses a topology that its library cannot serve
     return Shown(document=view(shown), draw=lambda: topology.figure(shown))

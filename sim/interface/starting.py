@@ -1,4 +1,5 @@
-"""`sim.init`: a scenario of one's own, commented, with a plan that fits if a simple plan does."""
+"""`sim.init` writes a commented scenario for the user's own job. Its plan fits into memory if a
+simple plan does."""
 
 from pathlib import Path
 from typing import Any
@@ -15,22 +16,22 @@ _PAGE = """\
 # docs/reference.md has every key; `--set plan.tp=4` changes any value for one run.
 model = "{model}"  # a name of `sim list`, a TOML file or a Hugging Face config.json
 topology = "{topology}"  # the cluster: `sim show {topology}`
-gpus = {gpus}  # so many of it
+gpus = {gpus}  # how many of the cluster's GPUs the job uses
 stack = "{stack}"  # the software that runs the job; `sim list` has others
-# tokens = 1e12  # of the whole training, for `sim cost`
+# tokens = 1e12  # tokens of the whole training, for `sim cost`
 
-# The fastest: `sim plan {model} {topology} --gpus {gpus} --global-batch {global_batch}`.
+# To find the fastest: `sim plan {model} {topology} --gpus {gpus} --global-batch {global_batch}`.
 [plan]
-global_batch = {global_batch}  # sequences a step, of all GPUs
+global_batch = {global_batch}  # sequences a step on all GPUs together
 microbatch = {microbatch}  # sequences at a time on a data-parallel rank
 tp = {tp}  # tensor-parallel ranks; best within a node
-pp = {pp}  # pipeline stages; data parallelism has the GPUs that are left
+pp = {pp}  # pipeline stages; data parallelism takes the remaining GPUs
 # cp = 1  # ranks that share a long sequence
-# schedule = "1f1b"  # of the pipeline: zb-h1, dualpipev, a CSV of actions, ...
+# schedule = "1f1b"  # pipeline schedule: zb-h1, dualpipev, a CSV of actions, ...
 zero = {zero}  # ZeRO: 0 none, 1 optimizer, 2 gradients too, 3 parameters too (FSDP)
 recompute = "{recompute}"  # none, selective, full
 sequence_parallel = {sequence_parallel}  # beside tensor parallelism
-# precision = "bf16"  # of matrix products: bf16, fp16, fp8, ...
+# precision = "bf16"  # format of matrix products: bf16, fp16, fp8, ...
 
 {change}  # values of the files named above, for this scenario alone
 {seq}
@@ -41,7 +42,7 @@ sequence_parallel = {sequence_parallel}  # beside tensor parallelism
 # steps = 500
 # storage = "100 GB/s"
 
-# [[straggler]]  # what is slower than its peers
+# [[straggler]]  # a rank that is slower than its peers
 # rank = 0
 # factor = 1.1
 """
@@ -49,8 +50,8 @@ sequence_parallel = {sequence_parallel}  # beside tensor parallelism
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The `path` of a scenario that was written, whether its plan `fits` into memory, and what was
-    taken or left out unasked (`notes`)."""
+    """The `path` of the scenario that `init` wrote, whether its plan `fits` into memory, and
+    `notes` on values that were assumed or left out."""
 
     path: Path
     fits: bool
@@ -71,10 +72,10 @@ def init(
     seq: int | None = None,
     force: bool = False,
 ) -> Started:
-    """Write scenarios/NAME.toml, with a comment on each key, and a first plan that fits if a change
-    or two of the plainest make one. `seq` are the tokens of a sequence, the model's by default.
-    Raises `InputError`, also for a file that is there unless
-    `force` says so."""
+    """Write scenarios/NAME.toml, with a comment on each key. Its plan is the default plan, changed
+    by the first remedy found if the default plan does not fit. `seq` is the number of tokens of a
+    sequence, the model's by default. Raises `InputError`, also if the file exists and `force` is
+    not set."""
     path = scenario_file("scenarios", name, force=force)
     job = {"model": model, "topology": topology, "gpus": gpus, "global_batch": global_batch}
     written, fits, notes = _page(name, {**job, "stack": stack}, seq)
@@ -85,8 +86,8 @@ def init(
 
 
 def scenario_file(folder: str, name: str, *, force: bool) -> Path:
-    """The file of a name that is to be written. Raises `InputError` for what is no plain name, and
-    for a file that is there already."""
+    """Return the path of the file NAME.toml to write. Raises `InputError` if the name is not a
+    plain name, or if the file exists and `force` is not set."""
     path = Path(folder) / f"{name}.toml"
     if Path(name).name != name or name.endswith(".toml") or not name.isprintable():
         raise InputError("--name", f"{name!r} is no plain name", "give one such as my-job")
@@ -96,8 +97,8 @@ def scenario_file(folder: str, name: str, *, force: bool) -> Path:
 
 
 def _page(name: str, job: dict[str, Any], seq: int | None) -> tuple[str, bool, tuple[str, ...]]:
-    """The file, of a plan that fits if the remedies of one that does not know any; whether it fits;
-    and what was taken unasked."""
+    """Return the text of the scenario file, whether its plan fits, and notes on assumed values. If
+    the default plan does not fit, its first remedy is applied."""
     from sim import run
     from sim.kind import described
 
@@ -126,5 +127,5 @@ def _page(name: str, job: dict[str, Any], seq: int | None) -> tuple[str, bool, t
 
 
 def _tokens(result: Result) -> int:
-    """Tokens of a sequence; those of many models where samples are no sequences."""
+    """Return the tokens of a sequence, or 4,096, a common length, if samples are not sequences."""
     return result.inputs.tokens if result.inputs.tokens > 1 else 4096

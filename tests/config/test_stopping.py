@@ -105,5 +105,5 @@ def test_a_terminal_shows_the_time_left_and_keeps_what_was_found(
     assert code == 130
     assert re.search(r"\d\d:\d\d<\d\d:\d\d", text)
     assert kept_rows in text
-    assert "stopped: this is what there was by then" in text
+    assert "stopped: these are the results so far" in text
     assert "Traceback" not in text

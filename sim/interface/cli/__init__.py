@@ -1,5 +1,6 @@
 """Which words does a user type?
 
-A command is a function of a file; it calls what Python calls, and prints the answer. Options that
-are called as Python's arguments are handed on as they are. It goes when everybody uses Python.
+A command is a function in a file of its own. It calls the same function that a Python user calls,
+and prints the answer. Options with the name of a Python argument are passed on unchanged. The
+folder can be deleted when everybody uses Python.
 """

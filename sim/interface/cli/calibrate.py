@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sim.hardware.kernels.profile import Profile
     from sim.jobs.traces.operation_times import OperationTime
 
-SMALLEST = 8  # bytes; what every suite begins with
+SMALLEST = 8  # bytes; the first size of every suite
 
 
 @click.group()
@@ -30,12 +30,12 @@ def calibrate() -> None:
 @click.option("--suite", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
 @click.option(
     "--processes", type=click.IntRange(1, 64), default=1, show_default=True,
-    help="Time in so many processes at once, each with its share of the cores (CPUs).",
+    help="Number of processes that measure at once, each with its share of the cores (CPUs).",
 )  # fmt: skip
 @click.option("--as", "name", default="", metavar="NAME", help="The device's file, if not guessed.")
 @click.option(
     "--minutes", type=click.FloatRange(min=0.0), default=math.inf,
-    help="Begin no kernel after; the same command goes on from there.",
+    help="Begin no kernel after this time; the same command goes on from there.",
 )  # fmt: skip
 @output("--out", (".toml",), "The profile, its table beside it", required=True)
 def kernels(
@@ -71,14 +71,16 @@ def kernels(
 @calibrate.command("import")
 @click.argument("files", nargs=-1, required=True, type=options.INPUT_FILE)
 @output("--out", (".csv", ".toml"), "Write the readings, or a profile")
-@click.option("--topology", metavar="NAME", help="What was measured; NCCL's profile needs it.")
+@click.option("--topology", metavar="NAME", help="The measured cluster; NCCL's profile needs it.")
 @click.option("--as", "device", default="", metavar="NAME", help="The device: kernels' tables.")
 @click.option(
     "--rows", multiple=True, metavar="COLUMN[!]=VALUE", help="Only these rows of a table."
 )
-@click.option("--kind", multiple=True, metavar="OP=KIND", help="What an op is called here.")
-@click.option("--precision", default="fp16", show_default=True, help="Of products, if not stated.")
-@click.option("--note", multiple=True, metavar="KEY=TEXT", help="For the profile: source, licence.")
+@click.option("--kind", multiple=True, metavar="OP=KIND", help="Which kind of kernel an op is.")
+@click.option(
+    "--precision", default="fp16", show_default=True, help="Products' format, if not stated."
+)
+@click.option("--note", multiple=True, metavar="KEY=TEXT", help="Text for the profile: source=...")
 def import_(
     files: tuple[Path, ...],
     out: Path | None,
@@ -90,11 +92,11 @@ def import_(
     note: tuple[str, ...],
 ) -> None:
     """Read nccl-tests output (text, JSON), PyTorch profiler traces (.json, .json.gz) and tables
-    of collectives or, with --as, of kernels (.csv, and the products of traces, with what each
-    operator took the host). With --as and --out NAME.csv traces become tables of kernels, of the
-    host and of collectives, which sim validate reads.
+    of collectives (.csv). With --as, read kernels instead: tables (.csv), or the matrix products
+    of traces and the host's time for each operator. With --as and --out NAME.csv, traces become
+    tables of kernels, of the host and of collectives, which sim validate reads.
 
-    Where a file is cut short, the readings before that line are kept.
+    If a line cannot be read, the readings before that line are kept.
     """
     from sim.analysis.calibration.fitting.fabric_profile import fabric_of
     from sim.analysis.calibration.fitting.measured_collectives import jitter
@@ -131,7 +133,8 @@ def import_(
 
 
 def _tables_of(files: tuple[Path, ...], out: Path, device: str) -> None:
-    """Write what traces measured of a device as tables, and say what was read."""
+    """Write the kernel, host and collective times in traces of a device as tables, and print a
+    summary."""
     from sim.analysis.calibration import evidence
     from sim.interface.document.terminal import text
     from sim.interface.views import fabric as shown
@@ -153,8 +156,8 @@ def kernels_of(
     *,
     aside: bool = False,
 ) -> None:
-    """Write the profile of a device whose kernels others measured, and say how sure it is, `aside`
-    where something else is the answer."""
+    """Write the profile of a device from kernel times that others measured, and print its errors.
+    They go to standard error if `aside`, because standard output then has another answer."""
     from sim.analysis.calibration.fitting import kernel_tables, profile_file
     from sim.analysis.calibration.fitting.device_profile import profiled
     from sim.hardware.device import load
@@ -182,7 +185,7 @@ def _residuals(profile: "Profile", *, aside: bool = False) -> None:
 def _fitted(
     readings: "list[OperationTime]", origin: dict[str, str], out: Path, topology: str | None
 ) -> None:
-    """Write the profile of NCCL on the cluster that others measured."""
+    """Write NCCL's profile, fitted to readings that others measured on a cluster."""
     from sim.analysis.calibration.fitting import fabric_profile
     from sim.analysis.calibration.timing.provenance import command
     from sim.interface.document.terminal import text
@@ -198,10 +201,10 @@ def _fitted(
 @click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--suite", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
 @click.option("--largest", metavar="SIZE", help="End the sizes here: 64 MiB.")
-@click.option("--topology", metavar="NAME", help="What was measured; NCCL's fit needs it.")
+@click.option("--topology", metavar="NAME", help="The measured cluster; NCCL's fit needs it.")
 @click.option(
     "--minutes", type=click.FloatRange(min=0.0), default=math.inf,
-    help="Begin no collective after; the same command goes on from there.",
+    help="Begin no collective after this time; the same command goes on from there.",
 )  # fmt: skip
 @output(
     "--out", (".csv", ".toml"), required=True,
@@ -216,7 +219,7 @@ def collectives(
     minutes: float,
     out: Path,
 ) -> None:
-    """Time collectives among ranks that this command starts, or torchrun.
+    """Time collectives among ranks that this command, or torchrun, starts.
 
     Ctrl-C keeps what was measured; a second call goes on from there.
     """
@@ -248,7 +251,7 @@ def _show(
     out: Path,
     topology: str | None,
 ) -> None:
-    """Readings as a table, or the errors of the profile that is made of them."""
+    """Print the readings as a table, or fit a profile to them, write it and print its errors."""
     from sim.analysis.calibration.fitting import fabric_profile
     from sim.analysis.calibration.timing import process_group
     from sim.analysis.calibration.timing.provenance import provenance

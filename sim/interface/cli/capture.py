@@ -1,4 +1,4 @@
-"""`sim capture`: a training script recorded without a GPU, and played in the same go."""
+"""`sim capture` records a training script without a GPU, and can play the recording at once."""
 
 import os
 import sys
@@ -37,18 +37,18 @@ OWN_ERROR = 1  # the exit code of a script that ends by an exception of its own
 @click.option("--world", type=options.COUNT, help="Ranks of the whole job.")
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True)
 @click.option(
-    "--stages", is_flag=True, help="Record the ranks that it sends to and receives from, too."
+    "--stages", is_flag=True, help="Record the ranks with which this rank exchanges messages, too."
 )
 @click.option(
     "--routing",
     default="balanced",
     show_default=True,
-    help="Of tokens to experts: balanced, zipf=EXPONENT, dirichlet=ALPHA or a CSV file of counts.",
+    help="How tokens go to experts: balanced, zipf=EXPONENT, dirichlet=ALPHA or a CSV of counts.",
 )
 @click.option(
     "--step", "--steps", "step", metavar="N or N..M",
-    help="Which steps of the script are recorded; by itself a step like most others, the second if "
-    "it is like the first.",
+    help="Steps of the script to record. Default: a step like most others, the second if it is "
+    "like the first.",
 )  # fmt: skip
 @click.option(
     "--marks", default="", metavar="WHAT",
@@ -57,17 +57,24 @@ OWN_ERROR = 1  # the exit code of a script that ends by an exception of its own
 )  # fmt: skip
 @click.option(
     "--samples-per-step", "samples", type=options.COUNT,
-    help="Samples that a rank learns from in a step, where its loader does not say it.",
+    help="Samples that a rank trains on in a step, if its loader does not say so.",
 )  # fmt: skip
 @click.option(
     "--value", "values", multiple=True, metavar="LINE=VALUE",
-    help="What an unknown value is on a line: train.py:119=false.",
+    help="Set the unknown value on a line: train.py:119=false.",
 )  # fmt: skip
 @click.option(
     "--gpu", default="h100-80gb-sxm", show_default=True, help="The device the script sees."
 )
-@click.option("--timeout", type=click.FloatRange(0.0), default=0.0, help="Seconds it may take.")
-@click.option("--traceback", "trace", is_flag=True, help="Show where it cannot be recorded.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.0),
+    default=0.0,
+    help="Seconds the script may run; 0: no limit.",
+)
+@click.option(
+    "--traceback", "trace", is_flag=True, help="Show the traceback of what cannot be recorded."
+)
 @output("--out", (".json", ".gz"), "Write the recording")
 @click.option("--on", "topology", help="Play the recording on this cluster, and explain its step.")
 @click.option("--stack", help="Use this software.")
@@ -97,13 +104,14 @@ def capture(
 ) -> None:
     """Record a training SCRIPT on a GPU that is not there.
 
-    In a world of so many ranks, a step between the ends of two optimizer steps; its own ARGUMENTS
-    stand behind `--`. SCRIPT may be a command: torchrun, accelerate launch, deepspeed, python.
+    The script sees a job of --world ranks. A step lasts from the end of an optimizer step to the
+    end of the next. The script's own ARGUMENTS follow `--`. SCRIPT may be a command: torchrun,
+    accelerate launch, deepspeed, python.
 
-    The script is executed on this machine, as `python SCRIPT` would be. What it raises is shown as
-    python shows it, with exit code 1. The recording is data: `sim run RECORDING --topology NAME`
-    plays it, without torch. With --on it is played at once, and its step explained; the exit code
-    is then 3 where it does not fit into memory.
+    The script is executed on this machine, as `python SCRIPT` would be. Its exceptions are shown as
+    Python shows them, with exit code 1. The recording is data: `sim run RECORDING --topology NAME`
+    plays it without torch. With --on it is played at once, and its step is explained; the exit
+    code is then 3 if the job does not fit into memory.
     """
     from sim.analysis.explanation.explain import explain
     from sim.jobs.capturing.capture import capture_entry
@@ -119,7 +127,7 @@ def capture(
         f"running {start.entry.name} on a fake GPU, rank {given['rank']} of {ranks}", err=True
     )
     try:
-        with redirect_stdout(sys.stderr if topology else sys.stdout):  # an answer stands alone
+        with redirect_stdout(sys.stderr if topology else sys.stdout):  # only the answer on stdout
             recordings = capture_entry(
                 start.entry,
                 start.arguments,
@@ -155,7 +163,7 @@ def capture(
 def _start(
     script: str | None, arguments: tuple[str, ...], module: str | None, code: str | None
 ) -> "Started":
-    """What a command line starts. Raises `InputError`."""
+    """Return the script, its arguments and its launcher's ranks. Raises `InputError`."""
     from sim.jobs.capturing.entry import started
 
     words = [word for word in (script, *arguments) if word is not None]
@@ -167,7 +175,8 @@ def _start(
 
 
 def _ranks(world: int | None, start: "Started") -> int:
-    """The ranks of the job; a launcher that would start others is noted. Raises `InputError`."""
+    """Return the number of ranks of the job, and print a note if the launcher would start another
+    number. Raises `InputError` if neither --world nor a launcher gives a number."""
     ranks = world or start.world
     if not ranks:
         raise InputError("sim capture", "no --world", "say how many ranks the whole job has")
@@ -178,7 +187,7 @@ def _ranks(world: int | None, start: "Started") -> int:
 
 
 def _check(out: Path | None, topology: str | None, asked: bool) -> None:
-    """Refuse what cannot be answered before anything is captured. Raises `InputError`."""
+    """Raise `InputError`, before anything is captured, if the options cannot be answered."""
     from sim.config import catalog
 
     if out is None and topology is None:
@@ -213,7 +222,7 @@ def _say(recordings: "Sequence[Recording]") -> None:
 
 
 def _steps(text: str | None) -> tuple[int, int] | None:
-    """The first and the last step that a text names.
+    """Return the first and the last step that a text names.
 
     >>> _steps("3"), _steps("10..14")
     ((3, 3), (10, 14))

@@ -1,4 +1,4 @@
-"""`sim collective`: what nccl-tests would print for a cluster, by algorithm and protocol."""
+"""`sim collective` predicts the output of nccl-tests on a cluster, by algorithm and protocol."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,15 +21,18 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.argument("kind")
 @click.argument("rest", nargs=-1, required=True, metavar="[SIZE] TOPOLOGY")
 @click.option("--gpus", type=options.COUNT, help="How many of the topology's.")
-@click.option("--algorithm", metavar="A,B", default="", help="Of these, not of the library's own.")
+@click.option("--algorithm", metavar="A,B", default="", help="Use these, not the library's own.")
 @click.option("--sizes", metavar="1KiB..8GiB", help="From one size to another, doubling.")
 @click.option(
     "--slow", multiple=True, metavar="LINK=FACTOR", help="Divide a link's bandwidth: node3.nic0=2."
 )
 @click.option(
-    "--traffic", multiple=True, metavar="LINK=RATE", help='What others send over it: pod0="1 Tb/s".'
+    "--traffic",
+    multiple=True,
+    metavar="LINK=RATE",
+    help='Traffic of other jobs on a link: pod0="1 Tb/s".',
 )
-@click.option("--late", multiple=True, metavar="RANK=TIME", help='A rank comes late: 3="20 us".')
+@click.option("--late", multiple=True, metavar="RANK=TIME", help='A rank starts late: 3="20 us".')
 @click.option(
     "--placement", metavar="random|A,B,...", default="", help="Which GPU each rank is; random:SEED."
 )
@@ -52,10 +55,11 @@ def collective(
 ) -> None:
     """Time a collective KIND on TOPOLOGY as nccl-tests would.
 
-    Of SIZE bytes, or of --sizes: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast,
-    reduce, gather, scatter, sendrecv, or point_to_point between two, by algorithm and protocol,
-    what the library would choose, and which links are busiest. --set takes the keys of scenarios
-    that concern a cluster: topology, network, node, device, straggler.
+    KIND is all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, scatter,
+    sendrecv, or point_to_point between two ranks. The size is SIZE bytes, or all of --sizes. The
+    answer has times by algorithm and protocol, the library's own choice, and the busiest links.
+    --set takes the keys of scenarios that concern a cluster: topology, network, node, device,
+    straggler.
     """
     from sim.analysis.collectives.times import collective as timed
 
@@ -79,7 +83,7 @@ def collective(
 
 
 def _sizes(size: list[str], span: str | None) -> str:
-    """SIZE, or what `--sizes` says."""
+    """Return SIZE or the span of `--sizes`. Raises `InputError` unless exactly one is given."""
     if len(size) + (span is not None) != 1:
         fault = "wants KIND SIZE TOPOLOGY, or KIND TOPOLOGY --sizes"
         raise InputError("sim collective", fault, 'e.g. sim collective all_reduce "1 GiB" NAME')
@@ -107,6 +111,6 @@ def _rank(text: str) -> int:
 
 
 def _placement(text: str) -> str | list[int]:
-    """The GPU of each rank, or what says how to choose them."""
+    """Return the GPU of each rank as a list, or a text that says how to choose it (random:SEED)."""
     places = [place.strip() for place in text.split(",") if place.strip()]
     return list(map(int, places)) if places and all(map(str.isdecimal, places)) else text

@@ -1,4 +1,4 @@
-"""`sim compare`: jobs side by side, and where their differences come from."""
+"""`sim compare` sets jobs side by side, and explains their differences."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +22,9 @@ from sim.interface.plots import SUFFIXES
 @click.argument("jobs", nargs=-1, required=True)
 @options.of_scenario
 @click.option(
-    "--target", type=options.NUMBER, help="The loss to reach, of workers that share updates."
+    "--target", type=options.NUMBER, help="The loss that workers who share updates should reach."
 )
-@click.option("--tokens", type=options.NUMBER, help="Days and dollars of so many tokens.")
+@click.option("--tokens", type=options.NUMBER, help="Add the days and dollars of N tokens.")
 @click.option("--seeds", type=options.COUNT, default=1, help="Run N seeds of each.")
 @output("--curves", SUFFIXES, "Draw the losses of all seeds")
 @options.METHOD
@@ -39,11 +39,11 @@ def compare(
     form: Form,
     **question: Any,
 ) -> None:
-    """Hold JOBS against the first of them: what differs, and why.
+    """Compare JOBS with the first of them: what differs, and why.
 
     A job is a scenario, a scenario with settings of its own ('megatron-39b: plan.tp=4; plan.pp=4'),
     settings for the first scenario (': plan.tp=4'), or a result of `sim run --json` (FILE.json).
-    --set is for all scenarios. The exit code is 3 where none of them fits into memory.
+    --set applies to all scenarios. The exit code is 3 if no job fits into memory.
     """
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save
@@ -56,7 +56,8 @@ def compare(
 
 
 def _of_all(settings: tuple[str, ...], jobs: tuple[str, ...]) -> Iterator[str]:
-    """Settings of all jobs: the method of a file is not among them if a job names that method."""
+    """Yield the settings that apply to all jobs. A method's Python file is left out if a job names
+    that method itself."""
     from sim.kind import adopted
 
     for setting in settings:
@@ -69,7 +70,7 @@ def _of_all(settings: tuple[str, ...], jobs: tuple[str, ...]) -> Iterator[str]:
 
 
 def _methods_named(job: str) -> Iterator[str]:
-    """The settings by which a job, or its scenario's file, names a method."""
+    """Yield the settings of a job, and the method in its scenario's file, as `KEY=VALUE`."""
     from sim.kind import document
 
     head, _, changes = (part.strip() for part in job.partition(":"))

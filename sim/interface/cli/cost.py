@@ -1,4 +1,4 @@
-"""`sim cost`: days, dollars and energy."""
+"""`sim cost` predicts the days, dollars and energy of a training."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from sim.interface.cli.files import Form, answers
     )
 )
 @click.argument("scenario", required=False)
-@click.option("--tokens", type=options.NUMBER, help="How many; the scenario's budget otherwise.")
+@click.option("--tokens", type=options.NUMBER, help="Tokens to train on; default: the scenario's.")
 @options.METHOD
 @options.PRICE
 @click.option(
@@ -27,19 +27,21 @@ from sim.interface.cli.files import Form, answers
     type=options.NUMBER,
     default=1.0,
     show_default=True,
-    help="Share of the time that counts.",
+    help="Share of the time that trains.",
 )
-@click.option("--deadline", metavar="TIME", help='By when it has to be done, such as "3 weeks".')
+@click.option(
+    "--deadline", metavar="TIME", help='Time until the training must end, such as "3 weeks".'
+)
 @click.option("--budget", type=options.NUMBER, metavar="USD", help="Dollars of rent to spend.")
 @click.option(
     "--failures",
     is_flag=False,
     flag_value="llama3",
     metavar="[TABLE]",
-    help="Count failures and restarts, by a table as sim goodput takes it; llama3 without one.",
+    help="Count failures and restarts, by a table as in sim goodput; llama3 if none is named.",
 )
 @click.option(
-    "--chance", type=options.SHARE, help="Of keeping --deadline and --budget; 90% by default."
+    "--chance", type=options.SHARE, help="Chance of meeting --deadline and --budget; default 90%."
 )
 @options.of_scenario
 @answers()
@@ -55,9 +57,10 @@ def cost(
 ) -> None:
     """Days, dollars and energy of training SCENARIO.
 
-    Of --tokens, or of the scenario's own. With --deadline, --budget, --failures or --chance: when
-    it is done with 10, 50 and 90 %, for which dollars, how many GPUs the deadline needs, and how
-    many the budget pays. The exit code is 3 where the job does not fit into memory.
+    The training has --tokens, or the scenario's tokens. With --deadline, --budget, --failures or
+    --chance the answer has the days and dollars that suffice with a chance of 10, 50 and 90 %, the
+    GPUs that the deadline needs, and the GPUs that the budget pays. The exit code is 3 if the job
+    does not fit into memory.
     """
     if (deadline, budget, failures, chance) != (None, None, None, None):
         if goodput != 1.0:

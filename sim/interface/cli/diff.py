@@ -1,4 +1,4 @@
-"""`sim diff`: which lines of a script cost more than they did."""
+"""`sim diff` finds the lines of a training script that cost more than before a change."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,8 +13,8 @@ from sim.interface.cli.files import Form, answers
 if TYPE_CHECKING:
     from sim.analysis.comparison.lines import LineDifferences
 
-_WORST = 4  # causes and lines of a slower step
-SLOWER = 4  # the exit code of a step that is slower than is allowed
+_WORST = 4  # causes and lines that the message about a slower step names
+SLOWER = 4  # the exit code if a step is slower than --fail-if-slower allows
 
 
 @click.command(
@@ -32,7 +32,7 @@ SLOWER = 4  # the exit code of a step that is slower than is allowed
     "allowed",
     type=options.SHARE,
     metavar="SHARE",
-    help="Exit with 4 where the step is longer by more than this share, such as 3%.",
+    help="Exit with code 4 if the step is longer by more than this share, such as 3%.",
 )
 @answers("Draw the lines that differ")
 @options.LIMIT
@@ -45,10 +45,10 @@ def diff(
     allowed: float | None,
     form: Form,
 ) -> None:
-    """Hold a recording AFTER a change against that BEFORE it.
+    """Compare a recording AFTER a change with the recording BEFORE it.
 
-    The two steps, and the lines of the script that cost more or less: seconds of kernels, bytes
-    sent, bytes held. The exit code is 3 where the later one does not fit into memory, and 4 where
+    The answer has the two steps, and the lines of the script that cost more or less: seconds of
+    kernels, bytes sent, bytes held. The exit code is 3 if AFTER does not fit into memory, and 4 if
     its step is slower than --fail-if-slower allows.
     """
     from sim.analysis.comparison.lines import diff as compared
@@ -73,7 +73,7 @@ def diff(
 
 
 def _slower(answer: "LineDifferences", allowed: float) -> str:
-    """A line for a log: the steps, and the causes and the lines that are longest to blame."""
+    """Return a line for a log: both steps, and the causes and lines that add the most time."""
     from sim.analysis.comparison.lines import SAMPLES
 
     was, now = (f"{1e3 * seconds:.1f} ms" for seconds in answer.step_times)

@@ -1,4 +1,4 @@
-"""`sim explain`: what limits a step, and what would make it shorter."""
+"""`sim explain` says what limits a step, and what would make it shorter."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,9 +33,9 @@ def explain(
 ) -> None:
     """Say what limits a step of SCENARIO, and what would help.
 
-    The gain of each resource if it were faster, kernels against the device's peaks, and the best
-    changes of one choice of the plan, or with --advise of lines of a script. The exit code is 3
-    where the job does not fit into memory.
+    The answer has the gain if each resource were faster, kernels against the device's peaks, and
+    the best changes of a single choice of the plan. With --advise it has changes of the lines of a
+    recorded script. The exit code is 3 if the job does not fit into memory.
     """
     from sim.analysis.explanation.explain import explain as explained
 

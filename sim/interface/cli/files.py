@@ -1,4 +1,4 @@
-"""The files that a command is asked to write: refused before any work where they cannot be."""
+"""The files that a command writes. A path that cannot be written is refused before any work."""
 
 import json
 import os
@@ -22,14 +22,14 @@ _Command = Callable[..., None]
 
 
 class OutputFile(click.Path):
-    """A file that ends in one of some suffixes, or a folder where there are none."""
+    """A file whose name ends in one of `suffixes`, or a folder if `suffixes` is empty."""
 
     def __init__(self, suffixes: Sequence[str]) -> None:
         super().__init__(path_type=Path)
         self.suffixes = suffixes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path. Raises `InputError` where no such file can be written there."""
+        """Return the path. Raises `InputError` if the file cannot be written."""
         path = Path(value)
         where = f"{param.opts[0]} {path}" if param else str(path)
         if self.suffixes and path.suffix not in self.suffixes:
@@ -51,25 +51,25 @@ class OutputFile(click.Path):
 def output(
     flag: str, suffixes: Sequence[str], help: str, *aliases: str, **more: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option for a file to write; its endings are named behind the help."""
+    """Return an option for a file to write; its help text ends with the allowed suffixes."""
     return click.option(flag, *aliases, **output_attributes(suffixes, help), **more)
 
 
 def output_attributes(suffixes: Sequence[str], help: str) -> dict[str, Any]:
-    """The attributes of an option that names a file to write."""
+    """Return the type and the help text of an option that names a file to write."""
     *others, last = suffixes or ["a folder"]
     endings = f"{', '.join(others)} or {last}" if others else last
     return {"type": OutputFile(suffixes), "help": f"{help}: {endings}."}
 
 
-DOES_NOT_FIT = 3  # the exit code of a job that is too big for its GPUs
-MAY_NOT_FIT = 5  # that of a job of which nobody knows whether it fits
-STOPPED = 130  # that of what Ctrl-C has stopped, as shells expect it
+DOES_NOT_FIT = 3  # the exit code for a job that is too big for its GPUs
+MAY_NOT_FIT = 5  # the exit code for a job that may or may not fit
+STOPPED = 130  # the exit code after Ctrl-C, as shells expect it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How an answer is given: printed as text or as JSON, drawn, written as a report."""
+    """The forms of an answer that the user asked for: text or JSON, a picture, a report."""
 
     as_json: bool
     picture: Path | None
@@ -78,11 +78,11 @@ class Form:
 
     @property
     def asked(self) -> bool:
-        """Whether any form is asked for but text."""
+        """Whether any form other than text is asked for."""
         return self.as_json or self.picture is not None or self.report is not None
 
     def write(self, answer: Answer) -> None:
-        """Write the files that are asked for."""
+        """Write the picture and the report, if they are asked for."""
         from sim.interface.page import report
         from sim.interface.plots import picture
 
@@ -94,8 +94,8 @@ class Form:
             wrote(self.report)
 
     def show(self, answer: Answer) -> None:
-        """Write the files and print the answer; the exit code says where a job may not fit. Where
-        a view fails, which is a fault of ours, the answer is printed as JSON all the same."""
+        """Write the files and print the answer; exit with 3 or 5 if the job does not, or may not,
+        fit. If a view fails, which is our fault, the answer is still printed as JSON."""
         try:
             if self.picture or self.report:
                 self.write(answer)
@@ -112,10 +112,10 @@ class Form:
 
 
 def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Command]:
-    """The options of a command that answers a question, given to it as its `form`."""
+    """Add --picture, --width, --report and --json to a command, which gets them as `form`."""
     options = (
         output("--picture", PICTURES, draws, *aliases),
-        click.option("--width", callback=_inches, help='Of what is drawn: "3.4in", "86mm".'),
+        click.option("--width", callback=_inches, help='Width of the picture: "3.4in", "86mm".'),
         output("--report", REPORTS, "Write a page (.html), a document, a table or numbers"),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     )
@@ -145,7 +145,7 @@ _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.0}
 
 
 def _inches(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """A width of paper in inches. Raises `InputError`."""
+    """Return the inches of a width such as "86mm". Raises `InputError`."""
     if value is None:
         return None
     found = re.fullmatch(r"([\d.]+) ?(in|cm|mm|pt)", value.strip())
@@ -156,5 +156,5 @@ def _inches(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
 
 
 def wrote(path: Path) -> None:
-    """Say on standard error that a file is there."""
+    """Print on standard error that a file was written."""
     click.echo(f"wrote {path}", err=True)

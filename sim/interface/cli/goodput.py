@@ -1,4 +1,4 @@
-"""`sim goodput`: how much of many days counts, with failures and checkpoints."""
+"""`sim goodput` predicts the share of many days that trains, with failures and checkpoints."""
 
 from typing import Any
 
@@ -37,12 +37,12 @@ from sim.interface.cli.files import Form, answers
 def goodput(form: Form, **question: Any) -> None:
     """Simulate days of SCENARIO with failures and checkpoints.
 
-    The share of time that counts, the tokens and what they cost; the exit code is 3 where the job
-    does not fit into memory.
+    The answer has the share of effective training time, the tokens and their cost. The exit code is
+    3 if the job does not fit into memory.
 
-    `--set recovery.restart="10 min"` (detection, restart, interval, stop, spares, elastic, ...)
-    changes how failures are dealt with, any other key the scenario. Checkpoints that the scenario
-    states ([checkpoints]: steps, storage) are taken unless recovery.interval or .storage is set.
+    `--set recovery.KEY=VALUE` (detection, restart, interval, stop, spares, elastic, ...) changes
+    the recovery from failures; any other key changes the scenario. The scenario's [checkpoints]
+    (steps, storage) hold unless recovery.interval or recovery.storage is set.
     """
     from sim.analysis.reliability.goodput import goodput as goodput_of
 

@@ -1,4 +1,4 @@
-"""`sim import`: a job in the words of a framework, as files of a model and a scenario."""
+"""`sim import` turns the files or arguments of a framework into a scenario, and maybe a model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from sim.interface.frameworks.jobs import Imported
 
 
-_UNNAMED = "imported"  # what is no file
-_MOST = 1 << 20  # bytes of what starts a job
+_UNNAMED = "imported"  # the name of a scenario that comes from arguments, not from a file
+_MOST = 1 << 20  # bytes of the longest file that is read
 
 
-# Arguments in quotes begin as options do.
+# A framework's arguments in quotes begin with dashes, as options do.
 @click.command(
     "import",
     context_settings={"ignore_unknown_options": True},
@@ -34,11 +34,11 @@ _MOST = 1 << 20  # bytes of what starts a job
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 @click.option("--topology", required=True, help="The cluster that it runs on.")
 @click.option(
-    "--model", help="Of models/ or a config.json, where the framework does not say what it is."
+    "--model", help="A name of models/ or a config.json, if the framework does not describe it."
 )
-@click.option("--gpus", type=COUNT, help="How many; as the file says otherwise.")
-@click.option("--line", type=COUNT, help="The command of a script that starts several.")
-@click.option("--name", help="Of the files; that of the file otherwise.")
+@click.option("--gpus", type=COUNT, help="Number of GPUs; default: the file's.")
+@click.option("--line", type=COUNT, help="Line of the command, if a script has several.")
+@click.option("--name", help="Name of the new files; default: FILE's.")
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 def import_(
     framework: str,
@@ -51,14 +51,15 @@ def import_(
     name: str | None,
     force: bool,
 ) -> None:
-    """Read how a FRAMEWORK starts a job, as a scenario.
+    """Turn a job of a FRAMEWORK into a scenario.
 
-    Megatron-LM's launch script or its ARGUMENTS in quotes, torchtitan's TOML, DeepSpeed's JSON,
-    nanotron's YAML, a recipe of Megatron-Bridge or NeMo 2 as YAML or with its changes
-    (model.tensor_model_parallel_size=4) in quotes, NeMo RL's YAML, verl's script or YAML.
+    FILE is Megatron-LM's launch script, torchtitan's TOML, DeepSpeed's JSON, nanotron's YAML, a
+    recipe of Megatron-Bridge or NeMo 2 as YAML, NeMo RL's YAML, or verl's script or YAML.
+    ARGUMENTS in quotes are Megatron-LM's, or a recipe with its changes
+    (model.tensor_model_parallel_size=4).
 
-    Writes scenarios/NAME.toml, and models/NAME.toml where it says what the model is, and lists the
-    arguments that it does not know.
+    The command writes scenarios/NAME.toml, and models/NAME.toml if the framework describes the
+    model. It lists the arguments that it does not know.
     """
     from sim.config import catalog
     from sim.interface.frameworks.command_line import at_line
@@ -96,8 +97,8 @@ def import_(
 
 
 def _model(job: "Imported", framework: str, model: str | None) -> dict[str, Any]:
-    """The keys of its file: its own where the framework says all of them, else those that it
-    changes of another's. Raises `InputError` where nobody says what it is."""
+    """Return the keys of the model's file: all keys, or `like` another model with the keys that
+    differ. Raises `InputError` if neither the framework nor `--model` names the model."""
     like = model or job.model.get("like")
     if model and "layers" in job.model:
         return {"like": model}
@@ -122,14 +123,14 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 def _say(job: "Imported", name: str, model: dict[str, Any]) -> None:
-    """Arguments that were not understood, and the steps that are left, for this file of a model."""
+    """Print warnings: arguments that are unknown, and values that the user still has to give."""
     for note in job.notes:
         click.echo(f"warning: {note}", err=True)
     for argument in job.unknown:
         click.echo(f"warning: {argument} is not known, and not modelled", err=True)
-    click.echo(f"{job.silent} further arguments say nothing of a step", err=True)
+    click.echo(f"{job.silent} further arguments do not concern a step", err=True)
     if not job.gpus and not job.plan.get("dp"):
-        what = "nothing says how many GPUs there are, so that the whole cluster is taken"
+        what = "no number of GPUs is given, so the whole cluster is taken"
         click.echo(f"warning: {what}; give --gpus, or run it with --gpus", err=True)
     if job.model and not {"vocab", "like"} & set(model):
         what = "the vocabulary comes from the tokenizer"
@@ -137,7 +138,7 @@ def _say(job: "Imported", name: str, model: dict[str, Any]) -> None:
 
 
 def _text(source: str) -> tuple[str, str]:
-    """The text of a script, or the arguments themselves, and a name for it."""
+    """Return the text of a file, or the arguments themselves, and a name for the scenario."""
     changes = "=" in source and not reads.exists(Path(source))
     if source.lstrip().startswith("-") or "\n" in source or changes:
         return source, _UNNAMED

@@ -1,4 +1,4 @@
-"""`sim init`: a scenario of one's own, commented, from options or from a few questions."""
+"""`sim init` writes a commented scenario for the user's own job, from options or questions."""
 
 import sys
 from collections.abc import Callable
@@ -27,16 +27,16 @@ _QUESTIONS = {
 @click.argument("name")
 @click.option("--model", help="A name, a TOML file or a Hugging Face config.json.")
 @click.option("--topology", help="The cluster: a name or a TOML file.")
-@click.option("--gpus", type=options.COUNT, help="How many of it.")
+@click.option("--gpus", type=options.COUNT, help="GPUs of the cluster.")
 @click.option("--global-batch", type=options.COUNT, help="Sequences a step.")
 @click.option("--seq", type=options.COUNT, help="Tokens per sequence; the model's by default.")
-@click.option("--stack", default="megatron-core", show_default=True, help="What runs the job.")
+@click.option("--stack", default="megatron-core", show_default=True, help="The software.")
 @click.option("--force", is_flag=True, help="Write over a scenario that is there.")
 def init(name: str, seq: int | None, stack: str, force: bool, **given: Any) -> None:
     """Write a scenario of your own, with a comment on each key.
 
-    It is scenarios/NAME.toml, with a first plan that fits if a change or two of the plainest make
-    one. What no option says is asked for.
+    The file is scenarios/NAME.toml. Its plan is the plainest plan, with a change or two if that
+    makes it fit into memory. The command asks for values that no option gives.
     """
     from sim.interface.starting import init as started
     from sim.interface.starting import scenario_file
@@ -54,7 +54,7 @@ def init(name: str, seq: int | None, stack: str, force: bool, **given: Any) -> N
 
 
 def _asked(given: dict[str, Any]) -> dict[str, Any]:
-    """The options, and answers for those that are not given where there is someone to ask."""
+    """Return the options; on a terminal, ask the user for those that are missing."""
     missing = [key for key, value in given.items() if value is None]
     if missing and not sys.stdin.isatty():
         flags = ", ".join(f"--{key.replace('_', '-')}" for key in missing)
@@ -81,7 +81,7 @@ def _topology(name: str) -> str:
 
 
 def _known(name: str, load: Callable[[str], Any]) -> str:
-    """A name that stands for something; another one is asked for again."""
+    """Return the name if it can be loaded; else raise `UsageError`, so click asks again."""
     try:
         load(name)
     except InputError as error:

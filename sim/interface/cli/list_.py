@@ -1,4 +1,4 @@
-"""`sim list`: the names of what there is."""
+"""`sim list` prints the names of all scenarios, models, clusters and other files."""
 
 import click
 
@@ -20,7 +20,7 @@ _FOLDERS = {
 @click.command("list")
 @click.argument("what", required=False, metavar="[FOLDER]")
 def list_(what: str | None) -> None:
-    """List what there is: scenarios, models, clusters, devices."""
+    """List the known scenarios, models, clusters, devices and so on."""
     from sim.config import catalog
     from sim.kind import question
 

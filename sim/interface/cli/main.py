@@ -17,11 +17,11 @@ from sim.config.stopping import kept
 from sim.interface.cli.files import DOES_NOT_FIT, STOPPED
 from sim.interface.cli.options import examples
 
-_LONG, _SHOWN = 500, 60  # characters of a word that a message quotes, and what it quotes of longer
+_LONG, _SHOWN = 500, 60  # a word longer than _LONG characters is cut to its first _SHOWN
 
 
 class _Mistake(click.ClickException):
-    """A mistake that the user can mend: one line on standard error, exit code 2."""
+    """A mistake that the user can correct: one line on standard error, exit code 2."""
 
     exit_code = 2
 
@@ -31,13 +31,13 @@ class _Mistake(click.ClickException):
 
 
 class _TooBig(_Mistake):
-    """A job without room: exit code 3."""
+    """A job that does not fit into memory: exit code 3."""
 
     exit_code = DOES_NOT_FIT
 
 
 class _Stopped(click.ClickException):
-    """Ctrl-C: one line."""
+    """Ctrl-C: one line on standard error, exit code 130."""
 
     exit_code = STOPPED
 
@@ -50,7 +50,7 @@ def _quoted(word: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """A text that no terminal takes for a command, and that can be encoded."""
+    """Escape characters that a terminal would take for a command or that cannot be encoded."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
@@ -80,7 +80,7 @@ def _mistakes() -> Iterator[None]:
 
 
 def _usage(error: click.UsageError) -> str:
-    """Where, what and what to do, of a command line that click cannot read."""
+    """Return a message for a command line that click cannot read: where, what and what to do."""
     command = error.ctx.command_path if error.ctx else "sim"
     message = error.format_message()
     what = re.split(r"[.\s]*\(?(?:Did you mean|Possible options)", message)[0].rstrip(".")
@@ -89,7 +89,7 @@ def _usage(error: click.UsageError) -> str:
     remedy = f"did you mean {near[0]!r}?" if near else f"see `{command} --help`"
     if re.match(r"-\d", getattr(error, "option_name", "")):
         what = f"{error.option_name!r} is read as an option"  # type: ignore[attr-defined]
-        remedy = "no number here is below zero; a text that begins with - stands behind --"
+        remedy = "no number here is negative; put -- before a text that begins with -"
     return f"{command}: {what[0].lower()}{what[1:]}; {remedy}"
 
 
@@ -97,7 +97,8 @@ class _Group(click.Group):
     """A group whose commands report mistakes in one line."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """As click has it; memory may also end where a mistake is told."""
+        """Run click's `main`. Memory may also run out while a mistake is printed, so it is caught
+        here."""
         try:
             return super().main(*args, **kwargs)
         except MemoryError:
@@ -105,7 +106,7 @@ class _Group(click.Group):
             sys.exit(_Mistake.exit_code)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """A line for each command, by what it is for."""
+        """Write a line for each command, in sections by purpose."""
         room = formatter.width - 6 - max(map(len, self.commands))
         for title, names in _COMMANDS.items():
             with formatter.section(title):
@@ -119,11 +120,11 @@ class _Group(click.Group):
         with _mistakes(), kept() as command:
             try:
                 answer = super().invoke(ctx)
-            except click.exceptions.Exit:  # whether all fits is not known of some
+            except click.exceptions.Exit:  # a stopped answer may not know whether jobs fit
                 if not command.stopped:
                     raise
             if command.stopped:
-                click.echo("stopped: this is what there was by then", err=True)
+                click.echo("stopped: these are the results so far", err=True)
                 raise click.exceptions.Exit(STOPPED)
             return answer
 
@@ -152,12 +153,12 @@ _NAMES = tuple(chain.from_iterable(_COMMANDS.values()))
 
 
 def _word(name: str) -> str:
-    """The module of a command, and its function."""
-    return f"{name}_" if name in ("import", "list") else name  # words of Python
+    """Return the name of a command's module and function."""
+    return f"{name}_" if name in ("import", "list") else name  # reserved or built-in in Python
 
 
 class _Commands(Mapping[str, click.Command]):
-    """The commands by name; the module of each is imported when it is asked for."""
+    """The commands by name; a command's module is imported when the command is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in _NAMES:

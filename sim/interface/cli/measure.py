@@ -1,4 +1,4 @@
-"""The command `sim measure`."""
+"""`sim measure` runs a step in torch on this machine, beside its prediction."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -13,17 +13,21 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.command(epilog=options.examples("sim measure gpt2-one-gpu", "sim measure gpt-small-cpu"))
 @click.argument("words", nargs=-1, metavar="[SCENARIO | -- ARGUMENTS]")
 @click.option("--script", type=options.INPUT_FILE, help="Run a training script instead.")
-@click.option("--topology", help="What a script is predicted on; cpu-2 on a CPU.")
-@click.option("--stack", help="What runs a script; pytorch-cpu on a CPU, else pytorch-eager.")
-@click.option("--world", type=options.COUNT, default=1, show_default=True, help="Its ranks.")
+@click.option("--topology", help="The cluster that --script is predicted on; cpu-2 on a CPU.")
+@click.option("--stack", help="The script's software; pytorch-cpu on a CPU, else pytorch-eager.")
+@click.option(
+    "--world", type=options.COUNT, default=1, show_default=True, help="Ranks of --script."
+)
 @options.SETTINGS
 @options.PROFILES
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="A GPU if there is one.")
+@click.option(
+    "--device", type=click.Choice(["cuda", "cpu"]), help="Default: a GPU if there is one."
+)
 @click.option("--steps", type=options.COUNT, default=20, show_default=True)
 @click.option(
     "--calibrate/--no-calibrate",
     default=None,
-    help="Time kernels between the steps and predict from them; on CPUs unless --profile.",
+    help="Time kernels between the steps and predict from them; default on CPUs without --profile.",
 )
 @click.option("--print-script", is_flag=True, help="Print the script of SCENARIO; run nothing.")
 @output("--rows", (".csv",), "Write every step's phases")
@@ -47,9 +51,9 @@ def measure(
     """Run SCENARIO's step in torch here, beside its prediction.
 
     SCENARIO becomes a script of plain torch: a GPT, Llama or BERT model with the scenario's
-    precision, recomputation, attention and accumulation; with plan.dp above 1 DDP (or FSDP,
-    plan.zero=3) over ranks of its own, or under torchrun. With --script the script is run as it
-    is, with its own ARGUMENTS behind `--`, and one step of it is captured and played.
+    precision, recomputation, attention and accumulation. With plan.dp above 1 it uses DDP (or FSDP,
+    plan.zero=3) on ranks that it starts, or that torchrun starts. With --script a script is run as
+    it is, with its own ARGUMENTS after `--`, and one step of it is captured and played.
     """
     from sim.analysis.calibration.training import measure as training
     from sim.analysis.calibration.training.comparison import write_steps
@@ -95,7 +99,7 @@ def _script(
     settings: dict[str, Any],
     form: Form,
 ) -> None:
-    """A script's real steps beside those that are played."""
+    """Print the real steps of a script beside the simulated steps of its recording."""
     from sim.analysis.calibration.training.measure import measure_script
 
     if topology is None and here == "cuda":

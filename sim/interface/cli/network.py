@@ -1,4 +1,4 @@
-"""`sim network`: clusters side by side under a mix of jobs."""
+"""`sim network` compares clusters under a mix of jobs."""
 
 from functools import partial
 from typing import Any
@@ -22,9 +22,9 @@ from sim.interface.cli.files import Form, answers
 @click.option("--failure", multiple=True, metavar="KEY=VALUE",
               help="What fails, such as network.down=[[0,3]]; repeatable.")  # fmt: skip
 @click.option("--failing", type=options.SHARE, callback=lambda *given: given[-1] or 0.0,
-              help="The share of the time in which it fails, as of a link that flaps.")  # fmt: skip
+              help="Share of the time in which --failure holds (a flapping link).")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, metavar="COUNT",
-              help="Hashes of connections, where a network hashes them.")  # fmt: skip
+              help="How many hashes to try, if a network hashes connections to paths.")  # fmt: skip
 @options.SETTINGS
 @options.PRICE
 @answers("Draw the hours of each job on each network")
@@ -32,11 +32,11 @@ from sim.interface.cli.files import Form, answers
 def network(jobs: tuple[str, ...], form: Form, **question: Any) -> None:
     """Compare TOPOLOGIES under a mix of jobs.
 
-    The answer has hours, tokens for a dollar, watts, a failure, how sure the order is, and what
-    each network is built of.
+    The answer has hours, tokens for a dollar, watts, the effect of a failure, how sure the order
+    is, and the parts of each network.
 
-    A topology is a name or a file, or 'NAME: KEY=VALUE; KEY=VALUE' with values changed; --set is
-    for all of them. The exit code is 3 where the jobs fit into the memory of none.
+    A topology is a name or a file, or 'NAME: KEY=VALUE; KEY=VALUE' with values changed. --set
+    applies to all topologies. The exit code is 3 if the jobs fit into the memory of no topology.
     """
     from sim.analysis.networks.networks import networks
 
@@ -45,7 +45,7 @@ def network(jobs: tuple[str, ...], form: Form, **question: Any) -> None:
 
 
 def _weighted(text: str) -> tuple[str, float]:
-    """A job and its weight.
+    """Return a job and its weight.
 
     >>> _weighted("megatron-39b=3"), _weighted("mine.toml")
     (('megatron-39b', 3.0), ('mine.toml', 1.0))

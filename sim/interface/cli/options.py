@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Count(click.ParamType[int]):
-    """A whole number; its bounds are told where it is beyond them."""
+    """A whole number; a number out of bounds is refused with a message that has the bounds."""
 
     name = "integer"
 
@@ -35,11 +35,11 @@ class Count(click.ParamType[int]):
 
 
 def examples(*lines: str) -> str:
-    """The text below the help of a command."""
+    """Return the examples as the text below the help of a command."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-# More than that of anything (GPUs, steps, sequences) fits no list.
+# A larger number of anything (GPUs, steps, sequences) would fit no list.
 COUNT = Count()
 INPUT_FILE = click.Path(path_type=Path)
 SETTINGS = click.option(
@@ -95,7 +95,7 @@ JOBS = click.option(
 
 
 class _Number(click.ParamType[float]):
-    """A positive number that can mean something, which a text is read as; written `like` this."""
+    """A positive number that `read` reads from a text; a message tells to write it `like` this."""
 
     name = "number"
 
@@ -120,7 +120,7 @@ def _allow(ctx: click.Context, param: click.Parameter, value: str | None) -> Non
 
 
 def factor_of(where: str, text: str) -> float:
-    """A positive factor. Raises `InputError`."""
+    """Return the positive factor in a text. Raises `InputError`."""
     try:
         return gate.number_in(text)
     except ValueError as error:
@@ -156,8 +156,8 @@ _JOB = {
 
 
 def of_job(command: Callable[..., None]) -> Callable[..., None]:
-    """What makes a job without a SCENARIO, or is changed in one; all of it as `named`. A `METHOD`
-    is one of the settings."""
+    """Add --model, --topology, --stack, --gpus and --set. The first four replace a SCENARIO, or
+    change values of it, and the command gets them as `named`. `METHOD` joins the settings."""
 
     @wraps(command)
     def asked(settings: tuple[str, ...], method: tuple[str, ...] = (), **given: Any) -> None:
@@ -168,8 +168,8 @@ def of_job(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def of_scenario(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for a command that takes `settings` beside the scenario. Without a SCENARIO, if it
-    may be left out, only the settings of failures stay beside it."""
+    """Add the options of `of_job` to a command that takes a scenario and `settings`. Without a
+    SCENARIO a scenario is made of the options, and only settings of failures stay `settings`."""
 
     @wraps(command)
     def asked(settings: tuple[str, ...], method: tuple[str, ...] = (), **given: Any) -> None:
@@ -201,8 +201,8 @@ def scenario_of(
     profiles: Sequence[str] = (),
     job: Mapping[str, Any] | None = None,
 ) -> "BaseScenario":
-    """The scenario of a name, or that of a `job`'s model, topology and so on, with the values of
-    `--set` and `--profile`. Raises `InputError`."""
+    """Return the scenario with this name, or one made of the `job`'s model, topology and so on,
+    with the values of `--set` and `--profile`. Raises `InputError`."""
     from sim.kind import described, load
 
     given = {key: value for key, value in (job or {}).items() if value is not None}
@@ -223,14 +223,14 @@ def scenario_of(
 
 
 def changes(settings: Sequence[str], profiles: Sequence[str] = ()) -> dict[str, Any]:
-    """The values of `--set` and `--profile`. Raises `InputError`."""
+    """Return the values of `--set` and `--profile`. Raises `InputError`."""
     from sim.scenario.settings import setting, setting_of
 
     return dict(map(setting_of, profiles)) | dict(map(setting, settings))
 
 
 def pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
-    """The KEY=VALUE of an option. Raises `InputError`."""
+    """Return the KEY=VALUE pairs of an option. Raises `InputError`."""
     for text in given:
         if not all(text.partition("=")):
             raise InputError(option, f"{text!r} is not KEY=VALUE", "write both, = between them")

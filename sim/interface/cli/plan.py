@@ -1,4 +1,4 @@
-"""`sim plan`: the fastest layout that fits."""
+"""`sim plan` searches the fastest layout that fits into memory."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from sim.interface.frameworks.names import LOOPS, NAMES
 @click.argument("topology")
 @click.option("--gpus", type=options.COUNT, help="GPUs of TOPOLOGY in use; all by default.")
 @click.option("--global-batch", type=options.COUNT, help="Sequences per step; a MODEL needs it.")
-@click.option("--stack", help="Software of the job; that of --emit, or megatron-core.")
+@click.option("--stack", help="Software of the job; default: that of --emit, or megatron-core.")
 @click.option("--precision", default="bf16", show_default=True, help="Format of matrix products.")
 @click.option("--seq", type=options.COUNT, help="Tokens per sequence; MODEL's by default.")
 @click.option(
@@ -49,7 +49,7 @@ from sim.interface.frameworks.names import LOOPS, NAMES
 @click.option(
     "--emit",
     type=click.Choice([*NAMES, *LOOPS, "toml"]),
-    help="Print what starts the best layout that a framework supports; toml: a [plan] table.",
+    help="Print the best layout that a framework supports as its own file; toml: a [plan] table.",
 )
 @options.LIMIT
 def plan(
@@ -62,11 +62,11 @@ def plan(
 ) -> None:
     """Find the fastest layout of MODEL that fits on TOPOLOGY.
 
-    MODEL may be a scenario of reinforcement learning, whose GPUs are then divided otherwise
-    (TOPOLOGY is its cluster); --emit verl or nemo-rl prints how to start the division in the
-    title. It may be a recording of `sim capture`: it is moved to other worlds (to --gpus if
-    given), batches and shardings of its states, the most samples a second and GPU
-    first. The exit code is 3 if no layout fits into memory. Choices are tp, cp, pp, ep, etp,
+    MODEL may be a scenario of reinforcement learning on TOPOLOGY: the search then divides its GPUs
+    anew, and --emit verl or nemo-rl prints how to start the best division. MODEL may be a recording
+    of `sim capture`: the search then tries other numbers of GPUs (only --gpus if given), batches
+    and shardings of states, ordered by samples a second and GPU.
+    The exit code is 3 if no layout fits into memory. Choices are tp, cp, pp, ep, etp,
     microbatch, recompute, context, sequence_parallel, schedule, interleave, layers (even,
     balanced), dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.
     """
@@ -101,7 +101,7 @@ def plan(
 
 
 def _moves(name: str) -> bool:
-    """Whether a name, or a path, is a scenario's and no model's, of jobs that can be moved."""
+    """Whether a name or path is a scenario (not a model) of a kind whose jobs have `moves`."""
     from importlib import import_module
 
     from sim import kind
@@ -121,7 +121,7 @@ def _show_moves(
     form: Form,
     emit: str | None,
 ) -> None:
-    """Where a job can be moved to."""
+    """Print the other layouts, numbers of GPUs and batches that a recorded or RL job can take."""
     from sim.analysis.explanation.moves import moves
     from sim.config.units import human_seconds
 

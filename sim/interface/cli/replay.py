@@ -1,4 +1,4 @@
-"""`sim replay`: traces of real steps, played again."""
+"""`sim replay` plays traces of real steps again, as they were or changed."""
 
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,23 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.argument("traces", nargs=-1, required=True, type=options.INPUT_FILE)
 @click.option(
     "--kernels", multiple=True, metavar="NAME=FACTOR",
-    help="Kernels with NAME in theirs take FACTOR times as long: gemm=0.5.",
+    help="Kernels with NAME in their names take FACTOR times as long: gemm=0.5.",
 )  # fmt: skip
 @click.option("--host", metavar="FACTOR", help="The host takes FACTOR times as long.")
-@click.option("--topology", metavar="NAME", help="Collectives as on this cluster.")
+@click.option("--topology", metavar="NAME", help="Time collectives on this cluster.")
 @click.option("--gpus", type=options.COUNT, help="How many of its GPUs; needs --topology.")
-@click.option("--device", default="", metavar="NAME", help="Kernels as on this device.")
-@click.option("--from", "source", default="", metavar="NAME", help="The trace's, if it names none.")
+@click.option("--device", default="", metavar="NAME", help="Time kernels on this device.")
+@click.option(
+    "--from", "source", default="", metavar="NAME", help="Device of the trace, if unnamed."
+)
 @click.option(
     "--overlap", type=click.Choice(["as-is", "none", "full"]), default="as-is",
-    help="No collective beside kernels, or none that kernels wait for.",
+    help="none: no collective runs beside kernels; full: no kernel waits for a collective.",
 )  # fmt: skip
-@click.option("--remove", default="", metavar="NAME", help="Leave out operators named so.")
-@output("--readings", (".csv",), "Write what kernels and collectives took, as sim calibrate reads")
+@click.option("--remove", default="", metavar="NAME", help="Leave out operators of this name.")
+@output("--readings", (".csv",), "Write times of kernels and collectives for sim calibrate")
 @output("--profile", (".toml",), "Fit a device's profile to the products of the traces")
-@click.option(
-    "--as", "measured", default="", metavar="NAME", help="The device that --profile is of."
-)
+@click.option("--as", "measured", default="", metavar="NAME", help="The device for --profile.")
 @answers()
 def replay(
     traces: tuple[Path, ...],
@@ -51,8 +51,8 @@ def replay(
 ) -> None:
     """Play the steps of TRACES again, as they were and changed.
 
-    One trace a rank, of PyTorch's profiler (.json, .json.gz) or of Chakra (.et): what the step
-    waits for, and what it would take with something changed.
+    Give a trace for each rank, of PyTorch's profiler (.json, .json.gz) or of Chakra (.et). The
+    answer says what the step waits for, and how long it would take with the changes.
     """
     from sim.jobs.traces.replay import replay as played
 
@@ -78,7 +78,7 @@ def replay(
 
 
 def _write(traces: tuple[Path, ...], out: Path) -> None:
-    """The profile that `sim calibrate import` makes of these traces."""
+    """Write the measured times in these traces as a table, which `sim calibrate` reads."""
     from sim.jobs.traces import operation_times
     from sim.jobs.traces.kineto import read
 

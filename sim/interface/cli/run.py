@@ -1,4 +1,4 @@
-"""`sim run`: one training step, or many with stragglers, and the files that show them."""
+"""`sim run` predicts a training step, or many steps with stragglers, and writes files on them."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -21,7 +21,7 @@ def _outputs() -> Mapping[str, ModuleType]:
 
 
 class _WithOutputs(click.Command):
-    """A command that has an option for each module of `sim.interface.outputs` too."""
+    """A command that also has an option for each module of `sim.interface.outputs`."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         *own, help_option = super().get_params(ctx)
@@ -51,7 +51,7 @@ def _flag(name: str) -> str:
 @options.of_job
 @options.PRICE
 @options.PROFILES
-@click.option("--unfold", is_flag=True, help="Simulate every rank by itself (slow, same answer).")
+@click.option("--unfold", is_flag=True, help="Simulate each rank separately (slow, same answer).")
 @click.option(
     "--engine",
     type=click.Choice(["auto", "clock", "replay"]),
@@ -59,7 +59,7 @@ def _flag(name: str) -> str:
     help="Play the step on the clock, or replay it without a clock.",
 )
 @click.option("--samples", type=options.COUNT, help="Draw N steps with stragglers ([jitter]).")
-@click.option("--seeds", type=options.COUNT, help="Run N seeds: of updates, paths, places.")
+@click.option("--seeds", type=options.COUNT, help="Run N seeds (updates, paths or placement).")
 @options.METHOD
 @options.TASK
 @options.LIMIT
@@ -81,8 +81,8 @@ def run(
     """Predict one training step of SCENARIO.
 
     SCENARIO is a name (`sim list`), a TOML file, or a recording of `sim capture`. Without SCENARIO,
-    give --model and --topology. The exit code is 3 if the job does not fit into memory, 5 if
-    nobody knows.
+    give --model and --topology. The exit code is 3 if the job does not fit into memory, 5 if that
+    is unknown.
     """
     from sim.analysis.run import run as asked
 

@@ -1,4 +1,4 @@
-"""`sim serve`: the page on which a cluster is designed."""
+"""`sim serve` opens the page on which a user designs a cluster."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def serve(
     """Open a page that answers every change of SCENARIO at once.
 
     SCENARIO is a name (`sim list`), a TOML file, a recording of `sim capture`, or the config.json
-    of a checkpoint. The page needs no network; it is at an address of this machine alone, which
+    of a checkpoint. The page needs no network. Only this machine can open it, at an address that
     nobody can guess. Ctrl-C ends it.
     """
     import asyncio
@@ -50,11 +50,11 @@ def serve(
     except KeyboardInterrupt:
         click.echo("ended", err=True)
         sys.stdout.flush()
-        os._exit(0)  # an answer that is being computed has nobody to wait for it
+        os._exit(0)  # does not wait for answers that are still computed
 
 
 def has_screen() -> bool:
-    """Whether a browser has a screen to open on: not on a machine that is logged into from afar."""
+    """Whether this machine has a screen for a browser; a remote login usually has none."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in screens)
 

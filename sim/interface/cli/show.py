@@ -1,5 +1,5 @@
-"""`sim show`: a model, topology, profile, collective algorithm, recording or scenario, as text or
-picture."""
+"""`sim show` describes a model, topology, profile, collective algorithm, recording or scenario as
+text or picture."""
 
 from pathlib import Path
 
@@ -19,14 +19,14 @@ from sim.interface.plots import SUFFIXES
     )
 )
 @click.argument("name", metavar="MODEL|TOPOLOGY|PROFILE|ALGORITHM|RECORDING|SCENARIO")
-@output("--picture", SUFFIXES, "Where to draw it")
-@click.option("--gpus", type=options.COUNT, help="Show it with so many GPUs.")
+@output("--picture", SUFFIXES, "Draw it")
+@click.option("--gpus", type=options.COUNT, help="Show it with N GPUs or ranks.")
 def show(name: str, picture: Path | None, gpus: int | None) -> None:
     """Describe a model, cluster, profile, algorithm or scenario.
 
     A MODEL is a name, a TOML file or a Hugging Face config.json. A TOPOLOGY, the PROFILE of a
     device or fabric and an ALGORITHM (ring) can be drawn, too.
-    A SCENARIO is printed as the file that plays it.
+    A SCENARIO is printed as its TOML file.
     """
     from sim.interface.showing import show as shown
 

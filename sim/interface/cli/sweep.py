@@ -1,4 +1,4 @@
-"""`sim sweep`: one scenario at every point of a grid or table."""
+"""`sim sweep` simulates a scenario at every point of a grid or table."""
 
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,18 @@ from sim.interface.cli.files import Form, answers, output, wrote
     metavar="KEY=VALUES",
     help="plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5; may be repeated.",
 )
-@click.option("--zip", "zipped", is_flag=True, help="Take values side by side, not all pairs.")
-@click.option("--csv", type=options.INPUT_FILE, help="Take points from a CSV, one column a key.")
+@click.option(
+    "--zip", "zipped", is_flag=True, help="Take first values, second values ..., not all pairs."
+)
+@click.option(
+    "--csv", type=options.INPUT_FILE, help="Take points from a CSV with a column for each key."
+)
 @click.option(
     "--samples",
     "--seeds",
     "samples",
     type=options.COUNT,
-    help="Draw so many steps with stragglers, or run so many seeds.",
+    help="Draw N steps with stragglers, or run N seeds, at each point.",
 )
 @options.METHOD
 @options.JOBS
@@ -52,9 +56,9 @@ from sim.interface.cli.files import Form, answers, output, wrote
 def sweep(store: Path, forget: bool, out: Path | None, form: Form, **question: Any) -> None:
     """Simulate SCENARIO at every point of a grid or table.
 
-    One row a point; rows are stored as they are computed: a sweep that was interrupted continues,
-    one asked again is answered from the store, and what has changed meanwhile is computed anew. The
-    exit code is 3 where no point fits into memory.
+    The answer has a row for each point. Rows are stored as they are computed. An interrupted sweep
+    continues, and a repeated sweep is answered from the store. Points whose inputs have changed are
+    computed anew. The exit code is 3 if no point fits into memory.
     """
     from sim.analysis.sweeps.answer import sweep as swept
     from sim.analysis.sweeps.table import write

@@ -1,4 +1,4 @@
-"""`sim validate`: predictions beside measured runs."""
+"""`sim validate` compares predictions with measured runs."""
 
 import json
 from collections.abc import Sequence
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @answers("Draw predicted against measured", "--plot")
 @output("--rows", (".csv",), "Write every row's prediction")
-@output("--spread", (".toml",), "Write how far off the tables are, for intervals")
+@output("--spread", (".toml",), "Write the errors of the tables, from which intervals follow")
 @output("--page", (), "Write every row, with pictures, as pages of Markdown")
-@click.option("--coverage", is_flag=True, help="Count kept-out rows within their intervals.")
+@click.option("--coverage", is_flag=True, help="Count held-out rows within intervals.")
 @click.option("--ablation", is_flag=True, help="Switch each mechanism off in turn.")
 @click.option("--at-most", type=options.COUNT, help="Rows of a table, evenly spread.")
 @click.option(
     "--stack-of", multiple=True, metavar="SOFTWARE=STACK", help="Run rows of software by a stack."
 )
-@click.option("--kernels", is_flag=True, help="The tables are kernels, of the device of --as.")
+@click.option("--kernels", is_flag=True, help="The tables have kernels on the device --as.")
 @click.option("--as", "device", default="", metavar="DEVICE", help="Where kernels were measured.")
-@click.option("--held", is_flag=True, help="Kernels ran for minutes: at the clock a device holds.")
-@click.option("--collectives", is_flag=True, help="The tables are collectives, --on a topology.")
-@click.option("--on", "topology", default="", metavar="TOPOLOGY", help="Where collectives were.")
+@click.option("--held", is_flag=True, help="Kernels ran for minutes, at the device's held clock.")
+@click.option("--collectives", is_flag=True, help="The tables have collectives on --on.")
+@click.option("--on", "topology", default="", metavar="TOPOLOGY", help="Cluster of --collectives.")
 @click.option(
     "--only", multiple=True, metavar="COLUMN[!]=VALUE", help="Only these rows of kernels' tables."
 )
@@ -69,10 +69,10 @@ def validate(
     form: Form,
     quiet: bool,
 ) -> None:
-    """Hold predictions against measured runs.
+    """Compare predictions with measured runs.
 
-    A TABLE is a name of measurements/ or a CSV; all of measurements/ without any. With --kernels
-    or --collectives it is a table of parts of a step.
+    A TABLE is a name of measurements/ or a CSV; without TABLE all of measurements/ are taken. With
+    --kernels or --collectives a TABLE has measured kernels or collectives, not whole steps.
     """
     from sim.analysis.validation import spread as spread_file
     from sim.analysis.validation.answer import validate as validated
@@ -151,7 +151,8 @@ def _parts(
 def _figures(
     tables: tuple[str, ...], settings: tuple[str, ...], at_most: int | None
 ) -> "FigureValidation | None":
-    """Tables that a kind of jobs reads itself; None where there are none."""
+    """Validate tables that a kind of jobs reads itself; return None if none is given. Raises
+    `InputError` if other tables are among them."""
     from sim.analysis.validation.figures import owner, validate_figures
 
     own = [path for path in map(Path, tables) if path.suffix == ".csv" and owner(path) is not None]
@@ -159,7 +160,7 @@ def _figures(
         return None
     if len(own) < len(tables):
         fault = f"{own[0]} has figures of its own, other tables have steps alone"
-        raise InputError("sim validate", fault, "ask in turn")
+        raise InputError("sim validate", fault, "validate them one after the other")
     return validate_figures(*own, settings=settings, at_most=at_most)
 
 
@@ -185,7 +186,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _write_pages(runs: "Sequence[ValidatedTable]", folder: Path) -> None:
-    """The pages of `views.validation_pages`, and a picture beside each that has timed rows."""
+    """Write the pages of `views.validation_pages`, and a picture for each table with timed rows."""
     from sim.config.files import atomic_write
     from sim.interface.plots import picture, validation
     from sim.interface.views.validation_pages import pages

@@ -1,4 +1,4 @@
-"""`sim workers`: time to a target and cost against the number of workers."""
+"""`sim workers` predicts the time and cost to reach a target, for several numbers of workers."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from sim.interface.cli.files import Form, answers
 )
 @click.argument("scenario")
 @click.option("--counts", default="1,2,4,8", show_default=True, help="Numbers of workers.")
-@click.option("--critical-batch", type=options.NUMBER, help="Samples; from the task otherwise.")
+@click.option("--critical-batch", type=options.NUMBER, help="Samples; default: the task's.")
 @click.option(
     "--least-samples", type=options.NUMBER, help="Samples to the target with small batches."
 )
@@ -30,8 +30,8 @@ from sim.interface.cli.files import Form, answers
 def workers(counts: str, form: Form, **question: Any) -> None:
     """Say where more workers of SCENARIO stop helping.
 
-    Time and cost of reaching its target, by their number. The exit code is 3 where none has the
-    memory.
+    The answer has the time and cost to reach the target for each number of workers. The exit code
+    is 3 if the job fits into memory with none of these numbers.
     """
     from sim.jobs.sharing.worker_counts import workers as counted
 

@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 
 def document(answer: "Answer") -> Document:
-    """The view of an answer, below its title what its inputs note."""
+    """Return the view of an answer, with the notes of its inputs right below the title."""
     seen: Document = function_of(answer.view, "view")(answer)
     notes = tuple(Sentence(note, "note") for note in answer.noted)
     return replace(seen, nodes=(*notes, *seen.nodes))
 
 
 def text(answer: "Answer") -> str:
-    """An answer as a terminal shows it."""
+    """Return an answer as terminal text."""
     return terminal.text(document(answer))
 
 
 def html(answer: "Answer") -> str:
-    """An answer as a notebook shows it."""
-    from sim.interface.document import html as notebook  # no command needs it
+    """Return an answer as HTML for a notebook."""
+    from sim.interface.document import html as notebook  # late: no command needs it
 
     return notebook.html(document(answer))
 
 
 def line(answer: "Answer") -> str:
-    """An answer in one line."""
+    """Return an answer in one line."""
     seen = document(answer)
     return " ".join((seen.line or seen.title).split())

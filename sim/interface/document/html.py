@@ -23,7 +23,7 @@ _BAR = 180  # pixels of the longest bar
 
 
 def html(document: Document) -> str:
-    """The title as a heading, then the nodes."""
+    """Return the title as a heading, then the nodes."""
     parts = [f"<h4>{escape(document.title)}</h4>", *map(_node, document.nodes)]
     return '<div style="line-height:1.4">' + "\n".join(parts) + "</div>"
 

@@ -1,4 +1,4 @@
-r"""A document as LaTeX, to be `\input` into a paper; tables want the package booktabs."""
+r"""A document as LaTeX, to be `\input` into a paper; tables need the package booktabs."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ _LEVELS = ("section", "subsection", "subsubsection", "paragraph")
 
 
 def latex(document: Document) -> str:
-    """The title as a section, sections below it."""
+    """Return the title as a section, with subsections below."""
     head = "% needs \\usepackage{booktabs}"
     head += f"\n\\section{{{_escaped(document.title)}}}" * bool(document.title)
     return "\n\n".join([head, *_nodes(document.nodes, 1)]) + "\n"

@@ -1,4 +1,4 @@
-"""A document as Markdown, its tables in pipes; cells are escaped, so that no name is markup."""
+"""A document as Markdown with pipe tables. Text is escaped, so no name acts as markup."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 def markdown(document: Document) -> str:
-    """The title as a heading, sections below it."""
+    """Return the title as a heading, with sections below."""
     head = [f"# {_escaped(document.title)}"] * bool(document.title)
     return "\n\n".join([*head, *_nodes(document.nodes, 2)]) + "\n"
 

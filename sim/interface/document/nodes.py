@@ -1,4 +1,4 @@
-"""The nodes of a document: sentences, key figures, tables, pictures, and sections of them."""
+"""The nodes of a document: sentences, key figures, tables, listings, pictures and sections."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Union
@@ -21,21 +21,21 @@ class Link(str):
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence, or a few; a `warning` and a `note` are marked, an `aside` is small."""
+    """A sentence, or a few. A `warning` or `note` has that word before it, an `aside` is small."""
 
     text: str
     tone: Literal["plain", "note", "warning", "aside"] = "plain"
 
     @property
     def marked(self) -> str:
-        """The text behind its mark, such as "warning: ..."."""
+        """The text after its mark, such as "warning: ..."."""
         return f"{self.tone}: {self.text}" if self.tone in ("note", "warning") else self.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A number that a reader came for: its name, the number as text, a note, and the path of the
-    number in the answer's JSON (`key`)."""
+    """A key figure: its name, the number as text, a note, and the number's path in the answer's
+    JSON (`key`)."""
 
     title: str
     shown: str
@@ -56,9 +56,9 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells, the first a head where `headed`. `shares` of 1 draw a bar behind the first
-    rows, `keys` are the paths in the answer's JSON of the second cells. Where lines of text are so
-    many characters wide, the last column is a text of several lines (`width`; 0: it is one)."""
+    """Rows of cells; the first row is a head if `headed`. `shares` (0 to 1) are the lengths of bars
+    behind the first body rows. `keys` are the paths of those rows' second cells in the answer's
+    JSON. If `width` is not 0, a terminal wraps the last column to lines of `width` characters."""
 
     rows: Sequence[Cells]
     caption: str = ""
@@ -69,7 +69,7 @@ class Table:
 
     @property
     def body(self) -> Sequence[tuple[Cells, float | None, str]]:
-        """Every row but the head, with its share and its key."""
+        """Every row except the head, with its share and its key."""
         rows = self.rows[int(self.headed) :]
         shares = [*self.shares, *[None] * len(rows)]
         keys = [*self.keys, *[""] * len(rows)]
@@ -86,8 +86,8 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A drawing: `draw` makes it as a figure that notebooks show, `says` describes it to readers
-    who do not see it, `file` is the picture beside a document that cannot hold it."""
+    """A drawing. `draw` returns the figure that notebooks show. `says` describes the picture to
+    readers who do not see it. `file` is the picture's file for documents that only link it."""
 
     says: str
     draw: Callable[[], Any] | None = None
@@ -108,7 +108,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A title and nodes; `line` says the same in one line, the title where it is empty."""
+    """A title and nodes; `line` is a summary in one line (empty: the title is the summary)."""
 
     title: str
     nodes: tuple[Node, ...]
@@ -116,23 +116,23 @@ class Document:
 
 
 def document(title: str, *nodes: Node | None, line: str = "") -> Document:
-    """A document of the nodes that are there."""
+    """Return a document of the nodes that are not None."""
     return Document(title, _present(nodes), line)
 
 
 def section(title: str, *nodes: Node | None, name: str = "") -> Section:
-    """A section of the nodes that are there."""
+    """Return a section of the nodes that are not None."""
     return Section(title, _present(nodes), name)
 
 
 def table(rows: Iterable[Cells], head: Cells = (), *, caption: str = "", width: int = 0) -> Table:
-    """A table of rows, under a head where there is one."""
+    """Return a table of rows, under a head if one is given."""
     whole = [head, *rows] if head else list(rows)
     return Table(rows=whole, caption=caption, headed=bool(head), width=width)
 
 
 def warnings(texts: Iterable[str]) -> Iterable[Sentence]:
-    """A warning for each text."""
+    """Return a warning for each text."""
     return (Sentence(text, "warning") for text in texts)
 
 
@@ -140,12 +140,12 @@ def _present(nodes: Iterable[Node | None]) -> tuple[Node, ...]:
     return tuple(node for node in nodes if node is not None)
 
 
-_LONGEST = 40  # characters of a figure
+_LONGEST = 40  # characters of the longest cell that counts as a number
 
 
 def figure_columns(rows: Sequence[Cells]) -> list[bool]:
-    """For each column but the first whether most of its cells are numbers: these are set to the
-    right. `rows` have no head."""
+    """For each column, say whether to align it right: most of its cells are numbers, and it is not
+    the first. `rows` have no head."""
     columns = max(map(len, rows), default=0)
     return [bool(i) and _mostly([row[i] for row in rows if len(row) > i]) for i in range(columns)]
 

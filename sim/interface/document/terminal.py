@@ -1,4 +1,4 @@
-"""A document as text of a terminal: columns aligned, bars of block characters."""
+"""A document as terminal text, with aligned columns and bars of block characters."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,8 @@ _NARROWEST = 6  # characters of a column of text
 
 
 def text(document: Document) -> str:
-    """The title above the first nodes, then a block for each section, blank lines between."""
+    """Return the title above the first nodes, then a block for each section. Blank lines separate
+    the blocks."""
     blocks: list[list[str]] = [[document.title] if document.title else []]
     for is_section, group in groupby(document.nodes, lambda node: isinstance(node, Section)):
         if is_section:
@@ -65,7 +66,7 @@ def _table(table: Table) -> str:
 
 
 def _wrapped(rows: Sequence[Cells], width: int) -> Iterator[Cells]:
-    """Rows whose last cells go on in rows of their own.
+    """Yield the rows; the text of a long last cell continues in further rows.
 
     >>> list(_wrapped([("a", "to be or not")], 12))
     [('a', 'to be'), ('', 'or not')]
@@ -81,7 +82,7 @@ def _wrapped(rows: Sequence[Cells], width: int) -> Iterator[Cells]:
 
 
 def aligned(rows: Iterable[Cells], *, headed: bool = False) -> str:
-    """Rows in columns: names and notes to the left, figures to the right, as is their head."""
+    """Return rows in columns. Names and notes are aligned left, figures and their heads right."""
     lines = [tuple(map(str, row)) for row in rows]
     right = figure_columns(lines[1:] if headed and len(lines) > 1 else lines)
     count = max(map(len, lines), default=0)

@@ -1,5 +1,5 @@
-"""Which files of others are read and written?
+"""Which files of other programs are read and written?
 
-One file for each format; it knows the format and no question. A file goes when nobody writes its
-format.
+Each format has a file here, which knows the format but no question of `sim`. A file can be deleted
+when no program uses its format.
 """

@@ -1,4 +1,4 @@
-"""Readings from a file of any known format: nccl-tests, PyTorch's profiler, tables."""
+"""Read measured times from a file of any known format: nccl-tests, PyTorch's profiler, tables."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,8 +11,8 @@ from sim.jobs.traces.operation_times import OperationTime
 
 
 def read(path: Path, wanted: Mapping[str, str] | None = None) -> Iterator[OperationTime]:
-    """The readings of a file; of a table, the `wanted` rows. Raises `InputError` naming the line at
-    which the file is cut short."""
+    """Return the measured times in a file; `wanted` (column and value) chooses rows of a table.
+    Raises `InputError`, which names the line that cannot be read."""
     if path.name.endswith((".csv", ".csv.gz")):
         return collective_tables.read(path, wanted or {})
     if wanted:
@@ -21,7 +21,7 @@ def read(path: Path, wanted: Mapping[str, str] | None = None) -> Iterator[Operat
 
 
 def _is_trace(path: Path) -> bool:
-    """Whether it is a profiler's trace: its head has other keys than the JSON of nccl-tests."""
+    """Whether a file is a profiler's trace: its head has keys that nccl-tests' JSON does not."""
     if path.suffix == ".gz":
         return True
     head = reads.content(path)[: 1 << 16]

@@ -1,10 +1,10 @@
 """How is a played step written as Chakra traces?
 
-Every rank computes and communicates, without any network. Kernels take as long as they took on the
-machine where the step was played, on slow ranks and beside collectives, too. Where the device
-waited for its host's launches, an operation of the processors stands before the kernels. All times
-are whole microseconds, and rounding errors do not add up. Operations of a stream follow one
-another. Copies to the host are stores and loads.
+The traces have every rank's kernels and collectives, but no network. Kernels take as long as they
+took on the simulated machine; slow ranks and the slowdown beside collectives are included. If the
+device waited for its host's launches, an operation of the CPU precedes the kernels. All times are
+whole microseconds, and rounding errors do not add up. Operations of a stream follow one another.
+Copies to and from the host are stores and loads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,8 @@ from sim.program.unrolled import operations
 def seconds_of_roles(
     program: Program, machine: Machine, timeline: Timeline, stages: Sequence[Sequence[Operation]]
 ) -> list["Seconds"]:
-    """The seconds of each role of a timeline; `stages` are the operations of each stage."""
+    """Return the seconds of each role (ranks that do the same) of a timeline. `stages` are the
+    operations of each stage."""
     folding = Folding(program, machine)
     places = {role.first_rank: place for role, place in folding.roles}
     spans: list[list[Span]] = [[] for _ in timeline.roles]
@@ -56,14 +57,14 @@ def seconds_of_roles(
 
 
 class Seconds:
-    """The seconds of the operations of a `role`."""
+    """The seconds of each operation of a `role`."""
 
     def __init__(
         self, role: Role, costs: Costs, written: Sequence[Operation], spans: Sequence[Span]
     ) -> None:
         self.role, self.costs = role, costs
         self._host: dict[str, float] = {}
-        self._segments: dict[int, tuple[Work, list[float]]] = {}  # by identity of the work
+        self._segments: dict[int, tuple[Work, list[float]]] = {}  # by the work's id
         left: dict[str, list[Span]] = {}
         for span in reversed(spans):
             left.setdefault(span.stream, []).append(span)
@@ -74,12 +75,12 @@ class Seconds:
                 self._host[operation.name] += _for_host(row.pop())
 
     def for_host(self, operation: Compute) -> float:
-        """Seconds for which the device waits for the host's launches."""
+        """Return the seconds for which the device waits for the host's launches."""
         return self._host[operation.name]
 
     def of_segments(self, work: Work) -> list[float]:
-        """The seconds of each segment in order; losses to other streams are spread over all
-        segments."""
+        """Return the seconds of each segment in order. The time that the work loses to other
+        streams is spread over all segments."""
         known = self._segments.get(id(work))
         if known is None:
             known = self._segments[id(work)] = work, self._of_segments(work)
@@ -93,23 +94,23 @@ class Seconds:
 
 
 def _for_host(span: Span) -> float:
-    """The host's part of a computation, and by how much the computation outlasts its parts."""
+    """Return the host's part of a computation, plus the span's seconds beyond its parts."""
     if "parts" not in span.args:
         return 0.0
     parts = dict(span.args["parts"])
     return max(span.duration - sum(parts.values()), 0.0) + float(parts.get(HOST, 0.0))
 
 
-_MOST = 4096  # ranks; each has a file
+_MOST = 4096  # ranks, as each rank has a file
 
 Group = tuple[int, ...]
 Numbers = tuple[int, ...]
 
 
 def write(program: Program, machine: Machine, timeline: Timeline, folder: Path) -> list[Path]:
-    """Write `rank.0.et`, `rank.1.et` ... and `groups.json`, the members of process groups, into a
-    folder: the ranks of a program whose `timeline` was played on a machine. Raises `InputError` for
-    more ranks than are written."""
+    """Write `rank.0.et`, `rank.1.et` ... and `groups.json` (the members of process groups) into a
+    folder, for all ranks of a program. `timeline` is the program's step on `machine`. Raises
+    `InputError` if there are more than 4,096 ranks."""
     mesh, written = Mesh(axes=program.mesh), []
     if mesh.size > _MOST:
         fault = f"{mesh.size:,} ranks would be as many files; at most {_MOST:,} are written"
@@ -133,7 +134,7 @@ def write(program: Program, machine: Machine, timeline: Timeline, folder: Path) 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Numbers that ranks have in common: of process groups, and of messages by their keys."""
+    """Numbers on which all ranks agree: of process groups, and of messages by their keys."""
 
     groups: dict[Group, int] = field(default_factory=dict)
     tags: dict[str, int] = field(default_factory=dict)
@@ -151,12 +152,12 @@ class _Rank:
     def __init__(self, mesh: Mesh, rank: int, names: _Names, seconds: Seconds) -> None:
         self.mesh, self.rank, self.names, self.seconds = mesh, rank, names, seconds
         self._numbers = count()
-        self._last: dict[str, Numbers] = {}  # on each stream
-        self._ends: dict[str, Numbers] = {}  # of each operation
-        self._owed = 0.0  # us that were rounded away
+        self._last: dict[str, Numbers] = {}  # last nodes of each stream
+        self._ends: dict[str, Numbers] = {}  # last nodes of each operation
+        self._owed = 0.0  # microseconds that rounding has left over
 
     def nodes(self, written: list[Operation]) -> Iterator[Node]:
-        """The nodes of all operations of the rank's stage."""
+        """Yield the nodes of all operations of the rank's stage."""
         for operation in written:
             causes = [self._last.get(operation.stream, ())]
             causes += [self._ends[str(cause)] for cause in operation.after]
@@ -174,7 +175,8 @@ class _Rank:
             self._last[operation.stream] = self._ends[operation.name] = ends
 
     def _computed(self, operation: Compute, after: Numbers) -> Iterator[list[Node]]:
-        """The steps of a computation, one after the other; nodes of one list begin together."""
+        """Yield the nodes of a computation as lists. The lists run one after the other; the nodes
+        of a list begin together."""
         name, segments = operation.name, iter(self.seconds.of_segments(operation.work))
         if waited := self._whole(self.seconds.for_host(operation)):
             host = self._kernels(f"{name} host", waited, after, {"is_cpu_op": True})
@@ -257,7 +259,7 @@ class _Rank:
         )
 
     def _members(self, call: Collective) -> Group:
-        """The ranks that differ from this rank in the call's axes only, in order."""
+        """Return, in order, the ranks that differ from this rank only along the call's axes."""
         along = [(self.mesh.stride(axis), self.mesh.axes[axis]) for axis in call.axes]
         first = self.rank
         for axis, (stride, _) in zip(call.axes, along, strict=True):

@@ -1,21 +1,22 @@
-"""Tables of measured collectives, one a row, by their columns:
+"""Read tables of measured collectives. A row is a measured collective, and has these columns:
 
 collective, op_name, operation
-                        kind of collective; where the column is missing, the file's name says it
+                        kind of collective (default: the kind in the file's name); rows of
+                        kernels (`operation` = kernel) are left out
 gpus, workers, num_gpus, ranks
-                        ranks; readings of kernels (`operation` = kernel) are left out
-nodes                   nodes that they are on, or devices_per_node; 1 otherwise
-network                 with the name of a domain, such as NVL72: each domain is a node
+                        number of ranks
+nodes                   number of nodes; it also follows from devices_per_node; default 1
+network                 if it names a domain, such as NVL72, each domain is a node
 size_bytes, bytes       as nccl-tests counts them; or message_size, elements of nccl_dtype
 time_us, oop_time_us, ip_time_us, median_ms, time_ms, latency (ms), seconds
-                        every filled one is a reading
+                        each column with a value gives a measured time
 busbw_GBs, oop_busbw_GBs, ip_busbw_GBs
-                        where no time is stated: bus bandwidth (nccl-tests, PERFORMANCE.md)
+                        bus bandwidth (nccl-tests, PERFORMANCE.md), if no time is stated
 
-DeepEP's own tables have a row for both of its kernels: node_num, hidden_size, num_token, num_topk,
-num_experts, and of dispatch (eight bits and a scale of 4 bytes for each 128) and combine (bf16)
-the seconds `..._transmit_us` and `..._notify_us` on `..._sms` SMs. Nodes have eight GPUs, those of
-Grace's four.
+A row of DeepEP's own tables has both of its kernels, dispatch (8 bits an element, and a scale of 4
+bytes for 128 elements) and combine (bf16). Its columns are node_num, hidden_size, num_token,
+num_topk, num_experts, and for each kernel the microseconds `..._transmit_us` and `..._notify_us`
+and the number of SMs `..._sms`. A node has eight GPUs; with Grace CPUs it has four.
 """
 
 import re
@@ -51,7 +52,7 @@ _WIDTHS = {"int8": 1, "half": 2, "bfloat16": 2, "float": 4}  # bytes of an eleme
 
 
 def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
-    """The readings of the `wanted` rows. Raises `InputError`."""
+    """Yield the measured times of the `wanted` rows. Raises `InputError`."""
     for row in tables.only(tables.rows(path), wanted):
         if number(row, ("dispatch_transmit_us",)):
             yield from _deepep(row, path.name)
@@ -81,17 +82,17 @@ def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
 
 
 def _deepep(row: Row, source: str) -> Iterator[OperationTime]:
-    """Dispatch and combine of a row of DeepEP's."""
+    """Yield the dispatch and the combine of a row of DeepEP's tables."""
     names = ("node_num", "hidden_size", "num_token", "num_topk", "num_experts")
     given = [int(number(row, (name,)) or 0) for name in names]
     nodes, hidden, tokens, choices, experts = given
     if not all(given):
         fault = f"has no {names[given.index(0)]}"
-        raise InputError(row.where, fault, "it stands beside dispatch_transmit_us")
+        raise InputError(row.where, fault, "a row with dispatch_transmit_us needs it")
     per_node = 4 if row.cells.get("device", "").startswith("NVIDIA GB") else 8
     for way, width in (("dispatch", 1.0 + 4 / 128), ("combine", 2.0)):
         notified = f"{way}_notify_us"
-        waits = row.cells.get(notified, "").strip("0.") != ""  # within a node nothing is notified
+        waits = row.cells.get(notified, "").strip("0.") != ""  # no notification within a node
         micro = number(row, (f"{way}_transmit_us",)) or 0.0
         micro += (number(row, (notified,)) or 0.0) if waits else 0.0
         sms = int(number(row, (f"{way}_sms",)) or 0)
@@ -106,13 +107,14 @@ def _deepep(row: Row, source: str) -> Iterator[OperationTime]:
 
 
 def _of_elements(row: Row) -> float:
-    """Bytes of a message whose elements are counted, 0 where they are not."""
+    """Return the bytes of a message of `message_size` elements, 0 if a column is missing."""
     width = _WIDTHS.get(row.cells.get("nccl_dtype", ""), 0)
     return width * (number(row, ("message_size",)) or 0.0)
 
 
 def _kind(text: str) -> str:
-    """
+    """Return the kind of collective that a text contains, "" if it contains none.
+
     >>> _kind("send_recv"), _kind("vtrain_node_allreduce")
     ('point_to_point', 'all_reduce')
     """
@@ -121,7 +123,7 @@ def _kind(text: str) -> str:
 
 
 def _seconds(row: Row, kind: str, ranks: float, size: float) -> Iterator[float]:
-    """The times of a row, or the time that follows from its bus bandwidth."""
+    """Yield the times of a row, or the time that follows from its bus bandwidth."""
     times = [time * unit for name, unit in UNITS.items() if (time := number(row, (name,)))]
     if not times and (bandwidth := number(row, _BUS)):
         factor = bus_factor(kind_named(kind, row.where), int(ranks))

@@ -1,10 +1,10 @@
-"""The output of nccl-tests, as text and as the JSON that it writes with -J.
+"""Read the output of nccl-tests: its text, or the JSON that it writes with -J.
 
-Text: lines of `size count type [redop [root]]`, then time (us), algbw, busbw and #wrong out of
-place, then the same in place, with `i_min i_max i_p99 i_cv` after each where every iteration was
-timed. Which collective it is stands in a comment, in the command line above or in the file's
-name; the ranks are listed in comments, or follow from the ratio of the two bandwidths. Sizes are
-kept as they stand. Source: NVIDIA/nccl-tests, src/common.cu and src/util.cu, PERFORMANCE.md.
+A line of text has `size count type [redop [root]]`, then time (us), algbw, busbw and #wrong out of
+place, then these four columns in place. If every iteration was timed, `i_min i_max i_p99 i_cv`
+follow each of the two. A comment, the command line above or the file's name says which collective
+was measured. Comments list the ranks, or the number of ranks follows from busbw / algbw. Sizes are
+kept unchanged. Source: NVIDIA/nccl-tests, src/common.cu and src/util.cu, PERFORMANCE.md.
 """
 
 import json
@@ -36,16 +36,15 @@ _PROGRAM = re.compile(rf"(?<![a-z])({'|'.join(_KINDS)})_perf")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device")
 _ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )iters:\s*(\d{1,9})")
 _COLUMNS = ("size", "count", "type", "redop", "root", *2 * ("time", "algbw", "busbw", "#wrong"))
-_ROUNDED = 0.011  # GB/s: bandwidths have two digits behind the point, of a time that has two, too
-_SCALED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # bus bandwidth tells n
+_ROUNDED = 0.011  # GB/s: bandwidths are rounded to two decimals, as are the times behind them
+_SCALED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # busbw / algbw tells ranks
 _DTYPES = {"float": "fp32", "half": "fp16", "bfloat16": "bf16", "double": "fp64"}
 
 
 def read(path: Path) -> Iterator[OperationTime]:
-    """The readings of a file in order, out of place and in place alike.
+    """Yield the measured times of a file in order, both out of place and in place.
 
-    Raises `InputError` naming the line at which it is cut short; the readings before it have been
-    given by then.
+    Raises `InputError`, which names the line that cannot be read, after the times before that line.
     """
     text = _text(path)
     if text.lstrip().startswith("{"):
@@ -101,7 +100,7 @@ def _kind_of(path: Path) -> str:
 
 
 def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[OperationTime]:
-    """Both places of a line of the table."""
+    """Yield the out-of-place and the in-place time of a line of the table."""
     columns = header.columns
     if len(words) < len(columns):
         raise ValueError(f"has {len(words)} of {len(columns)} columns")
@@ -124,23 +123,21 @@ def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Oper
 
 
 def _wrong_in(words: Sequence[str], columns: Sequence[str], first: int) -> str:
-    """The elements that came out wrong; columns of before 2022 have the largest error instead."""
+    """Return the number of wrong elements; 0 before 2022, as the column was the largest error."""
     return words[first + 3] if "#wrong" in columns and len(words) > first + 3 else "0"
 
 
 def _check(size: float, time: float, algorithm: float, wrong: object) -> None:
-    """Refuse a row whose results are wrong, or whose columns do not agree (size / time is algbw).
-    Raises `ValueError`."""
+    """Raise `ValueError` if a row has wrong results, or if its algbw is not size / time."""
     if str(wrong) not in ("0", "N/A", "-1", "None"):
-        raise ValueError(f"has {wrong} wrong elements: what did not work is no measurement")
+        raise ValueError(f"has {wrong} wrong elements: a wrong result is no measurement")
     rate = size / time * 1e-3
     if abs(rate - algorithm) > _ROUNDED + 0.02 * rate:
         raise ValueError(f"has {algorithm:g} GB/s where {size:g} B in {time:g} us are {rate:.3g}")
 
 
 def _check_bus(kind: str, ranks: int, algorithm: float, bus: float) -> None:
-    """Refuse a row whose two bandwidths are not those of a collective of so many ranks. Raises
-    `ValueError`."""
+    """Raise `ValueError` if busbw / algbw is not the ratio of this collective on `ranks` ranks."""
     if not kind or ranks < 2:
         return
     factor = bus_factor(kind_named(kind, "nccl-tests"), ranks)
@@ -158,7 +155,7 @@ def _group(kind: str, ranks: int, hosts: Iterable[str]) -> dict[str, Any]:
 
 
 def _ranks(kind: str, algorithm: float, bus: float) -> int:
-    """Ranks by the ratio of the bandwidths, 0 where it does not tell them (PERFORMANCE.md).
+    """Return the number of ranks that follows from busbw / algbw (PERFORMANCE.md), 0 if none does.
 
     >>> _ranks("all_reduce", 100.0, 175.0), _ranks("all_gather", 100.0, 93.75)
     (8, 16)
@@ -190,7 +187,8 @@ def _of_result(
     config: Mapping[str, Any],
     source: str,
 ) -> Iterator[OperationTime]:
-    """Both places of a result; jitter where its iterations were timed one by one."""
+    """Yield the out-of-place and the in-place time of a result. If its iterations were timed one by
+    one, a time has their jitter."""
     for name in ("out_of_place", "in_place"):
         place = result.get(name)
         if not place or not result["size"]:

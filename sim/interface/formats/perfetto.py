@@ -1,14 +1,14 @@
-"""A timeline as a Chrome trace: opens in Perfetto, and in the tools made for PyTorch's traces.
+"""Write a timeline as a Chrome trace, which opens in Perfetto and in tools for PyTorch's traces.
 
-One process is a role, one thread a stream. PyTorch's conventions are kept, so that its tools find
-what they look for: `ProfilerStep#N` around the step, `PP:2F0` around a pass (piece 2 of the model,
-forward, microbatch 0), "nccl" in the names of communication kernels, `args` of collectives as
-Kineto writes them. Arrows lead from sends to receives (`flow_arrows`); counters show memory,
-FLOP/s and the load of links (`counter_tracks`). What a device waits for is no kernel. Format: Trace
-Event Format (Google, 2016); Kineto's output of PyTorch 2.x.
+A process is a role (ranks that do the same), a thread is a stream. The trace keeps PyTorch's
+conventions, on which those tools rely: `ProfilerStep#N` around the step, `PP:2F0` around a pass
+(piece 2 of the model, forward, microbatch 0), "nccl" in the names of communication kernels, `args`
+of collectives as Kineto writes them. Arrows lead from sends to receives. Counters show memory,
+FLOP/s and the load of links (both in `trace_events.py`). A device's waiting is not a kernel.
+Format: Trace Event Format (Google, 2016); Kineto's output of PyTorch 2.x.
 
-A pass is folded in time: how much of it is compute and how much is communication is known, their
-order inside it is not, so the kernels of a pass follow each other, by cause.
+A pass has seconds of compute and of communication, but no order inside it. The trace therefore
+shows a kernel for each cause, one after the other.
 """
 
 import gzip
@@ -31,7 +31,7 @@ InFlight = tuple[Cause, str, float, float]  # a transfer's cause, kind, begin an
 
 _STEP, _PASSES = 0, 1
 _FIRST_STREAM = 7  # CUDA's default stream in Kineto's traces
-_COLLECTIVES = {  # NCCL's name in kernels, and what torch.distributed calls it
+_COLLECTIVES = {  # the names in NCCL's kernels and in torch.distributed
     "all_reduce": ("AllReduce", "allreduce"),
     "all_gather": ("AllGather", "_allgather_base"),
     "reduce_scatter": ("ReduceScatter", "_reduce_scatter_base"),
@@ -48,16 +48,17 @@ def write(timeline: Timeline, path: Path | str, memory: Sequence[MemoryCurve] = 
     """Write all roles into one file for Perfetto (https://ui.perfetto.dev); `.gz` compresses.
 
     Curves of `memory` become counter tracks of the first role of their stage. Raises `InputError`
-    where the file cannot be written; it is written whole or not at all.
+    if the file cannot be written. The file is written whole or not at all.
     """
     _write(timeline, timeline.roles, path, counters(timeline, memory))
 
 
 def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
-    """Write a file for each role, as profilers write a file for each rank; HolisticTraceAnalysis
-    reads them.
+    """Write a file for each role, as profilers write a file for each rank. HolisticTraceAnalysis
+    reads the files.
 
-    A file is named after its lowest rank, `rank-0.json`. Raises `InputError` as `write` does.
+    A file is named after the lowest rank of its role, such as `rank-0.json`. Raises `InputError` if
+    a file cannot be written.
     """
     with suppress(OSError):  # the file's own error says what is wrong
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -68,7 +69,7 @@ def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
 
 
 def events(timeline: Timeline, roles: Iterable[Role] | None = None) -> Iterator[Event]:
-    """The trace's events; events of a thread are in order, and none overlaps another."""
+    """Yield the trace's events. Events of a thread are in order and do not overlap."""
     by_role: list[list[Span]] = [[] for _ in timeline.roles]
     for span in timeline.spans:
         by_role[span.role].append(span)
@@ -149,8 +150,8 @@ class _Process:
         }
 
     def _passes(self, spans: list[Span]) -> Iterator[Event]:
-        """A note for each pass, around all its pieces, and for everything else that is computed; on
-        side streams (copies around collectives) the next pass may begin before."""
+        """Yield an annotation around each pass, and around each other computation of the compute
+        stream. Side streams are left out, because their spans may overlap the next pass."""
         passes = (span for span in spans if "phase" in span.args)
         computed = [span for span in passes if span.stream == COMPUTE_STREAM]
         for name, pieces in groupby(computed, self._pass_name):
@@ -160,7 +161,7 @@ class _Process:
             yield self._note(_PASSES, name, first.start, last.end, **args)
 
     def _pass_name(self, span: Span) -> str:
-        """PyTorch's name of a pass; anything else keeps its name."""
+        """Return PyTorch's name of a pass; any other span keeps its name."""
         kind, microbatch = span.args["phase"], span.args.get("microbatch", -1)
         if kind not in NAMES:
             return span.name
@@ -176,7 +177,8 @@ class _Process:
             yield self._kernel(span.stream, span.name, span.start, span.end, {"cause": span.cause})
 
     def _computed(self, span: Span) -> Iterator[Event]:
-        """The parts of a pass, one after the other, behind the time that the host lags."""
+        """Yield the parts of a pass, one after the other, so that the last ends with the span. The
+        time before the first part is the host's lag."""
         parts = span.args.get("parts") or ((span.cause, span.duration),)
         keys = ("microbatch", "chunk", "phase")
         args: dict[str, Any] = {key: span.args[key] for key in keys if key in span.args}
@@ -188,13 +190,13 @@ class _Process:
             yield made if cause.kind != "waiting" else made | {"cat": "waiting", "args": args}
 
     def _communicated(self, span: Span) -> Iterator[Event]:
-        """The transfers of a span, without the waiting before them."""
+        """Yield the transfers of a span, without the waiting before them."""
         whole_span = ((span.cause, span.args.get("kind", ""), span.start, span.end),)
         flights, meetings = span.args.get("transfers", whole_span), span.args.get("meetings", ())
         for cause, places, start, end in _merged(flights):
             kinds = tuple(dict.fromkeys(flights[place][1] for place in places))
             lane = cause if span.stream == COMPUTE_STREAM else span.stream
-            if cause.kind == "waiting":  # for those it met in what it computed: nothing flies
+            if cause.kind == "waiting":  # for other ranks inside a computation: no transfer
                 args = {"cause": cause, "operation": span.name}
                 made = self._kernel(span.stream, cause, span.start, span.end, {})
                 made |= {"cat": "waiting", "args": args}
@@ -206,7 +208,7 @@ class _Process:
             yield made
 
     def _facts(self, span: Span, kinds: tuple[str, ...]) -> dict[str, Any]:
-        """`args` of a collective as Kineto names them, then ours."""
+        """Return the `args` of a collective: names of `sim` first, then Kineto's."""
         given = span.args
         facts = {key: given[key] for key in ("algorithm", "protocol") if given.get(key)}
         facts |= {"kind": "+".join(kinds)}
@@ -237,7 +239,7 @@ class _Process:
 
 
 def _place(role: Role) -> str:
-    """The lowest rank of a role with its coordinates: `first rank 8: tp 0, pp 1`."""
+    """Return the lowest rank of a role with its coordinates: `first rank 8: tp 0, pp 1`."""
     along = ", ".join(f"{axis} {place}" for axis, place in role.coordinates)
     return f"first rank {role.first_rank}" + (f": {along}" if along else "")
 
@@ -249,8 +251,8 @@ def _compute_name(cause: Cause, phase: str) -> str:
 
 
 def _kernel_name(kinds: tuple[str, ...], args: dict[str, Any]) -> str:
-    """NCCL's name of a kernel, such as `ncclDevKernel_AllReduce_RING_LL128`, and CUDA's name of a
-    copy."""
+    """Return NCCL's name of a kernel, such as `ncclDevKernel_AllReduce_RING_LL128`, or CUDA's name
+    of a copy."""
     if kinds == ("copy",):
         return "Memcpy"
     names = dict.fromkeys(_COLLECTIVES.get(kind, (kind, ""))[0] for kind in kinds)
@@ -259,7 +261,8 @@ def _kernel_name(kinds: tuple[str, ...], args: dict[str, Any]) -> str:
 
 
 def _merged(transfers: Sequence[InFlight]) -> Iterator[tuple[Cause, list[int], float, float]]:
-    """Transfers in flight at once become one slice of their cause, with the places of them all."""
+    """Merge transfers of the same cause that overlap in time. Yield each merged slice's cause,
+    indices of its transfers, start and end."""
     order = sorted(range(len(transfers)), key=lambda place: transfers[place][::2])
     while order:
         cause, _, start, end = transfers[order[0]]

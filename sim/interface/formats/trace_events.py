@@ -1,8 +1,8 @@
 """Events of the Trace Event Format (Google, 2016): their clock, flow arrows and counter tracks.
 
-An arrow leads from the rank that sends to the rank that receives, or from the last rank to come to
-a rank that waited ("Flow Events": `s` where an arrow begins, `f` with `bp` "e" in the slice that it
-ends in). Counters are the memory of each stage, the FLOP/s of each role, the load of links.
+An arrow leads from the rank that sends to the rank that receives, or from the last rank to join a
+collective to each rank that waited. In the format's "Flow Events", `s` begins an arrow and `f` with
+`bp` "e" ends it. Counters are the memory of each stage, FLOP/s of each role, and load of links.
 """
 
 from collections import defaultdict
@@ -18,10 +18,10 @@ TICK = 0.125  # us
 
 
 def microseconds(seconds: float) -> float:
-    """Seconds to the trace's unit, in multiples of 1/8 us.
+    """Convert seconds to microseconds, rounded to multiples of 1/8 us.
 
-    Doubles hold these exactly, so slices that touch still touch for a reader that adds start and
-    duration, or counts nanoseconds.
+    Doubles hold these multiples exactly. So adjacent slices stay adjacent in a reader that adds
+    start and duration, or that counts whole nanoseconds.
 
     >>> microseconds(0.0123456789)
     12345.625
@@ -30,7 +30,7 @@ def microseconds(seconds: float) -> float:
 
 
 def metadata(kind: str, pid: int, tid: int = 0, **args: Any) -> Event:
-    """The name of a process or a thread, or its place among the others."""
+    """Return the event that gives the name or the position of a process or a thread."""
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
 
@@ -38,7 +38,8 @@ Way = tuple[int, int] | None
 
 
 class _End(NamedTuple):
-    """A slice in which a role of this stage takes part in a transfer that it was `ready` for."""
+    """A slice in which a role of this stage takes part in a transfer. The role was `ready` for the
+    transfer at that time (s)."""
 
     slice: Event
     stage: int
@@ -46,19 +47,20 @@ class _End(NamedTuple):
 
 
 class Arrows:
-    """The ends of all transfers that were written so far."""
+    """The slices at both ends of the transfers that were written so far, for arrows."""
 
     def __init__(self) -> None:
         self._ends: defaultdict[int, list[_End]] = defaultdict(list)
         self._ways: dict[int, Way] = {}
 
     def note(self, number: int, way: Way, slice: Event, stage: int, ready: float) -> None:
-        """A slice takes part in the transfer of this number, which goes this way if any."""
+        """Note that a slice takes part in the transfer of this number. `way` is the pair of sending
+        and receiving stage, None for a collective."""
         self._ends[number].append(_End(slice, stage, ready))
         self._ways[number] = way
 
     def events(self) -> Iterator[Event]:
-        """Two events an arrow."""
+        """Yield the two events of each arrow."""
         for number, ends in self._ends.items():
             way = self._ways[number]
             if way is None:
@@ -86,8 +88,9 @@ _UNITS = {"FLOP/s": ("TFLOP/s", 1e12), "B/s": ("GB/s", 1e9)}
 
 
 def counters(timeline: Timeline, memory: Iterable[MemoryCurve]) -> Iterator[Event]:
-    """Memory (GiB) of each stage in the process of its first role, with a line for each part. Rates
-    are in the process of their role; rates of links have a process of their own."""
+    """Yield counters of memory and of rates. A stage's memory (GiB) is in the process of its first
+    role, with a line for each part. Rates are in their role's process; rates of links have their
+    own process."""
     first = {role.stage: role.index for role in reversed(timeline.roles)}
     for curve in memory:
         yield from _memory(curve, first[curve.stage])

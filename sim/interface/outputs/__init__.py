@@ -1,5 +1,6 @@
-"""The files that `sim run` can write: a module named like its option for each of them.
+"""Which files can `sim run` write? Each has a module with the name of its option.
 
-A module states `HELP` (what it writes), `SUFFIXES` (how its file may end; a folder has none) and
-`write(result, path)`; what can show many sampled steps too has `write_samples(samples, path)`.
+A module has `HELP` (the option's help text), `SUFFIXES` (the allowed endings of its file; empty for
+a folder) and `write(result, path)`. A module that can also write many sampled steps has
+`write_samples(samples, path)`.
 """

@@ -1,4 +1,4 @@
-"""`--actions`: the order of passes, as PyTorch's pipelining reads it."""
+"""`--actions` writes the order of passes in the format that PyTorch's pipelining reads."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ SUFFIXES = (".csv",)
 
 
 def write(answer: Answer, path: Path) -> None:
-    """A line for each stage: `0F0,0F1,0B0`."""
+    """Write a line for each stage, such as `0F0,0F1,0B0`."""
     from sim.config.files import atomic_write
     from sim.parallel.schedule_file import to_text
 

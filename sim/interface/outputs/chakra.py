@@ -1,4 +1,4 @@
-"""`--chakra`: every rank's operations as Chakra execution traces, which ASTRA-sim plays."""
+"""`--chakra` writes every rank's operations as Chakra execution traces, which ASTRA-sim plays."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ SUFFIXES = ()  # a folder
 
 
 def write(answer: Answer, path: Path) -> None:
-    """`rank.N.et` of each rank, and `groups.json`."""
+    """Write `rank.N.et` for each rank, and `groups.json`."""
     from sim.interface.formats import chakra_program
 
     if (setup := answer.get("setup")) is None:

@@ -1,4 +1,4 @@
-"""`--curves`: loss and right answers on the way, where workers share updates."""
+"""`--curves` draws loss and accuracy over a run of workers that share updates."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +14,13 @@ SUFFIXES = (*PICTURES, ".csv")
 
 
 def write(answer: Answer, path: Path, width: float | None = None) -> None:
-    """A line against simulated seconds, samples and bytes. Raises `InputError` where nothing is
-    learnt."""
+    """Draw the loss against simulated seconds, samples and bytes, or write its table. Raises
+    `InputError` if the run has no learning task."""
     _write([answer], path, width)
 
 
 def write_samples(answer: Answer, path: Path, width: float | None = None) -> None:
-    """The median of all runs and a band from the lowest to the highest."""
+    """Draw the median of all runs with a band from the lowest to the highest, or write a table."""
     _write(answer.get("runs") or (), path, width, answer.get("seed"))
 
 

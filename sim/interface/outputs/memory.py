@@ -1,4 +1,4 @@
-"""`--memory`: what is allocated over a step, as a picture or as a table."""
+"""`--memory` draws the allocated memory over a step, or writes it as a table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ SUFFIXES = (".png", ".svg", ".csv")
 
 
 def write(answer: Answer, path: Path, width: float | None = None) -> None:
-    """The fullest stage by part and beside its peers; all stages in a table."""
+    """Draw the memory of the fullest stage by part, and of all stages; a table has all stages."""
     from sim.config.files import atomic_write
     from sim.interface.plots import picture
 
@@ -32,7 +32,7 @@ def write(answer: Answer, path: Path, width: float | None = None) -> None:
 
 
 def frame(curves: "Sequence[MemoryCurve]") -> "pd.DataFrame":
-    """A row for each stage and moment at which its memory changes: bytes by part."""
+    """Return the bytes by part, in a row for each stage and each time its memory changes."""
     import pandas as pd
 
     tables = [

@@ -1,4 +1,5 @@
-"""`--rank-traces`: a trace for each role, as profilers write one for each rank."""
+"""`--rank-traces` writes a trace for each role (ranks that do the same), as profilers do for each
+rank."""
 
 from pathlib import Path
 
@@ -9,7 +10,7 @@ SUFFIXES = ()  # a folder
 
 
 def write(answer: Answer, path: Path) -> None:
-    """The traces are named after the lowest rank of their roles."""
+    """Write the traces; each is named after the lowest rank of its role."""
     from sim.interface.formats import perfetto
 
     perfetto.write_each(answer.get("timeline"), path)

@@ -1,4 +1,4 @@
-"""`--timeline`: every span as a row of a table."""
+"""`--timeline` writes every span as rows of a table."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ SUFFIXES = (".csv",)
 
 
 def write(answer: Answer, path: Path) -> None:
-    """The answer's data frame."""
+    """Write the data frame of the answer's timeline."""
     frame = answer.get("timeline").to_frame()
     with atomic_write(path) as part:
         frame.to_csv(part, index=False)

@@ -1,4 +1,4 @@
-"""`--trace`: the timeline for Perfetto."""
+"""`--trace` writes the timeline for Perfetto."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ SUFFIXES = (".json", ".gz")
 
 
 def write(answer: Answer, path: Path) -> None:
-    """Every role, and the memory of every stage; compressed where the file ends in .gz."""
+    """Write every role and the memory of every stage; compressed if the path ends in .gz."""
     from sim.interface.formats import perfetto
 
     perfetto.write(answer.get("timeline"), path, answer.get("memory_curves") or ())

@@ -123,7 +123,7 @@ def test_a_job_whose_size_nobody_says_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "nothing says how many GPUs there are" in run().output
+    assert "no number of GPUs is given" in run().output
     assert "how many GPUs" not in run("--gpus", "8", "--force").output
 
 
