@@ -1,11 +1,14 @@
 """What limits a step, and how much each move would gain, as pictures."""
 
+from textwrap import fill
+
 from sim.analysis.explanation.explain import Explanation
 from sim.analysis.explanation.moves import Moves
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.results.formatting import several
 
 _MOST = 10
+_LINE = 24  # letters
 
 _GIB = 2.0**30
 
@@ -13,10 +16,10 @@ _GIB = 2.0**30
 def figure(answer: Explanation) -> Figure:
     """How much shorter the step would be, and how near to its peak each kernel is."""
     step = answer.limits.step_time
-    fig = Figure(figsize=(12.0, 4.2), layout="constrained")
+    fig = Figure(figsize=(12.0, 4.8), layout="constrained")
     gains, roofs = fig.subplots(1, 2)
     limits = answer.limits.limits
-    names = [limit.resource for limit in limits]
+    names = [fill(limit.resource, _LINE) for limit in limits]
     free = [100.0 * (1.0 - limit.free / step) for limit in limits]
     halved = [100.0 * (1.0 - limit.halved / step) for limit in limits]
     gains.barh(names, free, color=PALETTE[5], label="at no cost")
@@ -25,12 +28,13 @@ def figure(answer: Explanation) -> Figure:
     gains.legend(frameon=False, fontsize=9, loc="lower right")
     kernels = answer.kernels[:_MOST]
     colours = [PALETTE[0] if kernel.bound == "compute" else PALETTE[4] for kernel in kernels]
-    bars = roofs.barh([kernel.name for kernel in kernels],
+    bars = roofs.barh([fill(kernel.name, _LINE) for kernel in kernels],
                       [100.0 * kernel.of_peak for kernel in kernels], color=colours)  # fmt: skip
-    shares = [f" {kernel.seconds / step:.1%} of the step" for kernel in kernels]
+    shares = [f" {kernel.seconds / step:.1%}" for kernel in kernels]
     roofs.bar_label(bars, shares, fontsize=8)
-    roofs.set_xlabel("of the peak of products (blue)\nor of memory (orange), %")
-    roofs.set_xlim(0.0, 130.0)
+    colours_of = "% of the peak of products (blue) or memory (orange);"
+    roofs.set_xlabel(f"{colours_of}\nat each bar its share of the step")
+    roofs.set_xlim(0.0, 120.0)
     gains.margins(x=0.35)
     for axes in (gains, roofs):
         axes.invert_yaxis()

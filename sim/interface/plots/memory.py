@@ -85,7 +85,8 @@ def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of
     )
     _limit(axes, result, curve.peak)
     moment = int(curve.total.argmax())
-    axes.plot([times[moment]], [curve.peak / _GIB], "v", color="black", markersize=5)
+    axes.plot([times[moment]], [curve.peak / _GIB], "v", color="black", markersize=5,
+              clip_on=False)  # fmt: skip
     title = f"{of}, the fullest: peak" if of else "peak"
     title = f"{title} {curve.peak / _GIB:.1f} GiB"
     moving = max(order, key=lambda number: float(bands[number][moment] - bands[number].min()))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.legend import Legend
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
@@ -28,6 +30,8 @@ _COLUMN = 5.0  # inches of a column of a journal, at most
 _PRINTED = 7.0  # points of text in a column of a journal, at most
 _LEAST = 0.6  # of the height, which text needs
 _LINE = 0.17  # inches of a line of a legend
+_SHORT = 20  # letters of a name that has another beside it
+_SLACK = 0.9  # of the letters that fit into a line in the mean
 _PANEL = 2.6  # inches of a panel below others, at most
 _UNSTABLE = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate", "Producer", "Creator")}
 
@@ -55,18 +59,33 @@ class Figure(sheets.Figure):
         panels = [axes for axes, place in places.items() if place is not None]
         grids = {place.get_gridspec() for place in places.values() if place is not None}
         rows, columns = grids.pop().get_geometry() if len(grids) == 1 else (0, 0)
+        shrunk = max(width / before, _LEAST)
         if width < _COLUMN and rows == 1 and columns == len(panels) > 1:
             below = self.add_gridspec(columns, 1)
             for number, axes in enumerate(panels):
                 axes.set_subplotspec(below[number])
-            before, height = before / columns, min(height, _PANEL) * columns
-        self.set_size_inches(width, height * min(max(width / before, _LEAST), 1.0))
+            height, shrunk = min(height, _PANEL) * columns, 1.0
+        self.set_size_inches(width, height * min(shrunk, 1.0))
         for text in self.findobj(Text):
             text.set_fontsize(min(text.get_fontsize(), _PRINTED))
         if width < _COLUMN:
             lines = sum(map(_column, panels))
             self.set_size_inches(width, self.get_figheight() + _LINE * lines)
         self._fit_legend()
+        self._wrap()
+
+    def _wrap(self) -> None:
+        """Break titles and names of axes that are wider than the figure into lines."""
+        self.draw_without_rendering()
+        own = [] if self._suptitle is None else [self._suptitle]  # type: ignore[attr-defined]
+        for axes in self.axes:
+            own += [axes.title, axes._left_title, axes._right_title, axes.xaxis.label]  # type: ignore[attr-defined]
+        for text in own:
+            box = text.get_window_extent()
+            room = min(1.0, _room(text, self.bbox.width) / max(box.width, 1.0))
+            longest = max(map(len, text.get_text().split("\n")))
+            if room < 1.0:
+                text.set_text(fill(text.get_text(), max(int(_SLACK * longest * room), 1)))
 
     def _fit_legend(self) -> None:
         """Draw the legend of the figure with as many columns as fit beside one another."""
@@ -86,16 +105,35 @@ class Figure(sheets.Figure):
         return _small(self)
 
 
+def _room(text: Text, width: float) -> float:
+    """The widest that a text can be (pixels) within a figure of a `width`, where it stands."""
+    box, place = text.get_window_extent(), text.get_horizontalalignment()
+    left, right = float(box.x0), float(box.x1)
+    if place == "left":
+        return width - left
+    return right if place == "right" else min(left + right, 2 * width - left - right)
+
+
 def _column(axes: Axes) -> int:
-    """Fewer ticks, and the legend below instead of beside the axes; its lines."""
+    """Fewer ticks, and the legend below the axes instead of beside or in them; its lines."""
     if isinstance(axes.xaxis.get_major_locator(), MaxNLocator):
         axes.locator_params(axis="x", nbins=4)
-    legend = axes.get_legend()
-    if legend is not None and legend.get_window_extent().x0 >= axes.get_window_extent().x1:
-        legend.set_loc("upper left")
-        legend.set_bbox_to_anchor((0.0, -0.3), axes.transAxes)
-        return len(legend.get_texts())
-    return 0
+    legend, figure = axes.get_legend(), axes.get_figure()
+    if legend is None or figure is None:
+        return 0
+    legend.set_in_layout(False)
+    figure.draw_without_rendering()  # type: ignore[union-attr]
+    decorated = axes.get_tightbbox()
+    assert decorated is not None
+    below = (decorated.y0 - axes.bbox.y0) / figure.dpi  # of ticks and the name, inches
+    handles, names = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
+    columns = 2 if max(map(len, names)) <= _SHORT else 1
+    axes.legend(
+        [one for one in handles if one is not None], names, ncols=columns, frameon=False,
+        fontsize=_PRINTED, loc="upper left", bbox_to_anchor=(0.0, 0.0), borderaxespad=0.2,
+        bbox_transform=axes.transAxes + ScaledTranslation(0.0, below, figure.dpi_scale_trans),
+    )  # fmt: skip
+    return -(-len(names) // columns)
 
 
 def _small(figure: sheets.Figure) -> bytes:

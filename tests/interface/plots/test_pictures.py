@@ -1,5 +1,7 @@
 """Pictures of answers have what their answers say."""
 
+from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import sim
 from sim import kind
@@ -20,6 +23,7 @@ from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.interface.plots import loss, picture
 from sim.interface.plots.collective import figure as rounds
+from sim.interface.plots.explanation import figure as explanation
 from sim.interface.plots.memory import COLOURS, colour_of
 from sim.interface.plots.memory import figure as memory
 from sim.interface.plots.networks import busiest
@@ -199,21 +203,50 @@ def test_a_pdf_is_the_same_bytes_again(tmp_path: Path) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-@pytest.mark.parametrize("asked_for", [("run", "gpt3-175b-megatron"), ("explain", "gpt2-one-gpu")])
-def test_in_a_column_of_a_journal_panels_stand_below_one_another_and_the_legend_fits(
-    asked_for: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.fixture(scope="module")
+def drawings(result: sim.Result) -> dict[str, Callable[[], Figure]]:
+    """Pictures with panels beside and below one another, legends in and beside their axes."""
+    many = [
+        SimpleNamespace(resource=f"bandwidth: pipeline communication {n}", free=0.5, halved=0.7,
+                        name=f"attention output wgrad {n}", of_peak=0.7, seconds=0.1,
+                        bound="compute")
+        for n in range(7)
+    ]  # fmt: skip
+    limits = SimpleNamespace(step_time=1.0, limits=many)
+    explained: Any = SimpleNamespace(limits=limits, kernels=many, result=result)
+    return {
+        "pipeline": lambda: result.plot(),
+        "memory": lambda: result.plot("memory"),
+        "explanation": lambda: explanation(explained),
+    }
+
+
+@pytest.mark.parametrize("name", ["pipeline", "memory", "explanation"])
+@pytest.mark.parametrize("width", [3.4, 7.0])
+def test_in_a_column_of_a_journal_no_text_is_cut_or_lies_on_another(
+    drawings: dict[str, Callable[[], Figure]], name: str, width: float
 ) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(picture, "rendered", lambda figure, *_: drawn.append(figure) or b"")
-    command, name = asked_for
-    file = str(tmp_path / "column.svg")
-    CliRunner().invoke(main, [command, name, "--picture", file, "--width", "3.4in"])
-    (figure,) = drawn
+    figure = drawings[name]()
+    assert isinstance(figure, picture.Figure)
+    figure.fit(width)
     figure.draw_without_rendering()
-    for legend in figure.legends:
-        assert legend.get_window_extent().width <= figure.bbox.width
-    stood = [axes.get_window_extent() for axes in figure.axes]
-    assert all(box.x0 == pytest.approx(stood[0].x0, abs=40.0) for box in stood)  # one column
+    axes_of = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
+    shown = {tick.label1 for axis in axes_of for tick in axis._update_ticks()}  # type: ignore[attr-defined]
+    beyond = {tick.label1 for axis in axes_of for tick in axis.get_major_ticks()} - shown
+    texts = [one for one in figure.findobj(Text) if one.get_visible() and one.get_text().strip()]
+    boxes = [(one.get_text(), one.get_window_extent()) for one in texts if one not in beyond]
+    for said, box in boxes:
+        assert box.x0 >= -1.0, said
+        assert box.x1 <= figure.bbox.width + 1.0, said
+        assert box.y0 >= -1.0, said
+        assert box.y1 <= figure.bbox.height + 1.0, said
+    for (said, box), (other, beside) in combinations(boxes, 2):
+        wide = min(box.x1, beside.x1) - max(box.x0, beside.x0)
+        high = min(box.y1, beside.y1) - max(box.y0, beside.y0)
+        assert min(wide, high) <= 2.0, (said, other)  # pixels
+    if width < 5.0:
+        stood = [axes.get_window_extent() for axes in figure.axes]
+        assert all(box.x0 == pytest.approx(stood[0].x0, abs=40.0) for box in stood)  # one column
 
 
 @pytest.mark.parametrize("width", ["wide", "0in", "3.4", "1e9mm"])
