@@ -1,5 +1,5 @@
 """How do training frameworks write a job?
 
-A table between their words and our keys, read in both directions; unknown words are named. A file
-goes with its framework.
+Each framework has a table between its arguments and our keys, which is read in both directions.
+Unknown arguments are reported. A file can be deleted when its framework is no longer used.
 """

@@ -1,7 +1,7 @@
 """Hugging Face Accelerate's config (accelerate/commands/config/config_args.py, 1.15), in and out.
 
-It says how a script is started: FSDP2 or plain data parallelism, precision, recomputation. The
-batch belongs to the script; it is written as comments, which are read again.
+The config says how a script is started: FSDP2 or plain data parallelism, precision, recomputation.
+The batch belongs to the script, so it is written as comments, which are read back.
 """
 
 import re
@@ -25,7 +25,7 @@ from sim.interface.frameworks.documents import Words, flattened, nested
 from sim.interface.frameworks.framework import Framework
 
 _EACH, _OFTEN = "per_device_train_batch_size", "gradient_accumulation_steps"
-_CHECKPOINTS = "gradient_checkpointing"  # of the model, where no FSDP does it
+_CHECKPOINTS = "gradient_checkpointing"  # the model's own recomputation, without FSDP
 _SCRIPT = (_EACH, _OFTEN, _CHECKPOINTS)
 _COMMENT = re.compile(rf"^# ({'|'.join(_SCRIPT)}): (\S+)$", re.MULTILINE)
 _TYPE, _VERSION = "distributed_type", "fsdp_config.fsdp_version"
@@ -48,7 +48,8 @@ def _write_batch(keys: Keys) -> Words:
 
 
 def _sharding(given: Given) -> dict[str, Any]:
-    """FSDP2 shards over all ranks unless `parallelism_config` says over how many."""
+    """Return the sharding. FSDP2 shards over all ranks unless `parallelism_config` gives their
+    number."""
     kind = chosen(given, _TYPE, {"FSDP": 3, "MULTI_GPU": 0, "NO": 0}, "NO")
     keys: dict[str, Any] = {"plan.zero": kind}
     if kind == 3 and integer(given, _VERSION, 1) != 2:

@@ -1,7 +1,7 @@
-"""Arguments of a framework and keys of a scenario: one table, read both ways.
+"""Tables between arguments of a framework and keys of a scenario, read in both directions.
 
-Keys are those of `--set`: "plan.tp", "model.layers". An argument that is missing stands for the
-framework's own default, so that a key that has it is not written.
+Keys have the form of `--set`: "plan.tp", "model.layers". A missing argument stands for the
+framework's default, so a key with the default value is not written.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 
-Given = Mapping[str, tuple[str, ...]]  # the words behind each argument
+Given = Mapping[str, tuple[str, ...]]  # the words that follow each argument
 Keys = Mapping[str, Any]
 
 
@@ -20,13 +20,13 @@ class Entry(Protocol):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The arguments that it reads."""
+        """The names of the arguments that this entry reads."""
 
     def read(self, given: Given) -> dict[str, Any]:
-        """Values of the arguments, by key. Raises `InputError`."""
+        """Return the values of the arguments by key. Raises `InputError`."""
 
     def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
-        """The arguments that say what the keys do."""
+        """Return the arguments that express the keys. Raises `InputError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class _Argument:
 
 @dataclass(frozen=True, slots=True)
 class Value(_Argument):
-    """An argument with a value. Without the argument the framework takes `default`; where that is
-    None, the key is left out. A `needed` argument is always written.
+    """An argument with a value. Without the argument the framework takes `default`; if `default`
+    is None, the key is left out. A `needed` argument is written even if it has the default.
     """
 
     kind: Callable[[str], Any] = int
@@ -62,8 +62,8 @@ class Value(_Argument):
 
 @dataclass(frozen=True, slots=True)
 class Choice(_Argument):
-    """An argument whose words stand for values of the key; the value None leaves the key out. A
-    `needed` argument is written even if its word is the default."""
+    """An argument whose word stands for a value of the key (`values`); the value None leaves the
+    key out. A `needed` argument is written even if its word is the default."""
 
     values: Mapping[str, Any]
     default: str
@@ -86,8 +86,8 @@ class Choice(_Argument):
 
 @dataclass(frozen=True, slots=True)
 class Flag(_Argument):
-    """An argument without a value: the key is `on` where the argument is given and `off` where it
-    is not (None: the key is left out). A flag of True or None may also be given as false."""
+    """An argument without a value: the key is `on` if the argument is given, else `off` (None: the
+    key is left out). If `on` is True and `off` None, the argument may also be given as false."""
 
     on: Any = True
     off: Any = False
@@ -110,8 +110,8 @@ class Flag(_Argument):
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Arguments that have a meaning only together. With `all_needed`, all of them must be given to
-    change what a recipe says."""
+    """Arguments that have a meaning only together. With `all_needed`, a text that changes a recipe
+    must give all of them, or they are ignored."""
 
     arguments: tuple[str, ...]
     reading: Callable[[Given], dict[str, Any]]
@@ -126,8 +126,8 @@ class Together:
 
 
 def data_parallel_alone(outside: str) -> Together:
-    """The rule of a framework that divides samples alone: plans with other axes are refused, as
-    `outside` says where these belong."""
+    """Return the rule of a framework that only divides samples. It refuses plans with tp, pp, cp or
+    ep above 1, with a message "tp = 2 is" and the words `outside`."""
 
     def write(keys: Keys) -> dict[str, tuple[str, ...]]:
         for key in ("tp", "pp", "cp", "ep"):
@@ -140,8 +140,8 @@ def data_parallel_alone(outside: str) -> Together:
 
 
 def no_sync(name: str) -> Together:
-    """The rule of a framework that accumulates gradients before it reduces them in pipelines, and
-    only there (`Job.no_sync`). It has no argument; other plans are refused."""
+    """Return the rule of a framework that accumulates gradients before it reduces them in
+    pipelines, and only in pipelines. The rule has no argument; it refuses other `plan.no_sync`."""
 
     def write(keys: Keys) -> dict[str, tuple[str, ...]]:
         piped = keys["plan.pp"] > 1
@@ -154,12 +154,13 @@ def no_sync(name: str) -> Together:
 
 
 def _number(value: Any) -> str:
-    """A value as an argument; a whole number has no fraction, since many are read by int()."""
+    """Return a value as an argument. A whole number has no fraction, since frameworks often read
+    arguments by int()."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:
-    """The only word behind an argument, as a value. Raises `InputError`."""
+    """Return the value of an argument that has a single word. Raises `InputError`."""
     words = given[argument]
     if len(words) != 1:
         fault = f"{len(words)} values" if words else "no value"
@@ -174,7 +175,8 @@ def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:
 
 
 def chosen(given: Given, argument: str, values: Mapping[str, Any], default: str) -> Any:
-    """The value that an argument's word stands for. Raises `InputError` for an unknown word."""
+    """Return the value that an argument's word stands for. Raises `InputError` for an unknown
+    word."""
     word = value_of(given, argument, str) if argument in given else default
     if word not in values:
         fault = f"{word!r} is not known"
@@ -183,12 +185,12 @@ def chosen(given: Given, argument: str, values: Mapping[str, Any], default: str)
 
 
 def integer(given: Given, argument: str, default: int = 0) -> int:
-    """The whole number behind an argument. Raises `InputError`."""
+    """Return the whole number of an argument. Raises `InputError`."""
     return int(value_of(given, argument, int)) if argument in given else default
 
 
 def told(table: Iterable[Entry], given: Given) -> list[Entry]:
-    """The entries whose arguments are given."""
+    """Return the entries whose arguments are given: any argument, or all if `all_needed`."""
     found = []
     for entry in table:
         enough = all if getattr(entry, "all_needed", False) else any
@@ -198,7 +200,8 @@ def told(table: Iterable[Entry], given: Given) -> list[Entry]:
 
 
 def read(table: Iterable[Entry], given: Given) -> dict[str, Any]:
-    """Values of all arguments; where two entries have the same key, the later one holds."""
+    """Return the values of all arguments by key. If two entries have the same key, the later entry
+    wins."""
     keys: dict[str, Any] = {}
     for entry in table:
         keys |= entry.read(given)
@@ -206,7 +209,7 @@ def read(table: Iterable[Entry], given: Given) -> dict[str, Any]:
 
 
 def write(table: Iterable[Entry], keys: Keys) -> dict[str, tuple[str, ...]]:
-    """The arguments that say what the keys do."""
+    """Return the arguments that express the keys."""
     given: dict[str, tuple[str, ...]] = {}
     for entry in table:
         given |= entry.write(keys)

@@ -1,4 +1,4 @@
-"""Arguments out of a command line or a launch script, and back."""
+"""Read arguments from a command line or a launch script, and write them."""
 
 import re
 import shlex
@@ -8,18 +8,20 @@ from sim.config.errors import InputError
 from sim.interface.frameworks import shell
 from sim.interface.frameworks.shell import Command
 
-# A program that trains: by itself, or behind what starts it on many ranks.
+# A program that trains, or a launcher that starts it on many ranks.
 _PROGRAM = re.compile(r".*\.py|(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|srun|mpirun)")
 _SAYS = re.compile(r"--[a-zA-Z]|(\+{1,2}|~)?\w+(\.\w+)+=")  # an argument, a change of a recipe
-# Variables that hold arguments, wherever they stand.
+# Variables whose names suggest that they hold arguments.
 _ARGUMENTS = re.compile(r"\$\{?\w*(arg|opt|flag|extra|param|override)", re.I)
 
 
 def parsed(text: str) -> dict[str, tuple[str, ...]]:
-    """The words behind each `--argument` of a text, the last one where it is given twice.
+    """Return the words that follow each `--argument` of a text; a repeated argument has its last
+    words.
 
-    Variables of the script are put in; one that it never sets stays as it is, so that it is named
-    where a number is needed. Raises `InputError` for what cannot be evaluated (`shell.commands`).
+    Variables of the script are replaced by their values. A variable that the script never sets
+    keeps its name, so a message can name it if a number is needed. Raises `InputError` if the
+    script cannot be evaluated (`shell.commands`).
 
     >>> parsed("TP=8; torchrun x.py --tensor-model-parallel-size ${TP} --bf16 --lr=1e-4")
     {'tensor-model-parallel-size': ('8',), 'bf16': (), 'lr': ('1e-4',)}
@@ -40,9 +42,11 @@ def parsed(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def words(text: str) -> list[str]:
-    """The words of arguments alone, or of the command of a script that starts a program.
+    """Return the words of a text that is only arguments, or of the command in a script that starts
+    a program.
 
-    Raises `InputError` where quotes do not close, a script is none, or starts several.
+    Raises `InputError` if quotes do not close, the script is not valid, or it starts several
+    different programs.
     """
     if text.lstrip().startswith("-"):
         try:
@@ -58,7 +62,7 @@ def words(text: str) -> list[str]:
 
 
 def at_line(text: str, line: int) -> str:
-    """The command of a script that begins in a line, alone. Raises `InputError` for none."""
+    """Return the command that begins in this line of a script. Raises `InputError` if none does."""
     found = _programs(text)
     for own in found:
         if own.line == line:
@@ -68,24 +72,25 @@ def at_line(text: str, line: int) -> str:
 
 
 def _programs(text: str) -> list[Command]:
-    """The commands that have arguments; of these such as train, if any do."""
+    """Return the commands with arguments. If any of them is a training program or a launcher,
+    return only these."""
     given = [command for command in shell.commands(text) if any(map(_says, command.words))]
     return [command for command in given if any(map(_PROGRAM.fullmatch, command.words))] or given
 
 
 def _says(word: str) -> bool:
-    """Whether a word is an argument, or may hold some."""
+    """Whether a word is an argument, or an unknown variable that may hold arguments."""
     return bool(_SAYS.match(word) or (shell.unsure(word) and _ARGUMENTS.match(word)))
 
 
 def _refuse_arguments(word: str, has_value: bool) -> None:
-    """Refuse a value that nobody knows where it may be arguments. Raises `InputError`."""
+    """Raise `InputError` for an unknown value that may hold arguments."""
     if shell.unsure(word) and word[0] in "$`" and (has_value or _ARGUMENTS.match(word)):
         raise InputError("script", f"{word} is not known", "write what it stands for")
 
 
 def written(arguments: Mapping[str, tuple[str, ...]]) -> str:
-    """One argument a line, as an array of a script has them.
+    """Return the arguments, one on each line, as in an array of a shell script.
 
     >>> print(written({"bf16": (), "seq-length": ("4096",)}))
     --bf16

@@ -1,6 +1,6 @@
 """DeepSpeed's JSON (deepspeed/runtime/config.py, zero/config.py, 0.15), in and out.
 
-It says how a job is sharded and in which precision it runs, and nothing of its model.
+The JSON says how a job is sharded and in which precision it runs, but does not describe the model.
 """
 
 import json
@@ -24,7 +24,8 @@ from sim.interface.frameworks.framework import Framework
 
 
 def _batch(given: Given) -> dict[str, Any]:
-    """Two of batch, rows at a time and micro-steps say the third (config.py, _batch_assertion)."""
+    """Return the batch, the rows of a microbatch and the micro-steps of a step, as far as given.
+    Any two of them determine the third (config.py, _batch_assertion)."""
     names = {
         "whole": "train_batch_size",
         "each": "train_micro_batch_size_per_gpu",
@@ -64,7 +65,9 @@ def _write_precision(keys: Keys) -> Words:
     return {} if precision == "fp32" else {f"{precision}.enabled": ("true",)}
 
 
-_NEAR = "zero_optimization.zero_hpz_partition_size"  # zero/config.py: ranks of a second partition
+_NEAR = (
+    "zero_optimization.zero_hpz_partition_size"  # zero/config.py: ranks of the secondary partition
+)
 
 
 def _write_near(keys: Keys) -> Words:

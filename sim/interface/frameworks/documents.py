@@ -1,4 +1,4 @@
-"""Arguments out of nested documents (TOML, JSON, YAML), and back."""
+"""Read arguments from nested documents (TOML, JSON, YAML), and write them."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,12 +11,13 @@ from sim.config.gate import DEEP
 
 Words = dict[str, tuple[str, ...]]
 
-_MOST = 100_000  # values; a whole ConfigContainer of Megatron-Bridge has some 700
+_MOST = 100_000  # values; a whole ConfigContainer of Megatron-Bridge has about 700
 _REMEDY = "correct that line"
 
 
 def flattened(document: Any) -> Words:
-    """The values of a document by their dotted keys, as words; tables in a list by their number.
+    """Return the values of a document as words, by dotted keys. Tables in a list have their number
+    as a key.
 
     >>> flattened({"training": {"seq_len": 8192, "compile": True}, "names": ["a", "b"]})
     {'training.seq_len': ('8192',), 'training.compile': ('true',), 'names': ('a', 'b')}
@@ -45,7 +46,7 @@ def _word(value: Any) -> str:
 
 
 def nested(words: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Words as a document again: numbers and truth values as such, several as a list."""
+    """Return words as a document: numbers and booleans are typed, several words become a list."""
     return tables({key: _value(word) for key, word in words.items()})
 
 
@@ -66,7 +67,7 @@ def _typed(word: str) -> Any:
 
 
 def tables(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys as tables.
+    """Turn dotted keys into nested tables.
 
     >>> tables({"plan.tp": 2, "plan.pp": 4})
     {'plan': {'tp': 2, 'pp': 4}}
@@ -82,9 +83,9 @@ def tables(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parsed(text: str, where: str = "the config") -> Any:
-    """The values of a document; values behind an alias count once for each alias.
+    """Return the values of a YAML document; each use of an alias counts its values again.
 
-    Raises `InputError` for what is no YAML, has tags of Python objects, says a key twice, or is
+    Raises `InputError` if the text is not YAML, has tags of Python objects or a repeated key, or is
     larger or deeper than a config can be.
     """
     try:
@@ -103,12 +104,12 @@ def parsed(text: str, where: str = "the config") -> Any:
 
 
 def written(document: Any) -> str:
-    """A document as YAML, keys in their order."""
+    """Return a document as YAML, with its keys in their order."""
     return str(yaml.safe_dump(document, sort_keys=False)).rstrip()
 
 
 def _refuse(root: yaml.Node, where: str) -> None:
-    """Refuse more values or levels than a config has, and keys said twice. Raises `InputError`."""
+    """Raise `InputError` for more values or levels than a config has, and for repeated keys."""
     level, seen = [root], 0
     for _ in range(DEEP + 1):
         seen += len(level)

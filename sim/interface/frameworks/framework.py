@@ -15,8 +15,8 @@ def _nothing(given: Given) -> "Base":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What a text changes: the model of ours that is `like` its own, what the text calls that
-    (empty: it says all by itself), and what else is to be known."""
+    """The model that a text changes: the name of the same model in models/ (`like`), the name that
+    the text uses (`called`; empty: the text describes the whole model), and notes for the user."""
 
     like: str = ""
     called: str = ""
@@ -33,19 +33,20 @@ def _as_they_are(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """How its texts are parsed and written, and the table between its arguments and our keys.
+    """How a framework's texts are parsed and rendered, and the table between its arguments and our
+    keys.
 
-    Arguments that `silent` lists say nothing of a step, those `assumed` nothing that its `stack`
-    does not. `needs` is an argument without which nothing can be read, unless the text changes what
-    has a name (`base`). `completed` derives keys from others, given the number of GPUs that the job
-    runs on (0 if unknown); it may say by `gpus` how many these are. A search for it looks at these
-    values of choices only, as `sim plan --only` takes them.
+    Arguments in `silent` do not concern a step; arguments in `assumed` repeat facts of the `stack`.
+    A text must have the argument `needs`, unless it changes a named model (`base`). `completed`
+    derives keys from other keys and the job's number of GPUs (0 if unknown); it may return that
+    number as `gpus`. `sim plan --emit` searches only the values of choices in `search`, which are
+    written as for `--only`.
 
-    Its files have this `ending`. `starts` says how its program takes a FILE on each node, with what
-    its user alone knows; `lacks` names what belongs into the file and is the user's. Where there is
-    a `script`, these words of torchrun, the file is a script that runs it with what `render` writes
-    as arguments, one a line; `starts` are the arguments that it is given. `environment` are the
-    variables that a plan needs on devices of a generation.
+    Files end in `ending`. `starts` is the command that runs a FILE on each node, with capitals for
+    values that only the user knows; `lacks` names parts of the file that the user has to add. If
+    there is a `script` (words for torchrun), the file is a shell script that runs it. `render` then
+    writes its arguments, one on each line, and `starts` are further arguments. `environment`
+    returns the variables that a plan needs on a generation of devices.
     """
 
     parse: Callable[[str], Given]

@@ -1,4 +1,4 @@
-"""A job in the words of a framework: read into the tables of a scenario, and written from them."""
+"""Read the texts of frameworks into the tables of a scenario, and write them from the tables."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, fields, is_dataclass, replace
@@ -39,19 +39,19 @@ FRAMEWORKS = {
     "deepspeed": deepspeed.FRAMEWORK,
     "accelerate": accelerate.FRAMEWORK,
 }
-_MODEL = ("model.name",)  # an argument that is needed where no model is named
-_BY_SCRIPT = ("deepspeed", "accelerate")  # which are told nothing of a model
+_MODEL = ("model.name",)  # arguments that are not needed if the caller names a model
+_BY_SCRIPT = ("deepspeed", "accelerate")  # frameworks whose texts do not describe the model
 LOOPS = {"nemo-rl": loops.NEMO_RL, "verl": loops.VERL}
 _OF_A_JOB = ("model", "plan", "stack", "gpus", "often", "software")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The tables `model`, `plan` and `changes` of the `stack` that arguments stand for, what of
-    them is `unknown`, and how many say nothing of a step. `gpus` is 0 where nobody says how many.
-    `further` are tables of a kind of jobs. `model` is empty where the framework does not say what
-    it is, and has only some keys where the text changes a model that has a name of its own: as it
-    `called` it, and ours where it is known.
+    """The tables `model` and `plan`, and the `changes` of the `stack`, that arguments stand for.
+    `unknown` are arguments that are not known; `silent` counts those that do not concern a step.
+    `gpus` is 0 if unknown. `further` are tables of a kind of jobs, such as `reinforcement`. `model`
+    is empty if the framework does not describe the model. If the text changes a named model
+    (`called`), `model` has the changed keys, and `like` with our name if the model is known.
     """
 
     model: dict[str, Any]
@@ -67,11 +67,10 @@ class Imported:
 
 
 def imported(name: str, text: str, gpus: int = 0, model: str = "") -> Imported:
-    """The job that a text of a framework describes, on so many GPUs unless it says so itself. Where
-    a `model` is named, the text need not say which model it trains.
+    """Return the job that a text of a framework describes. `gpus` is its number of GPUs (0: the
+    text's own number). If `model` is given, the text need not name its model.
 
-    Raises `InputError` for an unknown framework, for values that are not known, or where there is
-    no model.
+    Raises `InputError` for an unknown framework, for unknown values, or if no model is named.
     """
     framework = importer_of(name)
     given, table = framework.parse(text), framework.table
@@ -109,19 +108,20 @@ def imported(name: str, text: str, gpus: int = 0, model: str = "") -> Imported:
 
 
 def importer_of(name: str) -> Framework:
-    """The framework of a name whose texts can be read. Raises `InputError`."""
+    """Return the framework or RL loop of this name, whose texts can be read. Raises
+    `InputError`."""
     return LOOPS[name] if name in LOOPS else framework_of(name)
 
 
 def framework_of(name: str) -> Framework:
-    """The framework of a name. Raises `InputError`."""
+    """Return the framework of this name. Raises `InputError`."""
     if name not in FRAMEWORKS:
         raise InputError(name, "is no framework that is known", nearest(name, [*FRAMEWORKS]))
     return FRAMEWORKS[name]
 
 
 def _gpus(given: Given) -> int:
-    """The number of ranks that torchrun starts; 0 without torchrun. Raises `InputError`."""
+    """Return the number of ranks that torchrun starts; 0 without torchrun. Raises `InputError`."""
     if "nproc-per-node" not in given:
         return 0
     counts = {name: given.get(name, ("1",))[:1] for name in ("nnodes", "nproc-per-node")}
@@ -133,7 +133,7 @@ def _gpus(given: Given) -> int:
 
 
 def _refuse_unsure(table: Iterable[Entry], given: Given) -> None:
-    """Refuse values that nobody knows behind an argument that has none: they may be arguments."""
+    """Raise `InputError` if an unknown value follows a flag, as it may hold further arguments."""
     for entry in table:
         for name in entry.arguments if isinstance(entry, Flag) else ():
             if unknown := [word for word in given.get(name, ()) if unsure(word)]:
@@ -142,7 +142,7 @@ def _refuse_unsure(table: Iterable[Entry], given: Given) -> None:
 
 
 class _Read(dict[str, Any]):
-    """Keys that remember which of them were read."""
+    """A table of keys that remembers which keys were read."""
 
     def __init__(self, keys: Mapping[str, Any]) -> None:
         super().__init__(keys)
@@ -160,11 +160,11 @@ class _Read(dict[str, Any]):
 def emitted(
     name: str, model: Model, plan: Plan, like: str = "", cluster: Topology | None = None
 ) -> tuple[str, list[str]]:
-    """What a framework is told of a model, whose file is `like`, and of a plan whose `dp` is known;
-    and what no argument says of either. "toml" is the table of a scenario. A script starts it on
-    the `cluster`.
+    """Return a framework's text for a model and a plan, and the values that no argument expresses.
 
-    Raises `InputError` for what the framework does not have.
+    `like` is the name of the model's file; the plan's `dp` must be known. A script starts the job
+    on the `cluster`. The name "toml" gives the `[plan]` table of a scenario. Raises `InputError`
+    if the framework does not support the model or the plan.
     """
     if name == "toml":
         return plan_table(plan), []
@@ -209,7 +209,7 @@ def emitted(
 
 
 _NUMERICS = "model.numerics"
-# Keys of a model that others follow from, or that say nothing of its shape.
+# Keys of a model that follow from other keys, or that do not concern its shape.
 _DERIVED = (
     "name",
     "family",
@@ -226,7 +226,7 @@ _DERIVED = (
 def _unsaid(
     table: str, given: Plan | Model | Numerics, usual: Mapping[str, Any], keys: _Read
 ) -> list[str]:
-    """Unusual values that no reader has used."""
+    """Return values that differ from `usual` and that no entry of the framework has read."""
     return [
         f"{name} = {getattr(given, name)}"
         for name, value in usual.items()
@@ -235,20 +235,20 @@ def _unsaid(
 
 
 def searched(name: str) -> tuple[str, ...]:
-    """What a search for a framework looks at, as `sim plan --only` takes it: what it can be told.
-    Raises `InputError`."""
+    """Return the choices that a framework supports, written as for `sim plan --only`. Raises
+    `InputError`."""
     return () if name in ("", "toml") else framework_of(name).search
 
 
 def stack_of(name: str) -> str | None:
-    """The stack by which jobs of a framework are predicted; None of no framework. Raises
+    """Return the stack by which jobs of a framework are predicted, None for "" and "toml". Raises
     `InputError`."""
     return None if name in ("", "toml") else framework_of(name).stack
 
 
 def foreign(name: str, stack: Stack) -> str:
-    """What is to be said where a job was predicted with another software than the framework that
-    is told of it; empty where it was its own, or a release of it. Raises `InputError`."""
+    """Return a warning if a job was predicted with a `stack` of other software than the framework
+    `name`; "" if the stack is the framework's, or a release of it. Raises `InputError`."""
     own = stack_of(name)
     if own is None:
         return ""
@@ -259,8 +259,8 @@ def foreign(name: str, stack: Stack) -> str:
 
 
 def start(name: str, plan: Plan, cluster: Topology) -> str:
-    """How the framework's program takes what was written of a plan, on each node of a cluster;
-    empty of the table of a scenario."""
+    """Say how to start the framework's program with the emitted text on each node of a cluster; ""
+    if `name` is no framework."""
     if name not in FRAMEWORKS:
         return ""
     framework = FRAMEWORKS[name]
@@ -269,7 +269,7 @@ def start(name: str, plan: Plan, cluster: Topology) -> str:
 
 
 def plan_table(plan: Plan) -> str:
-    """The `[plan]` table of a scenario, without keys at their defaults.
+    """Return the `[plan]` table of a scenario as TOML, without keys at their defaults.
 
     >>> print(plan_table(Plan(global_batch=64, tp=2)).strip())
     [plan]
@@ -282,7 +282,7 @@ def plan_table(plan: Plan) -> str:
 
 
 def plan_of(plan: Plan) -> dict[str, Any]:
-    """The same as plain values."""
+    """Return the `[plan]` table of a scenario as plain values, without keys at their defaults."""
     plan = replace(plan, axes={axis: size for axis, size in plan.axes.items() if size > 1})
     usual = Plan(global_batch=1)
     said: dict[str, Any] = _plain(
@@ -296,7 +296,7 @@ def plan_of(plan: Plan) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses as tables, tuples as lists, None left out."""
+    """Return dataclasses as tables and tuples as lists; leave out None."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):

@@ -1,6 +1,7 @@
-"""Loops, out: how NeMo RL and verl are told to start one, as overrides on a command line.
+"""Write the command that starts a loop of generation and training (RL) in NeMo RL or verl.
 
-What a config cannot say (how long answers are, what rewards wait for) is named beside it.
+The settings are overrides on the command line. Values that these frameworks cannot express (the
+length of answers, tools, ...) are listed beside it.
 """
 
 import shlex
@@ -22,9 +23,9 @@ Table = Mapping[str, Any]
 
 
 def written(form: str, setup: Any, node: int) -> tuple[str, list[str]]:
-    """The command that starts a setup's scenario on nodes of so many GPUs, and what it leaves open;
-    "toml" are the tables by which it differs from other divisions. Raises `InputError` for a form
-    that has no loops."""
+    """Return the command that starts a setup's scenario on nodes of `node` GPUs, and a list of
+    values that it does not express. The form "toml" gives the tables in which a division of the
+    GPUs differs from others. Raises `InputError` for a form that cannot start RL loops."""
     scenario = getattr(setup, "scenario", None)
     tables = asdict(scenario) if is_dataclass(scenario) and not isinstance(scenario, type) else {}
     if "reinforcement" not in tables:
@@ -66,7 +67,7 @@ def _word(value: Any) -> str:
 
 
 def _checkpoint(tables: Table) -> str:
-    """The folder of a config, or the name that the model has here."""
+    """Return the folder of the model's config.json, or else the name of the model in `sim`."""
     model = str(tables["model"])
     own = PurePath(model).name == "config.json"
     return model.removesuffix("config.json").rstrip("/") or "." if own else model
@@ -111,7 +112,8 @@ def _unsaid_choices(form: str, loop: Table) -> Iterator[str]:
 
 
 def _of_processes(form: str, loop: Table) -> Table:
-    """Keys that processes of a framework make, with their values; prompts are padded there."""
+    """Return the keys of a loop that follow from verl's processes, which pad prompts; {} for
+    other forms."""
     if form != "verl":
         return {}
     padded, own = loop["prompt"]["cap"] + loop["answer"]["cap"], loop["servers"]
@@ -120,7 +122,7 @@ def _of_processes(form: str, loop: Table) -> Table:
 
 
 def _engine(name: str) -> str:
-    """verl's name of an engine; vllm for engines that it does not have."""
+    """Return verl's name of an engine, "vllm" for engines that verl does not have."""
     return next((key for key, own in ENGINES.items() if own == name), "vllm")
 
 
@@ -133,7 +135,7 @@ def _full(plan: Table) -> bool:
 
 
 def _gpus(tables: Table) -> int:
-    """GPUs of the trainer and of servers."""
+    """Return the number of GPUs of the trainer and the servers together."""
     return int(tables["gpus"]) - int(tables["reinforcement"]["reward"]["gpus"])
 
 
@@ -187,7 +189,8 @@ def _nemo(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
 
 
 def _verl_start(tables: Table) -> str:
-    """The program for shared GPUs or servers of their own; Megatron has a config of its own."""
+    """Return the command of verl's program, which differs for servers on GPUs of their own and for
+    Megatron."""
     apart = tables["reinforcement"]["servers"]["gpus"] > 0
     program = "experimental.fully_async_policy.fully_async_main" if apart else "trainer.main_ppo"
     config = f"{'fully_async_' * apart}ppo_megatron_trainer.yaml"
@@ -196,7 +199,7 @@ def _verl_start(tables: Table) -> str:
 
 
 def _verl_layout(plan: Table, actor: str) -> Iterator[tuple[str, Any]]:
-    """FSDP's groups, or Megatron's layout."""
+    """Yield the arguments of FSDP's groups, or of Megatron's layout."""
     ulysses = plan["axes"].get("ulysses", 1)
     if plan["zero"] == 3:
         yield f"{actor}.strategy", "fsdp2"
@@ -262,7 +265,7 @@ _Keys = Callable[[Table, int], Iterator[tuple[str, Any]]]
 _PLAN = "global_batch microbatch tp pp cp ep etp dp sequence_parallel recompute zero"
 _OF_WAYS = ("weights.way", "weights.tensor")
 _WAYS = {"nemo-rl": ("broadcast",), "verl": ("broadcast", "buckets")}
-# Keys of a loop that change its seconds, and that no framework is told.
+# Keys of a loop that change its seconds, and for which no framework has an argument.
 _CHOICES = (
     "oversample", "surplus", "filtered", "concurrent", "deal", "collected", "controller",
     "offload", "parked",

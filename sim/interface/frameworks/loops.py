@@ -1,7 +1,7 @@
-"""Configs of reinforcement learning, in: NeMo RL's YAML (examples/configs) and verl's overrides or
-YAML (verl/trainer/config). Each becomes a `[plan]` and a `[reinforcement]` table.
+"""Read configs of reinforcement learning: NeMo RL's YAML (examples/configs) and verl's overrides or
+YAML (verl/trainer/config). A config becomes a `[plan]` and a `[reinforcement]` table.
 
-Neither says how long answers are: half of the most tokens in the mean is taken, and a note says so.
+No config gives the mean length of answers. Half of the longest answer is assumed, with a note.
 """
 
 import re
@@ -19,7 +19,7 @@ from sim.model.reading import load
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _LOOP, _SERVERS, _LAYOUT = "reinforcement", "reinforcement.servers", "reinforcement.servers.layout"
 _FSDP = "torchtitan-eager"  # the stack of FSDP2 without a compiler
-_NO_FILE = "NAME"  # of the argument that says a whole model: neither has it
+_NO_FILE = "NAME"  # an argument that no config has, so that `base` always gives the model
 _MODELS = {
     "llama-3.1-8b": "llama3-8b",
     "llama-3.1-70b": "llama3-70b",
@@ -37,14 +37,14 @@ _SPREAD = {"law": "lognormal", "sigma": 0.6, "correlation": 0.5}
 
 
 def _words(text: str) -> Words:
-    """The values of YAML, or of overrides on a command line, references put in."""
+    """Return the values of YAML or of overrides on a command line, with references resolved."""
     is_document = re.search(r"^\s*[\w.]+:(\s|$)", text, re.M)
     words = flattened(documents.parsed(text)) if is_document else overrides.assigned(text)
     return {name: _settled(word, words) for name, word in words.items()}
 
 
 def _settled(word: tuple[str, ...], words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """A value, or that of the key which it refers to.
+    """Return a value, or the value of the key to which it refers.
 
     >>> _settled(("${policy.length}",), {"policy.length": ("4096",)})
     ('4096',)
@@ -67,7 +67,7 @@ def _share(given: Given, name: str, default: float) -> float:
 
 
 def _of_ours(called: str) -> str:
-    """The file of models/ for a checkpoint's name.
+    """Return the name in models/ of the model that a checkpoint is named after, or "".
 
     >>> _of_ours("Qwen/Qwen3-30B-A3B-Base"), _of_ours("${MODEL_PATH:-/x/Qwen2.5-Math-7B}")
     ('qwen3-30b-a3b', 'qwen2.5-7b')
@@ -85,7 +85,7 @@ def _lengths(prompt: int, answer: int) -> dict[str, Any]:
     }
 
 
-_ASSUMED = "how long answers are is in no config: their mean is taken to be half of the most tokens"
+_ASSUMED = "no config gives the mean length of answers: half of the longest answer is assumed"
 
 
 def _refused(keys: Keys) -> str:
@@ -94,7 +94,7 @@ def _refused(keys: Keys) -> str:
 
 
 def _without_drafts(given: Given, name: str) -> None:
-    """Refuse speculative decoding. Raises `InputError`."""
+    """Raise `InputError` if speculative decoding is configured."""
     for key in given:
         drafts = "speculative" in key or (key.endswith("mtp.enable") and _true(given, key))
         if drafts and given[key] not in ((), ("null",), ("none",)):
@@ -117,7 +117,7 @@ PARALLEL = {
 
 
 def _nemo_plan(given: Given) -> dict[str, Any]:
-    """Megatron's or DTensor's layout (FSDP2 with tensor parallelism)."""
+    """Return the keys of Megatron's layout, or of DTensor's (FSDP2 with tensor parallelism)."""
     keys: dict[str, Any] = {
         "plan.global_batch": integer(given, f"{_P}.train_global_batch_size", 512),
         "plan.microbatch": integer(given, f"{_P}.train_micro_batch_size", 4),
@@ -141,7 +141,7 @@ def _nemo_plan(given: Given) -> dict[str, Any]:
 
 
 def _ends(given: Given, stages: int) -> dict[str, Any]:
-    """The layers of each stage where the first and the last have others."""
+    """Return the layers of each stage, if the first and the last stage have their own number."""
     first, last = (integer(given, f"{_M}.num_layers_in_{end}_pipeline_stage") for end in _END)
     ours = _of_ours(" ".join(given.get(f"{_P}.model_name", ())))
     if not (first and last and ours) or stages < 3:
@@ -179,7 +179,7 @@ def _nemo_loop(given: Given) -> dict[str, Any]:
 
 
 def _ranks(given: Given, argument: str, default: int = 1) -> int:
-    """Ranks among which something is divided. Raises `InputError` for none."""
+    """Return the number of ranks in an argument. Raises `InputError` if it is below 1."""
     ranks = integer(given, argument, default)
     if ranks < 1:
         raise InputError(f"argument {argument}", f"{ranks} ranks", "give 1 or more")
@@ -214,11 +214,13 @@ def _nemo_base(given: Given) -> Base:
     notes = [_ASSUMED]
     if "defaults" in given:
         file = " ".join(given["defaults"])
-        notes.append(f"what {file} says is not read, but for grpo_math_1B.yaml; give all of it")
+        notes.append(
+            f"values of {file} are not read, except grpo_math_1B.yaml's; give one whole YAML"
+        )
     if not _true(given, f"{_P}.sequence_packing.enabled", True):
-        notes.append("rows are packed here, and padded in this config")
+        notes.append("rows are packed in the simulation, but padded in this config")
     if _true(given, "grpo.use_dynamic_sampling"):
-        notes.append("set reinforcement.filtered: how many groups are dropped is in no config")
+        notes.append("set reinforcement.filtered: no config says how many groups are dropped")
     return Base(like=_of_ours(called), called=called, notes=tuple(notes))
 
 
@@ -297,7 +299,7 @@ ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 
 
 def _verl_plan(given: Given) -> dict[str, Any]:
-    """FSDP's groups, or Megatron's layout."""
+    """Return the keys of FSDP's groups, or of Megatron's layout."""
     each = integer(given, f"{_R}.n", 1)
     keys: dict[str, Any] = {
         "plan.global_batch": each * integer(given, f"{_A}.ppo_mini_batch_size", 256),
@@ -334,7 +336,7 @@ def _trainers(given: Given) -> int:
 
 
 def _own_servers(given: Given) -> int:
-    """GPUs of servers that do not share the trainer's."""
+    """Return the number of GPUs of servers that have GPUs of their own."""
     own = integer(given, "rollout.nnodes", 0)
     return own * integer(given, "rollout.n_gpus_per_node", 8)
 
@@ -374,7 +376,8 @@ def _verl_loop(given: Given) -> dict[str, Any]:
 
 
 def _verl_servers(given: Given) -> dict[str, Any]:
-    """Servers share the trainer's GPUs unless `rollout` has nodes of its own."""
+    """Return the keys of the servers. They share the trainer's GPUs unless `rollout` has nodes of
+    its own."""
     keys: dict[str, Any] = {
         f"{_SERVERS}.tuning.memory": _share(given, f"{_R}.gpu_memory_utilization", 0.5),
         f"{_LAYOUT}.tp": _ranks(given, _TP, 2),

@@ -1,6 +1,6 @@
-"""The training frameworks that are known, by the names that commands take."""
+"""The names of all known training frameworks, as commands take them."""
 
 NAMES = (
     *("megatron", "megatron-bridge", "nemo", "torchtitan", "nanotron", "deepspeed", "accelerate"),
 )
-LOOPS = ("nemo-rl", "verl")  # of generation and training
+LOOPS = ("nemo-rl", "verl")  # frameworks for RL loops of generation and training

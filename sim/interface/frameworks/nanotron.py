@@ -1,5 +1,5 @@
-"""nanotron's YAML (src/nanotron/config/config.py, parallelism_config.py, models_config.py), in and
-out: its Llama, and its Qwen2 as far as that is a Llama."""
+"""Read and write nanotron's YAML (src/nanotron/config/config.py, parallelism_config.py,
+models_config.py): its Llama, and its Qwen2 as far as it has a Llama's layers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ _SIZES = {
     "num_key_value_heads": "kv_heads",
     "intermediate_size": "ffn",
 }
-# What all of its models are (models/llama.py, models/qwen.py).
+# The keys on which all of its models agree (models/llama.py, models/qwen.py).
 _SHAPE = {
     "family": "llama",
     "gated_mlp": True,
@@ -50,7 +50,7 @@ def _shape(given: Given) -> dict[str, Any]:
 
 
 def _write_shape(keys: Keys) -> Words:
-    """Refuse models that nanotron's Llama cannot describe."""
+    """Write that the model is a Llama. Raises `InputError` for other models."""
     foreign = [key for key, value in _SHAPE.items() if keys[f"model.{key}"] != value]
     foreign = [key for key in foreign if key not in ("family", "attention")]
     kinds = set(keys["model.kinds"]) - {"dense"}
@@ -64,7 +64,8 @@ def _write_shape(keys: Keys) -> Words:
 
 
 def _vocab(given: Given) -> dict[str, Any]:
-    """Padded to a multiple of tp (trainer.py, `_vocab_size_with_padding`)."""
+    """Return the vocabulary, padded to a multiple of tp (trainer.py,
+    `_vocab_size_with_padding`)."""
     size = integer(given, f"{_MODEL}.vocab_size", 32000)
     multiple = integer(given, "model.make_vocab_size_divisible_by", 1) * integer(
         given, f"{_PARALLEL}.tp", 1
@@ -85,7 +86,7 @@ def _write_biases(keys: Keys) -> Words:
 
 
 def _batch(given: Given) -> dict[str, Any]:
-    """Rows of a micro-step, micro-steps, replicas: the step's batch (config.py, global_batch_size).
+    """Return the batch: microbatch x micro-steps x replicas (config.py, global_batch_size).
 
     >>> _batch({"tokens.micro_batch_size": ("4",), "parallelism.dp": ("8",)})["plan.global_batch"]
     32
@@ -109,8 +110,8 @@ def _write_batch(keys: Keys) -> Words:
 
 
 def _tensor(given: Given) -> dict[str, Any]:
-    """`REDUCE_SCATTER` divides the sequence, too; its collectives run beside products where they
-    are asynchronous."""
+    """Return the keys of tensor parallelism. `REDUCE_SCATTER` also divides the sequence. Only
+    asynchronous collectives run beside matrix products."""
     tp, modes = integer(given, f"{_PARALLEL}.tp", 1), {"all_reduce": False, "reduce_scatter": True}
     name = f"{_PARALLEL}.tp_mode"
     words = {name: tuple(word.lower() for word in given.get(name, ("all_reduce",)))}
@@ -210,7 +211,7 @@ _TABLE: tuple[Entry, ...] = (
 
 
 def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
-    """The keys with the number of GPUs, which the file states."""
+    """Return the keys with the number of GPUs, which follows from the file."""
     own = keys["plan.dp"] * keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
     if gpus not in (0, own):
         fault = f"{gpus} GPUs are not the dp x tp x pp x cp = {own} of the file"

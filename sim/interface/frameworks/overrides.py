@@ -1,4 +1,5 @@
-"""Changes of a recipe on a command line, as Hydra and NeMo-Run take them: `model.num_layers=32`."""
+"""Read and write changes of a recipe on a command line, as for Hydra and NeMo-Run:
+`model.num_layers=32`."""
 
 import re
 import shlex
@@ -8,13 +9,13 @@ from sim.interface.frameworks.command_line import words
 from sim.interface.frameworks.documents import Words
 
 _CHANGE = re.compile(r"^(?:\+{1,2}|~)?(\w+(?:\.\w+)+|mixed_precision)=(.*)$", re.S)
-RECIPE = ("recipe", "factory", "model-recipe-name")  # options that name what is changed
+RECIPE = ("recipe", "factory", "model-recipe-name")  # options that name the recipe
 
 
 def assigned(text: str) -> Words:
-    """The words behind each dotted key of a command line, and behind its options.
+    """Return the words of each dotted key and each option of a command line.
 
-    Lists are in brackets; null takes a value away. Raises `InputError` where quotes do not close.
+    Lists are in brackets; null removes a value. Raises `InputError` if quotes do not close.
 
     >>> assigned("run.py --recipe llama3_8b model.recompute_modules=[mlp,moe] +train.lr=1e-4")
     {'recipe': ('llama3_8b',), 'model.recompute_modules': ('mlp', 'moe'), 'train.lr': ('1e-4',)}
@@ -34,7 +35,7 @@ def assigned(text: str) -> Words:
 
 
 def _words(text: str) -> list[str]:
-    """Changes alone are the arguments of some program."""
+    """Return the words of a script's command, or of a text that has only changes."""
     alone = _CHANGE.match(text.lstrip()) and "\n" not in text.replace("\\\n", " ").strip()
     return words(f"--run {text}" if alone else text)[bool(alone) :]
 
@@ -47,7 +48,7 @@ def _values(text: str) -> tuple[str, ...]:
 
 
 def written(arguments: Mapping[str, tuple[str, ...]]) -> str:
-    """One change a line, as an array of a script has them.
+    """Return the changes, one on each line, as in an array of a shell script.
 
     >>> print(written({"model.num_layers": ("32",), "model.recompute_modules": ("mlp", "moe")}))
     model.num_layers=32

@@ -1,8 +1,8 @@
 """Which commands does a launch script run, and with which words?
 
-A script is parsed by tree-sitter and evaluated as it runs without arguments of its own. A value
-that cannot be known (of the surroundings, of a program, of a branch) is a text that names itself
-and its line, so that whoever needs the value refuses it.
+A script is parsed by tree-sitter and evaluated as if it were started without arguments. Some values
+are unknown: those of the environment, of a program's output or of an undecided branch. Such a value
+becomes a placeholder with its text and line (`$Z:line-1`), which readers of the value refuse.
 """
 
 import re
@@ -18,7 +18,7 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
 _MOST = 1 << 24  # characters of all values that a script makes
-_DEEP = 8  # functions, and scripts in quotes, within one another
+_DEEP = 8  # nested calls of functions and of scripts in quotes
 _BREAK = "\0"  # between words
 _UNSURE = re.compile(r":line-\d+")
 _LARGEST = 2**63  # of the shell's numbers
@@ -28,26 +28,26 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 }  # fmt: skip
 _COMPUTED = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 
-Value = str | list[str]  # of a variable, of an array
+Value = str | list[str]  # the value of a variable, or of an array
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The words of a command, and its line."""
+    """A command's words and the line in which it begins."""
 
     line: int
     words: tuple[str, ...]
 
 
 def unsure(text: str) -> bool:
-    """Whether a text holds a value that is not known."""
+    """Whether a text holds a placeholder for an unknown value."""
     return _UNSURE.search(text) is not None
 
 
 def commands(text: str) -> list[Command]:
-    """The commands that a script runs, or may run, in its order.
+    """Return, in order, the commands that a script runs or may run.
 
-    Raises `InputError` with the line for what is no shell, or cannot be evaluated.
+    Raises `InputError` with the line if the text is not a shell script, or cannot be evaluated.
 
     >>> commands("TP=8; A=(--x 1); A+=(--y); torchrun p.py ${A[@]} --tp $((TP * 2)) $Z")[0].words
     ('torchrun', 'p.py', '--x', '1', '--y', '--tp', '16', '$Z:line-1')
@@ -90,7 +90,7 @@ class _Script:
         shown = re.sub(r"\s+", "_", text or _text(node))[:60]
         return f"{shown}:line-{self.line(node)}"
 
-    # Statements: each says whether what follows it still runs.
+    # Statements: a method returns whether the statements after it still run.
 
     def block(self, nodes: Iterable[Node]) -> bool:
         return all(self.statement(node) for node in nodes)
@@ -149,7 +149,7 @@ class _Script:
         return self.value(node, quoted=True).replace(_BREAK, " ")
 
     def forget(self, node: Node) -> None:
-        """Variables that are assigned anywhere below a node become unknown."""
+        """Make all variables that are assigned anywhere below a node unknown."""
         for child in _nodes(node):
             name = child.child_by_field_name("name")
             if child.type == "variable_assignment" and name is not None:
@@ -193,7 +193,7 @@ class _Script:
         if left.type != "test_command" and not self.statement(left):
             return False
         if holds is None and operator == "&&" and left.type != "test_command":
-            return self.statement(right)  # what succeeds
+            return self.statement(right)  # the left command is taken to succeed
         return self.branches(node, [(holds if operator == "&&" or holds is None else not holds,
                                      [right])])  # fmt: skip
 
@@ -201,7 +201,7 @@ class _Script:
         condition, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
         until = node.children[0].type == "until"
         if condition is not None and ("$#" in _text(condition) or self.holds(condition) is until):
-            return  # there is nothing to shift
+            return  # the script has no arguments, so the loop has no turns
         variable = node.child_by_field_name("variable")
         if variable is not None:
             self.variables[_text(variable)] = self.unknown(variable, f"${_text(variable)}")
@@ -211,8 +211,8 @@ class _Script:
         self.forget(node)
 
     def branches(self, node: Node, branches: list[tuple[bool | None, list[Node]]]) -> bool:
-        """Run the branch whose condition holds; where that is not sure, all that it may be, after
-        which values that differ are unknown."""
+        """Run the branch whose condition holds. If that is uncertain, run all branches that may
+        hold; values that then differ become unknown."""
         before, ends = dict(self.variables), list[dict[str, Value]]()
         self.spend(node, 16 * len(before))
         for holds, body in branches:
@@ -266,7 +266,7 @@ class _Script:
         return found
 
     def holds(self, node: Node) -> bool | None:
-        """Whether a condition holds; None where that is not sure."""
+        """Whether a condition holds; None if that is uncertain."""
         if node.type in ("test_command", "parenthesized_expression", "compound_statement"):
             inner = node.named_children
             return self.holds(inner[0]) if len(inner) == 1 else None
@@ -291,7 +291,7 @@ class _Script:
         return self.compared(left, operator, right)
 
     def compared(self, left: Node, operator: str, right: Node) -> bool | None:
-        """Whether a comparison of texts, or of numbers, holds; None where that is not sure."""
+        """Whether a comparison of texts or numbers holds; None if that is uncertain."""
         first, second = (self.value(side, quoted=True) for side in (left, right))
         if unsure(first + second):
             return None
@@ -306,7 +306,7 @@ class _Script:
     # Words
 
     def words(self, node: Node) -> list[str]:
-        """The words that a node becomes, as the shell splits it."""
+        """Return the words into which the shell splits a node."""
         if node.type in ("comment", "heredoc_redirect", "file_redirect", "herestring_redirect"):
             return []
         if _text(node) == '"$@"':
@@ -318,14 +318,14 @@ class _Script:
         return found if len(found) == 1 else [word for word in found if word]
 
     def value(self, node: Node, *, quoted: bool = False) -> str:
-        """The text of a node; where it is not `quoted`, blanks of variables part words."""
+        """Return the text of a node. Unless it is `quoted`, blanks in variables separate words."""
         match node.type:
             case "raw_string":
                 return _text(node)[1:-1]
             case "string":
                 return self.pieces(node, 1, r"\\([\"\\$`])", quoted=True)
             case "simple_expansion" | "expansion":
-                blanks = re.match(r"\s*", _text(node))  # the parser's, behind another in quotes
+                blanks = re.match(r"\s*", _text(node))  # the parser adds those before it in quotes
                 return (blanks[0] if blanks else "") + self.expanded(node, quoted)
             case "arithmetic_expansion":
                 inner = node.named_children
@@ -340,7 +340,7 @@ class _Script:
         return re.sub(r"\\(.)", r"\1", _text(node).replace("\\\n", ""))
 
     def pieces(self, node: Node, quotes: int, escape: str, *, quoted: bool) -> str:
-        """The children of a node and the text between them."""
+        """Return the text of a node's children and the text between them."""
         data, at, found = node.text or b"", quotes, list[str]()
         for child in [*node.named_children, None]:
             begin = child.start_byte - node.start_byte if child else len(data) - quotes
@@ -355,10 +355,11 @@ class _Script:
         return "".join(found)
 
     def expanded(self, node: Node, quoted: bool) -> str:
-        """$NAME, ${NAME}, ${NAME[@]}, ${NAME:-other}; other ways are unknown."""
+        """Return the value of $NAME, ${NAME}, ${NAME[@]} or ${NAME:-other}; other forms are
+        unknown."""
         text = _text(node).lstrip()
         if text in ("$@", "$*", "${@}", "${*}"):
-            return ""  # the script is started as it is
+            return ""  # the script is started without arguments
         match = re.fullmatch(r"\$\{?(\w+)(\[[@*]\]|\[\d{1,6}\])?(?:(:?[-=+])(.*))?\}?", text, re.S)
         if match is None:
             return self.unknown(node)
@@ -378,7 +379,7 @@ class _Script:
         return value if quoted else _parted(value)
 
     def replaced(self, node: Node, value: Value | None, operator: str) -> Value | None:
-        """A value, or the other that stands behind its name."""
+        """Return a variable's value or its alternative, as in ${NAME:-other} and ${NAME+other}."""
         given = bool(value) if operator.startswith(":") else value is not None
         if operator.endswith("+"):
             return self.other(node) if given else ("" if value is not None else None)
@@ -395,7 +396,7 @@ class _Script:
         return value if isinstance(value, str) else (value or [""])[0]
 
     def number(self, node: Node) -> int | None:
-        """The value of an arithmetic expression of whole numbers; None for any other node."""
+        """Return the value of an arithmetic expression of whole numbers; None for other nodes."""
         if node.type == "parenthesized_expression":
             return self.number(node.named_children[0])
         if node.type == "binary_expression":
@@ -412,7 +413,7 @@ class _Script:
         return int(text) if re.fullmatch(r"-?(0|[1-9]\d{0,17})", text) else None
 
     def spend(self, node: Node, characters: int) -> None:
-        """Count the characters that a script makes."""
+        """Count the characters that a script makes. Raises `InputError` above `_MOST`."""
         self.spent += characters
         if self.spent > _MOST:
             fault = f"its values grow beyond {_MOST} characters"
@@ -442,7 +443,8 @@ _NAMES = ("variable_name", "subscript", "special_variable_name")
 
 
 def _both(left: bool | None, right: bool | None, either: bool) -> bool | None:
-    """Whether `either` of two conditions holds, or both do; None where that is not sure."""
+    """Whether any of two conditions holds (`either`), or else whether both hold; None if that is
+    uncertain."""
     if either in (left, right):
         return either
     return None if None in (left, right) else not either
@@ -464,7 +466,8 @@ def _nodes(node: Node) -> Iterator[Node]:
 
 
 def _inner(words: list[str]) -> str | None:
-    """The script in quotes that a command runs: `eval ...`, `srun bash -c "..."`."""
+    """Return the script in quotes that a command runs, as in `eval ...` or `srun bash -c "..."`;
+    None if it runs none."""
     if words[0] == "eval":
         return " ".join(words[1:])
     for shell, option, *text in zip(words, words[1:], words[2:], strict=False):

@@ -1,15 +1,15 @@
-"""How a framework's program is started with what was written for it, on each node of a cluster."""
+"""Start a framework's program with an emitted file, on each node of a cluster."""
 
 from collections.abc import Mapping
 from math import gcd
 
 from sim.interface.frameworks.framework import Framework
 
-_FIRST, _NAMED = "FIRST", "NODE0"  # a variable of scripts, and what stands for its value
+_FIRST, _NAMED = "FIRST", "NODE0"  # a variable of scripts, and the placeholder for its value
 
 
 def machines(gpus: int, node: int) -> tuple[int, int]:
-    """How many nodes are started, and with how many GPUs: all with equally many.
+    """Return the number of nodes, and the GPUs on each; all nodes have equally many.
 
     >>> machines(16, 8), machines(6, 8), machines(12, 8)
     ((2, 8), (1, 6), (3, 4))
@@ -19,7 +19,7 @@ def machines(gpus: int, node: int) -> tuple[int, int]:
 
 
 def torchrun(gpus: int, node: int, first: str = _NAMED) -> str:
-    """The words by which torchrun starts so many ranks, the same on each node.
+    """Return the words by which torchrun starts `gpus` ranks; the words are the same on each node.
 
     >>> torchrun(16, 8)
     'torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint NODE0:29500'
@@ -36,8 +36,8 @@ def torchrun(gpus: int, node: int, first: str = _NAMED) -> str:
 def script(
     arguments: str, program: str, environment: Mapping[str, str], gpus: int, node: int
 ) -> str:
-    """A script that starts a program with arguments, one a line, and with further ones of its own.
-    Without `gpus` the words of torchrun are to be added."""
+    """Return a shell script that starts a program with `arguments` (one on each line) and with the
+    script's own arguments. Without `gpus` the user has to add torchrun's options."""
     inner = (f"    {line}" for line in arguments.splitlines())
     exports = (f"export {name}={value}" for name, value in environment.items())
     first = f'"${{{_FIRST}:?the name of the first node}}"'
@@ -47,7 +47,8 @@ def script(
 
 
 def told(framework: Framework, environment: Mapping[str, str], gpus: int, node: int) -> str:
-    """How what was written is started on each node, with what only its user knows in capitals."""
+    """Say how to start an emitted file on each node, with capitals for values that only the user
+    knows."""
     nodes, each = machines(gpus, node)
     how = framework.starts
     for word, meaning in (("TORCHRUN", torchrun(gpus, node)), ("NODES", nodes), ("EACH", each)):

@@ -1,4 +1,4 @@
-"""torchtitan's job configs (torchtitan/config/job_config.py, v0.2), in and out."""
+"""Read and write torchtitan's job configs (torchtitan/config/job_config.py, v0.2)."""
 
 import tomllib
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from sim.interface.frameworks.framework import Framework
 from sim.model import reading
 from sim.model.checkpointing import MODES
 
-# torchtitan/models/*/__init__.py, by name and flavour.
+# Models of torchtitan/models/*/__init__.py, by name and flavour.
 _MODELS = {
     ("llama3", "8B"): "llama3-8b",
     ("llama3", "70B"): "llama3-70b",
@@ -32,7 +32,7 @@ _MODELS = {
     ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
     ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
 }
-# torch.distributed.pipelining.schedules.
+# Schedules of torch.distributed.pipelining.schedules.
 _SCHEDULES = {
     "1F1B": "1f1b",
     "GPipe": "gpipe",
@@ -58,27 +58,28 @@ def _model(given: Given) -> dict[str, Any]:
     return {"model.like": _MODELS[name, flavour]}
 
 
-# What tells the models of `_MODELS` apart.
+# The keys in which the models of `_MODELS` differ.
 _SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "gated_mlp", "tied_embeddings")
 
 
 def _alike(keys: Keys, name: str) -> bool:
-    """Whether a model has the shape of one of `models/`, whatever its file is called."""
+    """Whether a model has the shape of the model `name` of `models/`."""
     known = reading.load(name)
-    given = dict(keys)  # what is looked at here is not yet told
+    given = dict(keys)  # a copy: `keys` would count these keys as written
     return all(given.get(f"model.{key}") == getattr(known, key, None) for key in _SHAPE)
 
 
 def _write_model(keys: Keys) -> Words:
-    """The name and flavour of a known model; nothing for other models."""
+    """Write the name and flavour of a known model; write nothing for other models."""
     like = keys.get("model.like")
     found = next((own for own, name in _MODELS.items() if name == like or _alike(keys, name)), None)
     return {"model.name": (found[0],), "model.flavor": (found[1],)} if found else {}
 
 
 def _batch(given: Given) -> dict[str, Any]:
-    """Rows of a rank at a time, which a pipeline cuts into microbatches; -1 or nothing is one
-    micro-step a step (torchtitan/train.py)."""
+    """Return the batch. `local_batch_size` is the rows of a rank in a micro-step, which a pipeline
+    cuts into microbatches. If `global_batch_size` is -1 or missing, a step is a single micro-step
+    (torchtitan/train.py)."""
     local = integer(given, "training.local_batch_size", integer(given, "training.batch_size", 8))
     keys: dict[str, Any] = {"local": local, "plan.microbatch": local}
     if integer(given, "parallelism.pipeline_parallel_degree", 1) > 1:
@@ -102,7 +103,8 @@ def _write_batch(keys: Keys) -> Words:
 
 
 def _sharding(given: Given) -> dict[str, Any]:
-    """FSDP2 over the ranks of `data_parallel_shard_degree` (-1: all that are left)."""
+    """Return the sharding: FSDP2 over `data_parallel_shard_degree` ranks (-1: all ranks that other
+    axes leave)."""
     shard = integer(given, "parallelism.data_parallel_shard_degree", -1)
     replicas = integer(given, "parallelism.data_parallel_replicate_degree", 1)
     keys: dict[str, Any] = {"plan.zero": 3, "plan.dp_replicate": replicas}
@@ -123,8 +125,9 @@ def _write_sharding(keys: Keys) -> Words:
 
 
 def _chunks(given: Given) -> dict[str, Any]:
-    """Two on each rank of a schedule that has several (distributed/pipeline_parallel.py,
-    pipeline_llm: `stages_per_rank = 1 if is_single_stage_schedule else 2`)."""
+    """Return two chunks of a stage for schedules with several chunks (distributed/
+    pipeline_parallel.py, pipeline_llm: `stages_per_rank = 1 if is_single_stage_schedule else 2`).
+    """
     name = "parallelism.pipeline_parallel_schedule"
     schedule = chosen(given, name, _SCHEDULES, "1F1B")
     piped = integer(given, "parallelism.pipeline_parallel_degree", 1) > 1
@@ -140,7 +143,8 @@ def _write_chunks(keys: Keys) -> Words:
 
 
 def _tensor(given: Given) -> dict[str, Any]:
-    """torchtitan's tensor parallelism always divides the sequence, too (parallelize_llama.py)."""
+    """Return the keys of tensor parallelism, which in torchtitan always divides the sequence, too
+    (parallelize_llama.py)."""
     tp = integer(given, "parallelism.tensor_parallel_degree", 1)
     return {"plan.tp": tp, "plan.sequence_parallel": tp > 1}
 
@@ -248,7 +252,8 @@ _TABLE: tuple[Entry, ...] = (
 
 
 def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
-    """The batch of a step where it is that of one micro-step on every data-parallel rank."""
+    """Add the batch if it is missing: a micro-step on every data-parallel rank. Raises
+    `InputError` if the number of GPUs is unknown."""
     local = keys.pop("local")
     others = keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
     if "plan.global_batch" not in keys:

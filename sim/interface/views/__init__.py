@@ -1,4 +1,5 @@
 """What do people read of an answer?
 
-One module for each answer gives its text and its notebook page. A module goes when its answer does.
+Each answer has a module, which gives its text and its notebook page. A module can be deleted with
+its answer.
 """

@@ -1,4 +1,4 @@
-"""A collective's times as nccl-tests prints them."""
+"""Show a collective's times as nccl-tests prints them."""
 
 from sim.analysis.collectives.times import CollectiveTime, CollectiveTimes
 from sim.collectives.readings import condense
@@ -13,7 +13,7 @@ _HEAD = (
 
 
 def view(times: CollectiveTimes) -> Document:
-    """The columns of nccl-tests, what the library would choose, and its busiest links."""
+    """Show the columns of nccl-tests, the library's choice, and its busiest links."""
     links = ", ".join(f"{name} {share:.0%}" for name, share in times.choice.links.items())
     return document(
         f"{title(times)}, out of place",
@@ -27,7 +27,7 @@ def view(times: CollectiveTimes) -> Document:
 
 
 def title(times: CollectiveTimes) -> str:
-    """The collective and its cluster, and its late ranks."""
+    """Name the collective, its cluster and its late ranks."""
     late = ", ".join(f"rank {rank} {human_seconds(by)} late" for rank, by in times.late.items())
     where = f"{times.kind} on {several(times.gpus, 'GPU')} of {times.topology.name}"
     return f"{where}, {late}" if late else where
@@ -43,18 +43,18 @@ def _cells(row: CollectiveTime) -> Cells:
 
 
 def is_algorithm(name: str) -> bool:
-    """Whether a module of `sim.collectives.algorithms` has that name."""
+    """Whether a module of `sim.collectives.algorithms` has this name."""
     return name in algorithms()
 
 
 def schedules(name: str, ranks: int) -> list[CollectiveSchedule]:
-    """The collectives that an algorithm offers, among so many ranks."""
+    """Return the schedules of all collectives that an algorithm offers, among `ranks` ranks."""
     module = algorithms()[name]
     return [getattr(module, kind)(ranks) for kind in offered(module)]
 
 
 def algorithm(name: str, ranks: int) -> Document:
-    """A line a collective: dependent rounds, and bytes of the busiest port.
+    """Show, for each collective, its dependent rounds and the bytes of the busiest port.
 
     >>> from sim.interface.document.terminal import text
     >>> print(text(algorithm("tree", 4)))

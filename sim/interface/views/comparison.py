@@ -1,4 +1,4 @@
-"""A comparison: the table, where differences come from, which job is best and why."""
+"""Show a comparison: the table, the causes of differences, the best job and the reason."""
 
 from collections.abc import Iterator
 
@@ -21,11 +21,11 @@ from sim.results.formatting import Cells, percent, several
 
 _MOST = 12  # lines
 _LONGEST = 60  # characters of a line
-_LEAST = 1e-4  # of the step: a cause below is not shown
+_LEAST = 1e-4  # share of the step below which a cause is not shown
 
 
 def view(compared: Comparison) -> Document:
-    """The full names of short names, the table, differences, and what to know of the jobs."""
+    """Show the jobs behind short names, the table, the differences, and notes on the jobs."""
     asked = "\n".join(f"{name}: {asked}" for name, asked in compared.asked.items())
     picture = Picture(says="The jobs to one scale", draw=compared.plot)
     return document(
@@ -41,14 +41,14 @@ def view(compared: Comparison) -> Document:
 
 
 def side_by_side(compared: Comparison) -> Section:
-    """A row for each job."""
+    """Show a row for each job."""
     head, *rows = compared.table
     return section(compared.title, table(rows, head), name="table")
 
 
 def differences(compared: Comparison) -> Iterator[Section]:
-    """Where differences come from, each way of telling them once: without pipelines the critical
-    path is the step of one rank."""
+    """Show the causes of differences, in a table for each account. Equal tables are shown once:
+    without pipelines, the account of the critical path is that of a rank's step."""
     head = ("", *compared.names)
     told: list[list[Cells]] = []
     for part in compared.parts:
@@ -60,7 +60,8 @@ def differences(compared: Comparison) -> Iterator[Section]:
 
 
 def lines(answer: LineDifferences) -> Document:
-    """The two steps, their differences by cause, and lines by the seconds that they differ in."""
+    """Show the two steps, their differences by cause, and the script's lines by their
+    differences."""
     before, after = answer.step_times
     longer = 100.0 * (after / before - 1.0)
     steps = f"{human_seconds(before)} -> {human_seconds(after)} a step ({longer:+.1f} %)"
@@ -77,7 +78,7 @@ def lines(answer: LineDifferences) -> Document:
 
 
 def _machines(answer: LineDifferences) -> str:
-    """How many GPUs of which device, on both sides."""
+    """Name the number of GPUs and the device of both steps."""
     inputs = answer.inputs.values()
     return " and ".join(
         dict.fromkeys(f"{several(own.gpus, 'GPU')} ({own.device})" for own in inputs)
@@ -85,7 +86,7 @@ def _machines(answer: LineDifferences) -> str:
 
 
 def _unlike(answer: LineDifferences) -> Iterator[str]:
-    """What the steps differ in beside their lines, and what that says of their seconds."""
+    """Yield the inputs in which the steps differ, and whether their seconds can be compared."""
     for name, (before, after) in answer.unlike.items():
         so = ""
         if name in answer.incomparable:

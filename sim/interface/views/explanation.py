@@ -1,4 +1,4 @@
-"""Limits of a step: resources, kernels, changes of the plan, lines of the script."""
+"""Show the limits of a step: resources, kernels, changes of the plan, lines of the script."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,12 +20,12 @@ _LONGEST = 50  # characters of a kernel's name
 
 _ADVICE = ("time", "step", "samples", "memory", "edit", "change")
 _WIDTH = 100  # characters of a line of advice
-_MOST = 40  # moves that are shown
+_MOST = 40  # moves (other clusters, batches, layouts of a job) that are shown
 _FITS = {True: "fits", False: "does not fit", None: "unknown"}
 
 
 def view(answer: Explanation) -> Document:
-    """Tables, each with the sentence that it amounts to."""
+    """Show tables of the limits, the kernels and the best changes, with their conclusions."""
     result, moment = answer.result, answer.fullest
     return document(
         f"{result.scenario} on {several(result.ranks, 'GPU')}: "
@@ -61,13 +61,13 @@ def _advice(result: Result, advice: Sequence[Advice]) -> Section:
 
 
 def _told(advice: Advice) -> str:
-    """What to change, why, and which line costs the time, where that is another."""
+    """Return the change, its reason, and the line that costs the time if it is another line."""
     spent = f"; the time is spent at {advice.line}" if advice.line not in ("", advice.at) else ""
     return f"{advice.change}: {advice.why}{spent}" if advice.why else advice.change
 
 
 def limited(limits: Limits) -> Section:
-    """What each resource would save if it were faster."""
+    """Show how much time each resource would save if it were faster."""
     step = limits.step_time
     rows = [
         (limit.resource, _gain(limit.halved, step), _gain(limit.free, step))
@@ -111,7 +111,7 @@ def _kernel(result: Result, roof: Roof) -> Cells:
 
 
 def _shortened(name: str) -> str:
-    """A kernel of inductor is named after all that is fused in it."""
+    """Shorten a kernel's name; inductor names a kernel after all operators fused in it."""
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
 
 
@@ -162,7 +162,7 @@ def _fullest(moment: Moment) -> Section:
 
 
 def moves(answer: Moves) -> Document:
-    """The best moves, and what is refused."""
+    """Show the best moves of a job to other clusters, batches or layouts, and the refused moves."""
     best = answer.recommended or (answer.moves[0] if answer.moves else None)
     laid_out = any(move.result.inputs.plan.keys() - {"dp"} for move in answer.moves)
     head = (
@@ -188,7 +188,7 @@ def moves(answer: Moves) -> Document:
 
 
 def _chosen(answer: Moves) -> str:
-    """What the move in the title is."""
+    """Say why the move in the title was chosen."""
     alike = [move for move in answer.moves if move.alike(answer.moves[0])]
     if answer.recommended is None or len(alike) < 2:
         return "the most samples a second and GPU"

@@ -1,4 +1,4 @@
-"""A fabric's profile: its provenance, its constants, its errors."""
+"""Show the profile of a fabric (network and collective library), and measured collectives."""
 
 from collections.abc import Iterator, Sequence
 from math import isnan
@@ -19,7 +19,7 @@ _HEAD = ("operation", "ranks", "nodes", "bytes", "us", "sigma", "n")
 
 
 def is_fabric(name: str) -> bool:
-    """Whether a name, or a path, is that of a fabric's profile.
+    """Whether a name or a path is a fabric's profile.
 
     >>> is_fabric("dgx-a100-hdr")
     False
@@ -31,7 +31,7 @@ def is_fabric(name: str) -> bool:
 
 
 def view(name: str) -> Document:
-    """Provenance, constants and errors of a fabric's profile. Raises `InputError`."""
+    """Show the provenance, constants and errors of a fabric's profile. Raises `InputError`."""
     profile = _profile(name)
     stated = [(key, str(value)) for key, value in profile.provenance.items() if value != ""]
     return document(
@@ -43,12 +43,12 @@ def view(name: str) -> Document:
 
 
 def judged(residuals: Sequence[CollectiveResidual]) -> Document:
-    """The errors of a profile that was fitted just now."""
+    """Show the errors of a profile that was just fitted."""
     return document("", _errors(residuals))
 
 
 def _errors(residuals: Sequence[CollectiveResidual]) -> Table:
-    """Errors on the sizes kept out of the fit, a line for each kind of call and group."""
+    """Return the errors on sizes kept out of the fit, in a row for each kind of call and group."""
     rows = [
         (residual.name, str(residual.readings), f"{residual.median:.1%}", f"{residual.p95:.1%}",
          f"{residual.worst:.1%}", f"{residual.bias:+.1%}")
@@ -72,7 +72,7 @@ def _flat(constants: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def readings(readings: Sequence[OperationTime], most: int = 40) -> Document:
-    """At most so many readings, a row each."""
+    """Show at most `most` readings (measured times), each in a row."""
     left = len(readings) - most
     more = Sentence(f"and {left} more") if left > 0 else None
     return document("", table(map(_cells, readings[:most]), _HEAD), more)
@@ -95,7 +95,7 @@ def _cells(reading: OperationTime) -> Cells:
 
 
 def evidence(evidence: Evidence) -> Document:
-    """A row for each kind of kernel, for the host and for each kind of collective."""
+    """Show what traces measured: a row for each kind of kernel, the host, and each collective."""
     alone = evidence.collectives and len(evidence.sources) == 1
     return document(
         "",

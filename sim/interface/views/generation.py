@@ -1,4 +1,4 @@
-"""Answers of a model to prompts: how fast, how long each waits, and what a step is spent on."""
+"""Show a model that answers prompts: its rate, the waits of answers, the parts of a step."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from sim.interface.document.nodes import (
 from sim.jobs.generation.answer import Generated, Spread
 from sim.results.formatting import Cells, count, percent, several
 
-_LITTLE = 0.0005  # of the servers' time
+_LITTLE = 0.0005  # share of the servers' time below which idle time is not shown
 _PARTS = {
     "products": "products bound by reading weights, or by multiplying",
     "attention": "reading the cache of keys and values",
@@ -28,7 +28,7 @@ _PARTS = {
 
 
 def view(answer: Generated) -> Document:
-    """Key figures, the waits of answers, a decode step and the memory of a GPU."""
+    """Show key figures, the waits of answers, a decode step and the memory of a GPU."""
     return document(
         f"{answer.scenario}: {several(answer.answers, 'answer')} of {answer.inputs.model} by "
         f"{several(answer.servers, 'server')} ({_layout(answer)}), {answer.inputs.gpus:,} GPUs of "
@@ -43,7 +43,7 @@ def view(answer: Generated) -> Document:
 
 
 def _layout(answer: Generated) -> str:
-    """The degrees of a server that are not 1, its engine and precision."""
+    """Name a server's parallel degrees above 1, its engine and its precision."""
     plan, inputs = answer.inputs.plan, answer.inputs
     degrees = [f"{key} {plan[key]}" for key in ("tp", "pp", "dp", "ep") if plan[key] > 1]
     return ", ".join([*degrees, inputs.stack, inputs.precision])
@@ -96,7 +96,7 @@ def _spread(name: str, spread: Spread) -> Cells:
 
 
 def _step(answer: Generated) -> Section:
-    """A decode step by part."""
+    """Show a decode step by part."""
     whole = sum(answer.step.values())
     rows = [(part, human_seconds(seconds), percent(seconds / whole), _PARTS[part])
             for part, seconds in answer.step.items()]  # fmt: skip
@@ -106,7 +106,7 @@ def _step(answer: Generated) -> Section:
 
 
 def _memory(answer: Generated) -> Section:
-    """The memory of a GPU by part."""
+    """Show the memory of a GPU by part."""
     parts = answer.memory
     rows = [(part, human_bytes(size), percent(size / answer.room)) for part, size in parts.items()]
     keys = [f"memory.{part}" for part in parts]

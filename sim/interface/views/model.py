@@ -1,4 +1,4 @@
-"""A model in a few lines: its layers, parameters, FLOPs, what a token leaves in memory."""
+"""Show a model in a few lines: layers, parameters, FLOPs, and the bytes that a token keeps."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ _WIDTH = 2  # bytes of a half-precision key, value or activation
 
 
 def is_model(name: str) -> bool:
-    """Whether a name is in `models/`, or a path that of a file which describes a model.
+    """Whether a name is in `models/`, or a path is a file that describes a model.
 
     >>> is_model("llama3-8b"), is_model("dgx-a100-hdr")
     (True, False)
@@ -28,12 +28,12 @@ def is_model(name: str) -> bool:
     try:
         content = reading.document(catalog.find("models", name))
     except InputError:
-        return name.endswith(".json")  # nothing else is: its mistake is told
+        return name.endswith(".json")  # only models are .json, so reading it reports the mistake
     return "layers" in content or "kind" in content
 
 
 def view(model: Model, name: str) -> Document:
-    """Shape, parameters by part, model FLOPs of a token, and bytes that it leaves.
+    """Show the shape, the parameters by part, and FLOPs and kept bytes of a token.
 
     >>> from sim.model.reading import load
     >>> from sim.interface.document.terminal import text
@@ -97,7 +97,7 @@ def _traffic(model: Model) -> Iterator[Cells]:
 
 
 def _cached(kind: ModuleType, run: Execution) -> int:
-    """Bytes of a token's keys and values, or of what latent attention makes them from."""
+    """Return the bytes of a token's keys and values, or of the latent vectors that replace them."""
     if not getattr(kind, "KEYS", True):
         return 0
     latent = run.model.latent

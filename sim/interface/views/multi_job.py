@@ -1,4 +1,4 @@
-"""Several jobs on a cluster: each step beside a step alone, who slows whom, on which links."""
+"""Show several jobs on a cluster: each step beside a step alone, who slows whom, on which links."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -19,13 +19,13 @@ from sim.jobs.multi_job.answer import JobRow, MultiJobAnswer
 from sim.jobs.multi_job.paces import SharedLink
 from sim.results.formatting import Cells, percent, several
 
-_SHOWN, _LINKS, _NAMED = 24, 8, 4  # jobs and links that are listed, jobs of a link
+_SHOWN, _LINKS, _NAMED = 24, 8, 4  # listed jobs, listed links, named jobs of a link
 
 _NTH = {2: "second", 3: "third", 4: "fourth"}
 
 
 def view(answer: MultiJobAnswer) -> Document:
-    """Key figures, a row for each job, the links on which they meet."""
+    """Show key figures, a row for each job, and the links that jobs share."""
     met = [job for job in answer.jobs if job.slowed_by]
     saving = [job for job in answer.jobs if job.checkpoint_alone is not None]
     return document(
@@ -108,7 +108,7 @@ def _saved(job: JobRow) -> Cells:
 
 
 def _short(nodes: str) -> str:
-    """The nodes of a job; of many parts the step between them, or the first and the last.
+    """Return the nodes of a job; a long list is given by its stride, or by its ends.
 
     >>> _short("0, 2, 4, 6, 8"), _short("0-1, 4-5, 8-9, 12-13, 16-17")
     ('every second from 0 to 8', '0-1, ..., 16-17')
@@ -125,7 +125,7 @@ def _short(nodes: str) -> str:
 
 
 def _more(jobs: tuple[JobRow, ...]) -> Sentence | None:
-    """How many jobs have no row."""
+    """Say how many jobs have no row."""
     left = len(jobs) - _SHOWN
     return Sentence(f"{left:,} more in --json") if left > 0 else None
 

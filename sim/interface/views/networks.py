@@ -1,4 +1,4 @@
-"""Clusters under a mix of jobs: one table, the steps of each job, what a network is built of."""
+"""Show clusters under a mix of jobs: a table, the steps of each job, the parts of each network."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ _UNKNOWN = "unknown"
 
 
 def view(answer: Networks) -> Document:
-    """The table of clusters, best first named, steps by job, the bill of materials."""
+    """Show the table of clusters, the steps by job, and each network's bill of materials."""
     mix = ", ".join(f"{job} {percent(share)}" for job, share in answer.weights.items())
     names = [network.name for network in answer.networks]
     steps = zip(*(network.steps for network in answer.networks), strict=True)
@@ -61,7 +61,7 @@ def _number(value: float | None) -> str:
 
 
 def _longer(share: float) -> str:
-    """By how much hours are longer.
+    """Return by how much hours are longer.
 
     >>> _longer(0.12345), _longer(3e-6), _longer(0.0)
     ('+12.3 %', '+0.0003 %', '0 %')
@@ -70,7 +70,8 @@ def _longer(share: float) -> str:
 
 
 def _slower(network: Network) -> str:
-    """How sure it is that measured hours are longer than on the best, and by how much."""
+    """Say how sure it is that measured hours are longer than on the best network, and by how
+    much."""
     if network.sure is None or network.longer is None:
         return _UNKNOWN
     low, high = (100.0 * share for share in network.longer)

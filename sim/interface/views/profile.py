@@ -1,4 +1,4 @@
-"""A profile in a few lines: what was measured, how well it is predicted."""
+"""Show a device's profile in a few lines: the measured kernels, and the errors of predictions."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -25,7 +25,7 @@ _COLUMNS = ("", "shapes", "kept out", "median", "p95", "bias", "covered", "best"
 
 
 def view(profile: Profile, name: str) -> Document:
-    """Provenance, errors by class of kernels, the rate of each kind of memory-bound kernel."""
+    """Show provenance, errors by class of kernels, and the rates of memory-bound kernels."""
     rows = predictions(profile)
     kinds, around = list(_kinds(rows)), [*_environment(profile.environment), *_host(profile)]
     classes, shapes = errors_by_class(profile, rows), errors_by_shape(profile)
@@ -41,7 +41,7 @@ def view(profile: Profile, name: str) -> Document:
 
 
 def is_profile(name: str) -> bool:
-    """Whether a name or path is that of a device's profile.
+    """Whether a name or path is a device's profile.
 
     >>> is_profile("dgx-a100-hdr")
     False
@@ -54,7 +54,7 @@ def is_profile(name: str) -> bool:
 
 
 def heading(profile: Profile, name: str) -> str:
-    """The name of a profile and what it is of."""
+    """Return the name of a profile, its number of kernels and its device."""
     count = len(profile.measurements)
     return f"{name}: {count:,} kernels on {profile.origin.device}"
 
@@ -107,7 +107,7 @@ def _kinds(rows: Sequence[KernelPrediction]) -> Iterator[Cells]:
 
 
 def _environment(environment: Environment) -> Iterator[Cells]:
-    """Launches, the largest copy of each kind, and slowdowns."""
+    """Yield launch times, the largest copy of each kind, and slowdowns beside other work."""
     if environment.host is not None:
         host = environment.host
         parts = [
@@ -125,7 +125,7 @@ def _environment(environment: Environment) -> Iterator[Cells]:
 
 
 def _host(profile: Profile) -> Iterator[Cells]:
-    """How long operators take the host, by phase."""
+    """Yield the host's time for operators, by phase."""
     for phase in get_args(Phase):
         own = {
             operator.operator: operator.seconds

@@ -1,4 +1,4 @@
-"""A recording of a training script in a few lines: what one rank does in a step."""
+"""Show a recording of a training script in a few lines: the work of a rank in a step."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,8 @@ from sim.results.formatting import Cells, count, large, several
 
 
 def view(recordings: Sequence[Recording]) -> Document:
-    """Of each pipeline stage: parameters, FLOPs, kernels by phase, what is sent in which groups,
-    and the device's memory."""
+    """Show for each pipeline stage its parameters, FLOPs, memory, kernels by phase, and bytes sent
+    by group."""
     return document("", *map(_rank, recordings))
 
 
@@ -51,7 +51,7 @@ def _kernels(recording: Recording) -> Iterator[Cells]:
 
 
 def _sent(recording: Recording) -> Iterator[Cells]:
-    """By kind and group: how often, and bytes in all."""
+    """Yield the number and the total bytes of messages, by kind and group."""
     often: Counter[tuple[str, str]] = Counter()
     size: Counter[tuple[str, str]] = Counter()
     for event in recording.events:

@@ -1,4 +1,5 @@
-"""A loop of generation and training: seconds of a step, both pools, staleness of what is learnt."""
+"""Show an RL loop of generation and training: a step's seconds, both pools of GPUs, and the
+staleness of the answers that are trained on."""
 
 from collections.abc import Iterator
 
@@ -21,7 +22,7 @@ _SHOWN = 12  # steps and ages that are listed
 
 
 def view(answer: ReinforcementAnswer) -> Document:
-    """Key figures, the trainer's seconds, pools, staleness, steps."""
+    """Show key figures, the trainer's seconds, the pools, staleness and steps."""
     gpus, shown = answer.inputs.gpus, answer.steps[:_SHOWN]
     return document(
         f"{answer.scenario} on {gpus:,} GPUs of {answer.inputs.cluster}: {answer.mode}, "
@@ -74,7 +75,7 @@ def _figures(answer: ReinforcementAnswer) -> Iterator[Figure]:
 
 
 def _spent(answer: ReinforcementAnswer) -> Table:
-    """Seconds by cause, as shares of the step."""
+    """Return the seconds by cause, and their shares of the step."""
     spent = {cause: seconds for cause, seconds in answer.spent.items() if seconds > 0.0}
     shares = [seconds / answer.step_time for seconds in spent.values()]
     rows = [

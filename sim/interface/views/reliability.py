@@ -1,4 +1,4 @@
-"""Long runs in words: a month with interruptions, the cost of a training, a budget, a deadline."""
+"""Show long runs: a month with interruptions, the cost of a training, a budget, a deadline."""
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
@@ -27,7 +27,8 @@ _UNKNOWN = Sentence("whether the job fits into memory is unknown: nothing in the
 
 
 def _told(fits: bool | None, title: str, *nodes: Node | None, line: str = "") -> Document:
-    """A document that says first where the job does not fit, and last where nobody knows."""
+    """Return a document. Its title says if the job does not fit into memory, its last sentence if
+    that is unknown."""
     if fits is False:
         first = "does not fit into memory and would not run (see `sim run`); if it did: "
         title, line = first + title, line and first + line
@@ -35,7 +36,7 @@ def _told(fits: bool | None, title: str, *nodes: Node | None, line: str = "") ->
 
 
 def goodput(goodput: Goodput) -> Document:
-    """The account of the days, the formulas beside, and what the target needs."""
+    """Show the account of the days, the formulas for comparison, and the needs of the target."""
     total = sum(goodput.seconds.values())
     account = [
         (cause, f"{seconds / total:.2%}", _hours(seconds))
@@ -97,7 +98,7 @@ def _bill(goodput: Goodput) -> Iterator[str]:
 
 
 def _assumed(goodput: Goodput) -> Section | None:
-    """The assumptions behind the answer."""
+    """Show the assumptions behind the answer."""
     if not goodput.assumed:
         return None
     title = "Assumed (--failures TABLE and --set recovery.KEY=VALUE say otherwise):"
@@ -113,7 +114,7 @@ def _within(seconds: float) -> str:
 
 
 def cost(cost: TrainingCost) -> Document:
-    """Time, money and energy in a few lines."""
+    """Show time, money and energy in a few lines."""
     time = long_unit(cost.seconds)
     simulated = f"{cost.seconds / time[0]:,.1f} {time[1]}, {cost.gpu_hours:,.0f} device-hours"
     if cost.checkpoints:
@@ -150,7 +151,7 @@ def _counted(inputs: Inputs | None) -> str:
 
 
 def rent(cost: TrainingCost, inputs: Inputs | None) -> str:
-    """Dollars, dollars a million tokens, and whose price that is, behind a comma."""
+    """Return, after a comma, the dollars, the dollars a million tokens and the price's source."""
     if cost.dollars is None:
         return ""
     each = cost.dollars_per_million_tokens or 0.0
@@ -159,7 +160,7 @@ def rent(cost: TrainingCost, inputs: Inputs | None) -> str:
 
 
 def _expected(cost: TrainingCost, likely: Likely) -> str:
-    """Expected time and cost of a real run, all in proportion to its time."""
+    """Return the expected time and cost of a real run; cost is in proportion to time."""
     scale, unit = long_unit(cost.seconds)
     time = likely.of(cost.seconds / scale)
     words = f"{time['expected']:,.1f} {unit} {_bounds(time, likely.level)}"
@@ -174,7 +175,7 @@ def _bounds(values: Mapping[str, float], level: float, digits: int = 1) -> str:
 
 
 def budget(budget: Budget) -> Document:
-    """The days and dollars by their chance, the deadline, and what all of it rests on."""
+    """Show the days and dollars by their chance, the deadline, and the assumptions."""
     dollars, half, most = budget.dollars or {}, budget.after(0.5), budget.after(0.9)
     unit = long_unit(half if isfinite(half) else DAY * 2)
     rows = [
@@ -205,7 +206,7 @@ def _count(seconds: float, unit: Unit) -> str:
 
 
 def _long(seconds: float) -> str:
-    """A time as people say it.
+    """Return a time as people say it.
 
     >>> _long(21 * DAY), _long(20.4 * DAY), _long(7 * DAY), _long(10800.0), _long(86400.0)
     ('3 weeks', '20.4 days', '1 week', '3 hours', '24 hours')
@@ -269,7 +270,7 @@ def _size(size: Mapping[str, float], batch: int | None) -> str:
 
 
 def _job(budget: Budget) -> Iterator[Figure]:
-    """The model, the cluster, the layout and the price."""
+    """Yield the model, the cluster, the layout and the price."""
     inputs = budget.inputs
     yield Figure(title="model", key="inputs.model", shown=inputs.model)
     gpus = f"{several(budget.gpus, 'GPU')} ({inputs.device})"

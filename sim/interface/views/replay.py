@@ -1,4 +1,4 @@
-"""A replay of traces: the measured step, the reasons for its seconds, the effect of a change."""
+"""Show a replay of traces: the measured step, the reasons for its seconds, a change's effect."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -20,12 +20,12 @@ from sim.jobs.traces.devices import UNMOVED, Move
 from sim.jobs.traces.replay import Played, Replay
 from sim.results.formatting import Cells
 
-_SHOWN = 5
+_SHOWN = 5  # kernels
 _LONGEST = 70  # characters of a kernel's name
 
 
 def view(replay: Replay) -> Document:
-    """The measured step, what it waits for, the longest kernels."""
+    """Show the measured step, the reasons for its waits, and the longest kernels."""
     again, changed = replay.replayed.step_time, replay.changed
     rows = [row for name, played in (("as it was", replay.replayed), ("changed", changed))
             if played is not None for row in _rows(name, played)]  # fmt: skip
@@ -45,7 +45,7 @@ def view(replay: Replay) -> Document:
 
 
 def _moved(move: Move) -> Iterator[Section]:
-    """The device's seconds by the rules that moved them."""
+    """Show the device's seconds, by the rules that moved them to another device."""
     total = sum(rule.before for rule in move.rules) or 1.0
     rows = [
         (
@@ -86,7 +86,7 @@ def _figures(replay: Replay) -> Iterator[Figure]:
 
 
 def _rows(name: str, played: Played) -> Iterator[Cells]:
-    """A row for each run of ranks that fared alike."""
+    """Yield a row for ranks whose seconds and shares look the same."""
     for cells, ranks in groupby(sorted(played.ranks), key=partial(_cells, played)):
         yield f"{name}, {_ranks(ranks)}", *cells
 

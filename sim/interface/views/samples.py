@@ -1,4 +1,4 @@
-"""Sampled steps, and runs with several seeds, in words."""
+"""Show sampled steps, and runs with several seeds."""
 
 from collections.abc import Callable, Mapping
 from itertools import groupby
@@ -24,7 +24,8 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 
 
 def view(samples: Samples) -> Document:
-    """The distribution, where the loss comes from, which ranks matter, what removal gains."""
+    """Show the distribution of step times, the causes of lost time, the ranks that matter, and the
+    gain from replacing slow nodes."""
     size = f"{several(samples.ranks, 'GPU')}, {count(samples.samples)} steps sampled"
     return document(
         f"{samples.scenario} on {size}, seed {samples.seed}",
@@ -50,7 +51,7 @@ def _more(seconds: float, healthy: float) -> str:
 
 
 def _step(seconds: float) -> str:
-    """A step time, to be told from others that are close to it."""
+    """Return a step time with enough digits to distinguish close step times."""
     return f"{seconds:.3f} s" if seconds >= 1.0 else f"{1e3 * seconds:.3f} ms"
 
 
@@ -65,7 +66,8 @@ def _losses(title: str, parts: Mapping[str, float], samples: Samples) -> Section
 
 
 def _sensitivity(samples: Samples) -> Section:
-    """Neighbouring stages that print alike share a line."""
+    """Show the loss by a slow group on each stage; neighbouring stages with equal figures share a
+    row."""
     told = [
         ((human_seconds(row["seconds"]), percent(0.1 * row["share"])), row["seconds"])
         for row in samples.sensitivity
@@ -96,7 +98,7 @@ def _removal(samples: Samples) -> Section:
 
 
 def seeds(seeds: Seeds) -> Document:
-    """A row for each quantity."""
+    """Show a row for each quantity."""
     rows: list[Cells] = []
     head: Cells = ()
     for name, known in seeds.drawn.items():

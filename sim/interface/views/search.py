@@ -1,4 +1,4 @@
-"""A search: the best layouts, what the next best spends more on, time against memory."""
+"""Show a search: the best layouts, the reason for the best, and time against memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,12 +18,12 @@ from sim.uncertainty.intervals import faster, told_apart
 
 _USUAL = ("tp", "pp", "dp", "microbatch")  # choices that every row shows
 _FIGURES = ("step", "simulated", "against it", "MFU", "memory", "bubble", "$/1e6 tok", "adds")
-_MOST = 12  # layouts that tell what a search has tried
+_MOST = 12  # layouts that are inspected for choices that were not tried
 
 
 def view(search: SearchResult) -> Document:
-    """The recommended layout before the fastest, what each adds to it and buys by it, the reason,
-    the Pareto front, and how it was found."""
+    """Show the recommended layout, then the fastest layouts with their added features and gains.
+    Below are the reason, the Pareto front and the statistics of the search."""
     front = [
         (human_seconds(layout.step_time), human_bytes(layout.memory), plan_text(layout.plan))
         for layout in search.pareto
@@ -46,8 +46,9 @@ def view(search: SearchResult) -> Document:
 
 
 def _table(search: SearchResult) -> tuple[list[Cells], Cells]:
-    """The choices in which rows differ from plain data parallelism, and what they take; layouts of
-    which everything is equal are one row, that of the simplest."""
+    """Return the rows of layouts and their head. Columns are the choices that differ from plain
+    data parallelism, then figures. Layouts of equal time and memory share the row of the
+    simplest."""
     first, rows = search.recommended, dict[tuple[float, float], Layout]()
     for layout in sorted(search.best, key=lambda own: score(own.plan)):
         rows.setdefault((float(f"{layout.step_time:.9g}"), layout.memory), layout)
@@ -74,7 +75,8 @@ _PLAIN = {"schedule": "1f1b", "layers": "even", "sequence_parallel": "no", "dp_r
 
 
 def _plain(name: str, plain: Mapping[str, str], stack: Stack) -> str:
-    """The word of a choice that nobody needs to be told."""
+    """Return the word of a choice that need not be shown: the default, or plain data
+    parallelism's."""
     given = {**_PLAIN, "dispatcher": stack.dispatcher, "context": stack.context}
     return given.get(name, plain.get(name, ""))
 
@@ -94,7 +96,8 @@ def _figures(search: SearchResult, layout: Layout) -> Cells:
 
 
 def _beside(search: SearchResult, quicker: Result) -> str:
-    """A scenario that is faster, and what it has that the recommended layout has not."""
+    """Say how much faster a scenario is, and in which choices it differs from the recommended
+    layout."""
     own, first = quicker.plan, search.recommended
     theirs = said(search.space, own) if own else {}
     ours = said(search.space, first.plan)
@@ -123,7 +126,8 @@ def _choices(words: Mapping[str, Sequence[str]]) -> str:
 
 
 def _sure(search: SearchResult) -> Iterator[Sentence]:
-    """The expected time of the recommended layout, and how it stands to faster ones."""
+    """Yield the expected time of the recommended layout, and how it compares with faster
+    layouts."""
     first = search.recommended.result
     if first is None or not search.results:
         return
@@ -158,7 +162,7 @@ def _found(search: SearchResult) -> str:
 
 
 def _line(search: SearchResult) -> str:
-    """The best layout, its step and its memory."""
+    """Return the best layout, its step and its memory in a line."""
     first = search.recommended
     offered = human_bytes(search.space.topology.device.usable_memory)
     expected = first.result.step_time_expected if first.result else first.step_time

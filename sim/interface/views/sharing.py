@@ -1,4 +1,4 @@
-"""An outcome of shared updates: pace, where the workers' time goes, links, memory, learning."""
+"""Show a run of workers that share updates: pace, the workers' time, links, memory, learning."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _HEAD = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
 
 
 def view(outcome: Outcome) -> Document:
-    """All that an outcome says."""
+    """Show the whole outcome of a run."""
     return document(
         title(outcome),
         figures(outcome),
@@ -45,13 +45,13 @@ def view(outcome: Outcome) -> Document:
 
 
 def title(outcome: Outcome) -> str:
-    """The job, its method, its workers."""
+    """Return the name of the job, its method and its workers."""
     workers = f"{len(outcome.workers)} workers of {outcome.worker}"
     return f"{outcome.scenario}: {outcome.method}, {workers}"
 
 
 def figures(outcome: Outcome) -> Figures:
-    """The numbers that a reader came for."""
+    """Return the key figures."""
     return Figures(tuple(_figures(outcome)))
 
 
@@ -86,8 +86,8 @@ def _figures(outcome: Outcome) -> Iterator[Figure]:
 
 
 def _lost(seconds: float) -> Figure:
-    """The same work on the same devices with nothing slow: workers that are never in step also
-    collide less, which may be worth more than they lose."""
+    """Return the time lost against the same work with no stragglers. The loss may be negative, as
+    the messages of workers that are out of step collide less."""
     shown = human_seconds(abs(seconds))
     if seconds < 0.0:
         return Figure(title="gained by stragglers", shown=shown, note="messages collide less")
@@ -95,8 +95,7 @@ def _lost(seconds: float) -> Figure:
 
 
 def breakdown(outcome: Outcome) -> Section:
-    """Shares of the workers' time by cause, in the mean, and of the workers with the least and the
-    most of it."""
+    """Show the shares of the workers' time by cause: the mean, the lowest and the highest."""
     shares = {
         cause: share
         for cause, share in sorted(outcome.shares.items(), key=lambda item: -item[1])
@@ -111,7 +110,7 @@ def breakdown(outcome: Outcome) -> Section:
 
 
 def _spread(outcome: Outcome, cause: str) -> str:
-    """The workers with the least and the most of it."""
+    """Name the workers with the lowest and the highest share of a cause; "" if all are alike."""
     rows = sorted(outcome.workers, key=lambda row: float(row[cause]))
     least, most = rows[0], rows[-1]
     if most[cause] - least[cause] < 0.001:
@@ -121,7 +120,7 @@ def _spread(outcome: Outcome, cause: str) -> str:
 
 
 def step(outcome: Outcome) -> Section | None:
-    """A worker's step by cause, where the worker is a group of GPUs."""
+    """Show a worker's step by cause, if the worker is a group of GPUs."""
     whole = sum(outcome.step.values())
     rows = [
         (cause, human_seconds(seconds), f"{100 * seconds / whole:.1f} %")
@@ -132,7 +131,7 @@ def step(outcome: Outcome) -> Section | None:
 
 
 def links(outcome: Outcome) -> Section:
-    """The busiest links, their bytes and the share of time that they are busy."""
+    """Show the busiest links, their bytes and their share of busy time."""
     rows = [
         (link["link"], human_bytes(link["bytes"]), f"{100 * link['busy']:.1f} % busy")
         for link in outcome.links[:_LINKS]
@@ -142,7 +141,7 @@ def links(outcome: Outcome) -> Section:
 
 
 def memory(outcome: Outcome) -> Section | None:
-    """Of each kind of device how much it holds of how much, and the largest part."""
+    """Show the memory in use of each kind of device, its capacity, and the largest part."""
     rows: list[Cells] = []
     for holder in outcome.memory:
         largest = max(holder["parts"], key=lambda name: holder["parts"][name])
@@ -153,7 +152,7 @@ def memory(outcome: Outcome) -> Section | None:
 
 
 def staleness(outcome: Outcome) -> Section | None:
-    """How many updates were so late, in at most twelve rows."""
+    """Show the number of updates by staleness, in at most twelve rows."""
     if not outcome.staleness["max"]:
         return None
     width = outcome.staleness["max"] // _BINS + 1
@@ -173,7 +172,7 @@ def staleness(outcome: Outcome) -> Section | None:
 
 
 def learning(outcome: Outcome) -> Section | None:
-    """The loss at the end, and when the target is reached."""
+    """Show the loss at the end, and the time to the target."""
     if outcome.loss is None:
         return None
     task = Sentence(f"{outcome.task}: {outcome.label}")
@@ -199,7 +198,7 @@ def _loss_rows(outcome: Outcome) -> Iterator[Cells]:
 
 
 def _to_target(outcome: Outcome, target: float) -> str:
-    """When the loss is at its target for good, or that it only passes it."""
+    """Say when the loss reaches its target for good, or that it reaches it only for a while."""
     if outcome.time_to_target is not None:
         return f"{human_seconds(outcome.time_to_target)}, a loss of {target:g} from there on"
     if there := outcome.touched(target):
@@ -208,7 +207,7 @@ def _to_target(outcome: Outcome, target: float) -> str:
 
 
 def worker_counts(counts: WorkerCounts) -> Document:
-    """A row for each number of workers, and where to stop."""
+    """Show a row for each number of workers, and where more workers stop helping."""
     rows = table(map(_cells, counts.rows), _HEAD)
     return document(counts.scenario, rows, Sentence(counts.basis), Sentence(counts.sentence))
 

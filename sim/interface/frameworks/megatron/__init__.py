@@ -1,5 +1,5 @@
 """How does Megatron-LM write a job?
 
-Entries for model, experts and layout, with the conditions under which they are written. It goes
-with Megatron-LM.
+The tables have entries for model, experts and layout, with the conditions for writing arguments.
+The folder can be deleted when Megatron-LM is no longer used.
 """

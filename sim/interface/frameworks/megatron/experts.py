@@ -1,4 +1,4 @@
-"""Experts: their sizes, their layout, how tokens reach them."""
+"""Megatron-LM's arguments for experts: their sizes, their layout, how tokens reach them."""
 
 import re
 from itertools import groupby
@@ -39,7 +39,8 @@ def _experts(given: Given) -> dict[str, Any]:
 
 
 def _pattern(given: Given) -> str:
-    """`--moe-layer-freq`: every so many layers from the first, or a list such as [0]*3+[1]*58."""
+    """Return the layers with experts from `--moe-layer-freq`: N means every Nth layer from the
+    first, a list such as [0]*3+[1]*58 has a number for each layer."""
     word = value_of(given, "moe-layer-freq", str) if "moe-layer-freq" in given else "1"
     word = word.strip("\"'() ").replace(" ", "")
     if word.isdigit() and int(word) > 0:
@@ -76,7 +77,8 @@ def _write_experts(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _etp(given: Given) -> dict[str, Any]:
-    """The tensor-parallel degree of everything else, by default (arguments.py, validate_args)."""
+    """Return the experts' tensor-parallel degree; default: that of other layers (arguments.py,
+    validate_args)."""
     if "num-experts" not in given:
         return {}
     usual = integer(given, "tensor-model-parallel-size", 1)
@@ -91,8 +93,8 @@ def _write_etp(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _dispatcher(given: Given) -> dict[str, Any]:
-    """The flexible dispatcher is DeepEP or HybridEP (core/transformer/moe/token_dispatcher.py,
-    MoEFlexTokenDispatcher); without it a backend's name says nothing."""
+    """Return the dispatcher. The flexible dispatcher is DeepEP or HybridEP (core/transformer/moe/
+    token_dispatcher.py, MoEFlexTokenDispatcher); other dispatchers ignore the backend's name."""
     if "moe-enable-deepep" in given:
         return {"plan.dispatcher": "deepep"}
     if given.get("moe-token-dispatcher-type") != ("flex",):
@@ -101,7 +103,7 @@ def _dispatcher(given: Given) -> dict[str, Any]:
     return {"plan.dispatcher": "hierarchical" if hybrid else "deepep"}
 
 
-_GROUPED: dict[str, tuple[str, ...]] = {"moe-grouped-gemm": ()}  # as its stack computes them
+_GROUPED: dict[str, tuple[str, ...]] = {"moe-grouped-gemm": ()}  # as the stack computes experts
 
 
 def _write_dispatcher(keys: Keys) -> dict[str, tuple[str, ...]]:

@@ -1,8 +1,8 @@
-"""Fields of NeMo's and Megatron-Bridge's configs, and the arguments of Megatron-LM that they are.
+"""Translate fields of NeMo's and Megatron-Bridge's configs to arguments of Megatron-LM, and back.
 
-Both keep Megatron-Core's own dataclasses (TransformerConfig, DistributedDataParallelConfig,
-OptimizerConfig), whose fields Megatron-LM's arguments are named after; Megatron-Bridge translates
-between them itself (scripts/translate_mlm_to_bridge.py, ARG_MAP).
+Both use Megatron-Core's dataclasses (TransformerConfig, DistributedDataParallelConfig,
+OptimizerConfig). Megatron-LM's arguments are named after the fields of these dataclasses.
+Megatron-Bridge has its own translation (scripts/translate_mlm_to_bridge.py, ARG_MAP).
 """
 
 import re
@@ -35,7 +35,7 @@ _FIELDS = {argument: field for field, argument in (_RENAMED | _INVERTED).items()
 _FIELDS["seq-length"] = "seq_length"
 _PRECISION = ("bf16", "fp16", "fp8-format", "fp8-recipe", "fp4-format", "fp4-recipe")
 _OFF = {("false",), ("0",), ("0.0",), ("none",), ("",), ()}
-# Of a precision's name, the recipe of the products of linear layers (training/mixed_precision.py).
+# The fp8 or fp4 recipe of linear layers, by a precision's name (training/mixed_precision.py).
 _NAMED = {
     "mixed": "",
     "with_fp8_delayed_scaling_mixed": "delayed",
@@ -48,9 +48,12 @@ _NAMED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sections:
-    """Under which keys a framework has fields: patterns of those that it `reads`, later ones hold;
-    where it `writes` those of an argument, under `model` unless said; and the key of a precision's
-    name, all of which it says where `names_all`."""
+    """The sections of a framework's config that hold Megatron-Core's fields.
+
+    `reads` has patterns of section names; a field in a later section wins. `writes` gives the
+    section for an argument; the default is `model`. `precision` is the key of the precision's name.
+    If `names_all`, that name also tells the fp8 or fp4 recipe.
+    """
 
     model: str
     precision: str
@@ -59,7 +62,7 @@ class Sections:
     names_all: bool
 
     def argument(self, key: str) -> str:
-        """The argument of Megatron-LM that a key stands for, empty where it is in no section."""
+        """Return the argument of Megatron-LM for a key, "" if the key is in no section."""
         section, _, field = key.rpartition(".")
         if section and self.order(key) < 0:
             return ""
@@ -67,24 +70,25 @@ class Sections:
         return (_RENAMED | _INVERTED).get(field) or field.replace("_", "-")
 
     def key(self, argument: str) -> str:
-        """The key that stands for an argument."""
+        """Return the key for an argument."""
         section = self.writes.get(argument, self.model)
         return f"{section}.{_FIELDS.get(argument) or argument.replace('-', '_')}"
 
     def ordered(self, words: Words) -> list[tuple[str, tuple[str, ...]]]:
-        """Keys and their words, those first that do not hold against others: a precision's name."""
+        """Return keys and words in order of precedence; later keys win. A precision's name is
+        first."""
         return sorted(words.items(), key=lambda item: (item[0] != self.precision) *
                       (2 + self.order(item[0])))  # fmt: skip
 
     def reads_from(self, section: str) -> bool:
-        """Whether these are fields of something else than the model."""
+        """Whether a section is read and is not the model's."""
         others = section != self.model and any(
             re.fullmatch(pattern, section) for pattern in self.reads
         )
         return not section or others
 
     def order(self, key: str) -> int:
-        """How late a key is read, -1 for one of no section."""
+        """Return the position of a key's section in `reads`, -1 if the key is in no section."""
         section = key.rpartition(".")[0]
         found = [i for i, pattern in enumerate(self.reads) if re.fullmatch(pattern, section)]
         return found[0] if found else -1
@@ -93,9 +97,9 @@ class Sections:
 def arguments(
     words: Words, sections: Sections, known: frozenset[str], switches: frozenset[str]
 ) -> Words:
-    """The arguments that fields stand for, of `switches` also those that are off. What is none that
-    is known keeps its key, unless it says that something is off. Raises `InputError` for a
-    precision that is not known."""
+    """Return the arguments for fields. Arguments in `switches` are also returned if they are false.
+    A field without a `known` argument keeps its key, unless its value is false, zero or empty.
+    Raises `InputError` for an unknown precision."""
     found: Words = {}
     for key, values in sections.ordered(_folded(words, sections)):
         argument = sections.argument(key)
@@ -114,7 +118,7 @@ def arguments(
 
 
 def fields(given: Words, sections: Sections, resting: Words) -> Words:
-    """The keys that stand for arguments; of those that are not given, some as they rest."""
+    """Return the keys for arguments. `resting` has the words of arguments that are not given."""
     words = {sections.key(argument): values for argument, values in resting.items()}
     for argument, values in given.items():
         if argument == "swiglu":
@@ -146,8 +150,8 @@ def _precision(given: Words, sections: Sections) -> Words:
 
 
 def _folded(words: Words, sections: Sections) -> Words:
-    """Functions and types, tables with a `_target_`, as the last part of their name; of sections
-    that of the model's."""
+    """Replace a function or type, which is a table with a `_target_`, by the last part of its name.
+    Of the sections in `reads`, this is done only for the model's."""
     found: Words = {}
     for key, values in words.items():
         path, _, last = key.rpartition(".")
@@ -159,7 +163,8 @@ def _folded(words: Words, sections: Sections) -> Words:
 
 
 def _counted(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Zeros and ones, layers without and with experts, as Megatron-LM has them on its command line.
+    """Return a list of 0 and 1 (layers without and with experts) in the form of Megatron-LM's
+    command line.
 
     >>> _counted(("0", "1", "1")), _spread(("([0]*1+[1]*2)",))
     (('[0]*1+[1]*2',), ('0', '1', '1'))
@@ -176,7 +181,8 @@ def _spread(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _of_a_name(key: str, values: tuple[str, ...]) -> Words:
-    """The precision that `bf16_mixed` and its kin name; those of bf16 reduce gradients in fp32."""
+    """Return the arguments for a precision's name, such as `bf16_mixed`. With bf16, gradients are
+    reduced in fp32."""
     name = values[0].replace("-", "_")
     if name in ("32", "32_true", "fp32"):
         return {}
@@ -190,11 +196,12 @@ def _of_a_name(key: str, values: tuple[str, ...]) -> Words:
     return {plain: (), **own, **reduced}
 
 
-DERIVED = ("gated-linear-unit", "activation-func", "should-pad-vocab")  # and read here only
+DERIVED = ("gated-linear-unit", "activation-func", "should-pad-vocab")  # `_derived` reads them
 
 
 def _derived(given: Words) -> Words:
-    """Values that Megatron-LM states by arguments of its own."""
+    """Replace fields that are no arguments of Megatron-LM by the arguments that have their
+    meaning."""
     own = {name: values for name, values in given.items() if name not in DERIVED}
     if "gated-linear-unit" in given:
         own["swiglu"] = ()

@@ -1,4 +1,4 @@
-"""The layout of a job, its recomputation and its precision."""
+"""Megatron-LM's arguments for the layout of a job, its recomputation and its precision."""
 
 from typing import Any
 
@@ -49,11 +49,14 @@ def _write_chunks(keys: Keys) -> dict[str, tuple[str, ...]]:
     schedule, count = keys.get("plan.schedule", "1f1b"), keys.get("plan.interleave", 1)
     if schedule not in ("1f1b", "interleaved"):
         raise InputError("plan.schedule", f"Megatron-LM has no {schedule!r}", "set schedule = 1f1b")
-    said = count > 1 and keys.get("plan.layers") is None  # else by the layout
+    said = count > 1 and keys.get("plan.layers") is None  # otherwise `pipeline_layout` writes it
     return {"num-virtual-stages-per-pipeline-rank": (str(count),)} if said else {}
 
 
-_NEAR = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # neighbours are replicas, or stages: use-tp-pp-dp-mapping
+_NEAR = (
+    "tp-cp-dp-pp",
+    "tp-cp-pp-dp",
+)  # neighbouring groups are replicas, or stages (use-tp-pp-dp-mapping)
 
 
 def _order(given: Given) -> dict[str, Any]:
@@ -102,7 +105,7 @@ def _recompute(given: Given) -> dict[str, Any]:
 
 
 def _each_layer(given: Given) -> bool:
-    """Groups of a layer are every layer by itself."""
+    """Whether each layer is recomputed by itself: uniform groups of a single layer."""
     uniform = given.get("recompute-method") == ("uniform",)
     return uniform and integer(given, "recompute-num-layers", 1) == 1
 
@@ -152,7 +155,7 @@ _CONTEXTS = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather"}
 
 
 def _context(given: Given) -> dict[str, Any]:
-    """The exchange of context parallelism, which must be the same for all layers."""
+    """Return the exchange of context parallelism, which must be the same for all layers."""
     if "cp-comm-type" not in given:
         return {}
     if len(ways := set(given["cp-comm-type"])) > 1:
@@ -170,7 +173,7 @@ def _write_context(keys: Keys) -> dict[str, tuple[str, ...]]:
     return {"cp-comm-type": (word,)}
 
 
-# What a search may choose that its arguments can say.
+# The choices of a search that Megatron-LM's arguments can express.
 SEARCH = ("schedule=1f1b", "zero=0,1", "dp_replicate=1", "offload=none")
 
 LAYOUT: tuple[Entry, ...] = (

@@ -1,4 +1,4 @@
-"""The shape of a model (megatron/training/arguments.py, core_v0.14)."""
+"""Megatron-LM's arguments for the shape of a model (megatron/training/arguments.py, core_v0.14)."""
 
 from typing import Any
 
@@ -18,7 +18,8 @@ from sim.interface.frameworks.arguments import (
 
 
 def ffn(given: Given) -> dict[str, Any]:
-    """4 h, or with SwiGLU two thirds of it in steps of 64 (arguments.py, validate_args)."""
+    """Return the width of the MLP; default: 4 h, or with SwiGLU two thirds of 4 h, rounded down to
+    a multiple of 64 (arguments.py, validate_args)."""
     if "ffn-hidden-size" in given:
         return {"model.ffn": integer(given, "ffn-hidden-size")}
     hidden = integer(given, "hidden-size")
@@ -31,8 +32,8 @@ def _head(given: Given) -> dict[str, Any]:
 
 
 def _write_head(keys: Keys) -> dict[str, tuple[str, ...]]:
-    """Written where heads do not divide the hidden state; heads of latent attention have arguments
-    of their own."""
+    """Write the width of a head if heads x width is not the hidden size. Latent attention has
+    arguments of its own."""
     width = keys["model.head"]
     if keys.get("model.latent") or width * keys["model.heads"] == keys["model.hidden"]:
         return {}
@@ -50,14 +51,15 @@ def _write_rows(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _family(given: Given) -> dict[str, Any]:
-    """Whose layers they resemble, which tells the stacks' scripts apart."""
+    """Return the family of the model, by which a stack's `[scripts]` are chosen."""
     if "num-experts" in given:
         return {"model.family": "moe"}
     return {"model.family": "llama" if "swiglu" in given else "gpt"}
 
 
 def _vocab(given: Given) -> dict[str, Any]:
-    """Padded to a multiple (128 unless said) times tp, as Megatron does."""
+    """Return the vocabulary, padded to a multiple of `make-vocab-size-divisible-by` (128) times
+    tp."""
     if "padded-vocab-size" in given:
         return {"model.vocab": integer(given, "padded-vocab-size")}
     if "vocab-size" not in given:
@@ -80,7 +82,7 @@ def _write_groups(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _latent(given: Given) -> dict[str, Any]:
-    """Multi-head latent attention; defaults of MLATransformerConfig."""
+    """Return the sizes of multi-head latent attention; defaults are MLATransformerConfig's."""
     if "multi-latent-attention" not in given:
         return {}
     rotary = integer(given, "qk-pos-emb-head-dim", 64)
@@ -109,7 +111,8 @@ def _write_latent(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _write_qk_norm(keys: Keys) -> dict[str, tuple[str, ...]]:
-    """The norm of each head, of the same kind as the other norms."""
+    """Write the norm of queries and keys of each head. Raises `InputError` for other norms than
+    RMSNorm."""
     kind = keys.get("model.qk_norm", "none")
     if kind not in ("none", "rmsnorm"):
         fault = f"qk_norm = {kind!r} has no argument"
@@ -150,7 +153,8 @@ _NUMERICS = "model.numerics"
 
 
 def _stretched(given: Given) -> dict[str, Any]:
-    """Llama 3.1's scaling of positions, by 8 by default (arguments.py, --rope-scaling-factor)."""
+    """Return Llama 3.1's scaling factor of positions; default 8 (arguments.py,
+    --rope-scaling-factor)."""
     if "use-rope-scaling" not in given:
         return {}
     name = "rope-scaling-factor"

@@ -1,8 +1,8 @@
-"""How layers lie on stages: `--pipeline-model-parallel-layout`, such as "Et*3|(tt|)*29,m|L".
+"""The layers of each stage: `--pipeline-model-parallel-layout`, such as "Et*3|(tt|)*29,m|L".
 
-E is the embedding, t a layer, m one of multi-token prediction, L the loss; stages (of interleaved
-ones the chunks, in the order of the model) are divided by | (megatron/core/transformer/
-pipeline_parallel_layer_layout.py, parse_str_to_list).
+E is the embedding, t a layer, m a layer of multi-token prediction, L the loss. A | separates
+stages; with an interleaved schedule it separates chunks, in the order of the model
+(megatron/core/transformer/pipeline_parallel_layer_layout.py, parse_str_to_list).
 """
 
 import re
@@ -13,12 +13,12 @@ from sim.config.errors import InputError
 from sim.interface.frameworks.arguments import Given, Keys, integer, value_of
 
 ARGUMENT = "pipeline-model-parallel-layout"
-_MOST = 100_000  # characters of it, written out
+_MOST = 100_000  # characters of a layout without repetitions
 _TIMES = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 
 
 def read(given: Given) -> dict[str, Any]:
-    """Layers of each chunk, and chunks of a stage. Raises `InputError`."""
+    """Return the layers of each chunk, and the chunks of a stage. Raises `InputError`."""
     if ARGUMENT not in given:
         return {}
     text = value_of(given, ARGUMENT, str).replace(",", "")
@@ -36,7 +36,7 @@ def read(given: Given) -> dict[str, Any]:
 
 
 def write(keys: Keys) -> dict[str, tuple[str, ...]]:
-    """The text of a split, equal neighbours counted.
+    """Write the layers of each stage; runs of equal stages are abbreviated.
 
     >>> write({"plan.layers": (1, 2, 2, 2, 1), "model.mtp": 0})
     {'pipeline-model-parallel-layout': ('Et|(tt|)*3tL',)}

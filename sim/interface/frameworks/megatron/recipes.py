@@ -1,8 +1,9 @@
 """Recipes of NVIDIA NeMo 2 and Megatron-Bridge: YAML of a whole job, or changes on a command line.
 
-Megatron-Bridge: `ConfigContainer.to_yaml` (training/utils/omegaconf_utils.py) and overrides such as
-`model.tensor_model_parallel_size=4` of scripts/training/run_recipe.py; NeMo: `nemo llm pretrain
---factory NAME ... --to-yaml`, and the same overrides. Their fields are Megatron-LM's arguments.
+Megatron-Bridge writes YAML by `ConfigContainer.to_yaml` (training/utils/omegaconf_utils.py); its
+scripts/training/run_recipe.py takes overrides such as `model.tensor_model_parallel_size=4`. NeMo
+writes YAML by `nemo llm pretrain --factory NAME ... --to-yaml`, and takes the same overrides. The
+fields of both correspond to Megatron-LM's arguments (`fields.py`).
 """
 
 import re
@@ -29,7 +30,8 @@ from sim.interface.frameworks.megatron.layout import LAYOUT, SEARCH
 from sim.interface.frameworks.megatron.model import MODEL
 from sim.interface.frameworks.megatron.table import RECIPES
 
-# Of recipes (llama3_8b_pretrain_config) and classes of configs (Llama3Config8B), by how they begin.
+# Models by the first part of a recipe's name (llama3_8b_pretrain_config) or of a config class's
+# (Llama3Config8B).
 _MODELS = {
     "llama2_7b": "llama2-7b",
     "llama2_70b": "llama2-70b",
@@ -61,7 +63,7 @@ _CHECKPOINTS = ("model.hf_model_id", "model.config.hf_model_id", "model.hf_path"
 
 
 def _lora(given: Given) -> dict[str, Any]:
-    """`peft` is LoRA (peft/lora.py) unless its class is another's."""
+    """Return the keys of LoRA (peft/lora.py). Raises `InputError` for other classes of `peft`."""
     if given["peft"] not in (("LoRA",), ("lora",)):
         raise InputError("argument peft", f"{given['peft'][0]!r} is not known", "known: LoRA")
     own: dict[str, Any] = {"plan.lora.rank": integer(given, "peft.dim", 32)}
@@ -71,7 +73,7 @@ def _lora(given: Given) -> dict[str, Any]:
 
 
 def _moments(given: Given) -> dict[str, Any]:
-    """fp16's are as wide as bf16's."""
+    """Return the format of the optimizer's moments; fp16 counts as bf16, which is as wide."""
     widths = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16", "uint8": "fp8"}
     return {"plan.moments": chosen(given, "exp-avg-dtype", widths, "float32")}
 
@@ -99,7 +101,7 @@ _KNOWN = frozenset(
 _SWITCHES = frozenset(
     entry.argument for entry in _TABLE if isinstance(entry, Flag) and entry.switches
 )
-# As written beside a layout: what a recipe may have otherwise.
+# Written for arguments that a plan does not set, because the recipe may have other values.
 _RESTING: Words = {
     **{f"{axis}-model-parallel-size": ("1",) for axis in ("tensor", "pipeline", "expert")},
     "context-parallel-size": ("1",),
@@ -155,25 +157,23 @@ _NEMO = Sections(
 
 
 def _words(text: str) -> Words:
-    """The words of YAML, or of changes on a command line."""
+    """Return the values of YAML, or of changes on a command line."""
     is_document = re.search(r"^\s*[\w.]+:(\s|$)", text, re.M)
     return flattened(documents.parsed(text)) if is_document else overrides.assigned(text)
 
 
 def _base(given: Given) -> Base:
-    """The model that a recipe, a class of configs or a checkpoint is named after."""
+    """Return the model that a recipe, a config class or a checkpoint is named after."""
     for key in (*overrides.RECIPE, "model.config", *_CHECKPOINTS):
         if called := " ".join(given.get(key, ())):
-            note = (
-                f"what recipe {called} sets itself, but for its model, is not read; give its YAML"
-            )
+            note = f"values of recipe {called}, except its model, are not read; give its YAML"
             notes = (note,) if key in overrides.RECIPE else ()
             return Base(like=_of_ours(called), called=called, notes=notes)
     return Base()
 
 
 def _of_ours(called: str) -> str:
-    """The file of models/ for a recipe's name.
+    """Return the name in models/ of the model in a recipe's name, or "".
 
     >>> _of_ours("Llama31Config405B"), _of_ours("DeepSeekV3Config"), _of_ours("t5_220m")
     ('llama3-405b', 'deepseek-v3', '')

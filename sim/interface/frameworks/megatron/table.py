@@ -1,5 +1,5 @@
-"""All known arguments of Megatron-LM, and the arguments that change neither the time nor the memory
-of a step, or hold anyway."""
+"""All known arguments of Megatron-LM, with those that change neither the time nor the memory of a
+step, and those that repeat what the stack assumes."""
 
 from sim.config.silent import Silent
 from sim.interface.frameworks.arguments import Keys, Together
@@ -92,7 +92,7 @@ RECIPES: Silent = {
 }
 
 
-# What Megatron-LM does anyway, or what the stack megatron-core says of it.
+# Arguments for what Megatron-LM does by default, or for facts in the stack megatron-core.
 _ASSUMED = (
     *("transformer-impl", "use-flash-attn", "accumulate-allreduce-grads-in-fp32"),
     *("cross-entropy-loss-fusion", "cross-entropy-fusion-impl", "moe-grouped-gemm"),
@@ -106,15 +106,16 @@ _ASSUMED = (
 
 
 def connections(plan: Plan, generation: str) -> dict[str, str]:
-    """What tensor and context parallelism want before Blackwell, and what FSDP and experts whose
-    exchanges overlap do not want (megatron/training/arguments.py, validate_args)."""
+    """Return CUDA_DEVICE_MAX_CONNECTIONS=1 if Megatron-LM demands it: with tensor or context
+    parallelism before Blackwell, but not with FSDP or overlapped exchanges of experts
+    (megatron/training/arguments.py, validate_args)."""
     divided = plan.tp * plan.cp > 1 and generation != "blackwell"
     beside = plan.zero > 1 or plan.overlap_experts
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if divided and not beside else {}
 
 
 def _write_format(keys: Keys) -> dict[str, tuple[str, ...]]:
-    """The only format of checkpoints that its FSDP has (validate_args)."""
+    """Write the only format of checkpoints that Megatron-FSDP supports (validate_args)."""
     return {"ckpt-format": ("fsdp_dtensor",)} if keys.get("plan.zero", 0) > 1 else {}
 
 
