@@ -54,6 +54,7 @@ def told_apart() -> Iterator[tuple[Path, str]]:
                     yield path, name.id
 
 
+@pytest.mark.long
 def test_nobody_asks_of_which_kind_a_scenario_an_answer_or_a_model_is() -> None:
     homes = derived()
     assert {"Scenario", "SharingScenario", "Result", "Outcome"} <= homes.keys()

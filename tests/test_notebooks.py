@@ -23,9 +23,7 @@ ANSWERED = (
 NEEDS_TORCH = {"calibrate_a_node", "compression", "my_script_on_512_h100s"}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-LONG = {"async_against_sync", "calibrate_a_node", "choosing_a_layout", "compression",
-        "cost_and_goodput", "how_stale", "stragglers_at_scale", "which_graph", "which_sharing",
-}  # fmt: skip
+SHORT = {"first_what_if", "two_jobs_one_network"}
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 INLINE = "module://matplotlib_inline.backend_inline"
@@ -79,7 +77,7 @@ def run(shell: "InteractiveShell", source: str) -> "CapturedIO":
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=[pytest.mark.long] * (path.stem in LONG)) for path in NOTEBOOKS],
+    [pytest.param(path, marks=[pytest.mark.long] * (path.stem not in SHORT)) for path in NOTEBOOKS],
     ids=lambda path: path.stem,
 )
 def test_a_notebook_runs_and_shows_what_is_stored(

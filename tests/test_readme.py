@@ -38,7 +38,11 @@ def parts(text: str) -> tuple[list[str], list[float]]:
     return NUMBER.sub(" ", kept).split(), numbers
 
 
-@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.long] * (page.stem != "README")) for page in SHOWN],
+    ids=lambda page: page.stem,
+)
 def test_every_command_of_a_page_prints_what_stands_there(page: Path, tmp_path: Path) -> None:
     walk = [sys.executable, "-m", "docs.refresh", "--walk", str(page), str(tmp_path)]
     done = subprocess.run(walk, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)

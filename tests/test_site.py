@@ -31,6 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_every_page_is_in_the_site_with_its_pictures(site: Path) -> None:
     pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"]
     names = [page.relative_to(ROOT / "docs").with_suffix("") for page in pages]

@@ -96,6 +96,7 @@ def test_an_order_that_cannot_run_or_leaves_something_out_is_refused(
         sim.run("megatron-1.7b", {**SIZES, "plan.schedule": name})
 
 
+@pytest.mark.long
 def test_a_folder_of_the_user_s_is_found_by_the_command_and_its_processes(tmp_path: Path) -> None:
     folder = tmp_path / "mine" / "parallel" / "schedules"
     folder.mkdir(parents=True)

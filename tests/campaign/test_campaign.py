@@ -172,6 +172,7 @@ def test_the_next_run_goes_on_behind_the_rounds_that_are_done(
     assert campaign.summary(found).startswith("3 rounds: 3 of 10,000 cases, 0 of 20,000 laws")
 
 
+@pytest.mark.long
 def test_a_killed_calibration_goes_on() -> None:
     (told,) = verdicts(harm.CalibrationKill(3))
     assert told.violation in ("", None)  # None where there is no torch

@@ -90,6 +90,7 @@ def in_a_terminal(*words: str, until: str) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "until", "kept_rows"),
     [

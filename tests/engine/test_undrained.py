@@ -102,6 +102,7 @@ def test_an_update_after_every_microbatch_costs_an_optimizer_step_each():
     assert replicas.breakdown["data communication"] > 0.0
 
 
+@pytest.mark.long
 def test_folded_is_unfolded():
     scenario = run("pipedream", 2, **{"gpus": 16})
     folded, own = sim.run(scenario), sim.run(scenario, unfold=True)

@@ -27,6 +27,7 @@ def test_a_topology_is_drawn_and_a_model_is_not(tmp_path: Path) -> None:
         sim.show("llama3-8b", gpus=8)
 
 
+@pytest.mark.long
 def test_a_scenario_is_begun_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     job = {"model": "llama3-8b", "topology": "dgx-h100-ndr", "gpus": 16, "global_batch": 64}

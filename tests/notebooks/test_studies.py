@@ -26,6 +26,7 @@ def falls(values: list[float]) -> bool:
     return values == sorted(values, reverse=True)
 
 
+@pytest.mark.long
 def test_delayed_nesterov_with_dynamic_updates_wins_and_naive_nesterov_diverges() -> None:
     """Liu et al. 2024 (arXiv 2401.09135): two of four workers twice as slow."""
     study = async_local_sgd.unlike_workers()
@@ -126,6 +127,7 @@ def test_a_low_rank_saves_bytes_and_time_and_a_very_low_one_costs_loss() -> None
     assert needed["8"] < 1.1 * needed[NONE]
 
 
+@pytest.mark.long
 def test_what_oscillates_past_the_target_has_not_reached_it() -> None:
     study = staleness.bounds(rate=0.1, seeds=1)
     wild = study.outcomes[BOUND, "32"][0]

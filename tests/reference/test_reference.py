@@ -26,6 +26,7 @@ EXPLAINED = {
 }
 
 
+@pytest.mark.long
 def test_every_scenario_is_as_the_papers_say_or_its_difference_is_explained() -> None:
     held = 0
     for name in SCENARIOS:

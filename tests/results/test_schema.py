@@ -94,6 +94,7 @@ def test_the_published_schema_is_that_of_the_types(name: str) -> None:
     assert published == schema.text(name), "run python -m docs.schema"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", schema.ANSWERS)
 def test_an_answer_keeps_to_its_schema(name: str, given: dict[str, Answer]) -> None:
     printed = json.loads(json.dumps(given[name].to_dict(), allow_nan=False))
@@ -144,6 +145,7 @@ def test_inputs_of_what_is_changed_or_slow_are_said(given: dict[str, Answer]) ->
     assert sick.to_dict()["inputs"]["change"] == {"straggler": [slow]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", schema.ANSWERS)
 def test_an_answer_is_a_table_and_a_picture(
     name: str, given: dict[str, Answer], tmp_path: Path

@@ -80,6 +80,7 @@ ANSWERING = [n for n in catalog.names("scenarios") if isinstance(load(n), Genera
 SYNCHRONOUS = [name for name in catalog.names("scenarios") if load(name).kind == Scenario.kind]
 
 
+@pytest.mark.long
 @pytest.mark.few(6)
 @pytest.mark.parametrize("name", SHARING)
 def test_every_sharing_scenario_runs_and_its_shares_add_up(name: str) -> None:
@@ -100,6 +101,7 @@ def test_every_scenario_of_several_jobs_runs(name: str) -> None:
     json.dumps(answer.to_dict(), allow_nan=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ANSWERING)
 def test_every_scenario_of_servers_runs(name: str) -> None:
     answer: Any = run(name)

@@ -72,6 +72,7 @@ def test_plan_takes_a_recording() -> None:
     assert "--global-batch" in missing.stderr
 
 
+@pytest.mark.long
 def test_a_job_against_itself_is_never_before_itself() -> None:
     """With the same seeds both draw the same, so that nothing is left of their difference."""
     both = sim.compare("ps-async", "ps-async", settings=FEW, seeds=3)
@@ -79,6 +80,7 @@ def test_a_job_against_itself_is_never_before_itself() -> None:
     assert [len(case.runs) for case in both.cases] == [3, 3]
 
 
+@pytest.mark.long
 def test_a_slower_network_is_behind_in_every_seed_by_what_the_runs_say() -> None:
     slow = "ps-async: sharing.overhead=50 ms"
     found = sim.compare("ps-async", slow, settings=FEW, seeds=4, target=0.6)

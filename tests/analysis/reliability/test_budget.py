@@ -187,6 +187,7 @@ def test_the_command_and_its_page_say_when_for_what_and_with_how_many(tmp_path: 
     assert set(told["done"]) == {"0.1", "0.5", "0.9"}
 
 
+@pytest.mark.long
 def test_gpus_whose_memory_is_too_small_meet_no_date() -> None:
     """Four GPUs would be in time, but hold all of a 70B model each."""
     job = sim.load("llama2-70b-fsdp", {"plan.global_batch": 256})

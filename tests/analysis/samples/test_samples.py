@@ -96,6 +96,7 @@ def test_blocks_of_samples_give_the_answer_of_all_at_once(monkeypatch):
     assert json.dumps(whole) == json.dumps(blocks)
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_samples(monkeypatch):
     monkeypatch.setattr("sim.analysis.samples.rank_slowdowns._AT_ONCE", 32 * 100)
     monkeypatch.setattr("sim.analysis.samples.samples._CLOSER", 400)

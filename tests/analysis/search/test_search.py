@@ -81,6 +81,7 @@ def test_every_layout_divides_and_fits() -> None:
         assert layout.memory <= outcome().space.topology.device.usable_memory
 
 
+@pytest.mark.long
 def test_what_people_use_is_searched() -> None:
     """Sharding of every stage and hybrid, schedules, recomputation, orders, uneven layers."""
     job = anyones(space("gpt2-774m", "dgx-a100-hdr", gpus=32, global_batch=64))
@@ -102,6 +103,7 @@ def test_what_people_use_is_searched() -> None:
     assert {mesh.cp for mesh in meshes(long, Pruned())} > {1, 2, 4, 8}
 
 
+@pytest.mark.long
 def test_sharded_gradients_and_weights_are_found_where_they_are_better() -> None:
     """A 7B model on 32 A100s: ZeRO-2 and 3 were not in the space, although smaller."""
     layouts = space("llama2-7b", "dgx-a100-hdr", gpus=32, global_batch=64,
@@ -433,6 +435,7 @@ def test_schedules_that_look_for_an_order_are_searched_where_they_are_asked_for(
         assert played(assembled(job, layout.plan)).step_time == layout.step_time
 
 
+@pytest.mark.long
 def test_schedules_that_do_not_drain_are_searched_where_they_are_asked_for() -> None:
     """Whatever ZeRO is asked for, and not with a word embedding that stages share."""
     only = {"pp": ("4",), "tp": ("1",), "recompute": ("full",), "microbatch": ("1",),

@@ -250,6 +250,7 @@ def test_killed_at_random_moments_it_ends_with_the_undisturbed_table(folder: Pat
     assert answers(tables[0]) == answers(tables[1])
 
 
+@pytest.mark.long
 def test_two_sweeps_on_one_store_at_once_agree(folder: Path) -> None:
     names = ("first.csv", "second.csv")
     both = [command(folder, "runs.db", name) for name in names]

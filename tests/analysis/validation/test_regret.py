@@ -42,6 +42,7 @@ def test_regret_is_what_the_layout_ranked_first_takes_beyond_the_best(tmp_path, 
     assert regret(table(tmp_path, measured)).median == pytest.approx(0.25)
 
 
+@pytest.mark.long
 def test_layouts_ranked_equal_are_chosen_from_by_chance(tmp_path, predicted):
     """A constant utilisation says the same of all layouts, so that it does as well as chance."""
     regrets = regret(table(tmp_path, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]))

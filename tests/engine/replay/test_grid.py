@@ -88,6 +88,7 @@ def rows(columns: Columns) -> np.ndarray:
     return table[np.lexsort(table.round(9).T)]
 
 
+@pytest.mark.long
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", JOBS)
 def test_loads_memory_and_columns_are_those_of_the_steps(name: str) -> None:

@@ -109,6 +109,7 @@ def on_hosts(count: int, slowdown: dict[int, float]) -> Machine:
     return replace(undisturbed(machine("example-hosts", count)), slowdown=slowdown)
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(plan=pipelines(), repeats=st.sampled_from((1, 2, 5, 20)))
 def test_a_steady_pipeline_ends_when_the_whole_one_does(plan, repeats):

@@ -86,6 +86,7 @@ def test_json_without_events_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "x.json")
 
 
+@pytest.mark.long
 def test_our_own_trace_is_read(tmp_path: Path) -> None:
     from sim.interface.formats import perfetto
 
@@ -109,6 +110,7 @@ def profiled(rank: int, folder: str) -> None:
     profiler.export_chrome_trace(f"{folder}/{rank}.json")
 
 
+@pytest.mark.long
 def test_a_real_trace_of_two_gloo_ranks_is_read(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from sim.analysis.calibration.timing import process_group

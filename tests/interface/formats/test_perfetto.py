@@ -380,6 +380,7 @@ def played(name, **plan):
     return play(training_step(setup.job), setup.machine)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "plan"),

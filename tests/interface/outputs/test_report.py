@@ -89,6 +89,7 @@ def step(browser: Any, folder: Path) -> Iterator[Opened]:
     opened.close()
 
 
+@pytest.mark.long
 def test_numbers_on_the_page_are_those_of_the_json(step: Opened) -> None:
     numbers = step.json("result")
     human = {
@@ -289,6 +290,7 @@ def test_a_page_of_a_result_alone_says_that_its_files_are_not_known(tmp_path: Pa
     assert "its files are not known" in page.read_text()
 
 
+@pytest.mark.long
 def test_the_same_question_gives_the_same_page(folder: Path) -> None:
     pages = []
     for name in ("first", "second"):

@@ -195,6 +195,7 @@ def test_a_picture_is_a_vector_of_the_width_that_is_asked_for(tmp_path: Path) ->
     assert "<dc:title>" in text
 
 
+@pytest.mark.long
 def test_a_pdf_is_the_same_bytes_again(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.pdf", "b.pdf")]
     for path in paths:
@@ -254,6 +255,7 @@ def test_a_width_that_is_none_is_refused(width: str, tmp_path: Path) -> None:
     assert "--width" in asked("--picture", str(tmp_path / "a.png"), "--width", width)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_it_is_drawn(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"mine.{kind}"

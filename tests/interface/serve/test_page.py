@@ -166,6 +166,7 @@ def test_a_value_that_is_refused_is_corrected_in_place(browser: Any, server: Ser
     film.close()
 
 
+@pytest.mark.long
 def test_workers_that_share_updates_have_controls_and_an_answer(
     browser: Any, server: Server
 ) -> None:
@@ -182,6 +183,7 @@ def test_workers_that_share_updates_have_controls_and_an_answer(
     film.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["two-jobs-one-network", "grpo-8b"])
 def test_every_kind_of_scenario_has_figures_and_a_picture(browser: Any, name: str) -> None:
     with running(Server(base_of(name, {}))) as own:
@@ -194,6 +196,7 @@ def test_every_kind_of_scenario_has_figures_and_a_picture(browser: Any, name: st
         film.close()
 
 
+@pytest.mark.long
 def test_all_fields_have_names_and_a_phone_scrolls_one_way(browser: Any, server: Server) -> None:
     phone = {"width": 390, "height": 844}
     film = Film(browser, server, viewport=phone, color_scheme="dark")

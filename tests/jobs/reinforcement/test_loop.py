@@ -357,6 +357,7 @@ PACKAGED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PACKAGED)
 def test_every_packaged_loop_fits_and_its_seconds_add_up(name: str) -> None:
     few = {"reinforcement.steps": 1, "reinforcement.warmup": 0}
@@ -404,6 +405,7 @@ def test_tables_of_a_division_say_how_much_memory_its_servers_take() -> None:
     assert tomllib.loads(text)["reinforcement"]["servers"]["tuning"] == {"memory": 0.55}
 
 
+@pytest.mark.long
 def test_moves_are_the_fastest_first_and_the_simplest_of_those_alike_is_recommended() -> None:
     found = sim.moves(kind.described(deepcopy(SCENARIO)))
     rates = [move.rate for move in found.moves]

@@ -270,6 +270,7 @@ def test_seeds_that_never_reach_a_target_count_as_later_than_all_others() -> Non
     assert "time_to_target" not in none.named
 
 
+@pytest.mark.long
 def test_a_run_that_diverges_says_so(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     ask = ["ps-async", "--set", "sharing.learning.task=quadratic", "--set", "sharing.steps=80",
            "--set", "sharing.learning.rate=1e9"]  # fmt: skip
@@ -303,6 +304,7 @@ def test_a_sweep_says_where_a_run_diverged() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_loss_is_reached_where_it_stays() -> None:
     """The first touch of an unstable curve is no answer to when a loss is reached."""
     ask = {"sharing.learning.target": 0.3, "sharing.steps": 60}

@@ -99,6 +99,7 @@ def uncontended(method: str) -> Machine:
     return replace(machine, topology=replace(machine.topology, host=memory))
 
 
+@pytest.mark.long
 @settings(max_examples=50, deadline=None)
 @given(
     variant=st.sampled_from(sorted(EVERY)),
@@ -120,6 +121,7 @@ def test_a_slower_straggler_never_makes_the_same_work_faster(variant, workers, f
     assert times[1] >= times[0] * (1.0 - 1e-6)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     workers=st.integers(2, 6),
@@ -153,6 +155,7 @@ def everything() -> list[Any]:
     return told
 
 
+@pytest.mark.long
 def test_a_run_is_the_same_in_every_process_and_with_every_hash_seed():
     answers = []
     for seed in ("1", "77"):

@@ -14,6 +14,7 @@ def table_2a() -> list[PublishedFigure]:
     return list(slowmo())
 
 
+@pytest.mark.long
 def test_slowmos_table_2a_has_our_order(table_2a: list[PublishedFigure]) -> None:
     """Wang et al. 2020, table 2a: all-reduce, then SGP, then local SGD, then overlapped SGP."""
     assert {line.case: line.measured for line in table_2a} == SLOWMO

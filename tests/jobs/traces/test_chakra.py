@@ -187,6 +187,7 @@ def test_a_circle_is_told(tmp_path, cluster):
         replay([path], Changes(machine=cluster))
 
 
+@pytest.mark.long
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     "plan",

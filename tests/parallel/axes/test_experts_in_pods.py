@@ -53,6 +53,7 @@ def test_folded_equals_unfolded(tmp_path: Path, seed: int) -> None:
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
 
 
+@pytest.mark.long
 def test_ranks_that_are_alike_stay_so_unfolded(tmp_path: Path) -> None:
     """A symmetry that does not hold itself: half of the ranks slower by 1e-12 cost 1 % more."""
     pods = {"network.nodes_per_pod": 3, "network.oversubscription": 2.0}

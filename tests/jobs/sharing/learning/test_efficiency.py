@@ -96,6 +96,7 @@ def test_the_command_prints_a_row_a_number_and_where_to_stop():
     assert page.splitlines()[-1].startswith("B_crit = 64 samples")
 
 
+@pytest.mark.long
 def test_a_large_model_stops_at_the_critical_batch_of_kaplans_law():
     """arXiv 2001.08361: L = (N_c / N)^0.077 + (S_c / S_min)^0.76, B_crit = 2e8 / L^(1 / 0.21)."""
     loss, parameters, tokens = 3.0, 1.475e9, 1024
@@ -167,6 +168,7 @@ def test_mistakes_are_one_line(more, complaint):
     assert ran.output.count("\n") == 1
 
 
+@pytest.mark.long
 def test_workers_and_compare_have_the_same_time_to_a_target():
     """Where nobody gives a curve both train the task, staleness and drift included."""
     target = {"sharing.learning.target": 0.5, "sharing.steps": 200}

@@ -34,6 +34,7 @@ def test_on_a_quadratic_the_mean_of_all_workers_cannot_tell_graphs_apart():
     assert results[0].spread["distance"] > 2 * results[2].spread["distance"]
 
 
+@pytest.mark.long
 def test_drift_grows_with_the_period():
     losses = [
         outcome("local_sgd", period=period, workers=16, steps=200, learning=UNLIKE).loss

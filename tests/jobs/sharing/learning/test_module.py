@@ -239,6 +239,7 @@ def test_layers_that_draw_or_count_are_refused_unless_they_do_not(kind, size):
     assert Module(net.eval(), torch.nn.functional.mse_loss, data, data[:, :1]).start.size >= 4
 
 
+@pytest.mark.long
 def test_without_the_extra_the_task_is_refused_in_one_line():
     program = (
         "import sys; sys.modules['sklearn'] = None\n"

@@ -229,6 +229,7 @@ def test_workers_that_fill_no_sites_are_refused():
         outcome("local_sgd", period=4, site=3)
 
 
+@pytest.mark.long
 def test_streaming_diloco_of_70b_hides_what_diloco_waits_for():
     """Four sites at 10 Gb/s: a fragment of bf16 takes less than five steps."""
     whole, streaming = (run(sim.load(name)) for name in ("diloco-70b", "streaming-diloco-70b"))
