@@ -30,11 +30,20 @@ def allowed() -> float:
 
 
 def refuse_long(where: str, what: str, seconds: float) -> None:
-    """Raise `TooLongError` where `what` would take longer than is allowed."""
+    """Raise `TooLongError` where `what` would take longer than is allowed.
+
+    >>> try: refuse_long("run", "it", 601.0)
+    ... except TooLongError as error: print(str(error).split(";")[0])
+    run: it would take a little more than the 10 min that are allowed
+    """
     if seconds > allowed():
         needed = f'--limit "{_rounded(_MARGIN * seconds)}"'
         remedy = f"ask for less, or allow it: {needed}"
-        told = f"{what} would take about {_rounded(seconds)}, and {_rounded(allowed())} are allowed"
+        more, most = _rounded(seconds), _rounded(allowed())
+        about = (
+            f"a little more than the {most} that" if more == most else f"about {more}, and {most}"
+        )
+        told = f"{what} would take {about} are allowed"
         raise TooLongError(where, told, remedy)
 
 
@@ -53,7 +62,7 @@ def _rounded(seconds: float) -> str:
     ('2.0 h', '90 s', '1.2 s', '100 min', '1.2e+25 d')
     """
     for scale, unit in ((86400.0, "d"), (3600.0, "h"), (600.0, "min")):
-        if seconds >= 2 * scale or (unit == "min" and seconds > scale):
+        if seconds >= 2 * scale or (unit == "min" and seconds >= scale):
             count = seconds / (60.0 if unit == "min" else scale)
             return f"{float(f'{count:.2g}'):g} {unit}" if count >= 10 else f"{count:.1f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 10.0 else f"{seconds:.2g} s"

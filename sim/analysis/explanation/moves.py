@@ -43,12 +43,14 @@ _FAR = 1.05  # times the best move; a move whose bound is longer is not played
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """A change that moves the job (`moved`), and the answer there. `place` is its index among the
-    suggestions, the simplest first. `times` are its seconds with each seed that was played."""
+    suggestions, the simplest first. `times` are its seconds with each seed that was played.
+    `share` is the number of samples of its step, in steps of the job without a move."""
 
     moved: str
     result: JobAnswer
     place: int = 0
     times: tuple[float, ...] = ()
+    share: float = 1.0
     made: Callable[[Setup], Setup] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -80,8 +82,8 @@ class Move:
 
     @property
     def _each(self) -> Floats:
-        """GPU-seconds per sample, for each seed."""
-        return np.array(self.times) * self.gpus / (self.samples or 1.0)
+        """The `cost` with each seed."""
+        return np.array(self.times) * self.gpus / (self.samples or self.share)
 
     @property
     def memory(self) -> float:
@@ -90,21 +92,28 @@ class Move:
 
     @property
     def cost(self) -> float:
-        """GPU-seconds per sample."""
+        """GPU-seconds per sample; as for the rate, where samples are unknown."""
         return 1.0 / self.rate
 
     @property
     def rate(self) -> float:
-        """Samples per second and GPU; steps per second and GPU where samples are unknown."""
-        return (self.samples or 1.0) / self.step_time / self.gpus
+        """Samples per second and GPU. Where samples are unknown, the job's own steps per second
+        and GPU, which rank moves alike."""
+        return (self.samples or self.share) / self.step_time / self.gpus
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Samples per second of all GPUs; None where samples are unknown."""
+        return self.rate * self.gpus if self.samples else None
 
     @property
     def row(self) -> dict[str, Any]:
         """The move as numbers."""
+        rate = self.samples_per_second
         return {
             "moved": self.moved, "gpus": self.gpus, "batch": self.samples,
-            "step_time": self.step_time, "samples_per_second": self.rate * self.gpus,
-            "samples_per_second_per_gpu": self.rate, "within": self.within,
+            "step_time": self.step_time, "samples_per_second": rate,
+            "samples_per_second_per_gpu": rate and rate / self.gpus, "within": self.within,
             "memory": self.memory, "fits": self.result.fits,
         }  # fmt: skip
 
@@ -246,7 +255,12 @@ def _tried(setup: Setup, suggestions: list[Suggestion], bounds: list[float]) -> 
             found.refused.append((one.change, str(error)))
         else:
             own = Move(
-                moved=one.change, result=result, place=place, times=(seconds,), made=one.made
+                moved=one.change,
+                result=result,
+                place=place,
+                times=(seconds,),
+                share=one.samples,
+                made=one.made,
             )
             found.played.append(own)
             best = min(best, own.cost) if result.fits else best

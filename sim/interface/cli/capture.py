@@ -142,7 +142,7 @@ def capture(
             traceback.print_exception(error.__cause__)
         raise
     except Exception as error:
-        click.echo(shown(error), err=True, nl=False)
+        click.echo(shown(error, start.entry.folder), err=True, nl=False)
         raise click.exceptions.Exit(OWN_ERROR) from None
     if out is not None:
         write(recordings, out)

@@ -30,7 +30,7 @@ SLOWER = 4  # the exit code if a step is slower than --fail-if-slower allows
 @click.option(
     "--fail-if-slower",
     "allowed",
-    type=options.SHARE,
+    type=options.SHARE_OR_NONE,
     metavar="SHARE",
     help="Exit with code 4 if the step is longer by more than this share, such as 3%.",
 )
@@ -79,6 +79,8 @@ def _slower(answer: "LineDifferences", allowed: float) -> str:
     was, now = (f"{1e3 * seconds:.1f} ms" for seconds in answer.step_times)
     alike = " for as many samples" if SAMPLES in answer.unlike else ""
     said = f"slower: {was} -> {now} ({answer.slower:+.1%}{alike}, {allowed:.1%} allowed)"
+    if alike:  # seconds of causes and lines are those of whole steps
+        return said
     worst = {**answer.causes, **{own.after or own.before: own.seconds for own in answer.lines}}
     least = 1e-3 * answer.step_times[0]
     named = [f"{name} {1e3 * more:+.1f} ms" for name, more in worst.items() if more > least]

@@ -17,7 +17,6 @@ from sim.interface.cli.files import Form, answers
     )
 )
 @click.argument("scenario", required=False)
-@options.METHOD
 @options.of_job
 @options.PROFILES
 @click.option("--advise", is_flag=True, help="Try changes of a recorded script, and rank them.")

@@ -1,5 +1,6 @@
 """Options that several commands have."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -94,6 +95,9 @@ JOBS = click.option(
 )
 
 
+_NONE = re.compile(r"\s*0*(0|\.0+|0\.)0*\s*%?\s*")
+
+
 class _Number(click.ParamType[float]):
     """A positive number that `read` reads from a text; a message tells to write it `like` this."""
 
@@ -128,7 +132,11 @@ def factor_of(where: str, text: str) -> float:
 
 
 NUMBER = _Number(gate.number_in, "write a positive number such as 400000, 1.5e9 or 2T (k, M, B, T)")
-SHARE = _Number(gate.share_in, "write its %, or a number below 1: 3% or 0.03")
+_AS_SHARE = "write its %, or a number below 1: 3% or 0.03"
+SHARE = _Number(gate.share_in, _AS_SHARE)
+SHARE_OR_NONE = _Number(
+    lambda text: 0.0 if _NONE.fullmatch(text) else gate.share_in(text), _AS_SHARE
+)
 LIMIT = click.option(
     "--limit", metavar="TIME", callback=_allow, expose_value=False,
     help='Longest time to allow, such as "2 h"; ten minutes by default.',

@@ -55,7 +55,8 @@ def moves(answer: Moves) -> Figure:
     if capacity := answer.result.get("capacity"):
         axes.axvline(capacity / _GIB, color="black", linewidth=0.8)
     axes.set_xlabel("memory of the fullest GPU, GiB")
-    axes.set_ylabel("samples a second and GPU")
+    known = all(move.samples for move in answer.moves)
+    axes.set_ylabel(f"{'samples' if known else 'steps of the job'} a second and GPU")
     axes.set_title(answer.title, fontsize="medium")
     axes.legend()
     return drawn

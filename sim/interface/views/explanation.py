@@ -204,13 +204,13 @@ def _more(left: int) -> Section | None:
 
 def _row(move: Move, laid_out: bool) -> Cells:
     layout = ", ".join(f"{key} {value}" for key, value in move.result.inputs.plan.items())
+    rate = move.samples_per_second
     return (
         move.moved,
         *([layout] if laid_out else []),
         f"{move.samples:,.0f}" if move.samples else "unknown",
         human_seconds(move.step_time) + ("" if move.within is None else f" +- {move.within:.1%}"),
-        count(move.rate * move.gpus),
-        count(move.rate),
+        *("unknown" if rate is None else count(each) for each in (rate, move.rate)),
         human_bytes(move.memory),
         _FITS[move.result.fits],
     )

@@ -54,9 +54,9 @@ _REFUSED = {"RuntimeError", "ValueError", "IndexError", "TypeError"}  # what it 
 _OF_DEVICES = "FakeTensorDeviceMismatchError"  # by a device, too
 
 
-def shown(error: Exception) -> str:
-    """An exception of the script as python shows it: without the frames in which the script runs,
-    and those in which an operator does."""
+def shown(error: Exception, folder: str) -> str:
+    """An exception of a script in a folder as Python shows it: without the frames in which the
+    script runs, and those in which an operator does."""
     others = ("_subclasses/", "_compile.py", "_dynamo/eval_frame.py", "utils/_")
     inner = (*_CHECKS, *(f"/torch/{part}" for part in others), "/click/")
     told = traceback.TracebackException.from_exception(error)
@@ -64,18 +64,23 @@ def shown(error: Exception) -> str:
         [
             frame
             for frame in told.stack
-            if not frame.filename.startswith((_SIM, "<frozen runpy>"))
-            and not any(part in frame.filename for part in inner)
+            if of_script(frame.filename, folder)
+            or not (
+                frame.filename.startswith((_SIM, "<frozen runpy>"))
+                or any(part in frame.filename for part in inner)
+            )
         ]
     )
     return "".join(told.format())
 
 
-def _own(error: Exception) -> bool:
+def _own(error: Exception, folder: str) -> bool:
     """Whether an exception is the script's: raised in Python by the script or a library, or by the
     checks of an operator, and not by what stands in for the device."""
     *_, last = traceback.extract_tb(error.__traceback__)
     kind = type(error).__name__
+    if of_script(last.filename, folder):
+        return not isinstance(error, NotImplementedError)
     if kind == _OF_DEVICES or (kind in _REFUSED and any(at in last.filename for at in _CHECKS)):
         return True
     return not isinstance(error, NotImplementedError) and not any(
@@ -99,7 +104,7 @@ def refused(script: str, folder: str) -> Iterator[None]:
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
         hint = next((do for words, do in _HINTS.items() if _names(words, said)), "")
-        if not hint and _own(error):
+        if not hint and _own(error, folder):
             raise
         frames = traceback.extract_tb(error.__traceback__)
         in_script = [f for f in frames if of_script(f.filename, folder)]

@@ -76,6 +76,7 @@ def test_a_slower_step_fails_with_a_line_for_the_log(before: Path) -> None:
     assert answer.stderr.startswith("slower: ")
     assert answer.stderr.count("\n") == 1
     assert "compute +" in answer.stderr
+    assert CliRunner().invoke(main, [*command, "0%"]).exit_code == SLOWER
     assert CliRunner().invoke(main, [*command, "900%"]).exit_code == 0
     for unclear in ("much", "9", "1"):  # which may be per cent, or times
         refused = CliRunner().invoke(main, [*command, unclear])

@@ -53,6 +53,10 @@ def test_batches_that_shapes_do_not_tell_are_refused_with_the_reason(tmp_path: P
     write([replace(own, operators=tuple(map(_unlike, own.operators)))], tmp_path / "record.json.gz")
     answer = sim.moves(tmp_path / "record.json.gz", {"topology": "dgx-h100-ndr"})
     assert {round(move.result.inputs.batch) for move in answer.moves} == {0}
+    assert {move.samples_per_second for move in answer.moves} == {None}
+    named = [move.moved for move in answer.moves]
+    known = sim.moves(RECORD, {"topology": "dgx-h100-ndr"}).moves
+    assert named == [move.moved for move in known if move.moved in named]
     ((moved, why),) = answer.refused
     assert moved == "64 GPUs, other batches"
     assert "no batch is seen" in why

@@ -159,6 +159,13 @@ def test_what_a_script_does_wrong_is_said_once(
     assert not logged
 
 
+def test_an_exception_of_a_script_has_its_lines_whatever_its_folder_is_called(folder: Path) -> None:
+    (folder / "click").mkdir()
+    (folder / "click" / "train.py").write_text("def f():\n  raise KeyError('mine')\nf()\n")
+    output = captured("click/train.py", "--world", "1").output
+    assert output.index("line 3, in <module>") < output.index("line 2, in f")
+
+
 def test_a_refusal_shows_where_it_came_from_when_asked(folder: Path) -> None:
     (folder / "train.py").write_text("import torch\ntorch.randn(3, device='cuda').nonzero()\n")
     assert "Traceback" not in captured("train.py", "--world", "1").output
