@@ -210,7 +210,7 @@ def _row(move: Move, laid_out: bool) -> Cells:
         *([layout] if laid_out else []),
         f"{move.samples:,.0f}" if move.samples else "unknown",
         human_seconds(move.step_time) + ("" if move.within is None else f" +- {move.within:.1%}"),
-        *("unknown" if rate is None else count(each) for each in (rate, move.rate)),
+        *(["unknown"] * 2 if rate is None else [count(rate), count(move.rate)]),
         human_bytes(move.memory),
         _FITS[move.result.fits],
     )
