@@ -151,6 +151,8 @@ def budget(
     table = load_failures(failures, list(settled.items())) if failures is not None else None
     job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in settled})
     tokens = tokens_of(job, tokens)
+    if table:
+        table.check_states(job)
     outlook = _Outlook(tokens, table, settled, chance)
     own = outlook.of(job)
     if own.setup.job is None and (deadline, money) != (None, None):

@@ -115,6 +115,13 @@ class Failures:
         found = {key: known[key] for key in known if f"recovery.{key}" not in settled}
         return replace(self, recovery=replace(self.recovery, **found))  # type: ignore[arg-type]
 
+    def check_states(self, job: BaseScenario) -> None:
+        """Raise `InputError` for a state that the job or its cluster cannot be in, such as a slow
+        link that does not exist; no step is played."""
+        for cause in self.cause:
+            if cause.state:
+                kind.set_up(kind.load(job, dotted(cause.state)), brief=True)
+
     def in_states(self, job: BaseScenario, pace: Pace) -> "Failures":
         """Play a step in each cause's state, and return the failures with the ratio of its length
         to the step of `pace`. Raises `InputError`."""

@@ -166,6 +166,7 @@ def goodput(
     table = load_failures(failures, list(settled.items()))
     job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in settled})
     setup, checkpoints = kind.set_up(job, brief=True), job.checkpoints
+    table.check_states(job)
     pace = kind.pace(setup)
     gpus = pace.topology.gpus
     own = table.in_states(job, pace).of_job(gpus, checkpoints, pace.seconds, settled)

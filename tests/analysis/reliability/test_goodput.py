@@ -212,12 +212,17 @@ def test_a_state_is_played_and_lasts_until_its_repair(tmp_path: Path) -> None:
         (LINK.replace("node0.nic0", "node99.nic0"), "node99.nic0"),
     ],
 )
-def test_a_state_that_cannot_be_is_refused(tmp_path: Path, table: str, fault: str) -> None:
+def test_a_state_that_cannot_be_is_refused_before_a_step_is_played(
+    tmp_path: Path, table: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "pace", None)
     path = tmp_path / "links.toml"
     path.write_text(table)
-    found = CliRunner().invoke(main, ["goodput", "megatron-1.7b", "--failures", str(path)])
-    assert (found.exit_code, found.stderr.count("\n")) == (2, 1), found.output
-    assert fault in found.stderr
+    for command in (["goodput"], ["cost", "--tokens", "1T"]):
+        words = [*command, "megatron-1.7b", "--failures", str(path)]
+        found = CliRunner().invoke(main, words)
+        assert (found.exit_code, found.stderr.count("\n")) == (2, 1), found.output
+        assert fault in found.stderr
 
 
 def test_the_same_seed_gives_the_same_days() -> None:
