@@ -270,6 +270,7 @@ def inputs_of(setup: PlanSetup) -> Inputs:
         price=str(topology.price or ""),
         notes=(
             *job.model.notes,
+            *topology.odd,
             *lacking(job.plan, job.stack),
             *(job.loading.notes if job.loading else ()),
         ),

@@ -182,6 +182,7 @@ def collective(
         device=on.topology.device.name,
         gpus=len(places),
         change=changes,
+        notes=on.topology.odd,
     )
     return CollectiveTimes(
         kind=name,

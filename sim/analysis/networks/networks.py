@@ -16,7 +16,7 @@ further error, because a real cluster has only one of these hashes.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice
-from math import exp, log, sqrt
+from math import exp, isclose, log, sqrt
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -216,7 +216,14 @@ def networks(
         f"{name}, {step.job}": pace.inputs for name, steps in found.items() for step, pace in steps
     }
     answer = Networks(
-        networks=tuple(rows), weights=shares, inputs=inputs, failure=dict(failed), failing=failing
+        networks=tuple(rows),
+        weights=shares,
+        inputs=inputs,
+        failure=dict(failed),
+        failing=failing,
+        notes=tuple(
+            f"{name}: {odd}" for name, steps in found.items() for odd in steps[0][1].topology.odd
+        ),
     )
     return _with_chances(answer, list(shares.values()))
 
@@ -377,6 +384,10 @@ def _with_chances(answer: Networks, shares: Sequence[float]) -> Networks:
 def _against(other: Network, best: Network, shares: Sequence[float]) -> Network:
     """Return a network with the probability that its mix takes longer than on the best one, and by
     how much."""
+    pairs = zip(other.steps, best.steps, strict=True)
+    same = all(isclose(a.seconds, b.seconds) and a.basis == b.basis for a, b in pairs)
+    if same and not other.spread + best.spread:
+        return replace(other, sure=0.5, longer=(0.0, 0.0))  # equal steps have equal errors
     apart = _apart(other, best, shares)
     if not apart:
         return other

@@ -107,6 +107,10 @@ class ClusterNetwork:
     def check_whole(self, nodes: int) -> None:
         """Raise `ValueError` where a key names a part that a cluster of `nodes` nodes lacks."""
 
+    def odd(self, nodes: int, slots: int) -> Iterator[str]:
+        """What is unusual about the network of `nodes` nodes of `slots` GPUs, if it is possible."""
+        yield from ()
+
     def with_slots(self, slots: int, before: int) -> "ClusterNetwork":
         """The network if `slots` GPUs of each node are in use instead of `before`."""
         return self

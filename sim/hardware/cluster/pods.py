@@ -46,6 +46,10 @@ class SwitchedNetwork(ClusterNetwork):
         if len(self.nic_of_slot) not in (0, slots):
             raise ValueError(f"nic_of_slot needs {slots} entries, one for each slot")
 
+    def odd(self, nodes: int, slots: int) -> Iterator[str]:
+        if slots % self.nics and not self.nic_of_slot:
+            yield f"network.nics: {slots} GPUs of a node share {self.nics} NICs unevenly"
+
     def with_slots(self, slots: int, before: int) -> "SwitchedNetwork":
         """The network with the NICs of the used slots only."""
         return replace(self, nics=-(-self.nics * slots // before))
@@ -93,7 +97,7 @@ class PodNetwork(SwitchedNetwork):
     carry nothing.
     """
 
-    nodes_per_pod: int = 0
+    nodes_per_pod: Annotated[int, Ge(0)] = 0
     oversubscription: Annotated[float, Ge(1)] = 1.0
     radix: Annotated[int, Ge(0)] = 0
     hop_latency: Seconds | None = None
@@ -123,6 +127,14 @@ class PodNetwork(SwitchedNetwork):
             if not 0 <= leaf < self.leaves(nodes):
                 there = self.leaves(nodes)
                 raise ValueError(f"down: leaf {leaf}: there are {there}; name 0 to {there - 1}")
+
+    def odd(self, nodes: int, slots: int) -> Iterator[str]:
+        yield from super().odd(nodes, slots)
+        pod, where = self.nodes_per_pod, f"network.nodes_per_pod: {self.nodes_per_pod:,} nodes"
+        if self.has_pods and pod >= nodes:
+            yield f"{where} are all of {nodes:,}, so that the oversubscription limits nothing"
+        elif pod and (rest := pod % self.leaf):
+            yield f"{where} are leaves of {self.leaf} and a leaf of {rest} with empty ports"
 
     @property
     def has_pods(self) -> bool:
@@ -154,7 +166,8 @@ class PodNetwork(SwitchedNetwork):
         sizes = [min(pod, nodes - first) for first in range(0, nodes, pod)]
         wide, rails = (1, self.nics // self.planes) if self.rails else (self.nics, 1)
         pods = rails * [[leaf * wide] * -(-size // leaf) for size in sizes]
-        plane = of_tree(pods, self.radix, self.oversubscription)
+        over = self.oversubscription if self.cabled or self.nodes_per_pod < nodes else 1.0
+        plane = of_tree(pods, self.radix, over)
         return Bill(
             switches=tuple(self.planes * count for count in plane.switches),
             links=nodes * self.nics,
@@ -291,6 +304,8 @@ class PodNetwork(SwitchedNetwork):
         yield from super().link_names(nodes)
         if self.has_pods:
             yield f"pod0 to pod{self.pod_of(nodes - 1)}"
+        elif self.nodes_per_pod and not self.cabled:
+            yield "no uplinks of pods, which limit nothing without an oversubscription"
         if self.cabled:
             yield f"leaf0.0 to leaf{self.leaves(nodes) - 1}.{self.uplinks - 1}"
 

@@ -66,6 +66,12 @@ class Topology(Placement):
         joined = structure(self.node), structure(network), hops
         return placed, joined, self.host, self.storage
 
+    @property
+    def odd(self) -> tuple[str, ...]:
+        """What is unusual about its network, though it is possible."""
+        network = None if self.slots else self.network
+        return tuple(network.odd(self.whole, self.gpus_per_node)) if network else ()
+
     def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":
         """The same cluster with `gpus` of its devices in use. A job uses `each` devices of a node,
         by default `taken(gpus)`.

@@ -52,8 +52,14 @@ def _row(network: Network, answer: Networks) -> Cells:
         _number(network.tokens_per_dollar),
         _number(network.tokens_per_dollar_with_network),
         _number(network.watts),
-        {True: "yes", False: "no", None: _UNKNOWN}[network.fits],
+        _fits(network),
     )
+
+
+def _fits(network: Network) -> str:
+    """Whether all jobs fit, or which do not."""
+    full = [step.job for step in network.steps if step.fits is False]
+    return f"no: {', '.join(full)}" if full else "yes" if network.fits else _UNKNOWN
 
 
 def _number(value: float | None) -> str:
@@ -74,6 +80,8 @@ def _slower(network: Network) -> str:
     much."""
     if network.sure is None or network.longer is None:
         return _UNKNOWN
+    if network.longer == (0.0, 0.0):
+        return "as long"
     low, high = (100.0 * share for share in network.longer)
     return f"{100 * network.sure:.0f} % sure, {low:+.1f} to {high:+.1f} %"
 

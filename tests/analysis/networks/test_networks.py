@@ -1,6 +1,7 @@
 """Clusters under a mix of jobs: hours, orders and bills, against hand counts."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 import sim
 from sim import kind
 from sim.analysis.networks.networks import Networks
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster.bill import Bill
 from sim.hardware.cluster.price import Price
@@ -97,7 +99,37 @@ def test_an_order_of_one_machine_is_surer_than_its_intervals(answer: Networks) -
         if network is not best:
             assert 0.5 - 1e-9 <= network.sure <= 1.0
     same = sim.networks([TREE, f"{TREE}: network.nics=8"], ["megatron-1.7b"]).networks[1]
-    assert same.sure == pytest.approx(0.5)
+    assert (same.sure, same.longer) == (0.5, (0.0, 0.0)), "a network differs from itself by nothing"
+
+
+def test_an_answer_says_which_job_does_not_fit_and_what_is_odd(answer: Networks) -> None:
+    network, (first, second) = answer.networks[0], answer.networks[0].steps
+    full = replace(network, fits=False, steps=(first, replace(second, fits=False)))
+    text = str(replace(answer, networks=(full,), notes=("tree: 8 GPUs share 3 NICs",)))
+    assert f"no: {second.job}" in text
+    assert f"no: {first.job}" not in text
+    assert "note: tree: 8 GPUs share 3 NICs" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "odd"),
+    [
+        ({"network.nics": 3}, ["network.nics: 8 GPUs of a node share 3 NICs unevenly"]),
+        ({"network.nodes_per_pod": 7}, ["7 nodes are leaves of 4 and a leaf of 3"]),
+        ({"network.nodes_per_pod": 1000, "network.oversubscription": 2}, ["all of 512"]),
+        ({"network.nodes_per_pod": 1000}, []),
+        ({"network.nodes_per_pod": 32, "network.nics": 4}, []),
+    ],
+)
+def test_unusual_networks_are_noted(changes: dict[str, object], odd: list[str]) -> None:
+    tree = {"gpus": 4096, "network.shape": "fat-tree"}
+    found = load("dgx-h100-ndr", tree | changes).odd
+    assert len(found) == len(odd)
+    assert all(part in text for part, text in zip(odd, found, strict=True))
+
+
+def test_shipped_networks_are_not_odd() -> None:
+    assert not [name for name in catalog.names("topologies") if load(name).odd]
 
 
 def test_the_order_of_jobs_and_the_scale_of_weights_say_nothing(answer: Networks) -> None:
@@ -138,6 +170,9 @@ def test_the_order_of_jobs_and_the_scale_of_weights_say_nothing(answer: Networks
         # 128 leaves as pods are more than 64 ports join: 8 uplinks each, 32 leaves a group
         (FAT, {**PODS, "network.oversubscription": 4, "network.nodes_per_pod": 4},
          Bill(switches=(128, 32, 16), links=4096, trunks=2048)),
+        # a pod that holds all nodes has nobody above it
+        (FAT, {"gpus": 2048, "network.oversubscription": 4, "network.nodes_per_pod": 1000},
+         Bill(switches=(64, 32), links=2048, trunks=2048)),
         # 48 leaves a pod: groups of 32 and 16, 32 spines and 16; 1,536 cables, 384 upwards
         (FAT, {"gpus": 3072, "network.oversubscription": 4, "network.nodes_per_pod": 192},
          Bill(switches=(96, 96, 60, 12), links=3072, trunks=6912)),
