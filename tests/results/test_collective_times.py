@@ -46,6 +46,19 @@ def test_bandwidths_are_those_of_nccl_tests(
         assert row.count == count
 
 
+def test_grouped_sends_grow_evenly_within_a_protocol_and_say_where_it_changes() -> None:
+    """A message of twice the size takes longer, but no longer than two; NCCL's fixed threshold of
+    16 KiB to a peer is the only exception, which the answer explains."""
+    times = sim.collective("all_to_all", "64KiB..64MiB", "dgx-h100-ndr", gpus=512)
+    protocols = [row.protocol for row in times.rows]
+    assert [row.size for row in times.rows if row.protocol == "ll"][-1] == 2.0**14 * 512
+    for last, row, change in zip(times.rows, times.rows[1:], protocols[1:], strict=False):
+        assert row.seconds > last.seconds
+        assert change != last.protocol or row.seconds <= 2.0 * last.seconds
+    assert "times jump between 8.00 MiB and 16.0 MiB" in str(times)
+    assert "times jump" not in str(sim.collective("all_to_all", 2**30, "dgx-h100-ndr", gpus=512))
+
+
 def test_no_size_is_quicker_than_the_links_allow_and_large_ones_come_near() -> None:
     times = sim.collective("all_reduce", [*SIZES, 2.0**40], TWO_NODES)
     assert all(row.busbw < times.bound for row in times.rows)

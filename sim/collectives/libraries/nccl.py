@@ -8,6 +8,7 @@ generation or to a kind of network, never to a cluster, a group or a size.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
@@ -435,7 +436,8 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
         loads = _with_own_part(nccl_call, loads, node.all_to_all.touch)
         latency += node.all_to_all.fill.seconds(call.size)
         share = node.all_to_all.share
-    return nccl_call.cost(name, "simple", loads, min(share, _of_channels(nccl_call)), latency)
+    cost = nccl_call.cost(name, "simple", loads, min(share, _of_channels(nccl_call)), latency)
+    return replace(cost, protocol=protocol)
 
 
 def _relayed(nccl_call: NcclCall, routed: "Routed", loads: LevelLoads, relay: Relay) -> CallCost:

@@ -1,6 +1,10 @@
 """Show a collective's times as nccl-tests prints them."""
 
+from collections.abc import Iterator
+
 from sim.analysis.collectives.times import CollectiveTime, CollectiveTimes
+from sim.collectives.algorithms.direct import AT_ONCE
+from sim.collectives.libraries.nccl import LL_OF_PEERS
 from sim.collectives.readings import condense
 from sim.collectives.schedule import CollectiveSchedule, algorithms, offered
 from sim.config.units import human_bytes, human_seconds
@@ -23,7 +27,23 @@ def view(times: CollectiveTimes) -> Document:
             f"{1e-9 * times.bound:.4g} GB/s"
         ),
         Sentence(f"busiest links at {human_bytes(times.choice.size)}: {links}"),
+        *(Sentence(note, "note") for note in _jump(times)),
     )
+
+
+def _jump(times: CollectiveTimes) -> Iterator[str]:
+    """Between which sizes grouped sends change their protocol, and why times jump there."""
+    small, large = (
+        [row.size for row in times.rows if (row.algorithm, row.protocol) == ("direct", protocol)]
+        for protocol in ("ll", "simple")
+    )
+    if small and large:
+        span = f"{human_bytes(max(small))} and {human_bytes(min(large))}"
+        yield (
+            f"times jump between {span}: NCCL sends up to {human_bytes(LL_OF_PEERS)} to a peer in "
+            "LL (NCCL_P2P_LL_THRESHOLD), larger messages in Simple; it serves "
+            f"{AT_ONCE} peers in a step, which takes longer in Simple"
+        )
 
 
 def title(times: CollectiveTimes) -> str:
