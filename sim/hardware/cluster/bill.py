@@ -57,17 +57,38 @@ class Bill:
         return total
 
 
-def of_tree(pods: Sequence[Sequence[int]], radix: int, oversubscription: float) -> Bill:
-    """The leaves of a tree, and the tiers above that join them. `pods` has the NICs of each leaf.
+def of_tree(
+    nodes: int,
+    leaf: int,
+    nics: int,
+    planes: int,
+    radix: int,
+    oversubscription: float,
+    *,
+    pod: int,
+    rails: bool,
+) -> Bill:
+    """The leaves of `leaf` nodes each, and the tiers above that join them, in separate `planes`.
 
     Switches of the highest tier have all of their `radix` ports down, each to a subtree. Other
-    tiers lead as many cables up as down, but the highest tier of a pod leads up
-    1/`oversubscription` of them.
+    tiers lead as many cables up as down, but the highest tier of a `pod` of nodes (of a leaf, if it
+    is 0) leads up 1/`oversubscription` of them. With `rails` a NIC of each node has its own leaf.
 
-    >>> of_tree(16 * [8 * [32]], 64, 4.0)
+    >>> of_tree(512, 4, 8, 1, 64, 4.0, pod=32, rails=False)
     Bill(switches=(128, 80, 16), links=4096, trunks=5120)
     """
-    half, links = radix // 2, sum(map(sum, pods))
+    over = oversubscription if pod < nodes else 1.0
+    size = pod if 0 < pod < nodes else leaf
+    sizes = [min(size, nodes - first) for first in range(0, nodes, size)]
+    cables, often = (leaf, nics // planes) if rails else (leaf * nics, 1)
+    plane = _joined(often * [[cables] * -(-own // leaf) for own in sizes], radix, over)
+    switches = tuple(planes * count for count in plane.switches)
+    return Bill(switches=switches, links=nodes * nics, trunks=planes * plane.trunks)
+
+
+def _joined(pods: Sequence[Sequence[int]], radix: int, oversubscription: float) -> Bill:
+    """Leaves by pod, each with its number of cables down, and the switches that join them."""
+    half = radix // 2
     switches, trunks = [sum(map(len, pods))], list[int]()
 
     def joined(groups: Sequence[Sequence[int]], over: float = 1.0) -> list[int]:
@@ -90,7 +111,7 @@ def of_tree(pods: Sequence[Sequence[int]], radix: int, oversubscription: float) 
         trees = joined(_parts(trees, half))
     if len(trees) > 1:
         joined([trees], inf)
-    return Bill(switches=tuple(switches), links=links, trunks=sum(trunks))
+    return Bill(switches=tuple(switches), trunks=sum(trunks))
 
 
 def _parts(trees: Sequence[int], most: int) -> list[Sequence[int]]:

@@ -157,22 +157,11 @@ class PodNetwork(SwitchedNetwork):
         return max(round(below / self.oversubscription), 1)
 
     def bill(self, nodes: int) -> "Bill | None":
-        from sim.hardware.cluster.bill import Bill, of_tree
+        from sim.hardware.cluster.bill import of_tree
 
-        if not self.radix:
-            return None
-        leaf, told = self.leaf, self.nodes_per_pod and not self.cabled
-        pod = self.nodes_per_pod if told and self.nodes_per_pod < nodes else leaf
-        sizes = [min(pod, nodes - first) for first in range(0, nodes, pod)]
-        wide, rails = (1, self.nics // self.planes) if self.rails else (self.nics, 1)
-        pods = rails * [[leaf * wide] * -(-size // leaf) for size in sizes]
-        over = self.oversubscription if self.cabled or self.nodes_per_pod < nodes else 1.0
-        plane = of_tree(pods, self.radix, over)
-        return Bill(
-            switches=tuple(self.planes * count for count in plane.switches),
-            links=nodes * self.nics,
-            trunks=self.planes * plane.trunks,
-        )
+        pod, shape = 0 if self.cabled else self.nodes_per_pod, (self.leaf, self.nics, self.planes)
+        ports = self.radix, self.oversubscription
+        return of_tree(nodes, *shape, *ports, pod=pod, rails=self.rails) if self.radix else None
 
     @property
     def planes(self) -> int:
