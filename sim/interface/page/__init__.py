@@ -1,7 +1,7 @@
-"""How is an answer looked around in, without a server?
+"""How does a user explore an answer without a server?
 
-Sections of text, tables and charts in one page; sliders look up columns made beforehand. It goes
-when notebooks travel as well as pages.
+A page has sections of text, tables and charts. Its sliders look up answers in columns that are
+computed beforehand. The folder can be deleted when notebooks are as easy to pass on as pages.
 """
 
 SUFFIXES = (".html", ".md", ".tex", ".csv", ".json", ".txt")  # of reports

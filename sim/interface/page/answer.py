@@ -1,4 +1,4 @@
-"""The page of an answer whose kind has no page of its own: its document, its picture, its inputs.
+"""The page of answers that have no page of their own: the document, the picture, the inputs.
 
 An answer names this module as its `report`.
 """
@@ -14,7 +14,7 @@ from sim.results.answer import JobAnswer
 
 
 def page(answer: JobAnswer, files: Sequence[str]) -> str:
-    """All that an answer says, beside its picture and the files that it rests on."""
+    """Return the page of an answer: its document, its picture, and the files that were read."""
     seen = answers.document(answer)
     top = [node for node in seen.nodes if not isinstance(node, Section | Sentence)]
     return html(
@@ -25,13 +25,13 @@ def page(answer: JobAnswer, files: Sequence[str]) -> str:
 
 
 def headline(answer: JobAnswer) -> Figures:
-    """The key figures of its document."""
+    """Return the key figures of the answer's document."""
     nodes = answers.document(answer).nodes
     return next((node for node in nodes if isinstance(node, Figures)), Figures(()))
 
 
 def drawn(answer: JobAnswer, *, whole: bool = True) -> Iterator[Section]:
-    """Its picture, if it has one; `whole` pages have nothing more."""
+    """Yield the answer's picture, if it has one; `whole` makes no difference here."""
     if answer.picture:
         picture = Drawing(element(answer.plot()), "The answer as a picture.")
         yield paged("Picture", picture, name="picture")

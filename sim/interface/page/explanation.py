@@ -1,4 +1,4 @@
-"""The page of an explained step: its limits and advice, and all that the page of the step shows."""
+"""The page of an explained step: its limits and advice, and the contents of the step's page."""
 
 from collections.abc import Sequence
 
@@ -8,5 +8,5 @@ from sim.interface.views import explanation as words
 
 
 def page(answer: Explanation, files: Sequence[str]) -> str:
-    """The step's page with the sections of the explanation."""
+    """Return the step's page with the sections of the explanation."""
     return step.page(answer.result, files, words.view(answer).nodes)

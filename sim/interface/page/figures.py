@@ -1,4 +1,4 @@
-"""How all figures of the page look: no frame, time to the right, tools that appear on demand."""
+"""The style of all figures of the page: no frame, time to the right, tools that appear on demand."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-_WITH = {"shift": True}  # a wheel alone goes on scrolling the page
+_WITH = {"shift": True}  # the wheel without Shift still scrolls the page
 
 
 def blank(*, name: str, height: int, along: Range1d, hover: HoverTool, **further: Any) -> Any:
-    """A figure whose x axis is `along`; figures that share it move together.
+    """Return an empty figure whose x axis is `along`; figures with the same `along` move together.
 
-    Colours of text and lines are those of the page, which sets them (page.js).
+    The page sets the colours of text and lines (page.js).
     """
     wheel = WheelZoomTool(dimensions="width", modifiers=_WITH)
     drag = PanTool(dimensions="width")
@@ -47,5 +47,5 @@ def blank(*, name: str, height: int, along: Range1d, hover: HoverTool, **further
 
 
 def through(end: float) -> Range1d:
-    """From nothing to the end, and never beyond."""
+    """Return the range of an axis from 0 to `end`, which zooming and moving cannot leave."""
     return Range1d(0.0, end, bounds=(0.0, end), min_interval=end * 1e-5)

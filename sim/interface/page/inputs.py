@@ -23,8 +23,8 @@ _FOLDERS = (
 def shown(
     inputs: Sequence[tuple[str, Inputs]], names: Sequence[str], given: Sequence[str]
 ) -> Section:
-    """The values of the inputs of each answer by its name, as they were understood, things in words
-    (`given`), and each file as it stands, with comments."""
+    """Show the input values of each answer, by name. Then show descriptions of the model and the
+    cluster (`given`), and the text of each file with its comments."""
     files = [(title, content) for _, title, content in sorted(_files(names))]
     where = "" if files else " This page was written from a result alone: its files are not known."
     version = next((own.version for _, own in inputs), Inputs().version)
@@ -43,7 +43,8 @@ def shown(
 
 
 def values(inputs: Inputs) -> list[Cells]:
-    """What an answer is of, the keys of its layout that are not as usual, and what was changed."""
+    """Return the model, cluster, software and so on of an answer, the keys of its layout, and the
+    changed values."""
     said = {
         "model": inputs.model, "cluster": inputs.cluster, "device": inputs.device,
         "GPUs": f"{inputs.gpus:,}" if inputs.gpus else "", "software": inputs.stack,
@@ -71,7 +72,7 @@ def _files(names: Sequence[str]) -> Iterator[tuple[int, str, str]]:
         try:
             content = text(path)
         except InputError:
-            continue  # was there when it was read
+            continue  # the file was removed after it was read
         shown = content if len(content) <= _MOST else f"{content[:_MOST]}\n... cut off here"
         yield place, f"{kind}: {path.stem}", shown
 

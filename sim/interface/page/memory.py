@@ -24,7 +24,7 @@ Floats = NDArray[np.float32]
 
 
 def charts(result: Result, along: Range1d) -> Iterator[Chart]:
-    """The second only where there are several stages."""
+    """Yield the chart of the fullest stage, and a chart of all stages if there are several."""
     curves = result.memory_curves
     yield _parts(max(curves, key=lambda curve: curve.peak), result, along)
     if len(curves) > 1:
@@ -68,7 +68,7 @@ def _parts(curve: MemoryCurve, result: Result, along: Range1d) -> Chart:
 def _stages(curves: Sequence[MemoryCurve], result: Result, along: Range1d) -> Chart:
     scale, unit = time_unit(result.timeline.end)
     end = result.timeline.end / scale
-    # Seen on white and on black: neither end of viridis.
+    # Without the ends of viridis, shades are visible on white and on black.
     places = np.linspace(0.35, 0.85, len(curves))
     shades = [to_hex(colour) for colour in colormaps["viridis"](places)]
     points = [(curve, _kept(curve)) for curve in curves]
@@ -106,7 +106,7 @@ def _stages(curves: Sequence[MemoryCurve], result: Result, along: Range1d) -> Ch
 
 
 def _limit(made: Any, peak: float, result: Result) -> None:
-    """The GPU's memory as a dashed line, within the axis."""
+    """Draw the GPU's memory as a dashed line, within the axis."""
     made.y_range = Range1d(0.0, 1.06 * max(peak, result.capacity) / _GIB)
     line = Span(location=result.capacity / _GIB, dimension="width", line_dash="dashed",
                 line_color=_GREY)  # fmt: skip
@@ -114,7 +114,8 @@ def _limit(made: Any, peak: float, result: Result) -> None:
 
 
 def _kept(curve: MemoryCurve) -> NDArray[np.intp]:
-    """Of long curves the highest point of each of so many stretches."""
+    """Return the points of a curve that are drawn: all, or the highest in each of 2,000
+    stretches."""
     if len(curve.times) <= _MOST:
         return np.arange(len(curve.times))
     parts = np.array_split(np.arange(len(curve.times)), _MOST)
@@ -122,6 +123,6 @@ def _kept(curve: MemoryCurve) -> NDArray[np.intp]:
 
 
 def _closed(values: NDArray[np.float64], end: float | None = None) -> Floats:
-    """The last value held to the end."""
+    """Append the last value again, or the `end` time, so that the curve reaches the step's end."""
     last = values[-1:] if end is None else np.array([end])
     return np.concatenate((values, last)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""How busy the links are, on the drawing of the cluster and as a table."""
+"""Show the load of the links on a drawing of the cluster and as a table."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -41,8 +41,8 @@ def section(
     text: str,
     regions: Regions | None = None,
 ) -> Section:
-    """The links' loads, below a drawing of the cluster where it is known how `busy` the busiest
-    link of each kind is (its share of the time)."""
+    """Return the table of the links' loads. If `busy` is given (the share of the time of the
+    busiest link of each kind), a drawing of the cluster is above the table."""
     rows = table if table.body else None
     if busy is None:
         return paged("Network", rows, name="network")
@@ -51,14 +51,14 @@ def section(
 
 
 def element(figure: Figure) -> str:
-    """A picture as an element of a page."""
+    """Return a picture as an SVG element of a page."""
     figure.patch.set_visible(False)
     whole = rendered(figure, "svg").decode()
     return whole[whole.index("<svg") :]
 
 
 def table(loads: Sequence[LinkLoad]) -> Table:
-    """For each kind of link and each way, what the busiest and the idlest of those in use carry."""
+    """Return the loads of the busiest and the idlest used link, by kind of link and direction."""
     ordered = sorted(loads, key=_way)
     rows: list[Cells] = [("links", "way", "each carries", "at", "busy")]
     for _, group in groupby(ordered, key=_way):

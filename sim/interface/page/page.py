@@ -1,6 +1,6 @@
-"""The page itself: Bokeh's library, the figures, the text and the numbers in one file of HTML.
+"""The page as a single HTML file: Bokeh's library, the figures, the text and the numbers.
 
-Beyond the nodes of every document a page has charts to zoom, a drawing and sliders.
+In addition to the nodes of every document, a page has charts to zoom, a drawing and sliders.
 """
 
 import json
@@ -27,8 +27,8 @@ def html(
     columns: Mapping[str, Any] | None = None,
     command: str = "sim run",
 ) -> str:
-    """One page. `numbers` are the JSON that a `command` writes, `columns` what its sliders look
-    up."""
+    """Return a page. `numbers` are the JSON that `command` writes. `columns` has the answers that
+    the page's sliders look up."""
     library = Resources(mode="inline", components=["bokeh"])  # no widgets: the page has HTML's own
     shown = list(charts(document))
     return (
@@ -48,7 +48,7 @@ def html(
 
 
 def _timeless(value: Any) -> Any:
-    """Numbers without the seconds that the simulation itself took: the same question gives the same
+    """Return numbers without the simulation's own wall time, so a repeated question gives the same
     page."""
     if isinstance(value, Mapping):
         return {key: _timeless(own) for key, own in value.items() if key != "wall_seconds"}
@@ -57,7 +57,7 @@ def _timeless(value: Any) -> Any:
 
 @cache
 def templates() -> Environment:
-    """The templates of pages, in which all text is escaped and an unknown name is an error."""
+    """Return the templates of pages. They escape all text, and an unknown name is an error."""
     found = Environment(
         loader=PackageLoader("sim.interface.page", "."),
         autoescape=True,
@@ -70,21 +70,23 @@ def templates() -> Environment:
 
 
 def _right(table: Table) -> list[bool]:
-    """For each column whether it is set to the right."""
+    """Return for each column whether it is aligned right."""
     columns = figure_columns([row for row, _, _ in table.body])
     return [*columns, *[False] * (max(map(len, table.rows), default=0) - len(columns))]
 
 
 def fragment(nodes: Iterable["PageNode"], places: Mapping[str, str] | None = None) -> str:
-    """Nodes as a piece of a page; `places` are the elements of their charts, by name."""
+    """Return nodes as HTML of a part of a page; `places` has the elements of their charts, by
+    name."""
     shown = templates().get_template("nodes.html").module.shown  # type: ignore[attr-defined]
     return "".join(shown(node, places or {}) for node in nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure that can be zoomed: `says` is what it shows for those who do not see it, `legend` a
-    colour for every meaning. `moves` has the buttons that move all charts on its axis."""
+    """A figure that can be zoomed. `says` describes the chart to readers who do not see it.
+    `legend` has a colour for every meaning. If `moves`, the chart has the buttons that move all
+    charts on its axis."""
 
     name: str
     figure: Any
@@ -94,13 +96,13 @@ class Chart:
 
 
 def places(charts: Iterable[Chart]) -> dict[str, str]:
-    """The elements in which `embedded` draws charts, by name."""
+    """Return the HTML elements in which `embedded` draws charts, by name."""
     return {chart.name: f'<div id="figure-{chart.name}"></div>' for chart in charts}
 
 
 def embedded(charts: Sequence[Chart]) -> dict[str, Any]:
-    """Charts as arguments of `Bokeh.embed.embed_items`; empty without charts. Bokeh counts its
-    models through the life of a process; here each page begins anew."""
+    """Return charts as arguments of `Bokeh.embed.embed_items`; {} without charts. Bokeh numbers its
+    models over the life of a process; here the numbers of each page begin anew."""
     if not charts:
         return {}
     document = BokehDocument()
@@ -119,7 +121,7 @@ def embedded(charts: Sequence[Chart]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """SVG, and what it `says` to readers who do not see it."""
+    """An SVG, and a description for readers who do not see it (`says`)."""
 
     svg: str
     says: str = "Drawing of the cluster; the table below has its numbers."
@@ -127,7 +129,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Sliders:
-    """A slider for each knob; the page looks up the answers in its columns."""
+    """A slider for each knob; the page looks up their answers in the `columns` of `html`."""
 
     knobs: Sequence[Knob]
 
@@ -136,12 +138,12 @@ PageNode = Any  # a node of `interface.document`, or one of the above
 
 
 def paged(title: str, *nodes: PageNode | None, name: str) -> Section:
-    """A section of a page, of the nodes that are there."""
+    """Return a section of a page with the nodes that are not None."""
     return Section(title, tuple(node for node in nodes if node is not None), name)
 
 
 def charts(document: Document) -> Iterator[Chart]:
-    """Every chart of a page."""
+    """Yield every chart of a page."""
     for part in document.nodes:
         if isinstance(part, Section):
             inner: Sequence[PageNode] = part.nodes

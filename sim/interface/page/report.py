@@ -1,4 +1,4 @@
-"""An answer as a file: a page to look around in, a document for a paper, its rows, its numbers."""
+"""Write an answer as a file: an interactive page, a document for a paper, a table, or JSON."""
 
 import html as texts
 import json
@@ -18,8 +18,8 @@ from sim.results.answer import Answer
 
 
 def write(answer: Answer, path: Path) -> None:
-    """Write the form that the ending of the file asks for, whole or not at all. A page shows the
-    files that were read within the `recorded` block around it. Raises `InputError`."""
+    """Write an answer in the form of the file's ending, whole or not at all. A page shows the files
+    that were read within the surrounding `reads.recorded` block. Raises `InputError`."""
     form = _FORMS.get(path.suffix)
     if form is None:
         raise InputError(str(path), "has an unknown ending", f"end it in {', '.join(SUFFIXES)}")
@@ -29,7 +29,8 @@ def write(answer: Answer, path: Path) -> None:
 
 
 def html(answer: Answer) -> str:
-    """The page of an answer; it shows the files read within the `recorded` block around it."""
+    """Return the page of an answer, with the files that were read within the surrounding
+    `reads.recorded` block."""
     if answer.report:
         return str(import_module(answer.report).page(answer, reads.so_far()))
     title = texts.escape(answers.line(answer))

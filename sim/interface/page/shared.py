@@ -28,11 +28,11 @@ from sim.jobs.sharing.update_record import CurvePoint
 from sim.results.answer import finite
 from sim.results.formatting import loss, time_unit
 
-_POINTS = 1000  # of a curve
+_POINTS = 1000  # points of a curve
 
 
 def page(outcome: Outcome, files: Sequence[str]) -> str:
-    """All that an outcome knows."""
+    """Return the page with all parts of an outcome."""
     numbers = outcome.to_dict()
     numbers["curve"] = finite([point._asdict() for point in _thinned(outcome.curve)])
     told = warnings(outcome.warnings)
@@ -44,13 +44,14 @@ def page(outcome: Outcome, files: Sequence[str]) -> str:
 
 
 def headline(outcome: Outcome) -> Figures:
-    """The key figures."""
+    """Return the key figures."""
     return words.figures(outcome)
 
 
 def drawn(outcome: Outcome, *, whole: bool = True) -> Iterator[Section]:
-    """What is drawn of a run: its timeline, what it learns; on a `whole` page its links on the
-    cluster, too, and the tables that a page with the document has already."""
+    """Yield the drawings of a run: its timeline and its learning curve. A `whole` page also has the
+    links on the cluster, and the table of learning; the page of `sim serve` has that table in its
+    document."""
     excerpt = outcome.excerpt
     if excerpt.end > 0.0:
         along = through(excerpt.end / time_unit(excerpt.end)[0])
@@ -110,7 +111,7 @@ def _learning(outcome: Outcome) -> Chart:
 
 
 def _busiest(outcome: Outcome) -> dict[str, float]:
-    """By kinds of links; what is no link of the drawing is left out."""
+    """Return the busy share by kind of link; links that the drawing does not have are left out."""
     shares: dict[str, float] = {}
     for row in outcome.links:
         named = [link[0].partition("-")[0] for link in links_named(row["link"])[:1]]

@@ -31,13 +31,13 @@ from sim.results import likely
 from sim.results.formatting import several, time_unit
 from sim.results.result import Result
 
-_PATIENCE = 30.0  # s of simulation, above which no further questions are asked
-_QUICK = 6.0  # s, below which the step is also played with other microbatches
+_PATIENCE = 30.0  # s of simulation; after a slower step no what-if answers are computed
+_QUICK = 6.0  # s of simulation; a faster step is also played with other microbatches
 
 
 def page(result: Result, files: Sequence[str], more: Sequence[Node] = ()) -> str:
-    """All that a result knows, and a few answers more (`sim.analysis.explanation.what_if`); `more`
-    stands below its figures."""
+    """Return the page of a result, with what-if answers (`sim.analysis.explanation.what_if`). The
+    nodes `more` are below the key figures."""
     columns, why = _what_if(result)
     sections = _sections(result, files, columns, why)
     return html(
@@ -49,7 +49,7 @@ def page(result: Result, files: Sequence[str], more: Sequence[Node] = ()) -> str
 
 
 def headline(result: Result) -> Figures:
-    """The headline of the step, and the memory of the fullest GPU."""
+    """Return the key figures of the step, and the memory of the fullest GPU."""
     fits = {True: "fits", False: "does not fit", None: "unknown"}[result.fits]
     memory = Figure(
         title="memory of the fullest GPU", key="memory_per_gpu.total",
@@ -60,8 +60,8 @@ def headline(result: Result) -> Figures:
 
 
 def drawn(result: Result, *, whole: bool = True) -> Iterator[Section]:
-    """What is drawn of a step: its timeline, its memory over time, its links; the cluster only on
-    a `whole` page, since it takes longest."""
+    """Yield the drawings of a step: its timeline, its memory over time and its links. Only a
+    `whole` page has the drawing of the cluster, since this takes longest."""
     along = through(result.timeline.end / time_unit(result.timeline.end)[0])
     yield paged(
         "Timeline",
@@ -120,7 +120,7 @@ def _evidence(result: Result) -> Section:
 
 
 def _what_if(result: Result) -> tuple[WhatIf | None, str]:
-    """Answers beforehand, or why there are none."""
+    """Return what-if answers for the sliders, or the reason why there are none."""
     if result.setup is None:
         return None, "This result does not say what was simulated."
     if result.wall_seconds > _PATIENCE:

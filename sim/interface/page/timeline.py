@@ -1,4 +1,4 @@
-"""The timeline of a run to zoom into: what `plots.pipeline` draws, every box with its times."""
+"""The timeline of a run as a chart to zoom: the boxes of `plots.pipeline`, each with its times."""
 
 from collections.abc import Sequence
 
@@ -22,14 +22,15 @@ from sim.interface.plots.pipeline_boxes import (
 )
 from sim.results.formatting import count, several, time_unit
 
-_MOST_ROWS, _MOST_BOXES = 64, 40_000  # some 30 bytes of page a box
+_MOST_ROWS, _MOST_BOXES = 64, 40_000  # a box takes about 30 bytes of the page
 
 
 def chart(
     timeline: Timeline, along: Range1d, *, of: str, name: str = "timeline", end: float | None = None
 ) -> Chart:
-    """One row a role; rows that the page has no room for are left out, and it says so. Times are
-    in the unit of the `end` of `along`, by default the timeline's own (s)."""
+    """Return the timeline with a row for each role (ranks that do the same). If there are too many
+    rows, some are left out, and `says` has their number. The unit of times suits `end` (s), by
+    default the timeline's end."""
     scale, unit = time_unit(end or timeline.end)
     columns = timeline.columns
     rows = rows_of(timeline.roles, _rows(timeline, columns))
@@ -64,7 +65,7 @@ def chart(
 
 
 def _told(boxes: Boxes) -> tuple[list[str], Indices]:
-    """Meanings with their chunks, and the place of each box's."""
+    """Return the meanings of boxes with their chunks, and the index of each box's meaning."""
     kinds, places = np.unique(np.stack((boxes.meaning, boxes.chunk)), axis=1, return_inverse=True)
     names = [
         boxes.meanings[meaning] + (f" (chunk {chunk})" if chunk >= 0 else "")
@@ -74,13 +75,13 @@ def _told(boxes: Boxes) -> tuple[list[str], Indices]:
 
 
 def _background(entry: Entry) -> str:
-    """The colour of an entry, or its shades from left to right."""
+    """Return the CSS colour of a legend's entry, or a gradient of its shades."""
     colours = [to_hex(colour) for colour in entry.colours]
     return colours[0] if len(colours) == 1 else f"linear-gradient(90deg, {', '.join(colours)})"
 
 
 def _rows(timeline: Timeline, columns: Columns) -> int:
-    """As many roles as there is room for, at least one."""
+    """Return the number of roles for which the page has room, at least 1."""
     each = np.bincount(columns.role, minlength=len(timeline.roles))[:_MOST_ROWS]
     return max(int((np.cumsum(each) <= _MOST_BOXES).sum()), 1) if timeline.roles else 0
 

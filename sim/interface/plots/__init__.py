@@ -1,12 +1,12 @@
 """How is an answer drawn?
 
-One module for each picture, and the only importer of matplotlib. A module goes when its answer
-does.
+Each picture has a module, and only this folder imports matplotlib. A module can be deleted with its
+answer.
 """
 
 import logging
 
-# Where a cache can be written is no news to whoever asked for a picture.
+# Users who asked for a picture need no messages about matplotlib's cache.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 SUFFIXES = (".png", ".svg", ".pdf")

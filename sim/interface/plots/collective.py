@@ -1,4 +1,4 @@
-"""A collective as a picture of its rounds: a column a round, an arrow for every message."""
+"""Draw a collective by rounds: a column for each round, an arrow for each message."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from sim.interface.views.collective import title
 
 
 def figure(schedule: CollectiveSchedule, *, title: str = "") -> Figure:
-    """Ranks from top to bottom, rounds from left to right.
+    """Draw ranks from top to bottom, and rounds from left to right.
 
-    An arrow runs from sender to receiver through its round, in the colour of the (first) chunk
-    that it carries; it is solid where the receiver adds, dashed where it keeps. The number on an
-    arrow is how many chunks it carries, where that is more than one.
+    An arrow runs from sender to receiver through its round, in the colour of the first chunk that
+    it carries. It is solid if the receiver adds the chunk, dashed if the receiver keeps it. A
+    number on an arrow is the number of its chunks, if that is above 1.
     """
     n, rounds = schedule.ranks, schedule.rounds
     fig = Figure(figsize=(2.0 + 0.9 * len(rounds), 1.4 + 0.45 * n), layout="constrained")
@@ -31,7 +31,8 @@ def figure(schedule: CollectiveSchedule, *, title: str = "") -> Figure:
 
 
 def _colours(schedule: CollectiveSchedule) -> Any:
-    """The colour of each chunk; a chunk of an all-to-all has that of its source."""
+    """Return a function that gives each chunk its colour; chunks of an all-to-all have the colour
+    of their source."""
     shades = colormaps["turbo"]
     parts = schedule.ranks if schedule.kind == "all_to_all" else schedule.chunks
 
@@ -77,8 +78,8 @@ def _label(axes: Any, schedule: CollectiveSchedule, title: str) -> None:
 
 
 def times(times: CollectiveTimes) -> Figure:
-    """Bandwidths on the left, the busiest links of the largest size on the right; below, how busy
-    links of each kind are on the drawing of the cluster."""
+    """Draw bandwidths on the left, and the busiest links at the largest size on the right. Below,
+    draw the cluster with the load of each kind of link."""
     fig = Figure(figsize=(13.0, 11.0), layout="constrained")
     fig.suptitle(title(times), fontweight="bold")
     parts: Any = fig.subfigures(2, 1, height_ratios=(1.0, 1.15))
@@ -124,7 +125,8 @@ def _curves(axes: Any, times: CollectiveTimes) -> None:
 
 
 def _bars(axes: Any, times: CollectiveTimes) -> None:
-    """A single size: each algorithm and protocol, the library's choice darker."""
+    """Draw a bar for each algorithm and protocol at a single size; the library's choice is
+    darker."""
     names = [f"{row.algorithm} {row.protocol}" for row in times.rows]
     speeds = [1e-9 * row.busbw for row in times.rows]
     shades = [1.0 if row.chosen else 0.45 for row in times.rows]

@@ -1,4 +1,4 @@
-"""Jobs side by side as bars: the seconds of each by cause, and its memory by part."""
+"""Draw jobs side by side as bars: the seconds of each job by cause, and its memory by part."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ from sim.program.causes import Cause
 from sim.results.formatting import time_unit
 
 _GIB = 2.0**30
-_SHADES = {  # of causes that have no colour of their own in a timeline
+_SHADES = {  # colours of causes that have none of their own in a timeline
     causes.COMPUTE: "#0072b2",
     causes.RECOMPUTE: "#6fb7e9",
     causes.BUBBLE: "#e0e0e0",
@@ -27,14 +27,14 @@ _CAUSES = {
     for own in vars(causes).values()
     if isinstance(own, Cause)
 }
-_THIN = 2e-3  # of the longest bar: what nobody would see has no place in the legend
+_THIN = 2e-3  # share of the longest bar below which a part is not in the legend
 
 _MOST = 12  # lines
 
 
 def figure(compared: StepComparison) -> Figure:
-    """A row a job: a step of each, or what has as many tokens as the first's, by cause, and the
-    fullest GPU by part, with a mark where the memory of a GPU ends."""
+    """Draw a row for each job: its step by cause, and the fullest GPU's memory by part, with a mark
+    at the GPU's capacity. Steps of unequal batches are scaled to the tokens of the first job's."""
     results, steps = compared.results, compared.parts[0].seconds
     fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(results)), layout="constrained")
     left, right = fig.subplots(1, 2, sharey=True)
@@ -65,7 +65,7 @@ def _bars(
     colours: Mapping[str, str],
     title: str,
 ) -> None:
-    """Parts one after the other, in the order in which colours are known."""
+    """Draw the parts of each row one after the other, in the order of `colours`."""
     names = {name for row in rows for name in row} - {"total"}
     longest = max(sum(row.get(name, 0.0) for name in names) for row in rows)
     known = list(colours)
@@ -84,7 +84,7 @@ def _bars(
 
 
 def _end(axes: Axes, words: Sequence[tuple[float, str]], colours: Sequence[str] = ()) -> None:
-    """The sum of a row, written behind it."""
+    """Write the sum of each row after its bar."""
     axes.set_xlim(0.0, 1.2 * max(at for at, _ in words))
     for row, (at, word) in enumerate(words):
         axes.annotate(
@@ -100,13 +100,13 @@ def _end(axes: Axes, words: Sequence[tuple[float, str]], colours: Sequence[str] 
 
 
 def timelines(compared: StepComparison) -> Figure:
-    """A panel for each job that has a timeline."""
+    """Draw a panel for each job that has a timeline."""
     drawn = [(case.name, case.result.timeline) for case in compared.cases]
     return pipeline.figures([pair for pair in drawn if pair[1].roles])
 
 
 def figures(compared: FigureComparison) -> Figure:
-    """A row a job: left its cost, right its parts one after the other."""
+    """Draw a row for each job: its cost on the left, its parts one after the other on the right."""
     rows, part = range(len(compared.cases)), compared.parts[0]
     fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(rows)), layout="constrained")
     left, right = fig.subplots(1, 2, sharey=True)
@@ -128,8 +128,8 @@ def figures(compared: FigureComparison) -> Figure:
 
 
 def lines(answer: LineDifferences) -> Figure:
-    """Milliseconds a step more or less: a bar for each cause, which add up to the step's, and one
-    for the kernels of each line."""
+    """Draw the milliseconds that a step gains or loses: a bar for each cause, which add up to the
+    step's difference, and a bar for the kernels of each line."""
     lines = [line for line in answer.lines if line.seconds][:_MOST]
     causes = {cause: seconds for cause, seconds in answer.causes.items() if seconds}
     by_line = {line.after or line.before: line.seconds for line in lines}

@@ -1,4 +1,4 @@
-"""What limits a step, and how much each move would gain, as pictures."""
+"""Draw the limits of a step, and the moves of a job to other clusters, batches or layouts."""
 
 from textwrap import fill
 
@@ -7,14 +7,15 @@ from sim.analysis.explanation.moves import Moves
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.results.formatting import several
 
-_MOST = 10
+_MOST = 10  # kernels
 _LINE = 24  # letters
 
 _GIB = 2.0**30
 
 
 def figure(answer: Explanation) -> Figure:
-    """How much shorter the step would be, and how near to its peak each kernel is."""
+    """Draw how much shorter the step would be with faster resources, and how near each kernel is to
+    its peak."""
     step = answer.limits.step_time
     fig = Figure(figsize=(12.0, 4.8), layout="constrained")
     gains, roofs = fig.subplots(1, 2)
@@ -45,7 +46,7 @@ def figure(answer: Explanation) -> Figure:
 
 
 def moves(answer: Moves) -> Figure:
-    """A point for each move, a colour for each world."""
+    """Draw a point for each move, with a colour for each number of GPUs."""
     drawn = Figure(figsize=(7.0, 4.5), layout="constrained")
     axes = drawn.add_subplot()
     for gpus in sorted({move.gpus for move in answer.moves}):

@@ -1,6 +1,6 @@
-"""A fabric's profile as a picture: time against bytes, measured and fitted, and the errors.
+"""Draw a fabric's profile: time against bytes, measured and fitted, and the errors.
 
-Filled marks were kept out of the fit.
+Filled marks are measurements that were kept out of the fit.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from sim.interface.plots.picture import PALETTE, Figure
 
 
 def figure(name: str) -> Figure:
-    """The fabric's profile of a name or path. Raises `InputError`."""
+    """Draw the fabric's profile of a name or path. Raises `InputError`."""
     runs, fitted = measured(name), backend.load(name)
     kept_out = {(run.table, run.size) for run in alternate(runs, 1)}
     fig = Figure(figsize=(9, 8), layout="constrained")

@@ -1,4 +1,4 @@
-"""Servers that answer prompts: their batches and caches over time, and a decode step by part."""
+"""Draw servers that answer prompts: their batches and caches over time, a decode step by part."""
 
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.jobs.generation.answer import Generated
@@ -6,8 +6,8 @@ from sim.results.formatting import time_unit
 
 
 def figure(answer: Generated) -> Figure:
-    """Left the sequences in all batches and the share of the caches in use over time; right the
-    parts of a decode step."""
+    """Draw the sequences in all batches and the share of the caches in use over time on the left,
+    and the parts of a decode step on the right."""
     fig = Figure(figsize=(12.0, 3.6), layout="constrained")
     left, right = fig.subplots(1, 2, width_ratios=(2.2, 1.0))
     unit, name = time_unit(answer.time)

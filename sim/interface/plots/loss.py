@@ -1,5 +1,5 @@
-"""What is learnt on the way, where workers share updates: loss, and the share of right answers
-where there are any, against simulated time, samples and bytes."""
+"""Draw the learning of workers that share updates: the loss, and the accuracy if the task has one,
+against simulated time, samples and bytes."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.jobs.sharing.outcome import Outcome
 
-_DASHES = ("-", "--")  # where there are more lines than colours
+_DASHES = ("-", "--")  # the second is for lines beyond the number of colours
 _AGAINST = {
     "seconds": ("simulated time (s)", 1.0),
     "samples": ("samples", 1.0),
     "bytes": ("sent on all links (GB)", 1e-9),
 }
 _SHOWN = {"loss": "loss", "accuracy": "right answers"}
-_POINTS = 200  # of a band
-_HIGHEST = 100.0  # times the first loss; what grows beyond has left the picture
+_POINTS = 200  # points of a band
+_HIGHEST = 100.0  # a loss above this multiple of the first loss is not drawn
 
 Runs = Outcome | Sequence[Outcome]
 
@@ -34,10 +34,10 @@ def figure(
     title: str = "",
     stacked: bool = False,
 ) -> Figure:
-    """A line for each outcome; `names` stand in for their methods. Several outcomes in one entry
-    are runs of other seeds: their median, and a band from the lowest to the highest. A loss that
-    diverges leaves the picture, and its name says so. In a narrow column the panels are
-    `stacked`."""
+    """Draw a line for each outcome, labelled by `names` or by its method. An entry with several
+    outcomes has runs of several seeds: their median is drawn, with a band from the lowest to the
+    highest. A loss that diverges leaves the picture, and its label says so. For a narrow column
+    the panels are `stacked`."""
     learnt = [[run for run in _several(runs) if run.curve] for runs in outcomes]
     shown = ["loss"]
     if any(point.accuracy is not None for runs in learnt for run in runs for point in run.curve):
@@ -97,8 +97,8 @@ def _line(
 
 
 def band(runs: Sequence[Outcome], against: str, value: str) -> tuple[NDArray[np.float64], ...]:
-    """Where, and the lowest, median and highest value there of all runs: at the points of a single
-    one, or along what all of them have, between their points."""
+    """Return positions (`against`) with the lowest, median and highest value of all runs there. A
+    single run gives its own points. Several runs are interpolated over the range that all have."""
     known = [[point for point in run.curve if getattr(point, value) is not None] for run in runs]
     lines = [
         (
@@ -123,7 +123,7 @@ def _three_digits(value: float, _: object) -> str:
 
 
 def plain(axes: Axes) -> None:
-    """No frame above and to the right, and long numbers with separators."""
+    """Remove the frame above and to the right, and write long numbers with separators."""
     axes.spines[["right", "top"]].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")

@@ -1,5 +1,5 @@
-"""Memory over a step as a picture: the fullest stage by part; below, all stages from what is always
-allocated, so that a change of a few per cent is seen."""
+"""Draw memory over a step: the fullest stage by part, and below it the total of all stages. The
+lower axis begins at the least allocated bytes, so that small changes can be seen."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _GIB = 2.0**30
 _GREY = "0.4"
-# A part has its colour in all pictures: Okabe and Ito's, and shades of them for what comes with it.
+# A part has the same colour in all pictures: a colour of Okabe and Ito, or a shade for its kin.
 COLOURS = {
     "weights": "#0072b2",
     "gathered weights": "#6fb7e9",
@@ -35,7 +35,7 @@ COLOURS = {
     "communication": "#8c3373",
     "fragmentation": "#999999",
 }
-_RECORDED = {  # what recordings call the same
+_RECORDED = {  # names that recordings use for these parts
     "parameters": "weights", "temporary": "transient", "cached, not allocated": "fragmentation",
 }  # fmt: skip
 OTHER = "#000000"
@@ -44,13 +44,13 @@ _NAMED = 8  # stages that have a name of their own in the legend
 
 
 def colour_of(part: str) -> str:
-    """The colour of a part of memory."""
+    """Return the colour of a part of memory."""
     return COLOURS.get(_RECORDED.get(part, part), OTHER)
 
 
 def figure(result: "Result") -> Figure:
-    """GiB by part over the step's time, of the fullest stage; below, the total of each stage, on an
-    axis that begins where the emptiest moment is."""
+    """Draw the fullest stage's GiB by part over the step. Below, draw the total of each stage, on
+    an axis that begins at the lowest total."""
     curves = result.memory_curves
     fullest = max(curves, key=lambda curve: curve.peak)
     several = len(curves) > 1
@@ -66,7 +66,7 @@ def figure(result: "Result") -> Figure:
 
 
 def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of: str) -> None:
-    """A band for each part, the part that stays longest at the bottom."""
+    """Draw a band for each part; the part with the highest minimum is at the bottom."""
     times = np.append(curve.times, result.timeline.end) / scale
     sizes = np.vstack((curve.bytes, curve.bytes[-1:])).T / _GIB
     names, bands = list(curve.parts), list(sizes)
@@ -97,13 +97,13 @@ def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of
 
 
 def _named(part: str, band: Floats) -> str:
-    """A part with its GiB: all the time, or between which bounds."""
+    """Return the label of a part with its GiB: a constant, or the lowest and the highest."""
     low, high = float(band.min()), float(band.max())
     return f"{part}, {high:.1f}" if high - low < _SEEN else f"{part}, {low:.1f} to {high:.1f}"
 
 
 def _stages(axes: Axes, curves: Sequence[MemoryCurve], result: "Result", scale: float) -> None:
-    """The total of each stage."""
+    """Draw the total of each stage."""
     for number, curve in enumerate(curves):
         times = np.append(curve.times, result.timeline.end) / scale
         total = np.append(curve.total, curve.total[-1]) / _GIB
@@ -130,7 +130,7 @@ def _shade(share: float) -> tuple[float, ...]:
 
 
 def _limit(axes: Axes, result: "Result", peak: float) -> None:
-    """The GPU's memory, where it is near enough to matter."""
+    """Draw the GPU's usable memory, if the peak is above 40 % of it; set the axes."""
     capacity = result.capacity / _GIB
     if peak / _GIB > 0.4 * capacity:
         axes.axhline(capacity, color=_GREY, linestyle=":", linewidth=1.2)

@@ -1,4 +1,4 @@
-"""Jobs on one cluster: a step of each beside others and alone, and their steps over time."""
+"""Draw several jobs on a cluster: each step beside other jobs and alone, and steps over time."""
 
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.jobs.multi_job.answer import MultiJobAnswer
@@ -8,8 +8,8 @@ _ROWS = 32  # jobs that have a bar
 
 
 def figure(answer: MultiJobAnswer) -> Figure:
-    """Left a bar for each job's step, its step alone in front of it; right when the steps of the
-    jobs that meet began and ended."""
+    """Draw a bar for each job's step on the left, with its step alone in front. On the right, draw
+    the begin and end of steps of jobs that share links."""
     jobs = [job for job in answer.jobs if job.step_time and job.alone][:_ROWS]
     fig = Figure(figsize=(12.0, 1.9 + 0.3 * max(len(jobs), 2)), layout="constrained")
     left, right = fig.subplots(1, 2)

@@ -1,4 +1,4 @@
-"""The network between nodes as a picture: trees from the top down, graphs with their cables."""
+"""Draw the network between nodes: trees from the top down, graphs with their cables."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -38,7 +38,7 @@ _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#
 
 
 def draw_network(axes: Axes, topology: Topology) -> None:
-    """The network on axes of width 10."""
+    """Draw the network on axes of width 10."""
     network = topology.network
     if network is None:
         return
@@ -157,7 +157,8 @@ def _circle(axes: Axes, network: CabledNetwork) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _TorusGrid:
-    """Places of a grid on the page: across, up, and for a third dimension a little of both."""
+    """The places of a grid's vertices on the page. The first dimension goes right, the second up,
+    the third a little of both."""
 
     dims: tuple[int, ...]
 
@@ -188,7 +189,7 @@ class _TorusGrid:
 
 
 def _torus(axes: Axes, network: Torus) -> list[str]:
-    """The corner of a torus; the third dimension goes back and up."""
+    """Draw a corner of a torus; the third dimension goes right and up."""
     drawn = network.dims[:3]
     grid = _TorusGrid(tuple(min(size, _MOST_IN_DIMENSION[len(drawn)]) for size in drawn))
     positions = [grids.coordinates(v, grid.dims) for v in range(prod(grid.dims))]
@@ -214,7 +215,8 @@ def _torus_cable(
     dim: int,
     vertex: Callable[[Sequence[int]], int],
 ) -> None:
-    """The cable upwards in a dimension, and a dotted end where the way around begins."""
+    """Draw the cable to the next vertex of a dimension, and at the border a dotted end of the cable
+    around."""
 
     def at(by: float) -> tuple[float, ...]:
         return (*position[:dim], position[dim] + by, *position[dim + 1 :])

@@ -1,4 +1,4 @@
-"""Hours of a mix on each network, job upon job, and with the failure."""
+"""Draw the hours of a mix of jobs on each network, by job, without and with the failure."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from sim.results.result import Result
 
 
 def figure(answer: Networks) -> Figure:
-    """A bar for each network, divided by job, with the interval of the whole; a mark for the hours
-    with the failure."""
+    """Draw a bar for each network, divided by job, with the interval of the sum, and a mark for the
+    hours with the failure."""
     rows = list(range(len(answer.networks)))
     fig = Figure(figsize=(9.0, 1.8 + 0.75 * len(rows)), layout="constrained")
     axes = fig.subplots()
@@ -41,8 +41,8 @@ def figure(answer: Networks) -> Figure:
 
 
 def loads(result: Result) -> Figure:
-    """Cables in the colour of the busiest link of their kind. Raises `InputError` for a result
-    that does not say what was simulated."""
+    """Draw the cluster with cables in the colour of the busiest link of their kind. Raises
+    `InputError` for a result without its setup."""
     if result.setup is None:
         fault = "does not say what was simulated"
         raise InputError(result.scenario, fault, "run its scenario again")
@@ -50,7 +50,7 @@ def loads(result: Result) -> Figure:
 
 
 def busiest(loads: Sequence[LinkLoad]) -> dict[str, float]:
-    """The share of the time of the busiest link of each kind."""
+    """Return the busy share of the time of the busiest link of each kind."""
     shares: dict[str, float] = {}
     for load in loads:
         shares[load.kind] = max(shares.get(load.kind, 0.0), load.busy)

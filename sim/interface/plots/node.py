@@ -1,4 +1,4 @@
-"""The inside of a node as a picture: devices, the links between them, and their NICs."""
+"""Draw the inside of a node: devices, the links between them, and their NICs."""
 
 from collections.abc import Mapping, Sequence
 from math import cos, pi, sin
@@ -16,11 +16,11 @@ XY = tuple[float, float]
 DEVICE, SWITCH, NIC, NVLINK = "#9ecae9", "#d9d9d9", "#a6dba0", "#e69f00"
 EDGE, NIC_LINE, INK = "#4d4d4d", "#1b7837", "#222222"
 _WIDTH = 10.0
-_MOST, _FEW = 16, 8  # names in a row that can be read; those drawn where there are more
+_MOST, _FEW = 16, 8  # boxes in a row that can be read; boxes that are drawn if there are more
 
 
 def draw_node(axes: Axes, topology: Topology) -> None:
-    """A node on axes of width 10: devices in a row under their switch, or on a circle."""
+    """Draw a node on axes of width 10: devices in a row under their switch, or on a circle."""
     node = topology.node
     if node is None:
         return
@@ -41,7 +41,7 @@ def draw_node(axes: Axes, topology: Topology) -> None:
 
 
 def _floor(topology: Topology, node: NodeFabric) -> float:
-    """How far down the picture reaches: less without NICs."""
+    """Return the lower end of the picture, which is higher without NICs."""
     if topology.network is not None:
         return -2.2
     return 1.0 if node.switched else -0.6
@@ -50,7 +50,7 @@ def _floor(topology: Topology, node: NodeFabric) -> float:
 def box(
     axes: Axes, centre: XY, width: float, height: float, text: str, colour: str, size: int = 8
 ) -> None:
-    """A labelled rectangle."""
+    """Draw a labelled rectangle."""
     x, y = centre[0] - width / 2, centre[1] - height / 2
     style = "round,pad=0,rounding_size=0.08"
     patch = FancyBboxPatch((x, y), width, height, boxstyle=style, fc=colour, ec=EDGE, zorder=3)
@@ -61,19 +61,19 @@ def box(
 def line(
     axes: Axes, a: XY, b: XY, colour: str, width: float = 1.2, style: str = "-", *, of: str = ""
 ) -> None:
-    """A straight cable, behind the boxes; `of` is the kind of link that it stands for, and where it
-    is a single one its name."""
+    """Draw a straight cable behind the boxes. `of` is the kind of link that the cable stands for,
+    or the name of a single link."""
     axes.plot([a[0], b[0]], [a[1], b[1]], color=colour, lw=width, ls=style, zorder=1, gid=of)
 
 
 def circle(count: int, centre: XY, radius: float) -> list[XY]:
-    """Points spread over a circle, the first at the top, clockwise."""
+    """Return points on a circle, clockwise from the top."""
     angles = (pi / 2 - 2 * pi * i / count for i in range(count))
     return [(centre[0] + radius * cos(t), centre[1] + radius * sin(t)) for t in angles]
 
 
 def few(count: int, most: int) -> list[int | None]:
-    """The first few of `count` numbers and the last; None stands for the numbers left out.
+    """Return the first few of `count` numbers and the last; None stands for omitted numbers.
 
     >>> few(3, 4), few(9, 4)
     ([0, 1, 2], [0, 1, 2, None, 8])
@@ -84,15 +84,13 @@ def few(count: int, most: int) -> list[int | None]:
 
 
 def dots(axes: Axes, place: XY) -> None:
-    """The devices that are left out."""
+    """Draw dots for omitted boxes."""
     axes.text(*place, "...", ha="center", va="center", fontsize=16)
 
 
 def row(axes: Axes, count: int, height: float) -> dict[int, XY]:
-    """The places of so many boxes side by side, with dots for boxes that have no room.
-
-    Few enough are all drawn.
-    """
+    """Return the places of `count` boxes side by side. If there are too many, draw dots for the
+    omitted boxes."""
     columns = _columns(count)
     spots = [(_WIDTH * (at + 0.5) / len(columns), height) for at in range(len(columns))]
     for number, spot in zip(columns, spots, strict=True):
@@ -102,7 +100,7 @@ def row(axes: Axes, count: int, height: float) -> dict[int, XY]:
 
 
 def room(count: int) -> float:
-    """The width of each in such a row."""
+    """Return the width of each of `count` boxes in a `row`."""
     return 0.9 * _WIDTH / len(_columns(count))
 
 
@@ -131,7 +129,7 @@ def _nvlinks(axes: Axes, topology: Topology, node: NodeFabric, places: Sequence[
     slots = len(places)
     kind = str(next(iter(topology.links))[0]).partition("-")[
         0
-    ]  # where NVLinks lead anywhere, ports stand for them
+    ]  # ports stand for NVLinks that reach any device
     for a, b, count in node.nvlinks(slots):
         line(axes, places[a], places[b], NVLINK, 1.6 * count, of=kind)
     most = max(count for _, _, count in node.nvlinks(slots))
@@ -172,7 +170,7 @@ def _nics(axes: Axes, topology: Topology, places: Mapping[int, XY]) -> None:
 
 
 def _names(users: Sequence[int], slots: int) -> str:
-    """The slots that share a NIC, in short."""
+    """Return a short name for the slots that share a NIC."""
     if len(users) == slots:
         return "all GPUs"
     if len(users) > 1 and users[-1] - users[0] == len(users) - 1:

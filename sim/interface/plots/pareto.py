@@ -1,4 +1,4 @@
-"""A search as a picture: every evaluated layout, time against memory, with the Pareto front."""
+"""Draw a search: every evaluated layout, time against memory, with the Pareto front."""
 
 from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.in_words import plan_text
@@ -6,7 +6,7 @@ from sim.interface.plots.picture import Figure
 
 
 def figure(search: SearchResult) -> Figure:
-    """The layouts of a search, in the colour of their number of pipeline stages."""
+    """Draw the layouts of a search, in the colour of their number of pipeline stages."""
     fig = Figure(figsize=(8, 5), layout="constrained")
     axes = fig.subplots()
     layouts = axes.scatter(

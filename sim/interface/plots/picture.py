@@ -1,4 +1,4 @@
-"""A figure as a picture file, PNG, SVG or PDF: the same bytes for the same figure."""
+"""Write a figure as PNG, SVG or PDF, with the same bytes for the same figure."""
 
 from collections.abc import Callable
 from io import BytesIO
@@ -18,41 +18,41 @@ from sim.config.errors import InputError
 from sim.config.files import atomic_write
 from sim.interface.plots import SUFFIXES
 
-# Okabe and Ito 2008: told apart by colour-blind readers too.
+# Okabe and Ito 2008: colour-blind readers, too, can tell these colours apart.
 PALETTE = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442",
 )  # fmt: skip
 
-_PAGE = 1000  # pixels of a notebook's page
-_FINE = 100  # dots an inch
+_PAGE = 1000  # pixels of a notebook's width
+_FINE = 100  # dots an inch in notebooks
 _COLOURS = 256
-_COLUMN = 5.0  # inches of a column of a journal, at most
-_PRINTED = 7.0  # points of text in a column of a journal, at most
-_LEAST = 0.6  # of the height, which text needs
-_LINE = 0.17  # inches of a line of a legend
-_SHORT = 20  # letters of a name that has another beside it
-_SLACK = 0.9  # of the letters that fit into a line in the mean
-_PANEL = 2.6  # inches of a panel below others, at most
+_COLUMN = 5.0  # inches; narrower pictures are for a journal's column
+_PRINTED = 7.0  # points of the largest text in print
+_LEAST = 0.6  # share of the height that stays for text
+_LINE = 0.17  # inches of a legend's line
+_SHORT = 20  # letters of the longest name in a legend of two columns
+_SLACK = 0.9  # share of the letters that would fit into a line if all had the mean width
+_PANEL = 2.6  # inches of the highest panel below others
 _UNSTABLE = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate", "Producer", "Creator")}
 
 
 class Figure(sheets.Figure):
-    """A figure that notebooks show, no wider than their page, in few colours to stay small.
-    `narrow` draws it for a column of a journal, where that is not the same figure in small."""
+    """A figure that notebooks show, no wider than their page and in few colours to stay small.
+    `narrow` draws another version for a journal's column, if shrinking would not do."""
 
     narrow: Callable[[], sheets.Figure] | None = None
     _legend: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
     def legend(self, *args: Any, **kwargs: Any) -> Legend:
-        """The legend of matplotlib, which `fit` may draw again with fewer columns."""
+        """Draw matplotlib's legend; `fit` may draw it again with fewer columns."""
         self._legend = args, kwargs
         return super().legend(*args, **kwargs)
 
     def fit(self, width: float) -> None:
         """Give the figure this width (inches), with text that can be read in print.
 
-        Panels beside one another come to stand below one another in a column of a journal. Text
-        shrinks less than the figure, so the height shrinks less than the width.
+        For a journal's column, panels side by side are moved below one another. Text shrinks less
+        than the figure, so the height shrinks less than the width.
         """
         before, height = self.get_size_inches()
         places = {axes: axes.get_subplotspec() for axes in self.axes}
@@ -75,7 +75,7 @@ class Figure(sheets.Figure):
         self._wrap()
 
     def _wrap(self) -> None:
-        """Break titles and names of axes that are wider than the figure into lines."""
+        """Break titles and axis labels that are wider than the figure into lines."""
         self.draw_without_rendering()
         own = [] if self._suptitle is None else [self._suptitle]  # type: ignore[attr-defined]
         for axes in self.axes:
@@ -88,7 +88,7 @@ class Figure(sheets.Figure):
                 text.set_text(fill(text.get_text(), max(int(_SLACK * longest * room), 1)))
 
     def _fit_legend(self) -> None:
-        """Draw the legend of the figure with as many columns as fit beside one another."""
+        """Draw the figure's legend with as many columns as fit."""
         if self._legend is None:
             return
         args, kwargs = self._legend
@@ -106,7 +106,8 @@ class Figure(sheets.Figure):
 
 
 def _room(text: Text, width: float) -> float:
-    """The widest that a text can be (pixels) within a figure of a `width`, where it stands."""
+    """Return the largest width (pixels) that a text at this place can have within a figure of this
+    `width`."""
     box, place = text.get_window_extent(), text.get_horizontalalignment()
     left, right = float(box.x0), float(box.x1)
     if place == "left":
@@ -115,7 +116,7 @@ def _room(text: Text, width: float) -> float:
 
 
 def _column(axes: Axes) -> int:
-    """Fewer ticks, and the legend below the axes instead of beside or in them; its lines."""
+    """Reduce the ticks, and move the legend below the axes. Return the legend's number of lines."""
     if isinstance(axes.xaxis.get_major_locator(), MaxNLocator):
         axes.locator_params(axis="x", nbins=4)
     legend, figure = axes.get_legend(), axes.get_figure()
@@ -125,7 +126,7 @@ def _column(axes: Axes) -> int:
     figure.draw_without_rendering()  # type: ignore[union-attr]
     decorated = axes.get_tightbbox()
     assert decorated is not None
-    below = (decorated.y0 - axes.bbox.y0) / figure.dpi  # of ticks and the name, inches
+    below = (decorated.y0 - axes.bbox.y0) / figure.dpi  # inches of ticks and label
     handles, names = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
     columns = 2 if max(map(len, names)) <= _SHORT else 1
     axes.legend(
@@ -148,9 +149,9 @@ def _small(figure: sheets.Figure) -> bytes:
 
 
 def save(figure: sheets.Figure, path: Path | str, width: float | None = None) -> None:
-    """Write a PNG, SVG or PDF file, whole or not at all, of a `width` (inches) if it is given.
+    """Write a PNG, SVG or PDF file, whole or not at all; `width` is in inches.
 
-    Raises `InputError` where the file cannot be written or its ending is another.
+    Raises `InputError` if the file cannot be written or has another ending.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
@@ -166,7 +167,7 @@ def save(figure: sheets.Figure, path: Path | str, width: float | None = None) ->
 
 
 def rendered(figure: sheets.Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
-    """The bytes of a "png", "svg" or "pdf" file, with its title for those who cannot see it."""
+    """Return the bytes of a "png", "svg" or "pdf" file, with its title for screen readers."""
     buffer = BytesIO()
     title = {"Title": figure.get_suptitle()} if figure.get_suptitle() else {}
     metadata: dict[str, Any] = {**title, **dict.fromkeys(_UNSTABLE[kind])}

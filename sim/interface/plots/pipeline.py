@@ -1,9 +1,9 @@
-"""The pipeline as a picture: one row a role, time to the right.
+"""Draw the pipeline: a row for each role (ranks that do the same), time to the right.
 
-Forward passes are blue and backward passes orange, or yellow and green where input gradients and
-weight gradients are passes of their own; chunks are darker or lighter, later microbatches paler
-within a chunk. Everything else has the colour of its cause (`sim.program.causes`). What a stage's
-compute stream does not fill is left blank: the bubble.
+Forward passes are blue and backward passes orange. Separate passes for input gradients and weight
+gradients are yellow and green. Chunks are darker or lighter, and later microbatches of a chunk are
+paler. All other work has the colour of its cause (`sim.program.causes`). Blank parts of a row are
+the bubble: the compute stream is idle.
 """
 
 from collections.abc import Sequence
@@ -34,20 +34,19 @@ from sim.results.formatting import time_unit
 ROW, _LABEL = (0.955, 0.955, 0.955), (0.35, 0.35, 0.35)
 _MOST_ROWS, _MOST_NUMBERS = 64, 600
 _LEGEND_COLUMNS, _SHADES = 6, 5
-_LEAST_ROWS = 8  # of each of several
+_LEAST_ROWS = 8  # rows of each of several timelines
 _WIDTH = 14.0  # inches
 
 
 def figure(timeline: Timeline, *, title: str = "", shown: str = "") -> Figure:
-    """A row for each role, as far as there is room; `shown` names the drawn time, a step by
-    default."""
+    """Draw a row for each role, at most 64; `shown` names the drawn time, a step by default."""
     fig, axes = _sheet([min(len(timeline.roles), _MOST_ROWS)])
     _legend(fig, [_draw(axes[0], timeline, title, shown, timeline.end)])
     return fig
 
 
 def figures(timelines: Sequence[tuple[str, Timeline]], *, shown: Sequence[str] = ()) -> Figure:
-    """Several with their titles, one under the other, all to the scale of the longest."""
+    """Draw several timelines with their titles below one another, on the scale of the longest."""
     most = max(_LEAST_ROWS, _MOST_ROWS // (2 * max(len(timelines), 1)))
     fig, axes = _sheet([min(len(timeline.roles), most) for _, timeline in timelines])
     end = max((timeline.end for _, timeline in timelines), default=0.0)
@@ -64,7 +63,7 @@ def figures(timelines: Sequence[tuple[str, Timeline]], *, shown: Sequence[str] =
 
 
 def _sheet(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
-    """Axes for so many rows each, one under the other."""
+    """Return a figure with axes below one another; `rows` is the number of rows of each."""
     heights = [0.5 + max(0.5 * n, 1.0) if n < 24 else 0.5 + 0.3 * n for n in rows or [0]]
     fig = Figure(figsize=(_WIDTH, 1.0 + sum(heights)), layout="constrained")
     axes = fig.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
@@ -120,7 +119,7 @@ def row_label(role: Role) -> str:
 
 
 def _busy(axes: Axes, timeline: Timeline, columns: Columns, rows: Sequence[Role]) -> None:
-    """To the right of each row, the share of the step in which its compute stream runs."""
+    """Write, to the right of each row, the share of the step in which its compute stream runs."""
     seconds = (columns.end - columns.begin)[columns.computes]
     own, count = columns.role[columns.computes], len(timeline.roles)
     busy = np.bincount(own, seconds, minlength=count) / (timeline.end or 1.0)
@@ -137,12 +136,12 @@ def _busy(axes: Axes, timeline: Timeline, columns: Columns, rows: Sequence[Role]
 
 
 def _fill(axes: Axes, boxes: Boxes) -> None:
-    """All boxes as one collection: thousands are drawn as fast as a few."""
+    """Draw all boxes as a single collection, which is fast for thousands of boxes."""
     if not len(boxes):
         return
     sides = np.stack((boxes.left, boxes.right, boxes.top, boxes.top + boxes.height), axis=1)
     corners, wide = sides[:, [[0, 2], [1, 2], [1, 3], [0, 3]]], _points(axes, boxes)
-    # White edges part passes that are wide enough; a transfer keeps a hair's width to be seen.
+    # White edges separate passes that are wide enough; a thin edge keeps each transfer visible.
     lines = np.where(boxes.passes, np.where(wide > 4, 0.4, np.where(wide > 2, 0.15, 0.0)), 0.25)
     edges = np.where(boxes.passes[:, None], 1.0, boxes.colour)
     collection = PolyCollection(
@@ -153,14 +152,15 @@ def _fill(axes: Axes, boxes: Boxes) -> None:
 
 
 def _points(axes: Axes, boxes: Boxes) -> Floats:
-    """The width of boxes on paper, in points of 1/72 inch; the axes take about 4/5 of the paper."""
+    """Return the width of boxes in points (1/72 inch); axes are about 4/5 of the figure's width."""
     left, right = axes.get_xlim()
     points: Floats = 0.8 * _WIDTH * 72 * (boxes.right - boxes.left) / (right - left)
     return points
 
 
 def _number(axes: Axes, boxes: Boxes) -> None:
-    """Microbatch numbers, for each kind of pass whose boxes hold the longest of them."""
+    """Write microbatch numbers on each kind of pass whose boxes have room for the longest
+    number."""
     wide = _points(axes, boxes)
     for meaning in np.unique(boxes.meaning[boxes.number >= 0]).tolist():
         own = np.flatnonzero((boxes.meaning == meaning) & (boxes.number >= 0))
@@ -172,7 +172,7 @@ def _number(axes: Axes, boxes: Boxes) -> None:
 
 
 def _ink(paper: Floats) -> str:
-    """Black or white, whichever is read better on that colour (luma of Rec. 601)."""
+    """Return black or white, whichever is easier to read on this colour (luma of Rec. 601)."""
     red, green, blue = paper
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
 
@@ -191,7 +191,7 @@ def _write_number(axes: Axes, boxes: Boxes, box: int, ink: str) -> None:
 
 
 def _legend(fig: Figure, drawn: Sequence[Boxes]) -> None:
-    """A patch for each visible colour; kinds of passes below one another, chunk by chunk."""
+    """Draw the legend: an entry for each visible kind of box, with a patch for each colour."""
     widths: dict[str, float] = {}
     for boxes in drawn:
         wide = np.bincount(boxes.meaning, _points(fig.axes[0], boxes), len(boxes.meanings))
@@ -217,12 +217,13 @@ def _legend(fig: Figure, drawn: Sequence[Boxes]) -> None:
 
 
 def _few(colours: Sequence[Colour]) -> Sequence[Colour]:
-    """The first, the last and some between: as many as an entry has room for."""
+    """Return the first, the last and some colours between, as many as an entry has room for."""
     places = np.unique(np.linspace(0, len(colours) - 1, min(len(colours), _SHADES)).astype(int))
     return [colours[place] for place in places]
 
 
 def run(answer: Answer) -> Figure:
-    """A row for each role; the first steps where updates are shared."""
-    assert answer.excerpt is not None  # of all answers that name this picture
+    """Draw a row for each role over a step, or over the first steps of workers that share
+    updates."""
+    assert answer.excerpt is not None  # all answers with this picture have an excerpt
     return figure(answer.excerpt, title=answer.title, shown=answer.excerpt_name)

@@ -1,4 +1,4 @@
-"""The elements of a pipeline's picture: a coloured box for every pass and every transfer."""
+"""Compute the boxes of a pipeline's picture: a coloured box for every pass and every transfer."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,22 +16,23 @@ Colour = tuple[float, float, float]
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-COLOURS: Mapping[Kind, Colour] = {  # of a pass; other work has the colour of its cause
+COLOURS: Mapping[Kind, Colour] = {  # colours of passes; other work has the colour of its cause
     "F": (0.0, 0.447, 0.698),
     "B": (0.902, 0.45, 0.0),
     "I": (0.96, 0.8, 0.3),
     "W": (0.0, 0.3, 0.2),
 }
-TOP, PASS_HEIGHT = -0.45, 0.62  # of a pass, within a row of height 1 around its number
+TOP, PASS_HEIGHT = -0.45, 0.62  # of a pass, relative to its row number; a row has height 1
 _LANE = 0.13  # height of a lane of transfers
 _NONE = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Coloured rectangles [boxes]: `passes` are those of the compute stream, in the upper part of
-    their row; `colour` [boxes, 3]; `meaning` a place in `meanings`; `number` the microbatch and
-    `chunk` the chunk of a pass (-1: none, or there is only one)."""
+    """Coloured rectangles; arrays have shape [boxes], and `colour` has [boxes, 3]. `passes` marks
+    boxes of the compute stream, in the upper part of their row. `meaning` is an index into
+    `meanings`. `number` and `chunk` are the microbatch and the chunk of a pass (-1: none, or a
+    single chunk)."""
 
     left: Floats
     right: Floats
@@ -49,7 +50,7 @@ class Boxes:
 
     @cached_property
     def kinds(self) -> dict[str, tuple[Indices, Indices]]:
-        """Of each meaning its chunks and the first box of each."""
+        """The chunks of each meaning, and the index of the first box of each chunk."""
         found = {}
         for place, meaning in enumerate(self.meanings):
             own = np.flatnonzero(self.meaning == place)
@@ -61,14 +62,14 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a legend: a meaning and its colours, of chunks from dark to light."""
+    """An entry of a legend: a meaning and its colours, by chunk from dark to light."""
 
     meaning: str
     colours: tuple[Colour, ...]
 
 
 def legend(*drawn: Boxes) -> list[Entry]:
-    """An entry for each kind of pass and each other meaning, passes first."""
+    """Return a legend's entries: kinds of passes first, then all other meanings."""
     found: dict[str, dict[int, Colour]] = {}
     for boxes in drawn:
         for meaning, (chunks, first) in boxes.kinds.items():
@@ -88,14 +89,14 @@ def _entry(meaning: str, colours: Mapping[int, Colour]) -> Entry:
 
 
 def _legend_place(meaning: str) -> tuple[int, str]:
-    """Passes in their order, then the optimizer and messages, then everything else."""
+    """Return the sort key of a meaning: passes, then the optimizer and messages, then the rest."""
     order = (*NAMES.values(), OPTIMIZER, PIPELINE)
     return order.index(meaning) if meaning in order else len(order), meaning
 
 
 def rows_of(roles: Sequence[Role], most: int) -> list[Role]:
-    """At most so many roles, in their order: slow ones, then a role of the first and of the last
-    stage, then of each stage between, then the others."""
+    """Choose at most `most` roles, and return them in their order. Slow roles have priority, then a
+    role of the first and the last stage, then a role of each other stage, then the rest."""
     heads = {role.stage: role.index for role in reversed(roles)}
     ends = {heads[0], heads[max(heads)]} if 0 in heads else set()
 
@@ -107,7 +108,7 @@ def rows_of(roles: Sequence[Role], most: int) -> list[Role]:
 
 
 def boxes_of(columns: Columns, roles: Sequence[Role], scale: float) -> Boxes:
-    """The boxes of some roles, each on its row, times in units of `scale` (s)."""
+    """Return the boxes of some roles, each role on its row, with times in units of `scale` (s)."""
     kind, microbatch, chunk = columns.actions.T
     chunks, last = 1 + int(chunk.max(initial=0)), int(microbatch.max(initial=0))
     drawn = [role.index for role in roles]
@@ -118,7 +119,7 @@ def boxes_of(columns: Columns, roles: Sequence[Role], scale: float) -> Boxes:
         columns.computes[shown],
         columns.cause[shown],
     )
-    # Pipeline communication is in the first lane under the passes, all other in the second.
+    # Pipeline communication is in the first lane below the passes, other transfers in the second.
     lane = np.array([float(own != PIPELINE) for own in columns.causes] or [0.0])[cause]
     names = [NAMES[own] for own in KINDS]
     names += ["other compute" if own == COMPUTE else own for own in columns.causes]
@@ -145,13 +146,14 @@ def boxes_of(columns: Columns, roles: Sequence[Role], scale: float) -> Boxes:
 
 
 def shade(base: Floats, chunk: Indices, chunks: int, progress: Floats) -> Floats:
-    """Chunks from dark to light, and within a chunk a little lighter from first to last."""
+    """Return the colours of passes: chunks from dark to light, and a chunk's microbatches a little
+    lighter from first to last (`progress` 0 to 1)."""
     step = np.asarray(chunk) / (chunks - 1) if chunks > 1 else 0.45
     return _mix(np.asarray(base), -0.38 + 0.84 * step + 0.14 * np.asarray(progress))
 
 
 def _mix(colour: Floats, light: Floats) -> Floats:
-    """Towards white by `light` in 0 ... 1, towards black below 0.
+    """Mix a colour with white by `light` from 0 to 1, or with black below 0.
 
     >>> _mix(np.array([0.0, 0.5, 1.0]), np.array([0.5, -0.5])).tolist()
     [[0.5, 0.75, 1.0], [0.0, 0.25, 0.5]]

@@ -1,4 +1,4 @@
-"""A profile as a picture: achieved rates, how well they are predicted, and where predictions err.
+"""Draw a device's profile: achieved rates, predictions of kernel times, and their errors.
 
 Filled marks were kept out of the fit, hollow marks were fitted.
 """
@@ -23,12 +23,12 @@ from sim.interface.views.profile import heading
 from sim.model.kernels import MemoryBound
 
 _MARKERS = {"gemm": "o", "attention": "^", "stream": "s"}
-_WORST = 100.0  # errors beyond so many per cent are drawn there
-_CURVES = 7  # kinds of memory-bound kernels that are drawn, each in its colour
+_WORST = 100.0  # %; larger errors are drawn at this value
+_CURVES = 7  # kinds of memory-bound kernels that are drawn
 
 
 def figure(profile: Profile, name: str) -> Figure:
-    """Rates and bandwidths above, predictions and their errors below."""
+    """Draw rates and bandwidths above, predictions and their errors below."""
     rows = predictions(profile)
     classes = errors_by_class(profile, rows)
     colours = {line.group: PALETTE[n % len(PALETTE)] for n, line in enumerate(classes)}
@@ -47,7 +47,7 @@ def figure(profile: Profile, name: str) -> Figure:
 def _rates(
     axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors], colours: Any
 ) -> None:
-    """Achieved FLOP/s against FLOPs, with the peak of each precision."""
+    """Draw achieved FLOP/s against FLOPs, with the peak of each precision."""
     for line in classes:
         shown = [row for row in _of(rows, line.group) if not _memory_bound(row)]
         if shown:
@@ -66,7 +66,8 @@ def _rates(
 
 
 def _curves(axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors]) -> None:
-    """Bandwidth of memory-bound kernels against bytes; the kinds with the longest times."""
+    """Draw the bandwidth of memory-bound kernels against bytes, for at most seven kinds from slow
+    to fast."""
     kinds: dict[str, list[KernelPrediction]] = {}
     for row in filter(_memory_bound, rows):
         kinds.setdefault(row.measured.kernel.name, []).append(row)
@@ -85,7 +86,7 @@ def _curves(axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[Clas
 
 
 def _against(axes: Axes, rows: Sequence[KernelPrediction], colours: Any) -> None:
-    """Measured against predicted times; exact predictions lie on the line."""
+    """Draw predicted against measured times; exact predictions lie on the line."""
     for group, colour in colours.items():
         shown = _of(rows, group)
         times = [row.measured.seconds for row in shown]
@@ -100,8 +101,8 @@ def _against(axes: Axes, rows: Sequence[KernelPrediction], colours: Any) -> None
 def _errors(
     axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors], colours: Any
 ) -> None:
-    """predicted / measured - 1 of what was kept out, against its time; beyond a factor of two at
-    the edge."""
+    """Draw predicted / measured - 1 of kernels kept out of the fit, against their time; errors
+    beyond 100 % are drawn at the edge."""
     for line in classes:
         shown = [row for row in _of(rows, line.group) if row.measured.kept_out]
         if shown:
@@ -117,7 +118,7 @@ def _errors(
 
 
 def _packaged(axes: Axes, profile: Profile, rows: Sequence[KernelPrediction], colours: Any) -> None:
-    """The same of all kernels by the constants of the device's file, which no profile refines."""
+    """Draw the errors of all kernels as predicted by the device's file, without the profile."""
     device = devices.load(profile.origin.device)
     for group, colour in colours.items():
         shown = _of(rows, group)
@@ -131,7 +132,7 @@ def _packaged(axes: Axes, profile: Profile, rows: Sequence[KernelPrediction], co
 
 
 def _by_shape(axes: Axes, shapes: Sequence[ShapeErrors]) -> None:
-    """By class of shapes: the middle half of the device file's errors, as boxes."""
+    """Draw the device file's errors by class of shapes; boxes hold the middle half."""
     axes.set_title("The same by shape, above 20 us", fontsize=11)
     if not shapes:
         axes.annotate("none measured", (0.5, 0.5), xycoords="axes fraction", ha="center")

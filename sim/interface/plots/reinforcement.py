@@ -1,4 +1,4 @@
-"""A loop of generation and training: what the trainer does, and how many answers are written."""
+"""Draw an RL loop of generation and training: the trainer's time, and the answers in progress."""
 
 from sim.interface.plots.picture import Figure
 from sim.jobs.reinforcement.answer import ReinforcementAnswer
@@ -6,7 +6,7 @@ from sim.results.formatting import time_unit
 
 
 def figure(answer: ReinforcementAnswer) -> Figure:
-    """Above the trainer's time by cause, below the answers that are on the servers."""
+    """Draw the trainer's time by cause above, and the number of answers on the servers below."""
     fig = Figure(figsize=(12.0, 4.2), layout="constrained")
     above, below = fig.subplots(2, 1, sharex=True, height_ratios=(1, 2))
     unit, name = time_unit(answer.timeline.end)

@@ -1,4 +1,4 @@
-"""Long runs as pictures: a month with interruptions, the cost of a training, a deadline."""
+"""Draw long runs: a month with interruptions, the cost of a training, a deadline."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from sim.config.units import DAY, HOUR, MINUTE, human_seconds
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.results.formatting import energy_unit, large, long_unit, money_unit, several
 
-_ALIKE = 0.02  # intervals that differ by less are drawn as one
+_ALIKE = 0.02  # checkpoint intervals that differ by a smaller share are drawn once
 
 
 def goodput(goodput: Goodput) -> Figure:
-    """Bars of unproductive time by cause, and the effective share by interval."""
+    """Draw bars of unproductive time by cause, and the effective share by checkpoint interval."""
     searched = bool(goodput.tried)
     fig = Figure(figsize=(11.0 if searched else 6.0, 4.0), layout="constrained")
     panels = fig.subplots(1, 2 if searched else 1, squeeze=False)[0]
@@ -53,7 +53,8 @@ def goodput(goodput: Goodput) -> Figure:
 
 
 def cost(cost: TrainingCost) -> Figure:
-    """A panel for simulated steps, and a panel for expected steps."""
+    """Draw a panel each for days, dollars and energy, with bars for simulated and expected
+    steps."""
     bounds = cost.bounds or {}
     scale, unit = long_unit(cost.seconds)
     shown: list[tuple[str, str, float, float]] = [("days", unit, cost.days, scale / DAY)]
@@ -93,7 +94,7 @@ def _panel(axes: Axes, label: str, value: float, bounds: dict[str, Any]) -> None
 
 
 def budget(budget: Budget) -> Figure:
-    """The chance of being done, with the deadline where there is one."""
+    """Draw the chance of being done over the days, with the deadline if there is one."""
     fig = Figure(figsize=(5.6, 3.6), layout="constrained")
     axes = fig.subplots()
     days = np.asarray(budget.times) / DAY

@@ -1,4 +1,4 @@
-"""Steps of traces that were played again: the waits of each rank, as it was and changed."""
+"""Draw replayed traces: the seconds of each rank by reason, as they were and changed."""
 
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.jobs.traces.account import REASONS
@@ -9,7 +9,7 @@ _GREY = "#b8b8b8"
 
 
 def figure(replay: Replay) -> Figure:
-    """A bar for each rank, of the seconds that its step spends by reason."""
+    """Draw a bar for each rank, with the seconds of its step by reason."""
     played = [("as it was", replay.replayed), ("changed", replay.changed)]
     rows = [
         (f"rank {rank}, {name}", seconds)

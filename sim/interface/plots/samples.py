@@ -1,4 +1,4 @@
-"""Sampled steps, and runs with several seeds, as pictures."""
+"""Draw sampled steps, and runs with several seeds."""
 
 from typing import Any
 
@@ -16,7 +16,8 @@ _BLUE, _ORANGE, _DARK = "#0072b2", "#e69f00", "0.25"
 
 
 def figure(samples: Samples) -> Figure:
-    """Step times as a histogram, losses beside it, seconds owed by stage and replica below."""
+    """Draw a histogram of step times with the lost time beside it. Below, draw the seconds that
+    each stage and replica costs."""
     rows = 2 if samples.owed.size else 1
     fig = Figure(figsize=(11.0, 3.7 * rows), layout="constrained")
     fig.suptitle(
@@ -32,7 +33,8 @@ def figure(samples: Samples) -> Figure:
 
 
 def _histogram(axes: Axes, samples: Samples) -> None:
-    """Step times up to half as far again as p99; how many lie beyond is said."""
+    """Draw a histogram of step times up to 1.5 times p99's loss; the label counts the steps
+    beyond."""
     bins = min(60, max(8, samples.samples // 15))
     end = samples.healthy + 1.5 * (samples.quantile(0.99) - samples.healthy)
     times, spread = samples.step_times, max(end - samples.healthy, 1e-9)
@@ -89,8 +91,8 @@ def _plain(axes: Axes) -> None:
 
 
 def seeds(samples: Seeds) -> Figure:
-    """The median of all curves in a band from the lowest to the highest; times and rates of the
-    runs where nothing is learnt."""
+    """Draw the median of all loss curves with a band from the lowest to the highest. Without a
+    learning task, draw histograms of the runs' times and rates."""
     runs: Any = samples.runs
     title = f"{runs[0].title}, {samples.samples} seeds"
     if any(run.get("curve") for run in runs):

@@ -1,4 +1,4 @@
-"""Workers that share updates as pictures: several ways side by side, numbers of workers."""
+"""Draw workers that share updates: several methods side by side, or several numbers of workers."""
 
 from typing import cast
 
@@ -14,7 +14,8 @@ from sim.jobs.sharing.worker_counts import WorkerCounts
 
 
 def ways(compared: SharingComparison) -> Figure:
-    """Loss against time, samples and bytes; the first steps where nothing is learnt."""
+    """Draw the loss against time, samples and bytes. Without a learning task, draw the first
+    steps."""
     outcomes = compared.outcomes
     if any(outcome.curve for outcome in outcomes.values()):
         runs = [
@@ -29,8 +30,8 @@ def ways(compared: SharingComparison) -> Figure:
 
 
 def workers(answer: WorkerCounts) -> Figure:
-    """Time against workers, beside what it would be if each of them counted in full, and cost
-    against time; where to stop below."""
+    """Draw the time against the number of workers, with a line for ideal scaling, and the cost
+    against the time. The text below says where more workers stop helping."""
     points, cost = answer.points, answer.cost
     fig = Figure(figsize=(11.0, 4.6), layout="constrained")
     by_count, by_time = fig.subplots(1, 2)

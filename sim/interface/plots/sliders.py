@@ -1,4 +1,4 @@
-"""Sliders in a notebook: a question of `sim` asked anew wherever they stand."""
+"""Sliders in a notebook that ask a question of `sim` again at each position."""
 
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
@@ -15,12 +15,12 @@ def sliders(
     settings: Settings = (),
     **words: Any,
 ) -> Any:
-    """`ask(*given, **words)` with a slider for every key of `vary`, in a notebook.
+    """Show `ask(*given, **words)` in a notebook, with a slider for every key of `vary`.
 
-    Keys are keywords of `ask`, all others settings of its scenario, as are `settings`, wherever
-    sliders stand. The answer is drawn and shown
-    by itself; what cannot be answered is said in a line. Raises `InputError` where nothing is
-    varied, for a key that `ask` has no use for, and where ipywidgets are missing.
+    A key is a keyword of `ask`, or else a setting of its scenario. `settings` hold at all
+    positions. The answer is drawn and printed; a question that cannot be answered gives a line.
+    Raises `InputError` if nothing is varied, for a key that `ask` does not take, and without
+    ipywidgets.
 
     >>> sliders(sim.cost, "gpt3-175b-cost", vary={"price": ["2 USD/h"], "plan.tp": [8, 16]})
     ... # doctest: +SKIP
@@ -55,7 +55,8 @@ def _widgets() -> Any:
 
 
 def _slider(widgets: Any, key: str, values: list[Any]) -> Any:
-    """A stop for every value; moves are answered when it is let go."""
+    """Return a slider with a stop for every value; it asks when the user releases it. Raises
+    `InputError` if there are no values."""
     if not values:
         raise InputError("sliders", f"{key} has no values", f"write vary={{{key!r}: [1, 2, 4]}}")
     return widgets.SelectionSlider(

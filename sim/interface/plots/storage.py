@@ -1,4 +1,4 @@
-"""Storage as a picture: the nodes below, the stores above, and what leads from one to the other."""
+"""Draw storage: the nodes below, the stores above, and the links between them."""
 
 from matplotlib.axes import Axes
 
@@ -12,7 +12,7 @@ _STORE, _CABLE = "#fdd0a2", "#a63603"
 
 
 def draw_storage(axes: Axes, topology: Topology) -> None:
-    """The storage of a topology that has one, on axes of width 10."""
+    """Draw the storage of a topology, which must have one, on axes of width 10."""
     storage, nodes = topology.storage, topology.nodes
     assert storage is not None, "it has storage"
     if storage.remote:
@@ -51,7 +51,7 @@ def _note(topology: Topology) -> str:
 
 
 def _boxes(axes: Axes, count: int, y: float, name: str, colour: str) -> dict[int, XY]:
-    """Boxes side by side, with dots for those that are left out, and their places."""
+    """Draw boxes side by side, with dots for omitted boxes. Return the places of the boxes."""
     shown = few(count, _MOST)
     each = _WIDTH / len(shown)
     places = {}

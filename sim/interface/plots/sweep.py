@@ -1,4 +1,4 @@
-"""A sweep as a picture: step time and memory against the varied keys."""
+"""Draw a sweep: step time and memory against the varied keys."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _GIB = 2.0**30
 _MOST_LINES = 12
-_BARS = 0.8  # of the room between two names
+_BARS = 0.8  # width of a group of bars, as a share of the distance between two names
 _PANELS = (
     ("step_time", "step time (s)", 1.0),
     ("tokens_per_second", "tokens a second", 1.0),
@@ -23,8 +23,9 @@ _PANELS = (
 
 
 def figure(sweep: Sweep, of: str = "") -> Figure:
-    """The key of most values along the axes, a line for each of the others' values, or bars where
-    the values are names; what does not fit into memory is hollow. With `of`, that column alone."""
+    """Draw the key with the most values along the axes, and a line for each combination of other
+    keys' values; bars if the values are names. Points that do not fit into memory are hollow. `of`
+    names a single column to draw."""
     frame = sweep.frame
     known = [own for own in _PANELS if own[0] in frame and frame[own[0]].notna().any()]
     panels = [own for own in known if own[0] == of] or [(of, of, 1.0)] if of else known
@@ -115,7 +116,7 @@ def _bars(
     colour: str,
     place: tuple[int, int],
 ) -> None:
-    """Values of names, side by side: between two of them there is nothing."""
+    """Draw bars side by side, as values that are names have nothing between them."""
     along, column, unit = read
     number, count = place
     there = rows[rows[column].notna()]

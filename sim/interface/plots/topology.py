@@ -1,9 +1,9 @@
-"""A topology as a picture: one node on the left, then the network and the storage.
+"""Draw a topology: a node on the left, then the network and the storage.
 
 Devices are blue, switches grey, NICs and their cables green, NVLinks orange (Okabe and Ito's
-palette, which colour-blind readers can tell apart). What repeats is drawn a few times and counted.
-Where it is known how busy links are, cables have the colour of that instead, and those that no
-model of the network counts are dotted.
+palette, which colour-blind readers can tell apart). Repeated parts are drawn a few times and
+counted. If the load of links is given, cables have the colour of their load. Cables without a load
+in the simulation are then dotted.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from sim.interface.plots.picture import Figure
 from sim.interface.plots.storage import draw_storage
 from sim.interface.views.topology import device_text, heading, rate
 
-_LARGEST = 128  # devices of a node that are drawn; a pod of thousands is only told of
+_LARGEST = 128  # devices; a larger node (a pod of thousands) is described in words
 _SHADES = LinearSegmentedColormap.from_list("busy", ["#9aa0a6", "#e69f00", "#d73027", "#7f0000"])
 _UNCOUNTED = "#c9cdd2"
 _SCALES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -37,10 +37,10 @@ _WIDTH, _MOST = 10.0, 6
 def figure(
     topology: Topology, busy: Mapping[str, float] | None = None, regions: Regions | None = None
 ) -> Figure:
-    """The node, the network and the storage of a topology, each where it has one.
+    """Draw the node, the network and the storage of a topology, as far as it has them.
 
-    `busy` is the share of time for which its links of a kind (`sim.engine.record`) carry all they
-    can, or single cables by their names; `regions` join clusters by slow links."""
+    `busy` is the share of time for which links are in use, by kind of link (`sim.engine.record`) or
+    by the name of a single cable. `regions` join clusters by slow links."""
     count = len(_panels(topology, regions))
     fig = Figure(figsize=(1 + 6.5 * max(count, 1), 6.0), layout="constrained")
     draw(fig, topology, busy, regions)
@@ -53,7 +53,7 @@ def draw(
     busy: Mapping[str, float] | None = None,
     regions: Regions | None = None,
 ) -> None:
-    """The same on a figure, or on a part of one."""
+    """Draw a topology, as `figure` does, on an existing figure or a part of a figure."""
     panels = _panels(topology, regions)
     fig.suptitle(f"{heading(topology)}\n{device_text(topology)}", fontsize=12)
     for column, panel in enumerate(panels):
@@ -83,14 +83,14 @@ def _panels(topology: Topology, regions: Regions | None) -> list[Callable[[Axes,
 
 
 def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
-    """Colour cables by how busy they are, and draw the scale."""
+    """Colour cables by their load, and draw the scale."""
     most = max(busy.values())
     top = next((top for top in _SCALES if most <= top), most)
     scale = Normalize(0.0, top)
     cables = [cable for axes in fig.axes for cable in axes.lines]
     drawn = [cable for cable in cables if cable.get_gid()]
     for cable in cables:
-        if not cable.get_gid():  # nothing counts what it carries
+        if not cable.get_gid():  # no link of the simulation
             cable.set(color=_UNCOUNTED, linestyle=":")
     for cable in drawn:
         share = _share(str(cable.get_gid()), busy)
@@ -111,7 +111,8 @@ def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
 
 
 def _share(drawn: str, busy: Mapping[str, float]) -> float:
-    """How busy a cable is: itself, the busier way, where cables are known; else its kind."""
+    """Return the load of a cable: of its busier direction if `busy` has single cables, else of its
+    kind of link."""
     kind, single, _ = drawn.partition(" ")
     if not single or not any(name.startswith(f"{kind} ") for name in busy):
         return busy.get(kind, 0.0)
@@ -119,7 +120,7 @@ def _share(drawn: str, busy: Mapping[str, float]) -> float:
 
 
 def draw_regions(axes: Axes, topology: Topology, regions: Regions) -> None:
-    """Each region with its nodes, and its link to all others, on axes of width 10."""
+    """Draw each region with its nodes and its link to all other regions, on axes of width 10."""
     count = ceil(topology.nodes / regions.nodes)
     shown = few(count, _MOST)
     room = _WIDTH / len(shown)

@@ -1,4 +1,4 @@
-"""Predictions against measurements as pictures: steps, parts of steps, figures, residuals."""
+"""Draw predictions against measurements: steps, parts of steps, figures, residuals."""
 
 from collections.abc import Sequence
 
@@ -15,17 +15,17 @@ from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.results.formatting import time_unit
 
-_MARKERS = ("o", "^", "s", "D")  # when the colours are used up
+_MARKERS = ("o", "^", "s", "D")  # the next marker is used when all colours are used
 
 AGAINST = ("tp", "pp", "dp", "microbatch", "seq", "nodes", "precision")
 _COLUMNS = 4
-_MOST_VALUES = 14  # beside each other; more are taken together by octaves
+_MOST_VALUES = 14  # columns of values; more values are grouped by octaves
 _TICKS = 6
 _WITHIN = 0.2  # the band of errors that is shaded
 
 
 def figure(validation: Validation) -> Figure:
-    """Every run that was predicted, each table in a colour of its own, on logarithmic axes."""
+    """Draw every predicted run on logarithmic axes, with a colour for each table."""
     tables = validation.tables
     fig = Figure(figsize=(7.0, 6.4), layout="constrained")
     axes = fig.add_subplot()
@@ -53,7 +53,7 @@ def figure(validation: Validation) -> Figure:
 
 
 def _intervals(axes: Axes, runs: Sequence[ValidatedRun], colour: str) -> None:
-    """The predictions' intervals; fainter where there are many."""
+    """Draw the predictions' intervals, fainter if there are many."""
     bounds = [
         (run.measured, run.low, run.high)
         for run in runs
@@ -93,7 +93,7 @@ def _decorate(axes: Axes, low: float, high: float) -> None:
 
 
 def parts(answer: PartValidation) -> Figure:
-    """A point for each part, a colour for each kind of it."""
+    """Draw a point for each measured kernel or collective, with a colour for each kind."""
     fig = Figure(figsize=(8.4, 5.0), layout="constrained")
     axes = fig.add_subplot()
     kinds = dict.fromkeys(run.group.partition(",")[0] for run in answer.runs)
@@ -115,7 +115,7 @@ def parts(answer: PartValidation) -> Figure:
 
 
 def figures(answer: FigureValidation) -> Figure:
-    """A point for each figures of a row, a colour for each figures."""
+    """Draw a point for each figure of a row, with a colour for each kind of figure."""
     fig = Figure(figsize=(8.4, 5.0), layout="constrained")
     axes = fig.add_subplot()
     for number, name in enumerate(dict.fromkeys(run.figure for run in answer.runs)):
@@ -133,7 +133,7 @@ def figures(answer: FigureValidation) -> Figure:
 
 
 def measured(comparison: JobComparison) -> Figure:
-    """A pair of bars for each quantity that is a time."""
+    """Draw a pair of bars (measured and predicted) for each quantity that is a time."""
     rows = [row for row in comparison.quantities if row.unit == "s"]
     scale, unit = time_unit(max(row.measured for row in rows))
     fig = Figure(figsize=(10.0, 0.8 + 0.6 * len(rows)), layout="constrained")
@@ -151,8 +151,8 @@ def measured(comparison: JobComparison) -> Figure:
 
 
 def residuals(table: ValidatedTable) -> Figure | None:
-    """Predicted against measured step times, and the error by every property that varies; None
-    where nothing was timed."""
+    """Draw predicted against measured step times, and the errors by each property that varies.
+    Return None if no row has an error."""
     runs = [run for run in table.rows if run.error is not None]
     if not runs:
         return None
@@ -193,7 +193,8 @@ def _times(axes: Axes, runs: Sequence[ValidatedRun]) -> None:
 
 
 def _errors(axes: Axes, runs: Sequence[ValidatedRun], key: str) -> None:
-    """The errors of runs in columns by value (octaves of many), each with its median."""
+    """Draw the errors of runs in a column for each value of a property, or for each octave of many
+    values, with their median."""
     own = [run.configuration[key] for run in runs]
     binned = len(set(own)) > _MOST_VALUES and all(isinstance(value, int) for value in own)
     columns = [_octave(value) for value in own] if binned else own
@@ -224,12 +225,12 @@ def _errors(axes: Axes, runs: Sequence[ValidatedRun], key: str) -> None:
 
 
 def _octave(value: int) -> int:
-    """The power of two at or below a count."""
+    """Return the largest power of two at or below a count."""
     return 1 << (max(value, 1).bit_length() - 1)
 
 
 def _number(value: object) -> str:
-    """Powers of two of a thousand and more in short: 8192 is 8k."""
+    """Return a value as text; multiples of 1,024 are abbreviated: 8192 is 8k."""
     if isinstance(value, int) and value >= 1024 and value % 1024 == 0:
         return f"{value // 1024}k"
     return str(value)

@@ -1,5 +1,6 @@
-"""How is a cluster designed in a browser, every change answered at once?
+"""How does a user design a cluster in a browser, with an immediate answer to every change?
 
-A local server answers the states of one page: a scenario, and the settings that change it. It
-knows the contract of `sim.kind` and no kind. It goes when nobody designs by hand.
+A local server answers the states of a page: a scenario, and the settings that change it. It uses
+the contract in `sim.kind`, and has no code for any kind of jobs. The folder can be deleted when
+nobody designs clusters by hand.
 """

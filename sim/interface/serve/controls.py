@@ -1,8 +1,8 @@
 """The controls of a scenario: its values by dotted key, and how each is changed on the page.
 
-Keys that most questions are about come first, by `GROUPS`; a scenario has a control for each of
-these keys that it knows, then controls for the tables that its kind adds. All of them are read off
-the dataclasses that validate files, so that a new field has a control without a word here.
+The keys of `GROUPS`, which most questions concern, come first, as far as a scenario has them. Then
+come controls for the tables that the scenario's kind adds. All controls follow from the dataclasses
+that validate files, so a new field has a control without a change here.
 """
 
 import json
@@ -56,13 +56,14 @@ _LABELS = {
     "plan.offload.activations": "activations on host", "straggler": "slow parts",
 }  # fmt: skip
 _HINTS = {"plan.dp": "the rest", "gpus": "all", "topology.price.hour": "2 USD/h"}
-_UNOFFERED = ("name", "description", "record", "plan.order")  # fit no field
+_UNOFFERED = ("name", "description", "record", "plan.order")  # keys without a control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """A key with its `value` as `--set` takes it (empty: not given). `choices` are values to choose
-    from, in the order of a slider for a number. A value that was `refused` stays, to be mended."""
+    """The control of a key. `value` is a text for `--set` (empty: not given). `choices` are values
+    to choose from; for a number they are the stops of a slider. A value that was `refused` stays,
+    for the user to correct it."""
 
     key: str
     label: str
@@ -75,7 +76,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Controls under a title, at first `closed` or not."""
+    """Controls under a title; `closed` groups show only the title at first."""
 
     title: str
     controls: tuple[Control, ...]
@@ -83,14 +84,15 @@ class Group:
 
 
 class _Parts:
-    """A scenario with the files that it names, each loaded once; what cannot be loaded is None."""
+    """A scenario with the files that it names. Each file is loaded once, and is None if loading
+    fails."""
 
     def __init__(self, scenario: BaseScenario) -> None:
         self.scenario = scenario
         self.loaded: dict[str, Any] = {}
 
     def of(self, head: str) -> Any:
-        """The thing in which keys of `head` are found."""
+        """Return the object that has the keys below `head`, such as the device for "device"."""
         if head in ("network", "node", "host", "storage", "device"):
             return getattr(self.of("topology"), head, None)
         if head in _LOADERS:
@@ -114,14 +116,14 @@ def _tried(load: Callable[[], Any]) -> Any:
 
 
 def readable(scenario: BaseScenario) -> bool:
-    """Whether the files that a scenario names can be read as it changes them."""
+    """Whether the files that a scenario names can be read, with the scenario's changes."""
     parts = _Parts(scenario)
     named = (head for head in _LOADERS if getattr(scenario, head, None) is not None)
     return all(parts.of(head) is not None for head in named)
 
 
 def refused(control: Control, text: str) -> Control:
-    """A control with the text that was refused."""
+    """Return a control with the text that was refused."""
     given = value_of(text)
     if control.form == "slow":
         rows = given if isinstance(given, list) else []
@@ -130,7 +132,7 @@ def refused(control: Control, text: str) -> Control:
 
 
 def groups(scenario: BaseScenario) -> tuple[Group, ...]:
-    """All controls of a scenario."""
+    """Return all controls of a scenario, in groups."""
     parts = _Parts(scenario)
     found = [
         Group(title=title, controls=tuple(filter(None, (_named(parts, key) for key in keys))))
@@ -145,7 +147,7 @@ def groups(scenario: BaseScenario) -> tuple[Group, ...]:
 
 
 def _named(parts: _Parts, key: str) -> Control | None:
-    """The control of a key, or None if the scenario has no such key."""
+    """Return the control of a key, or None if the scenario does not have the key."""
     head, _, rest = key.partition(".")
     if key == "straggler":
         return Control(key=key, label=_LABELS[key], form="slow", value=_slow(parts.scenario))
@@ -157,8 +159,8 @@ def _named(parts: _Parts, key: str) -> Control | None:
 
 
 def _found(thing: Any, names: Sequence[str]) -> tuple[Any, Any] | None:
-    """The annotation and the value at a path of fields; None where there is no such field. A table
-    that is not given has its fields too, without values."""
+    """Return the annotation and the value at a path of fields, or None if a field does not exist.
+    Fields of a table that is not given have the value None."""
     kind, hint = type(thing), None
     for name in names:
         hint = annotations_of(kind).get(name) if is_dataclass(kind) else None
@@ -185,7 +187,7 @@ def _slow(scenario: BaseScenario) -> str:
 
 
 def _of_kind(scenario: BaseScenario) -> Iterator[Group]:
-    """The tables that a kind of scenario has beside those of every kind."""
+    """Yield the controls of tables that only this kind of scenario has."""
     ours = {one.name for one in fields(BaseScenario)} | {"plan"}
     for one in fields(scenario):
         if one.name in ours or one.name in _UNOFFERED:
@@ -198,7 +200,7 @@ def _of_kind(scenario: BaseScenario) -> Iterator[Group]:
 
 
 def _fields(table: str, thing: Any, hint: Any = None) -> Iterator[Control]:
-    """The controls of a table's plain values, those of tables within it too."""
+    """Yield the controls of a table's plain values, also of tables inside it."""
     tagged = next(iter(_marks(hint, Tagged)), None)
     for one in fields(thing):
         key, value = f"{table}.{one.name}", getattr(thing, one.name)
@@ -215,7 +217,7 @@ def _fields(table: str, thing: Any, hint: Any = None) -> Iterator[Control]:
 
 
 def _control(key: str, hint: Any, value: Any) -> Control | None:
-    """The control of a key by the annotation of its field; None for what is no plain value."""
+    """Return the control of a key by the annotation of its field; None for tables and lists."""
     control = partial(Control, key=key, label=_label(key), hint=_HINTS.get(key, ""))
     names = _NAMES.get(key)
     if names is not None:
@@ -246,7 +248,7 @@ def _label(key: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value as `--set` takes it."""
+    """Return a value as a text for `--set`."""
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)
@@ -257,7 +259,7 @@ def _table(hint: Any) -> Any:
 
 
 def _marks(hint: Any, kind: type) -> Iterator[Any]:
-    """The marks of a kind in an annotation such as `Annotated[float, Unit("B")] | None`."""
+    """Yield the marks of type `kind` in an annotation such as `Annotated[float, Unit("B")] | None`."""
     if isinstance(hint, kind):
         yield hint
     for part in get_args(hint):
@@ -265,8 +267,8 @@ def _marks(hint: Any, kind: type) -> Iterator[Any]:
 
 
 def _plain(hint: Any) -> list[Any]:
-    """The plain types and the words that an annotation admits, None among them; none if it admits
-    tables or lists."""
+    """Return the plain types and the words that an annotation admits, NoneType included. Tables and
+    lists are left out."""
     if get_origin(hint) is Annotated:
         return _plain(get_args(hint)[0])
     if get_origin(hint) is Literal:
@@ -276,11 +278,12 @@ def _plain(hint: Any) -> list[Any]:
     return [hint] if hint in (bool, int, float, str, NoneType) else []
 
 
-_LEAST = 8  # powers of two on a slider
+_LEAST = 8  # a slider reaches at least this power of two
 
 
 def _steps(hint: Any, value: Any) -> tuple[str, ...]:
-    """Stops of a slider: powers of two around a whole number, quarters of a share."""
+    """Return the stops of a slider: powers of two for a whole number, quarters for a share, 0 to 3
+    for a small number from 0; no stops for other numbers."""
     most = min((mark.le for mark in _marks(hint, Le)), default=None)
     least = max((mark.ge for mark in _marks(hint, Ge)), default=None)
     if most == 1:
@@ -310,7 +313,7 @@ _SCALES = {
 
 
 def _quantity(value: float, unit: str) -> str:
-    """A quantity as files have it.
+    """Return a quantity with a unit, as in files.
 
     >>> _quantity(5e10, "B/s"), _quantity(2e-6, "s"), _quantity(80 * 2**30, "B")
     ('400 Gb/s', '2 us', '80 GiB')

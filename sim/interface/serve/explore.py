@@ -1,4 +1,4 @@
-"""`sim.explore`: the page of `sim serve` within a notebook."""
+"""`sim.explore` shows the page of `sim serve` within a notebook."""
 
 import asyncio
 import os
@@ -11,8 +11,8 @@ from sim.scenario.settings import Settings, settings_of
 
 
 class Explorer:
-    """The page of a scenario at `address`, which a notebook shows in a frame; its server runs in a
-    thread of this process until `close`."""
+    """The page of a scenario at `address`, which a notebook shows in a frame. The page's server
+    runs in a thread of this process until `close`."""
 
     def __init__(self, server: Server, height: int) -> None:
         self._server, self._height = server, height
@@ -52,8 +52,8 @@ class Explorer:
 def explore(
     scenario: str | os.PathLike[str], settings: Settings = (), *, height: int = 820
 ) -> Explorer:
-    """The page of `sim serve` in a frame of a notebook, `height` pixels high. `scenario` is a name
-    or a file. Raises `InputError`.
+    """Show the page of `sim serve` in a frame of a notebook, `height` pixels high. `scenario` is a
+    name or a file. Raises `InputError`.
 
     >>> page = explore("gpt2-one-gpu")
     >>> page.address.startswith("http://127.0.0.1:")

@@ -1,6 +1,7 @@
-"""What a click may mend: values that the remedy of a mistake names, or that are near, as settings.
+"""Propose settings that may correct a mistake with a click.
 
-They are read out of a sentence; whether one is offered is decided by trying it (`questions`)."""
+Values come from the words of the mistake's remedy, or are near the wrong value. The module
+`questions` tries each proposal, and offers it only if the state then runs."""
 
 import re
 from collections import Counter
@@ -22,7 +23,7 @@ _NEAREST = 6  # values of a control
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Settings that may mend a mistake; None takes a setting back."""
+    """Settings that may correct a mistake; None removes a setting."""
 
     label: str
     settings: Mapping[str, str | None]
@@ -31,8 +32,8 @@ class Proposal:
 def proposals(
     error: InputError, settings: Mapping[str, str], controls: Sequence[Control], last: str
 ) -> Iterator[Proposal]:
-    """What may mend a state whose `last` setting was changed last, the likeliest first: what the
-    remedy of its error says, then values beside those that controls have.
+    """Yield proposals that may correct a state, the likeliest first: values in the error's remedy,
+    then values near those of the controls. `last` is the setting that was changed last.
 
     >>> error = InputError("gpt3, plan", "tp = 3 does not divide 96 heads", "set tp = 4")
     >>> next(proposals(error, {"plan.tp": "3"}, (), "plan.tp"))
@@ -46,7 +47,7 @@ def proposals(
 
 
 def of_remedies(remedies: Sequence[str]) -> tuple[Proposal, ...]:
-    """Changes of a plan that make it fit into memory.
+    """Return the changes of a plan that make it fit into memory.
 
     >>> of_remedies(["pp = 8 and recompute = full"])[0].settings
     {'plan.pp': '8', 'plan.recompute': 'full'}
@@ -61,13 +62,13 @@ def of_remedies(remedies: Sequence[str]) -> tuple[Proposal, ...]:
 
 
 def _assigned(error: InputError) -> Iterator[Proposal]:
-    """Of "set tp = 4 or tp = 8" each value."""
+    """Yield each value of a remedy such as "set tp = 4 or tp = 8"."""
     for key, value in (*_SET.findall(error.remedy), *_BOUND.findall(error.remedy)):
         yield Proposal(label=f"{key} = {value}", settings={_whole(key, error.where): value})
 
 
 def _whole(key: str, where: str) -> str:
-    """A key with the tables that the place of the error names."""
+    """Return a key with the tables that the error's place names."""
     if key.partition(".")[0] in (*FILES, "plan", "gpus", "sharing"):
         return key
     tables = [part for part in where.split(", ")[1:] if part.isidentifier()]
@@ -75,13 +76,13 @@ def _whole(key: str, where: str) -> str:
 
 
 def _words(error: InputError, settings: Mapping[str, str], last: str) -> Iterator[Proposal]:
-    """Of "did you mean 'adam'?" each word, in place of the value or the key that is wrong."""
+    """Yield each word of "did you mean 'adam'?", in place of the wrong value or key."""
     listed = _KNOWN.search(error.remedy)
     words = listed[1].split(", ") if listed else _MEANT.findall(error.remedy)
     if "did you mean" not in error.remedy and not listed:
         return
     if "unknown key" in error.what and listed:
-        return  # nothing is near: all keys that there are
+        return  # no key is near: the list has all known keys
     for word in words:
         if "unknown key" in error.what and last in settings:
             table = last.rpartition(".")[0]
@@ -93,8 +94,8 @@ def _words(error: InputError, settings: Mapping[str, str], last: str) -> Iterato
 
 
 def _beside(error: InputError, controls: Sequence[Control], last: str) -> Iterator[Proposal]:
-    """Values of the control that was changed last: with a unit, as the remedy says, near; then
-    values near those of other controls that the error tells of."""
+    """Yield values for the control that was changed last: with a unit, from the remedy, and near
+    its value. Then yield near values for other controls that the error mentions."""
     words = set(re.findall(r"[a-z_]+", f"{error.what} {error.remedy}"))
     own = [one for one in controls if one.key == last and one.form != "slow"]
     named = [one for one in controls if one.key.rpartition(".")[2] in words and one.form != "slow"]
@@ -108,7 +109,8 @@ def _beside(error: InputError, controls: Sequence[Control], last: str) -> Iterat
 
 
 def _with_unit(control: Control) -> list[str]:
-    """A number alone, with the units of values to choose from, the usual one first."""
+    """Return a value without a unit, with each unit of the control's choices; the most frequent
+    unit is first."""
     if not _NUMBER.fullmatch(control.value):
         return []
     units = Counter(value.partition(" ")[2] for value in (control.hint, *control.choices))
@@ -116,7 +118,7 @@ def _with_unit(control: Control) -> list[str]:
 
 
 def _near(control: Control) -> list[str]:
-    """The choices next to a control's value."""
+    """Return the choices nearest to a control's value."""
     choices = [one for one in control.choices if one != control.value]
 
     def distance(value: str) -> float:

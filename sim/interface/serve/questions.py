@@ -1,4 +1,4 @@
-"""The questions of the page: each is given a state and gives plain data for the browser."""
+"""The questions of the page: each takes a state, and returns plain data for the browser."""
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
@@ -34,18 +34,18 @@ from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings
 from sim.scenario.setup import load_model, load_stack, load_topology
 
-PATIENCE = 60.0  # s, above which a page does not ask; `sim run` does
+PATIENCE = 60.0  # s; longer simulations are refused here, and left to `sim run`
 LONGEST = 10 * PATIENCE  # s that a question in the background may take
 _MOST_MENDS, _MOST_TRIED = 4, 16  # proposals, changes that are tried for them
-_KEPT = 16  # answers of states that were asked for last
+_KEPT = 16  # answers that are kept, the newest
 
 Data = dict[str, Any]
 
 
 @contextmanager
 def without_garbage() -> Iterator[None]:
-    """Within the block nothing is looked through for garbage, which takes half of the time of a
-    large answer; afterwards it is again."""
+    """Switch off Python's garbage collector within the block, as it takes half of the time of a
+    large answer."""
     usual = gc.isenabled()
     gc.disable()
     try:
@@ -56,7 +56,7 @@ def without_garbage() -> Iterator[None]:
 
 
 class Questions:
-    """What the page asks of its states, with the last answers kept."""
+    """The page's questions about its states; the last answers are kept."""
 
     def __init__(self) -> None:
         self._answers: dict[State, JobAnswer] = {}
@@ -64,14 +64,14 @@ class Questions:
         self._stops: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def warm(self, bases: Bases) -> None:
-        """Ask the first questions beforehand, so that none waits for imports."""
+        """Ask the page's first questions beforehand, so no question of a user waits for imports."""
         for name in ("answer", "charts"):
             self.ask(bases, name, {})
-        gc.freeze()  # what is loaded by now is never looked through again
+        gc.freeze()  # the garbage collector skips all objects of this moment
 
     def ask(self, bases: Bases, name: str, asked: Data) -> Data:
-        """The answer to a question of `QUICK` or `SLOW`, or its fault, with no file read but those
-        allowed."""
+        """Return the answer to a question of `QUICK` or `SLOW`, or its fault. Only files that
+        `bases` allows are read."""
         try:
             with reads.only(bases.places), without_garbage():
                 if name in SLOW:
@@ -85,8 +85,8 @@ class Questions:
             return {"fault": str(error)}
 
     def answer(self, state: State, last: str = "") -> Data:
-        """Key figures, the document, the controls; of an impossible state its fault and what would
-        mend it. `last` is the setting that was changed last."""
+        """Return key figures, the document and the controls. An impossible state has its fault and
+        proposals instead of an answer. `last` is the setting that was changed last."""
         known: Data = {"command": state.command}
         try:
             scenario = state.scenario()
@@ -115,7 +115,7 @@ class Questions:
         }
 
     def _asked(self, state: State) -> list[str]:
-        """Questions that the kind of a state's base has."""
+        """Return the longer questions that the state's kind of scenario answers."""
         if (base := state.base.name) not in self._asks:
             scenario = State(state.base).scenario()
             self._asks[base] = [name for name, has in _ASKS.items() if has(scenario)]
@@ -124,8 +124,9 @@ class Questions:
     def groups(
         self, state: State, scenario: BaseScenario, bad: Mapping[str, str] = MappingProxyType({})
     ) -> list[Group]:
-        """The controls of a state that is read as a scenario without its `bad` settings; sliders
-        keep the stops of its base, so that none moves by itself."""
+        """Return the controls of a state. `scenario` is the state without its `bad` settings, which
+        are shown as refused. Sliders keep the stops of the state's base, so none moves by
+        itself."""
         name = state.base.name
         if name not in self._stops:
             first = scenario if not state.settings else State(state.base).scenario()
@@ -142,7 +143,7 @@ class Questions:
         ]
 
     def played(self, state: State, scenario: BaseScenario | None = None) -> JobAnswer:
-        """The answer of a state. Raises `InputError`."""
+        """Return the answer of a state. Raises `InputError`."""
         if state not in self._answers:
             limit.allow(PATIENCE)
             found = kind.answer(kind.set_up(scenario or state.scenario()))
@@ -152,21 +153,22 @@ class Questions:
         return self._answers[state]
 
     def charts(self, state: State) -> Data:
-        """The drawings of a state's answer, for Bokeh to embed."""
+        """Return the drawings of a state's answer, for Bokeh to embed."""
         answer = self.played(state)
         sections: list[Section] = list(_page(answer).drawn(answer, whole=False))
         charts = list(charts_of(Document("", (*sections,))))
         return {"html": fragment(sections, places(charts)), **embedded(charts)}
 
     def compared(self, states: Mapping[str, State]) -> Data:
-        """States side by side, against the first."""
+        """Compare states side by side, against the first."""
         answer = compared({name: self.played(state) for name, state in states.items()})
         seen = answers.document(answer)
         return {"html": fragment(one for one in seen.nodes if not isinstance(one, Picture))}
 
     def exported(self, state: State, form: str) -> Data:
-        """The `name` and `text` of a file ("toml", "py", "html", or of a framework), and `notes`:
-        what the framework is not told. Raises `InputError`."""
+        """Return the `name` and `text` of a file in the form "toml", "py", "html" or of a
+        framework. For a framework, `notes` has the values that its file does not express. Raises
+        `InputError`."""
         if form == "toml":
             return {"name": "scenario.toml", "text": state.toml}
         if form == "py":
@@ -205,8 +207,8 @@ QUICK: Mapping[str, Callable[[Questions, Bases, Data], Data]] = {
 
 
 def _read(state: State) -> tuple[BaseScenario, dict[str, str]]:
-    """The scenario of a state without the settings that keep it from being read, and these. Raises
-    `InputError` where its base cannot be read."""
+    """Return the scenario of a state without the settings that make it unreadable, and these
+    settings. Raises `InputError` if the state's base cannot be read."""
     if (scenario := _readable(state)) is not None:
         return scenario, {}
     kept, bad = State(state.base), dict[str, str]()
@@ -237,7 +239,7 @@ def _runs(state: State) -> bool:
 
 
 def _figure(figure: Figure, answer: JobAnswer) -> Data:
-    """A key figure, with its number where the answer has it."""
+    """Return a key figure, with its number if the answer has it."""
     value: Any = answer
     for part in figure.key.split(".") if figure.key else ():
         value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
@@ -255,7 +257,7 @@ def _paced(scenario: BaseScenario) -> bool:
     return True
 
 
-# Of the questions below those that not every kind of scenario has, and whether one has them.
+# The longer questions below that not every scenario answers, and whether a scenario answers them.
 _ASKS: Mapping[str, Callable[[BaseScenario], bool]] = {
     "layouts": lambda scenario: kind.set_up(scenario, brief=True).job is not None,
     "failures": _paced,
@@ -263,7 +265,7 @@ _ASKS: Mapping[str, Callable[[BaseScenario], bool]] = {
 
 
 def _page(answer: JobAnswer) -> ModuleType:
-    """The module of an answer's page; that of all answers where its kind has none."""
+    """Return the module of an answer's page; default: the page for all kinds of answers."""
     return import_module(answer.report or "sim.interface.page.answer")
 
 
@@ -271,13 +273,13 @@ def _page(answer: JobAnswer) -> ModuleType:
 
 
 def limiting(document: Data, own: Settings) -> Data:
-    """What limits a step, and the cluster with its loads."""
+    """Return the limits of a step."""
     setup = kind.set_up(kind.described(document))
     return {"html": fragment([limited(limits_of(setup))])}
 
 
 def failing(document: Data, own: Settings) -> Data:
-    """A month with checkpoints, and with failures as its `own` settings have them."""
+    """Simulate a month with checkpoints and failures; the `own` settings concern the recovery."""
     answer = goodput(kind.described(document), settings=own)
     seen = answers.document(answer)
     nodes = [node for node in seen.nodes if not isinstance(node, Picture)]
@@ -285,7 +287,7 @@ def failing(document: Data, own: Settings) -> Data:
 
 
 def searching(document: Data, own: Settings) -> Data:
-    """The best layouts of a state's job, each with the settings that make it of this one."""
+    """Search the best layouts of a state's job; each has the settings that lead to it."""
     scenario = kind.described(document)
     setup = kind.planned(kind.set_up(scenario))
     given: Any = scenario
@@ -312,8 +314,8 @@ def searching(document: Data, own: Settings) -> Data:
 
 
 def changes(own: Plan, other: Plan) -> dict[str, str]:
-    """The settings that make the one plan the other; the whole plan where one of its keys cannot
-    be taken back."""
+    """Return the settings that change the plan `own` into `other`. If a key would have to be
+    removed, this is the whole plan."""
     before, after, usual = plan_of(own), plan_of(other), Plan(global_batch=1)
     if own.dp is None:
         after.pop("dp", None)

@@ -1,8 +1,8 @@
 """The local server of the page, on Tornado, which Bokeh brings along.
 
-It listens on this machine alone. Every address begins with a random token; a request with another
-Host or Origin is refused, so that no page of another server can ask. Files are read as `Bases`
-allows. Questions are answered by processes (`workers`), until the page closes the connection.
+The server listens on this machine alone. Every address begins with a random token. Requests with
+another Host or Origin are refused, so pages of other servers cannot ask. Only files that `Bases`
+allows are read. Processes answer the questions (`workers`), until the page closes the connection.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from sim.interface.serve.workers import Workers
 
 HOST = "127.0.0.1"
 _LARGEST = 2 << 20  # bytes of a request
-_GRACE = 2.0  # s in which a question ends by itself that its page has left
+_GRACE = 2.0  # s after which a question is cancelled if its page has closed the connection
 _POLICY = (  # Bokeh compiles its hover texts
     "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -43,8 +43,9 @@ _TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 
 class Server:
-    """The page of one base at `address`; `start` and `close` belong to the loop that runs it.
-    Raises `InputError` for a base that cannot be set up, or a port that is taken."""
+    """The server of the page that begins with `base`, at `address`. Call `start` and `close` in the
+    event loop that runs the server. Raises `InputError` for a base that cannot be set up, or a port
+    that is taken."""
 
     def __init__(self, base: Base, port: int = 0) -> None:
         self.base, self.names = base, Bases(base).names
@@ -84,7 +85,7 @@ class Server:
         self.workers.start()
 
     def close(self) -> None:
-        """Answer nothing any more."""
+        """End the server and the processes that answer questions."""
         self.workers.end()
         if self._server is not None:
             self._server.stop()
@@ -121,7 +122,7 @@ class _Asked(RequestHandler):
         self.finish(json.dumps({"fault": f"{status_code}: {self._reason}"}))
 
     def json(self) -> Mapping[str, Any]:
-        """What is asked."""
+        """Return the JSON object in the request."""
         try:
             found = json.loads(self.request.body)
         except (ValueError, RecursionError):
@@ -131,7 +132,7 @@ class _Asked(RequestHandler):
         return found
 
     async def answer(self, name: str, asked: Mapping[str, Any]) -> None:
-        """Answer a question, unless the page closes the connection before."""
+        """Answer a question, unless the page closes the connection first."""
         ticket = str(asked.get("ticket", ""))
         self.task = asyncio.create_task(self.server.workers.ask(name, asked, ticket))
         with suppress(asyncio.CancelledError):
@@ -158,7 +159,7 @@ class _Page(_Asked):
 
 
 class _Part(_Asked):
-    """A script or a sheet of style of ours, or Bokeh's library."""
+    """Our scripts and style sheets, and Bokeh's library."""
 
     def get(self, token: str, name: str) -> None:
         parts = {
@@ -203,7 +204,7 @@ class _Export(_Asked):
 
 
 async def serve(server: Server) -> None:
-    """Answer until it is cancelled."""
+    """Run the server until the task is cancelled."""
     server.start()
     try:
         await asyncio.Event().wait()

@@ -19,49 +19,49 @@ from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import flat, setting
 
 _FOLDERS = ("models", "topologies", "scenarios")
-_CLUSTER, _GPUS, _BATCH = "dgx-h100-ndr", 64, 256  # of a model alone
-_MOST, _LONGEST = 200, 200_000  # settings of a state, characters of one
+_CLUSTER, _GPUS, _BATCH = "dgx-h100-ndr", 64, 256  # defaults for a model without a scenario
+_MOST, _LONGEST = 200, 200_000  # settings of a state, characters of a key or a value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Base:
-    """What a page begins with: a name of `sim list`, or a file or document that was named when the
-    server was started. `settings` are those of the command."""
+    """A scenario that a page can begin with: a name of `sim list`, or the file or `document` with
+    which the server was started. `settings` are the settings of the command."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     document: Mapping[str, Any] | None = None
-    words: tuple[str, ...] = ()  # of `sim run` for the same
+    words: tuple[str, ...] = ()  # the `sim run` command for this base
 
     def written(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The document with settings applied. Raises `InputError`."""
+        """Return the base's document with settings applied. Raises `InputError`."""
         given = self.name if self.document is None else self.document
         return kind.document(given, {**self.settings, **settings})
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A base, and settings as the page has them: texts that `--set` takes."""
+    """A base with the page's settings, which are texts for `--set`."""
 
     base: Base
     settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values that the texts stand for."""
+        """The values of the settings' texts."""
         return dict(setting(f"{key}={text}") for key, text in self.settings)
 
     @property
     def document(self) -> dict[str, Any]:
-        """The document of a scenario's file that asks the same. Raises `InputError`."""
+        """The document of the scenario with the settings applied. Raises `InputError`."""
         return self.base.written(self.values)
 
     def scenario(self) -> BaseScenario:
-        """The scenario. Raises `InputError`."""
+        """Return the scenario with the settings applied. Raises `InputError`."""
         return kind.described(self.document, (), self.base.name)
 
     def with_settings(self, settings: Mapping[str, str | None]) -> "State":
-        """The state with further settings; None takes a setting back."""
+        """Return the state with further settings; None removes a setting."""
         after = {**dict(self.settings), **settings}
         return State(
             self.base, tuple((key, text) for key, text in after.items() if text is not None)
@@ -69,20 +69,20 @@ class State:
 
     @property
     def command(self) -> str:
-        """The command that asks the same."""
+        """The `sim run` command for this state."""
         words = self.base.words or ("sim", "run", self.base.name)
         return shlex.join((*words, *_options(dict(self.settings))))
 
     @property
     def toml(self) -> str:
-        """A scenario's file that asks the same. Raises `InputError`."""
+        """The text of a scenario file for this state. Raises `InputError`."""
         import tomli_w
 
         return f"# Written by `sim serve`, from:\n# {self.command}\n{tomli_w.dumps(self.document)}"
 
     @property
     def python(self) -> str:
-        """Lines of Python that ask the same. Raises `InputError`."""
+        """Lines of Python that run this state. Raises `InputError`."""
         if self.base.document is None:
             settings = {**self.base.settings, **self.values}
             asked = f"sim.load({self.base.name!r}, {settings!r})"
@@ -93,7 +93,7 @@ class State:
 
 
 class Bases:
-    """The scenarios that states of a page may begin with, and the files that these may read."""
+    """The bases that states of a page may have, and the files that they may read (`places`)."""
 
     def __init__(self, first: Base) -> None:
         self.first = first
@@ -106,11 +106,12 @@ class Bases:
 
     @property
     def names(self) -> list[str]:
-        """The first, then every scenario of `sim list`."""
+        """The name of the first base, then every scenario of `sim list`."""
         return list(dict.fromkeys([self.first.name, *catalog.names("scenarios")]))
 
     def state(self, asked: Mapping[str, Any]) -> State:
-        """The state that a page asks for. Raises `InputError` for one that is no state."""
+        """Return the state that a page asks for. Raises `InputError` if the request is not a
+        state."""
         name, settings = asked.get("base") or self.first.name, asked.get("settings") or {}
         if not _sound(settings):
             raise InputError("state", "settings are no texts", "open the page anew")
@@ -120,7 +121,7 @@ class Bases:
         return State(base, tuple(settings.items()))
 
     def states(self, asked: Mapping[str, Any]) -> dict[str, State]:
-        """The states that a page asks for, by their names. Raises `InputError`."""
+        """Return the states that a page asks for, by name. Raises `InputError`."""
         states = asked.get("states")
         if not isinstance(states, dict) or not all(
             isinstance(one, dict) for one in states.values()
@@ -130,7 +131,7 @@ class Bases:
 
 
 def _sound(settings: Any) -> bool:
-    """Whether settings are texts by texts, and no more of them than people give."""
+    """Whether settings are a table of texts, within the limits of number and length."""
     return (
         isinstance(settings, dict)
         and len(settings) <= _MOST
@@ -140,7 +141,7 @@ def _sound(settings: Any) -> bool:
 
 
 def base_of(scenario: str, settings: Mapping[str, Any]) -> Base:
-    """The base of a SCENARIO of the command. Raises `InputError`."""
+    """Return the base for the SCENARIO of a command. Raises `InputError`."""
     words = ("sim", "run", scenario, *_options(settings))
     return Base(name=scenario, settings=settings, words=words)
 
@@ -152,8 +153,8 @@ def _options(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def base_of_job(job: Mapping[str, Any], settings: Mapping[str, Any]) -> Base:
-    """The base of a model without a scenario: the plainest layout on a cluster, changed as its
-    remedy says if it does not fit into memory. Raises `InputError`."""
+    """Return the base for a model without a scenario: the default layout on a cluster, changed by
+    the first remedy if it does not fit into memory. Raises `InputError`."""
     path = Path(str(job["model"]))
     title = path.resolve().parent.name if path.name == "config.json" else path.stem
     cluster = {"topology": _CLUSTER, "gpus": _GPUS} if "topology" not in job else {}
@@ -170,7 +171,7 @@ def base_of_job(job: Mapping[str, Any], settings: Mapping[str, Any]) -> Base:
 
 
 def toml(value: Any) -> str:
-    """A value as `--set` takes it.
+    """Return a value as a text for `--set`.
 
     >>> toml({"tp": 8, "offload": {"overlap": True}, "layers": [1, 2], "name": "a"})
     '{tp = 8, offload = {overlap = true}, layers = [1, 2], name = "a"}'
@@ -190,7 +191,7 @@ def _key(key: str) -> str:
 
 
 def model_of(written: str) -> str:
-    """The setting of a model: the content of a config.json or of a file of models/, as a table.
+    """Return a model as a text for `--set`, from the content of a config.json or a file of models/.
     Raises `InputError`."""
     where = "the model's text"
     try:

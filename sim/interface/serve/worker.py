@@ -1,5 +1,5 @@
-"""A process that answers the questions of a page: its base, then each question, is a line of JSON
-on standard input; each gets a line of JSON on standard output."""
+"""Answer the questions of a page in a process of its own. The base, then each question, is a line
+of JSON on standard input; each line is answered by a line of JSON on standard output."""
 
 import json
 import signal
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def main() -> None:
-    """Answer until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # but within a question
-    answers, sys.stdout = sys.stdout, sys.stderr  # nothing else is written among answers
+    """Answer questions until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only a question can be interrupted
+    answers, sys.stdout = sys.stdout, sys.stderr  # other output must not mix with answers
     base = json.loads(sys.stdin.readline())
 
     from sim.config.progress import silence
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _answered(questions: Any, bases: Any, name: str, asked: Any) -> Any:
-    """The answer to a question; that of a question that was stopped is what it has found."""
+    """Return the answer to a question; a question that was stopped has its results so far."""
     from sim.config.stopping import kept
 
     found = {"fault": "stopped before anything was found"}

@@ -1,8 +1,8 @@
-"""Processes that answer the page's questions, each one question at a time.
+"""Run processes that answer the page's questions; a process answers a question at a time.
 
-A process is a fresh interpreter that reads questions and writes answers as lines of JSON, so that
-nothing of a notebook or script around the page runs again in it. A question that waits while all
-are busy starts another process; a question that nobody waits for any more ends with its process.
+A process is a fresh interpreter, which reads questions and writes answers as lines of JSON. So it
+does not run the notebook or script that started the page again. If all processes are busy, a
+waiting question starts another process. A question whose page is gone ends with its process.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ Process = asyncio.subprocess.Process
 
 
 class Workers:
-    """Processes that know one base. A question waits `patience` (s) for one that is busy before it
-    starts a further one."""
+    """The processes for a base. A question waits `patience` (s) for a busy process before it starts
+    another process."""
 
     def __init__(self, base: Base, command: Sequence[str] = COMMAND, patience: float = 1.0) -> None:
         self._base, self._command, self._patience = base, command, patience
@@ -38,7 +38,7 @@ class Workers:
         self._stopped: set[Process] = set()
 
     def start(self) -> None:
-        """Start another process, unless it is being done."""
+        """Start another process, unless a process is starting already."""
         if self._starting is None or self._starting.done():
             self._starting = asyncio.get_running_loop().create_task(self._start())
 
@@ -53,8 +53,8 @@ class Workers:
         self._idle.put_nowait(process)
 
     async def ask(self, name: str, asked: Any, ticket: str = "") -> bytes:
-        """The answer to a question as JSON; `stop` with its ticket ends it early. Its process ends
-        with it if this is cancelled."""
+        """Return the answer to a question as JSON. `stop` with the question's ticket ends it early.
+        If this call is cancelled, the question's process ends."""
         process = await self._free()
         if ticket:
             self._asked[ticket] = process
@@ -76,7 +76,7 @@ class Workers:
             self.start()
 
     def stop(self, ticket: str) -> None:
-        """End a question with what it has found by then."""
+        """Stop a question; it answers with its results so far."""
         if process := self._asked.get(ticket):
             self._stopped.add(process)
             _signal(process, signal.SIGINT)
@@ -93,7 +93,7 @@ class Workers:
 
 
 async def _told(process: Process, told: Any) -> bytes:
-    """The line that a process writes in reply, empty if it ends without."""
+    """Send a line to a process and return its reply, which is empty if the process ends first."""
     assert process.stdin is not None
     assert process.stdout is not None
     with suppress(ConnectionError):
@@ -103,6 +103,6 @@ async def _told(process: Process, told: Any) -> bytes:
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
-    """To a process and those that it has started."""
+    """Send a signal to a process and the processes that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""The result of a step: key figures, the time by cause, stages, memory."""
+"""Show the result of a step: key figures, the time by cause, stages, memory."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -32,11 +32,11 @@ from sim.results.formatting import (
 from sim.results.memory_advice import memory_line
 from sim.results.result import Result
 
-_MOST_STAGES = 24
+_MOST_STAGES = 24  # rows of the table of stages
 
 
 def view(result: Result) -> Document:
-    """Rates, where the time goes, stages, memory, warnings."""
+    """Show rates, the time by cause, stages, memory and warnings."""
     job = f"{result.scenario} on {several(result.ranks, 'GPU')}"
     return document(
         job,
@@ -53,7 +53,7 @@ def view(result: Result) -> Document:
 
 
 def figures(result: Result) -> Figures:
-    """The numbers that a reader came for: the expected step before the simulated one."""
+    """Return the key figures, with the expected step before the simulated step."""
     return Figures(tuple(_figures(result)))
 
 
@@ -108,7 +108,7 @@ def _figures(result: Result) -> Iterator[Figure]:
         yield Figure(title="staleness", shown=span, note=note)
 
 
-# Where samples queue, and what helps.
+# The places where samples queue, and what helps there.
 _LIMITS = {
     "workers": ("the loader's workers", "more workers, faster decoding, or shorter waits"),
     "cores": ("the hosts' cores", "cheaper decoding, or decoding on the device"),
@@ -125,7 +125,7 @@ _LIMITS = {
 
 
 def waits_for_data(loading: Mapping[str, Any]) -> Figure:
-    """How long a step waits for samples, and why."""
+    """Return how long a step waits for samples, and why."""
     place, cure = _LIMITS[loading["limit"]]
     own, busy = human_seconds(loading["seconds"]), human_seconds(loading["busy"])
     most = f"a step's samples need {own} of {place}"
@@ -136,7 +136,7 @@ def waits_for_data(loading: Mapping[str, Any]) -> Figure:
 
 
 def _rate(result: Result) -> Figure:
-    """Tokens a second; samples of models that have no tokens."""
+    """Return the tokens a second, or the samples a second of models without tokens."""
     if result.inputs.counted == "samples":
         each = f"simulated, {count(result.samples_per_second / result.ranks)} per GPU"
         shown = rate(result.samples_per_second)
@@ -148,7 +148,8 @@ def _rate(result: Result) -> Figure:
 
 
 def _each(result: Result) -> str:
-    """Tokens of each GPU; a recorded script that looks nothing up in an embedding shows none."""
+    """Return the tokens a second of each GPU. The tokens of a recorded script without an embedding
+    are unknown."""
     samples = f"{rate(result.samples_per_second)} samples/s"
     if not result.tokens_per_second:
         return f"the script looks nothing up in an embedding; {samples}"
@@ -161,7 +162,7 @@ def _active(result: Result) -> str:
 
 
 def _cost(result: Result, dollars: float) -> Figure:
-    """Rent (USD for a million tokens)."""
+    """Return the rent (USD for a million tokens or samples)."""
     sure = likely.likely(result)
     bounds = likely.interval((sure.low * dollars, sure.high * dollars), sure.level, money)
     what = "samples" if result.inputs.tokens == 1 else "tokens"
@@ -170,7 +171,7 @@ def _cost(result: Result, dollars: float) -> Figure:
 
 
 def breakdown(result: Result) -> Section:
-    """Causes with their seconds and shares, largest first; the printed figures add up."""
+    """Show causes with their seconds and shares, largest first; the printed figures add up."""
     causes, step = _sorted(result.breakdown), result.step_time
     scale, unit = time_unit(step)
     times = apportioned([seconds / scale for seconds in causes.values()], 3)
@@ -189,7 +190,7 @@ def breakdown(result: Result) -> Section:
 
 
 def stages(result: Result) -> Section | None:
-    """A row a stage, where there are several; neighbours that print alike share one."""
+    """Show a row for each stage if there are several; neighbours with equal figures share a row."""
     if len(result.stages) <= 1:
         return None
     with_memory = any("memory" in stage for stage in result.stages)
@@ -220,7 +221,7 @@ def _stage_row(stage: Mapping[str, Any], step: float, slow: bool) -> Cells:
 
 
 def memory(result: Result) -> Section:
-    """Whether the fullest GPU's memory suffices, and its parts, largest first."""
+    """Show whether the fullest GPU's memory suffices, and its parts, largest first."""
     parts = _sorted({part: size for part, size in result.memory_per_gpu.items() if part != "total"})
     by_part = Table(
         rows=[(name, human_bytes(size)) for name, size in parts.items()],
@@ -239,7 +240,7 @@ def _effort(result: Result) -> str:
 
 
 def _sources(shares: Mapping[str, float]) -> str:
-    """The sources of kernel times, where a profile is among them."""
+    """Return the sources of kernel times if a profile is among them, else ""."""
     if "profile" not in shares:
         return ""
     measured, modelled = percent(shares["profile"]), percent(shares.get("model", 0.0))
@@ -247,11 +248,11 @@ def _sources(shares: Mapping[str, float]) -> str:
 
 
 def _sorted(parts: Mapping[str, float]) -> dict[str, float]:
-    """Largest first, without what is zero."""
+    """Return the parts above zero, largest first."""
     return {k: v for k, v in sorted(parts.items(), key=lambda item: -item[1]) if v > 0}
 
 
 def _relative(parts: Mapping[str, float]) -> list[float]:
-    """Each part over the first, which is the largest."""
+    """Return each part divided by the first, which is the largest."""
     values = list(parts.values())
     return [value / values[0] for value in values]

@@ -1,4 +1,4 @@
-"""A sweep: the keys that varied, and the first figures that anyone looks at."""
+"""Show a sweep: the keys that varied, and the most important figures."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ _LONGEST = 100  # characters of a reason
 
 
 def view(sweep: Sweep) -> Document:
-    """A row a point."""
+    """Show a row for each point."""
     frame = sweep.frame
     shown = [name for name in _SHOWN if name in frame.columns]
     if shown in ([], ["reason"]):  # a kind with figures of its own
@@ -42,7 +42,7 @@ def view(sweep: Sweep) -> Document:
 
 
 def _of_seeds(frame: "pd.DataFrame", name: str) -> Iterator[tuple[str, list[str]]]:
-    """The columns that several seeds add to a figure."""
+    """Yield the columns that several seeds add to a figure."""
     if f"samples.{name}.runs" not in frame:
         return
     spread, by, low, high = (
@@ -64,7 +64,7 @@ def _difference(by: float | None, low: float, high: float) -> str:
 
 
 def _cells(frame: "pd.DataFrame", name: str) -> Iterator[str]:
-    """A column as text; a loss that has grown beyond all numbers has diverged."""
+    """Yield a column as text. A loss reads "diverged" if its run diverged."""
     diverged = frame["diverged"].tolist() if "diverged" in frame.columns else [None] * len(frame)
     for value, lost in zip(frame[name].tolist(), diverged, strict=True):
         if name == "loss" and lost is True:

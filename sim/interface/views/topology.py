@@ -1,4 +1,4 @@
-"""A topology in a few lines."""
+"""Show a topology in a few lines."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -26,7 +26,7 @@ KINDS = {
 
 
 def view(topology: Topology) -> Document:
-    """The parts of the cluster: a heading, then a line each for device, node and network.
+    """Show a heading, then a line for each part of the cluster.
 
     >>> from sim.hardware.cluster.topology import load
     >>> from sim.interface.document.terminal import text
@@ -51,7 +51,7 @@ def view(topology: Topology) -> Document:
 
 
 def _measured(network: ClusterNetwork | None) -> Iterator[str]:
-    """For each collective that was measured, over how many devices and with which bandwidth."""
+    """Yield for each measured collective its numbers of devices and its bus bandwidth."""
     known = network.measured if network else ()
     for kind, group in groupby(sorted(known, key=_order), lambda row: row.collective):
         over, reached = zip(*((row.gpus, row.bus_bandwidth) for row in group), strict=True)
@@ -64,7 +64,7 @@ def _order(measured_bandwidth: MeasuredBandwidth) -> tuple[str, int]:
 
 
 def heading(topology: Topology) -> str:
-    """Name, number of devices and of nodes."""
+    """Return the name, the number of devices and the number of nodes."""
     count = f"{topology.gpus:,} x {topology.device.name}"
     if topology.nodes == 1:
         nodes = "one node"
@@ -77,7 +77,7 @@ def heading(topology: Topology) -> str:
 
 
 def device_text(topology: Topology) -> str:
-    """Peak rate, memory, memory bandwidth and power of a device."""
+    """Return the peak rate, memory, memory bandwidth and power of a device."""
     device = topology.device
     half = "fp16" if "fp16" in device.peak.known else "bf16"
     return (
@@ -87,14 +87,14 @@ def device_text(topology: Topology) -> str:
 
 
 def node_text(node: NodeFabric) -> str:
-    """The fabric and its line rates."""
+    """Return the fabric inside a node and its line rates."""
     name = node.title + (" with SHARP" if node.reduces else "")
     words = [name, f"{rate(node.bandwidth)} per device each way", human_seconds(node.latency)]
     return ", ".join([*words, *map(rule_text, node.algorithm)])
 
 
 def network_text(network: ClusterNetwork) -> str:
-    """Shape, kind and line rates; what is special about the shape."""
+    """Return the shape, kind and line rates of a network, and details of its shape."""
     words = [network.title, KINDS[network.kind]]
     if network.nics:
         plural = "NIC" if network.nics == 1 else "NICs"
@@ -113,7 +113,8 @@ _STORES = {
 
 
 def storage_text(storage: Storage) -> str:
-    """Its kind and bandwidths, who shares it, and how nodes reach it."""
+    """Return the kind and bandwidths of a storage, the nodes that share it, and the network by
+    which they reach it."""
     words = [_STORES[storage.kind]]
     if storage.remote:
         read, write = rate(storage.read), rate(storage.write)
@@ -127,7 +128,7 @@ def storage_text(storage: Storage) -> str:
 
 
 def rule_text(rule: AlgorithmRule) -> str:
-    """Which collectives take which algorithm.
+    """Say which collectives use which algorithm.
 
     >>> rule_text(AlgorithmRule(use=("auto", "tree"), kinds=("all_reduce",), up_to=1e6))
     'all_reduce up to 1 MB by auto or tree'
@@ -137,7 +138,7 @@ def rule_text(rule: AlgorithmRule) -> str:
 
 
 def rate(bytes_per_second: float) -> str:
-    """Three significant digits in decimal units, as data sheets print bandwidth.
+    """Return a bandwidth with three significant digits in decimal units, as in data sheets.
 
     >>> rate(25e9), rate(21.4e12), rate(2.039e12)
     ('25.0 GB/s', '21.4 TB/s', '2.04 TB/s')

@@ -1,4 +1,4 @@
-"""Validation: every row, what could not be simulated and why, the errors of the tables."""
+"""Show a validation: every row, rows that were not simulated and why, the errors of the tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -39,7 +39,7 @@ _HEAD = ("", "measured", "median", "p95", "bias")
 
 
 def view(answer: Validation) -> Document:
-    """Every row, what could not be simulated and why, the errors of the tables."""
+    """Show every row, the rows that were not simulated and why, and the errors of the tables."""
     tables = answer.tables
     return document(
         "",
@@ -87,7 +87,8 @@ def _without_id(run: ValidatedRun) -> str:
 
 
 def _summaries(tables: Sequence[ValidatedTable]) -> Section:
-    """A line for each table; regret where it is judged, the mean where there are several tables."""
+    """Show a row for each table, and a mean if there are several. Regret (the cost of the layout
+    that is ranked first) is shown if any table has it."""
     shown = [summary(view) for table in tables for view in table.views]
     titles = {
         key: title
@@ -136,7 +137,7 @@ def _memory_line(errors: Mapping[str, Any]) -> str:
 
 
 def _repeats(tables: Sequence[ValidatedTable]) -> Section | None:
-    """How far runs of the same are from each other: what no prediction can be better than."""
+    """Show how far repeated runs of a configuration differ; no prediction can be closer."""
     lines = [
         f"  {table.name}: {errors['noise']:.1%} a run; slowest to fastest {errors['apart']:.1%}"
         f" (median of {errors['repeated']} configurations)"
@@ -147,7 +148,7 @@ def _repeats(tables: Sequence[ValidatedTable]) -> Section | None:
 
 
 def _changes(validated: ValidatedTable, found: Sequence[changes.Change]) -> Section:
-    """A line for each change of one thing."""
+    """Show a line for each pair of runs that differ in a single property."""
     counts = changes.summary(validated)
     title = (
         f"{validated.name}: {counts['changes_signed']} of {len(found)} changes on the right side,"
@@ -162,8 +163,9 @@ def _changes(validated: ValidatedTable, found: Sequence[changes.Change]) -> Sect
 
 
 def _coverage(answer: Validation) -> Iterator[Section]:
-    """A line a table, then all rows together and the mean of the tables: 90 % intervals that know
-    no row of the table, and intervals that know half of them. Then a line a kind of work."""
+    """Show the coverage of 90 % intervals that were fitted without the table, or with half of its
+    rows. There is a row for each table, for all rows and for the mean of tables. Then show a row
+    for each kind of work, with intervals that were fitted without this kind."""
     found, whole = answer.covered, answer.coverage or {}
     lines = [(one.name, str(one.count), asdict(one.table), asdict(one.rows)) for one in found]
     for key, name in (("rows", "all rows"), ("tables", _MEAN)):
@@ -189,7 +191,7 @@ def _held(held: Mapping[str, float]) -> Cells:
 
 
 def ablations(found: Sequence[Ablation]) -> Document:
-    """Per mechanism the tables that move, worst hit first."""
+    """Show for each mechanism the tables that change without it, the largest loss first."""
     mechanisms = dict.fromkeys(ablation.mechanism for ablation in found)
     if not found:
         return document("no mechanism moves a row")
@@ -221,7 +223,8 @@ def _worth(ablation: Ablation) -> float:
 
 
 def parts(answer: PartValidation) -> Document:
-    """A row for each class: how many, and predicted / measured - 1."""
+    """Show a row for each class of kernels or collectives: the number of measurements, and
+    predicted / measured - 1."""
     inputs = answer.inputs
     short = f"{answer.short:,} kernels of less than 20 us are left out" if answer.short else ""
     return document(
@@ -236,7 +239,7 @@ def _part(group: str, runs: int, median: float, p95: float, bias: float) -> Cell
 
 
 def figures(answer: FigureValidation) -> Document:
-    """Errors of each figure, the ratios of pairs, all rows with what is assumed of them."""
+    """Show the errors of each figure, the ratios of pairs, and all rows with their assumptions."""
     pairs = answer.pairs
     same = sum(pair.same_order for pair in pairs)
     return document(
@@ -275,7 +278,7 @@ def _run(run: FigureRun) -> Cells:
 
 
 def _assumed(answer: FigureValidation) -> Iterator[str]:
-    """What is assumed of rows, each set of assumptions once."""
+    """Yield the assumptions about rows, each set of assumptions once."""
     of: dict[tuple[str, ...], list[str]] = {}
     for run in answer.runs:
         if run.assumed and run.id not in of.setdefault(run.assumed, []):
@@ -286,7 +289,7 @@ def _assumed(answer: FigureValidation) -> Iterator[str]:
 
 
 def measured(comparison: JobComparison) -> Document:
-    """A row for each quantity."""
+    """Show a row for each measured quantity of a job."""
     measurement = comparison.measurement
     device, torch = (measurement.machine.get(key, "") for key in ("device", "torch"))
     low, high = measurement.drift

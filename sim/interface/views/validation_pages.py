@@ -1,4 +1,5 @@
-"""Every measured row beside its prediction, as pages of Markdown: one a table, and one for all."""
+"""Write every measured row beside its prediction as Markdown: a page for each table, and an
+index."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -44,7 +45,7 @@ _AXES = ("tp", "cp", "pp", "dp", "dp_replicate", "ep")
 
 
 def pages(tables: Sequence[ValidatedTable], pictures: Mapping[str, str]) -> dict[str, str]:
-    """Files of the folder by name; `pictures` are files beside them, by table."""
+    """Return the pages' texts by file name; `pictures` are the files of pictures, by table."""
     found = {INDEX: markdown(_index(tables))}
     for validated in tables:
         found[f"{validated.name}.md"] = markdown(_page(validated, pictures.get(validated.name, "")))
@@ -107,7 +108,7 @@ def _row(run: ValidatedRun) -> Cells:
 
 
 def _layout(own: Mapping[str, Any]) -> Iterator[str]:
-    """What of a layout is not one, as in "tp8 pp2 interleaved x3 zero1"."""
+    """Yield the parts of a layout that are not 1 or empty, as in "tp8 pp2 interleaved x3 zero1"."""
     yield from (f"{axis}{own[axis]}" for axis in _AXES if own[axis] > 1)
     if own["schedule"]:
         yield own["schedule"] + (f" x{own['interleave']}" if own["interleave"] > 1 else "")
