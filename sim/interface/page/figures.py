@@ -1,4 +1,4 @@
-"""The style of all figures of the page: no frame, time to the right, tools that appear on demand."""
+"""The style of all figures of the page: no frame, time to the right, tools shown on demand."""
 
 from typing import Any
 

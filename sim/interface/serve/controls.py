@@ -259,7 +259,7 @@ def _table(hint: Any) -> Any:
 
 
 def _marks(hint: Any, kind: type) -> Iterator[Any]:
-    """Yield the marks of type `kind` in an annotation such as `Annotated[float, Unit("B")] | None`."""
+    """Yield the marks of a type in an annotation such as `Annotated[float, Unit("B")] | None`."""
     if isinstance(hint, kind):
         yield hint
     for part in get_args(hint):
