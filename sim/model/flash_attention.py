@@ -13,7 +13,7 @@ def flash_core(run: Execution) -> Operator:
     """Return the fused core, which keeps no scores, only an fp32 log-sum-exp per query and head.
     The output is kept once, as the input of the next projection (Dao et al. 2022), unless that
     projection keeps no input or keeps a cast copy. The gradients of Q, K and V are joined for their
-    common projection, which latent attention does not have."""
+    common projection. Latent attention has no such projection."""
     statistics = 4.0 * run.rows * run.heads
     own_format = _own_format(run)
     keys = run.kv_width + run.value_width

@@ -35,7 +35,7 @@ _INFLATING = {"with_stack": "stacks", "record_shapes": "shapes", "profile_memory
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A trace that was read: its file, the driver's name of its device, and its software, if known.
-    `recorded` says what else its profiler recorded, which costs time on the host."""
+    `recorded` names further records of its profiler (stacks, shapes ...), which slow the host."""
 
     file: str
     device: str
@@ -82,8 +82,8 @@ def evidence_of(paths: Sequence[Path], device: str) -> Evidence:
 
 
 def write(evidence: Evidence, out: Path) -> tuple[Path, ...]:
-    """Write the table of kernels to `out`, and those of the host and of collectives beside it. A
-    table without rows is not written. Returns the paths written."""
+    """Write the table of kernels to `out`, and the tables of the host and of collectives to files
+    beside `out`. A table without rows is not written. Returns the paths written."""
     host, collectives = (out.with_stem(f"{out.stem}-{part}") for part in ("host", "collectives"))
     if evidence.kernels:
         profile_file.write_table([measured for measured, _ in evidence.kernels], out)
@@ -105,8 +105,8 @@ def _measured(kernel: Kernel, seconds: Sequence[float]) -> Measurement:
 
 
 def _collectives(ranks: Sequence[Mapping[Key, list[float]]], source: str) -> list[OperationTime]:
-    """Return each collective by size and group: the median over calls of its least time over
-    ranks."""
+    """Return the time of each collective by size and group. A call takes its shortest time among
+    the ranks; the time is the median over calls."""
     keys = dict.fromkeys(key for rank in ranks for key in rank)
     found = []
     for key in keys:

@@ -3,9 +3,9 @@ other worlds, batches and shardings, a loop of generation and training to other 
 GPUs.
 
 Moves that know a lower bound of their GPU-seconds per sample (`least`) are played in the order of
-this bound. They are not played where the best move is far better.
+this bound. A move whose bound is far above the best move's cost is not played.
 
-Where a play draws random numbers, moves near the best are played with further seeds. All moves have
+If a play draws random numbers, moves near the best are played with further seeds. All moves have
 the same seeds, so a paired comparison says whether chance explains a difference.
 """
 
@@ -42,8 +42,8 @@ _FAR = 1.05  # times the best move; a move whose bound is longer is not played
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A change that moves the job (`moved`), and the answer there. `place` is its index among the
-    suggestions, the simplest first. `times` are its seconds with each seed that was played.
+    """A change that moves the job (`moved`), and the answer of the moved job. `place` is the index
+    among the suggestions, the simplest first. `times` are the seconds of a step with each seed.
     `share` is the number of samples of its step, in steps of the job without a move."""
 
     moved: str
@@ -92,13 +92,13 @@ class Move:
 
     @property
     def cost(self) -> float:
-        """GPU-seconds per sample; as for the rate, where samples are unknown."""
+        """GPU-seconds per sample, or per step of the unmoved job if samples are unknown."""
         return 1.0 / self.rate
 
     @property
     def rate(self) -> float:
-        """Samples per second and GPU. Where samples are unknown, the job's own steps per second
-        and GPU, which rank moves alike."""
+        """Samples per second and GPU. If samples are unknown, steps of the unmoved job per second
+        and GPU; the order of the moves is the same."""
         return (self.samples or self.share) / self.step_time / self.gpus
 
     @property
@@ -121,9 +121,9 @@ class Move:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves(Answer):
     """The moves of a job: moves that fit come first, then those with more samples per second and
-    GPU. `result` is the job without a move; a `brief` play of it where plays draw samples.
-    `refused` are moves that cannot be played. `slower` are moves that were not played, since they
-    are slower. Both give the reason. `recommended` is the simplest move that cannot be told apart
+    GPU. `result` is the job without a move (a `brief` play of the job if its setup has one).
+    `refused` are moves that cannot be played, `slower` are moves that were not played because they
+    are slower; both with the reason. `recommended` is the simplest move that cannot be told apart
     from the best."""
 
     view = "sim.interface.views.explanation:moves"
@@ -203,9 +203,9 @@ def moves(
     *,
     global_batch: int | None = None,
 ) -> Moves:
-    """Play a job elsewhere. A recording, on a cluster that `settings` name, moves to other worlds,
-    batches and shardings of its states. A loop of generation and training divides its GPUs
-    otherwise. With `global_batch`, only moves with that number of samples in a step are played.
+    """Play the moves of a job. A recording, on a cluster that `settings` name, moves to other
+    worlds, batches and shardings of its states. A loop of generation and training divides its GPUs
+    in other ways. With `global_batch`, only moves with that number of samples in a step are played.
     Raises `InputError` for a job that cannot be moved, and where no move is left."""
     setup = kind.set_up(_on(scenario, settings))
     suggestions = kind.moves(setup)
@@ -268,7 +268,7 @@ def _tried(setup: Setup, suggestions: list[Suggestion], bounds: list[float]) -> 
 
 
 def _played(made: Callable[[Setup], Setup], setup: Setup) -> tuple[JobAnswer, float]:
-    """Return the answer of a move, and the seconds of a step there. A move that draws samples
+    """Return the answer of a move, and the seconds of its step. A move that draws samples
     scales the seconds to the expected samples. Raises `InputError`."""
     result = kind.answer(own := made(setup))
     even = getattr(made, "seconds", None)
@@ -301,7 +301,7 @@ def _on(scenario: str | PathLike[str] | BaseScenario, settings: Settings) -> Bas
 
 
 def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
-    """Yield the moves; moves near the best get further seeds where seeds make a difference."""
+    """Yield the moves. Moves near the best are played with further seeds if plays draw numbers."""
     scenario = getattr(setup, "scenario", None)
     drawn = None if scenario is None else kind.seeds(scenario)
     seeds = [] if drawn is None else [kind.set_up(own) for own in islice(drawn, 1, _SEEDS)]

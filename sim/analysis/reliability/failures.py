@@ -1,4 +1,4 @@
-"""How often things break: a table of causes with counts, from TOML or a CSV of interruptions."""
+"""How often do devices, nodes and jobs fail? A table of causes with counts, from TOML or CSV."""
 
 import csv
 from collections.abc import Container, Mapping, Sequence
@@ -42,8 +42,8 @@ class FailureCause(Checked):
 
     `shape` is Weibull's (1: exponential). `breaks`, `slows` and `planned` are explained in
     `sim.engine.training_run`. `state` holds settings of the scenario, such as a link that is down
-    or a slow node. In a state, training goes on and steps take as long as with these settings, for
-    `lasts` on average, by default until the repair.
+    or a slow node. In a state training goes on, with the step time that these settings give. The
+    state lasts for `lasts` on average, by default until the repair.
     """
 
     name: str
@@ -89,9 +89,8 @@ class Recovery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
     """Faults that `source` counted on `gpus` devices within `window` (s), and the recovery from
-    them. `recovery.storage` is the bandwidth for all of these devices. With `interruptions`, a
-    device has this number of unplanned interruptions in a year, in which the causes keep their
-    shares."""
+    them. `recovery.storage` is the bandwidth for all of these devices. `interruptions` sets
+    the unplanned interruptions of a device in a year; the causes keep their shares of them."""
 
     source: str = ""
     gpus: Annotated[int, Gt(0)]
@@ -104,8 +103,9 @@ class Failures:
     def of_job(
         self, gpus: int, checkpoints: Checkpoints | None, step: float, settled: Container[str]
     ) -> "Failures":
-        """Return these failures for a job on `gpus` devices: with its share of the storage, or with
-        the scenario's own checkpoints, whose interval counts steps of `step` seconds. Keys that the
+        """Return these failures for a job on `gpus` devices. The job has its share of the storage.
+        `checkpoints` of the scenario set the interval, in steps of `step` seconds, and may set the
+        storage. Keys that the
         user has `settled`, such as "recovery.storage", stay unchanged."""
         known: dict[str, float] = {"storage": self.recovery.storage * min(gpus / self.gpus, 1.0)}
         if checkpoints is not None:
@@ -151,7 +151,7 @@ class Failures:
         settled: Container[str],
         saved: Saving | None = None,
     ) -> tuple[str, ...]:
-        """Say which assumptions an answer for this many devices rests on. `self` is the table as
+        """Say which assumptions an answer for `gpus` devices makes. `self` is the table as
         loaded; `saved` describes checkpoints whose traffic was played."""
         scale = "" if gpus == self.gpus else f", in proportion to {several(gpus, 'GPU')}"
         if self.interruptions is not None:

@@ -13,8 +13,8 @@ Dollars = Annotated[float, Ge(0)]
 class Price:
     """Rent of one device for an hour, and the power behind it.
 
-    `source` says whose price it is and `date` from when; both are empty for a price that the user
-    gives. `host` is the power of hosts and network for each device, `pue` the power usage
+    `source` names the seller, and `date` the date of the price; both are empty for a user's own
+    price. `host` is the power of hosts and network for each device, `pue` the power usage
     effectiveness of the building, `electricity` the price of energy. `switch`, `cable` and
     `transceiver` are prices of the network's parts, written off in `network_years` (assumed).
     """

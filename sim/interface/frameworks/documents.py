@@ -83,7 +83,7 @@ def tables(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parsed(text: str, where: str = "the config") -> Any:
-    """Return the values of a YAML document; each use of an alias counts its values again.
+    """Read a YAML document. Where an alias is used, its values count again towards the limits.
 
     Raises `InputError` if the text is not YAML, has tags of Python objects or a repeated key, or is
     larger or deeper than a config can be.

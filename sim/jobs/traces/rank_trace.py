@@ -1,12 +1,12 @@
-"""What does a trace tell of one rank: its host, its kernels, and which of them waited for which?
+"""What does a trace tell of one rank: its host, its kernels, and for what each of them waited?
 
-The graph of Daydream (Zhu et al. 2020, section 4) and dPRO (Hu et al. 2022, section 4.1). Kernels
-of a stream run in order, each after its launch. Hosts wait for kernels, streams for events, and
-collectives begin when all ranks have come.
+The graph of waits is that of Daydream (Zhu et al. 2020, section 4) and dPRO (Hu et al. 2022,
+section 4.1). Kernels of a stream run in order, each after its launch. Hosts wait for kernels,
+streams wait for events, and a collective begins when all its ranks have arrived.
 
-Clocks of hosts differ. A collective ends on all of its ranks at about the same time, so the median
-distance of these ends is the distance of two clocks (dPRO, section 4.2), and thereby of the
-beginnings of their steps. A collective that ends later than this has a `tail`.
+Clocks of hosts differ. A collective ends on all its ranks at about the same time. So the median
+difference of these ends is the difference of two clocks (dPRO, section 4.2). If a collective still
+ends later on a rank than on other ranks, the rank's kernel has a `tail`.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from sim.config.dataclass import dataclass
 from sim.model.kernels import Attention, Gemm
 
 Group = tuple[str, str, int]
-"""Process group, collective, and how many of these the group had before."""
+"""Process group, kind of collective, and how many collectives of this kind the group had before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Route:
 class Collective:
     """A collective or a message. Ranks that take part have the `key` in common.
 
-    Of the `ranks` of its group the `members` are known, or at least on how many `nodes` they were.
-    `lacks` names a fact that the trace does not have. With a `route` a collective shares its links
-    with others that are in flight; without, it lasts as long as its kernel did.
+    Its group has `ranks` ranks on `nodes` nodes; `members` lists them if they are known. `lacks`
+    names a fact that the trace does not have. With a `route` a collective shares its links with
+    other collectives; without a route it lasts as long as its measured kernel.
     """
 
     key: Group
@@ -57,8 +57,8 @@ class Kernel:
 
     `lag` (s) is the part of its delay that neither its launch nor its stream nor a wait explains.
     `usual` is the part of the lag that kernels of this category usually have on this device.
-    `tail` (s) is how much later a collective ended here than on its quickest rank. `work` is the
-    product or the attention that its operator is, where the trace has shapes.
+    `tail` (s) is how much later a collective ended than its latest begin plus its shortest duration
+    among the ranks. `work` is the operator's product or attention, if the trace has shapes.
     """
 
     name: str
@@ -75,8 +75,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpan:
-    """The host works for so many `seconds`, then launches kernels (all of a CUDA graph at once) or
-    waits for the `awaited` ones."""
+    """The host works for `seconds`, then launches the kernels `launched` (all kernels of a CUDA
+    graph at once) or waits for the kernels `awaited`."""
 
     seconds: float
     launched: tuple[int, ...] = ()
@@ -89,10 +89,11 @@ class RankTrace:
 
     `ends` has the moments at which the device ended its first and its last step, in seconds after
     the first step began. It is None where a trace has the times of computations but not of
-    communications. The first step launched so many kernels (`lead`), or the step before it where a
-    trace has only one step. It is 0 where there are none, and where a step has no kernels.
-    `flights` has the begin and the end of each collective, in the same seconds. `device` is what
-    the driver calls the device, and its memory in bytes; empty where the trace does not say.
+    communications. `lead` counts the first kernels that no step time includes: the kernels of the
+    first step, or of the step before if the trace has a single step. It is 0 if there are none, and
+    if a step has no kernels.
+    `flights` has the begin and the end of each collective, in the same seconds. `device` is the
+    driver's name of the device, and its memory in bytes; empty if the trace does not have them.
     """
 
     rank: int
@@ -107,7 +108,8 @@ class RankTrace:
 
 
 def aligned(ranks: Sequence[RankTrace]) -> list[RankTrace]:
-    """Ranks that begin as much later than the first of them as their traces did."""
+    """Return the ranks on a common clock: each rank begins as much later than the earliest rank as
+    in the measured run."""
     offsets = [_offset(ranks[0], rank) for rank in ranks]
     first = min(offsets, default=0.0)
     later = [offset - first for offset in offsets]
@@ -116,14 +118,15 @@ def aligned(ranks: Sequence[RankTrace]) -> list[RankTrace]:
 
 
 def _offset(reference: RankTrace, rank: RankTrace) -> float:
-    """Seconds by which a rank began later than another with which it has collectives in common."""
+    """Return how many seconds later than `reference` a rank began, by the ends of collectives that
+    both have (0 without such collectives)."""
     common = reference.flights.keys() & rank.flights.keys()
     ends = (reference.flights[key][1] - rank.flights[key][1] for key in common)
     return median(ends) if common else 0.0
 
 
 def _earliest_ends(ranks: Sequence[RankTrace], later: Sequence[float]) -> dict[Group, float]:
-    """When each collective could end: the shortest time that it lasted after its last rank came."""
+    """Return when each collective could end: its latest begin plus its shortest duration."""
     begins: defaultdict[Group, list[float]] = defaultdict(list)
     lasted: defaultdict[Group, list[float]] = defaultdict(list)
     for rank, offset in zip(ranks, later, strict=True):

@@ -2,8 +2,8 @@
 
 Megatron-Core's `moe_shared_expert_overlap` (megatron/core/transformer/moe/token_dispatcher.py and
 shared_experts.py) runs shared experts on a stream of their own. Their first product and activation
-run while tokens are dispatched, their second product while tokens are combined. Backward the
-gradients run beside the all-to-alls of these operators.
+run while tokens are dispatched, their second product while tokens are combined. In the backward
+pass, their gradients run beside the all-to-alls of the same operators.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ SHARED = "shared_experts"
 
 def beside_tokens(operators: Sequence[Operator], items: Sequence[Items]) -> list[Items]:
     """Return the items of a layer's operators, with kernels of shared experts beside all-to-alls.
-    `items` are the items of each operator before that. Tensor-parallel collectives of shared
-    experts stay in place, as do kernels that already run beside such a collective."""
+    `items` are the items of each operator without this overlap. Tensor-parallel collectives of
+    shared experts stay in place, as do kernels that already run beside such a collective."""
     rows = [list(each) for each in items]
     shared = [number for number, each in enumerate(operators) if SHARED in each.modules]
     for number, operator in enumerate(operators):
