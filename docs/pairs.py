@@ -2,8 +2,8 @@
 
     python -m docs.pairs
 
-Every two features of `tests.campaign.features` are asked of one job; those that are refused stand
-in the table with the reason.
+A job is set up with every two features of `tests.campaign.features`. The table has the refused
+pairs with the reason.
 """
 
 from collections import defaultdict
@@ -19,10 +19,10 @@ PAGE = Path(__file__).parent / "pairs.md"
 HEAD = """\
 # Which features go together
 
-Every two of these {features} features were asked of one job, a small Mixtral on 16 H100s: {pairs}
-pairs, of which {refused} are refused and {choices} are no pairs, since both set one key. All others
-run, and are held to the same laws as any job (`tests/campaign`). This page is written by
-`python -m docs.pairs`.
+Every two of these {features} features were combined in one job, a small Mixtral on 16 H100s:
+{pairs} pairs. {refused} of them are refused, and {choices} are no pairs, since both features set
+the same key. All other pairs run, and obey the same laws as any job (`tests/campaign`).
+`python -m docs.pairs` writes this page.
 
 | feature | set by | not together with |
 | --- | --- | --- |
@@ -30,7 +30,7 @@ run, and are held to the same laws as any job (`tests/campaign`). This page is w
 
 
 def refusals() -> dict[tuple[str, str], str]:
-    """Why two features do not go together, of those pairs that do not; empty for a choice."""
+    """Return why two features do not go together, by refused pair; empty if both set one key."""
     found = {}
     for pair in combinations(FEATURES, 2):
         settings = together(*pair)

@@ -1,4 +1,4 @@
-"""A layer of a decoder that reads an encoder's result: causal attention to the decoder's own tokens,
+"""A layer of a decoder that reads an encoder's result: causal attention to the decoder's tokens,
 attention to all of the encoder's tokens, and a feed-forward block (Vaswani et al. 2017, section
 3.1; pre-norm as in T5)."""
 
