@@ -45,9 +45,9 @@ class Shown:
 
 
 def show(name: str, *, gpus: int | None = None) -> Shown:
-    """Show a model (a name, a TOML file, a Hugging Face config.json), a topology, a profile of a
-    device or fabric, a collective algorithm, a recording, or a scenario as TOML. `gpus` is the
-    number of GPUs of a topology, or of ranks of an algorithm. Raises `InputError`.
+    """Show a model, a topology, a profile of a device or fabric, a collective algorithm, a
+    recording, or a scenario as TOML. A model is a name, a TOML file or a Hugging Face config.json.
+    `gpus` is the number of GPUs of a topology, or of ranks of an algorithm. Raises `InputError`.
 
     >>> print(str(show("gpt2-124m")).splitlines()[0])
     gpt2-124m: 12 layers (dense), 768 hidden, 12 heads, 50,257 words

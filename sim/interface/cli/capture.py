@@ -110,8 +110,8 @@ def capture(
 
     The script is executed on this machine, as `python SCRIPT` would be. Its exceptions are shown as
     Python shows them, with exit code 1. The recording is data: `sim run RECORDING --topology NAME`
-    plays it without torch. With --on it is played at once, and its step is explained; the exit
-    code is then 3 if the job does not fit into memory.
+    plays it without torch. With --on the recording is played at once, and its step is explained.
+    The exit code is then 3 if the job does not fit into memory.
     """
     from sim.analysis.explanation.explain import explain
     from sim.jobs.capturing.capture import capture_entry

@@ -41,8 +41,9 @@ def compare(
 ) -> None:
     """Compare JOBS with the first of them: what differs, and why.
 
-    A job is a scenario, a scenario with settings of its own ('megatron-39b: plan.tp=4; plan.pp=4'),
-    settings for the first scenario (': plan.tp=4'), or a result of `sim run --json` (FILE.json).
+    A job is a scenario, or a scenario with own settings ('megatron-39b: plan.tp=4; plan.pp=4'). It
+    may also be settings for the first scenario (': plan.tp=4'), or a result of `sim run --json`
+    (FILE.json).
     --set applies to all scenarios. The exit code is 3 if no job fits into memory.
     """
     from sim.analysis.comparison.compare import compare as compared

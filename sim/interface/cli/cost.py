@@ -58,9 +58,9 @@ def cost(
     """Days, dollars and energy of training SCENARIO.
 
     The training has --tokens, or the scenario's tokens. With --deadline, --budget, --failures or
-    --chance the answer has the days and dollars that suffice with a chance of 10, 50 and 90 %, the
-    GPUs that the deadline needs, and the GPUs that the budget pays. The exit code is 3 if the job
-    does not fit into memory.
+    --chance the answer has the days and dollars that suffice with a chance of 10, 50 and 90 %. It
+    then also has the GPUs that the deadline needs, and the GPUs that the budget pays. The exit code
+    is 3 if the job does not fit into memory.
     """
     if (deadline, budget, failures, chance) != (None, None, None, None):
         if goodput != 1.0:

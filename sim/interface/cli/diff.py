@@ -61,7 +61,7 @@ def diff(
         fault = ", ".join(
             f"{name} {old} -> {new}" for name, (old, new) in answer.incomparable.items()
         )
-        remedy = "record both alike; without --fail-if-slower they are held against one another"
+        remedy = "record both alike; without --fail-if-slower they are compared"
         raise InputError("--fail-if-slower", f"the recordings are unlike: {fault}", remedy)
     if allowed is None or answer.slower <= allowed:
         form.show(answer)

@@ -53,8 +53,9 @@ def import_(
 ) -> None:
     """Turn a job of a FRAMEWORK into a scenario.
 
-    FILE is Megatron-LM's launch script, torchtitan's TOML, DeepSpeed's JSON, nanotron's YAML, a
-    recipe of Megatron-Bridge or NeMo 2 as YAML, NeMo RL's YAML, or verl's script or YAML.
+    FILE is Megatron-LM's launch script, torchtitan's TOML, DeepSpeed's JSON or nanotron's YAML. It
+    may also be a recipe of Megatron-Bridge or NeMo 2 as YAML, NeMo RL's YAML, or verl's script or
+    YAML.
     ARGUMENTS in quotes are Megatron-LM's, or a recipe with its changes
     (model.tensor_model_parallel_size=4).
 

@@ -147,7 +147,7 @@ _COMMANDS = {
     ),
     "See what there is": ("list", "show", "collective"),
     "Begin with your own": ("init", "import", "capture"),
-    "Hold it against reality": ("validate", "measure", "calibrate", "replay"),
+    "Compare with reality": ("validate", "measure", "calibrate", "replay"),
 }
 _NAMES = tuple(chain.from_iterable(_COMMANDS.values()))
 

@@ -209,7 +209,7 @@ def scenario_of(
     profiles: Sequence[str] = (),
     job: Mapping[str, Any] | None = None,
 ) -> "BaseScenario":
-    """Return the scenario with this name, or one made of the `job`'s model, topology and so on,
+    """Return the scenario with this name, or a scenario of the `job`'s model, topology and so on,
     with the values of `--set` and `--profile`. Raises `InputError`."""
     from sim.kind import described, load
 

@@ -62,10 +62,10 @@ def plan(
 ) -> None:
     """Find the fastest layout of MODEL that fits on TOPOLOGY.
 
-    MODEL may be a scenario of reinforcement learning on TOPOLOGY: the search then divides its GPUs
-    anew, and --emit verl or nemo-rl prints how to start the best division. MODEL may be a recording
-    of `sim capture`: the search then tries other numbers of GPUs (only --gpus if given), batches
-    and shardings of states, ordered by samples a second and GPU.
+    MODEL may be a scenario of reinforcement learning on TOPOLOGY. The search then divides its GPUs
+    in other ways, and --emit verl or nemo-rl prints how to start the best division. MODEL may be a
+    recording of `sim capture`. The search then tries other numbers of GPUs (only --gpus if given),
+    batches and shardings of states, and orders them by samples a second and GPU.
     The exit code is 3 if no layout fits into memory. Choices are tp, cp, pp, ep, etp,
     microbatch, recompute, context, sequence_parallel, schedule, interleave, layers (even,
     balanced), dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.

@@ -64,7 +64,8 @@ def _row(row: Cells, width: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    r"""
+    r"""Return a text with LaTeX's special characters escaped.
+
     >>> _escaped("39.4 % of a_b")
     '39.4 \\% of a\\_b'
     """

@@ -65,7 +65,8 @@ def _cell(cell: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    r"""
+    r"""Return a text in a line, with Markdown's special characters escaped.
+
     >>> _escaped("<b>a|b_c</b>")
     '\\<b\\>a\\|b\\_c\\</b\\>'
     """

@@ -17,7 +17,7 @@ from sim.interface.document.nodes import (
 )
 from sim.results.formatting import Cells, bar
 
-_NARROWEST = 6  # characters of a column of text
+_NARROWEST = 6  # characters of the narrowest wrapped column
 
 
 def text(document: Document) -> str:

@@ -1,11 +1,11 @@
 """Write a timeline as a Chrome trace, which opens in Perfetto and in tools for PyTorch's traces.
 
-A process is a role (ranks that do the same), a thread is a stream. The trace keeps PyTorch's
-conventions, on which those tools rely: `ProfilerStep#N` around the step, `PP:2F0` around a pass
-(piece 2 of the model, forward, microbatch 0), "nccl" in the names of communication kernels, `args`
-of collectives as Kineto writes them. Arrows lead from sends to receives. Counters show memory,
-FLOP/s and the load of links (both in `trace_events.py`). A device's waiting is not a kernel.
-Format: Trace Event Format (Google, 2016); Kineto's output of PyTorch 2.x.
+A process is a role (ranks that do the same), a thread is a stream. The trace keeps the conventions
+of PyTorch on which the tools rely. `ProfilerStep#N` is around the step, and `PP:2F0` around a pass
+(piece 2 of the model, forward, microbatch 0). The names of communication kernels contain "nccl",
+and collectives have `args` as Kineto writes them. Arrows lead from sends to receives. Counters show
+memory, FLOP/s and the load of links (both in `trace_events.py`). A device's waiting is not a
+kernel. Format: Trace Event Format (Google, 2016); Kineto's output of PyTorch 2.x.
 
 A pass has seconds of compute and of communication, but no order inside it. The trace therefore
 shows a kernel for each cause, one after the other.

@@ -1,8 +1,9 @@
 """Events of the Trace Event Format (Google, 2016): their clock, flow arrows and counter tracks.
 
-An arrow leads from the rank that sends to the rank that receives, or from the last rank to join a
-collective to each rank that waited. In the format's "Flow Events", `s` begins an arrow and `f` with
-`bp` "e" ends it. Counters are the memory of each stage, FLOP/s of each role, and load of links.
+The arrow of a message leads from its sender to its receiver. The arrows of a collective lead from
+the last rank that joins it to each rank that waited. In the format's "Flow Events", `s` begins an
+arrow and `f` with `bp` "e" ends it. Counters are the memory of each stage, FLOP/s of each role, and
+load of links.
 """
 
 from collections import defaultdict

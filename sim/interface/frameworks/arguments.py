@@ -147,7 +147,7 @@ def no_sync(name: str) -> Together:
         piped = keys["plan.pp"] > 1
         if keys["plan.no_sync"] not in (None, piped):
             remedy = f"search no_sync={'yes' if piped else 'no'} only"
-            raise InputError("plan.no_sync", f"{name} has no other than its own", remedy)
+            raise InputError("plan.no_sync", f"{name} has only its own rule", remedy)
         return {}
 
     return Together((), lambda given: {}, write)

@@ -85,8 +85,8 @@ def tables(keys: Mapping[str, Any]) -> dict[str, Any]:
 def parsed(text: str, where: str = "the config") -> Any:
     """Read a YAML document. Where an alias is used, its values count again towards the limits.
 
-    Raises `InputError` if the text is not YAML, has tags of Python objects or a repeated key, or is
-    larger or deeper than a config can be.
+    Raises `InputError` if the text is not YAML, has tags of Python objects or a repeated key, or
+    exceeds the size or depth of a config.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)

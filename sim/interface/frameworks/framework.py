@@ -15,8 +15,8 @@ def _nothing(given: Given) -> "Base":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """The model that a text changes: the name of the same model in models/ (`like`), the name that
-    the text uses (`called`; empty: the text describes the whole model), and notes for the user."""
+    """The model that a text changes: its name in models/ (`like`), its name in the text (`called`;
+    empty if the text describes the whole model), and notes for the user."""
 
     like: str = ""
     called: str = ""
@@ -43,10 +43,10 @@ class Framework:
     written as for `--only`.
 
     Files end in `ending`. `starts` is the command that runs a FILE on each node, with capitals for
-    values that only the user knows; `lacks` names parts of the file that the user has to add. If
+    values that only the user knows. `lacks` names parts of the file that the user has to add. If
     there is a `script` (words for torchrun), the file is a shell script that runs it. `render` then
-    writes its arguments, one on each line, and `starts` are further arguments. `environment`
-    returns the variables that a plan needs on a generation of devices.
+    writes the script's arguments, one on each line, and `starts` has the user's further arguments.
+    `environment` returns the variables that a plan needs on a generation of devices.
     """
 
     parse: Callable[[str], Given]

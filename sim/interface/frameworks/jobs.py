@@ -247,8 +247,8 @@ def stack_of(name: str) -> str | None:
 
 
 def foreign(name: str, stack: Stack) -> str:
-    """Return a warning if a job was predicted with a `stack` of other software than the framework
-    `name`; "" if the stack is the framework's, or a release of it. Raises `InputError`."""
+    """Return a warning if a job was predicted with a `stack` that is not the framework's own, nor a
+    release of it; otherwise "". Raises `InputError`."""
     own = stack_of(name)
     if own is None:
         return ""

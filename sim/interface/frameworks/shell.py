@@ -19,9 +19,9 @@ from sim.config.errors import InputError
 
 _MOST = 1 << 24  # characters of all values that a script makes
 _DEEP = 8  # nested calls of functions and of scripts in quotes
-_BREAK = "\0"  # between words
+_BREAK = "\0"  # separates words within a value
 _UNSURE = re.compile(r":line-\d+")
-_LARGEST = 2**63  # of the shell's numbers
+_LARGEST = 2**63  # the shell's numbers are smaller
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": eq, "-ne": ne, "-lt": lt, "-le": le, "-gt": gt, "-ge": ge,
     "==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge,
@@ -86,7 +86,7 @@ class _Script:
         return int(node.start_point[0]) + 1 + self.above
 
     def unknown(self, node: Node, text: str = "") -> str:
-        """The placeholder for an unknown value."""
+        """Return the placeholder for an unknown value."""
         shown = re.sub(r"\s+", "_", text or _text(node))[:60]
         return f"{shown}:line-{self.line(node)}"
 
@@ -325,7 +325,9 @@ class _Script:
             case "string":
                 return self.pieces(node, 1, r"\\([\"\\$`])", quoted=True)
             case "simple_expansion" | "expansion":
-                blanks = re.match(r"\s*", _text(node))  # the parser adds those before it in quotes
+                blanks = re.match(
+                    r"\s*", _text(node)
+                )  # the parser includes blanks before an expansion in quotes
                 return (blanks[0] if blanks else "") + self.expanded(node, quoted)
             case "arithmetic_expansion":
                 inner = node.named_children

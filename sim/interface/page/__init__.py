@@ -4,4 +4,4 @@ A page has sections of text, tables and charts. Its sliders look up answers in c
 computed beforehand. The folder can be deleted when notebooks are as easy to pass on as pages.
 """
 
-SUFFIXES = (".html", ".md", ".tex", ".csv", ".json", ".txt")  # of reports
+SUFFIXES = (".html", ".md", ".tex", ".csv", ".json", ".txt")  # endings of report files

@@ -16,7 +16,7 @@ const charts = (() => {
     }
     for (const lines of models("grid_line_color")) lines.grid_line_color = grid;
   };
-  // On paper: pictures in the colours of paper, as wide as that, since a canvas keeps its size.
+  // For printing, replace charts by pictures in light colours that fit the paper; a canvas would keep its size.
   const printed = () => {
     paint(false);
     for (const chart of document.querySelectorAll("[data-chart]")) {
@@ -45,7 +45,7 @@ const charts = (() => {
     range.setv({ start, end: start + width });
   };
   const KEYS = { "+": "in", "=": "in", "-": "out", ArrowLeft: "left", ArrowRight: "right", "0": "all", Home: "all" };
-  // Everything that is drawn now, within an element of the page.
+  // Prepare all charts that are drawn now, within an element of the page.
   const embedded = (within) => {
     for (const name of Object.keys(ranges)) delete ranges[name];
     for (const figure of models("x_range")) {

@@ -3,7 +3,7 @@
   const data = (id) => JSON.parse(document.getElementById(id).textContent);
   const result = data("result"), columns = data("columns");
 
-  // --- What if: one of the columns, the last knob's value changing fastest.
+  // --- What if: look up a column; the last knob's value changes fastest.
   const { digits } = charts;
   const seconds = (value) => {
     const [scale, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "us"]].find(([one]) => value >= one) ?? [1e-6, "us"];

@@ -134,7 +134,7 @@ class Sliders:
     knobs: Sequence[Knob]
 
 
-PageNode = Any  # a node of `interface.document`, or one of the above
+PageNode = Any  # a node of `interface.document`, or a Chart, a Drawing or Sliders
 
 
 def paged(title: str, *nodes: PageNode | None, name: str) -> Section:

@@ -50,8 +50,7 @@ def headline(outcome: Outcome) -> Figures:
 
 def drawn(outcome: Outcome, *, whole: bool = True) -> Iterator[Section]:
     """Yield the drawings of a run: its timeline and its learning curve. A `whole` page also has the
-    links on the cluster, and the table of learning; the page of `sim serve` has that table in its
-    document."""
+    links on the cluster, and the table of learning, which `sim serve` shows elsewhere."""
     excerpt = outcome.excerpt
     if excerpt.end > 0.0:
         along = through(excerpt.end / time_unit(excerpt.end)[0])

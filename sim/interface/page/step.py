@@ -1,4 +1,4 @@
-"""The page of one training step."""
+"""The page of a training step."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -107,13 +107,13 @@ def _evidence(result: Result) -> Section:
         (f"high, {100 * law['level']:.0f} %", human_seconds(result.step_time_high)),
         ("rests on", law["basis"]),
         ("standard deviation of such runs", spread),
-        ("of two layouts' ratio", apart),
+        ("standard deviation of two layouts' ratio", apart),
     ]
     keys = ["step_time", "step_time_expected", "step_time_low", "step_time_high", "interval.basis"]
     expected = (
         f"A measured step is expected to take {human_seconds(result.step_time_expected)} "
-        f"{likely.bounds(result)}, because {likely.why(result.interval)}. Everything else on this "
-        "page is of the simulated step."
+        f"{likely.bounds(result)}, because {likely.why(result.interval)}. All other numbers on "
+        "this page are of the simulated step."
     )
     evidence = Table(caption="Interval and evidence", rows=known, keys=keys)
     return section("How sure", Sentence(expected), evidence, name="evidence")
@@ -125,23 +125,23 @@ def _what_if(result: Result) -> tuple[WhatIf | None, str]:
         return None, "This result does not say what was simulated."
     if result.wall_seconds > _PATIENCE:
         took = human_seconds(result.wall_seconds)
-        return None, f"The step took {took} to simulate; `sim explain` answers what this would."
+        return None, f"The step took {took} to simulate; `sim explain` answers these questions."
     try:
         plays = int(_PATIENCE / max(result.wall_seconds, 1e-3))
         quick = result.wall_seconds < _QUICK
         return what_if(result.setup, microbatches=quick, plays=plays), ""
     except InputError as error:
-        return None, f"No columns for this step: {error}"
+        return None, f"No what-if answers for this step: {error}"
 
 
 def _questions(columns: WhatIf | None, why: str) -> Section:
     text = why or (
-        "Moves along a grid of replays of this step, made beforehand; everything that waits for "
-        "what changes moves with it. At other speeds memory, and the choices of kernels and "
-        "algorithms, stay."
+        "The sliders choose among replays of this step that were computed beforehand. A replay "
+        "moves all operations that wait for a changed operation. It keeps the memory, and the "
+        "choices of kernels and algorithms."
     )
     if columns and columns.knobs and columns.knobs[0].name == MICROBATCH:
-        text += " A microbatch of another size has its own."
+        text += " Other sizes of microbatches have their own memory and choices."
     sliders = Sliders(columns.knobs) if columns and columns.knobs else None
     return paged("What if", Sentence(text), sliders, name="what-if")
 

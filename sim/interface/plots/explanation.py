@@ -8,7 +8,7 @@ from sim.interface.plots.picture import PALETTE, Figure
 from sim.results.formatting import several
 
 _MOST = 10  # kernels
-_LINE = 24  # letters
+_LINE = 24  # letters of a line of a name
 
 _GIB = 2.0**30
 

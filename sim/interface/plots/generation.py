@@ -6,8 +6,8 @@ from sim.results.formatting import time_unit
 
 
 def figure(answer: Generated) -> Figure:
-    """Draw the sequences in all batches and the share of the caches in use over time on the left,
-    and the parts of a decode step on the right."""
+    """Draw the sequences in all batches and the used share of the caches over time on the left. On
+    the right, draw the parts of a decode step."""
     fig = Figure(figsize=(12.0, 3.6), layout="constrained")
     left, right = fig.subplots(1, 2, width_ratios=(2.2, 1.0))
     unit, name = time_unit(answer.time)

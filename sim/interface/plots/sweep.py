@@ -23,9 +23,9 @@ _PANELS = (
 
 
 def figure(sweep: Sweep, of: str = "") -> Figure:
-    """Draw the key with the most values along the axes, and a line for each combination of other
-    keys' values; bars if the values are names. Points that do not fit into memory are hollow. `of`
-    names a single column to draw."""
+    """Draw the key with the most values along the axes, and a line for each combination of the
+    other keys. Values that are names have bars instead. Points that do not fit into memory are
+    hollow. `of` names a single column to draw."""
     frame = sweep.frame
     known = [own for own in _PANELS if own[0] in frame and frame[own[0]].notna().any()]
     panels = [own for own in known if own[0] == of] or [(of, of, 1.0)] if of else known
@@ -98,7 +98,7 @@ def _line(
         axes.scatter([at[n] for n in chosen], [values[n] for n in chosen], s=28, zorder=3,
                      facecolor=face, edgecolor=colour)  # fmt: skip
     spread = f"samples.{column}.spread"
-    if spread in there:  # of seeds
+    if spread in there:  # several seeds were run
         off = [float(own) / unit for own in there[spread].fillna(0.0)]
         axes.errorbar(at, values, off, color=colour, linestyle="", capsize=3)
     low, high = (f"{column}_{bound}" for bound in ("low", "high"))

@@ -21,7 +21,7 @@ AGAINST = ("tp", "pp", "dp", "microbatch", "seq", "nodes", "precision")
 _COLUMNS = 4
 _MOST_VALUES = 14  # columns of values; more values are grouped by octaves
 _TICKS = 6
-_WITHIN = 0.2  # the band of errors that is shaded
+_WITHIN = 0.2  # errors within +-20 % are shaded
 
 
 def figure(validation: Validation) -> Figure:

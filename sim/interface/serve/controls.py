@@ -282,8 +282,8 @@ _LEAST = 8  # a slider reaches at least this power of two
 
 
 def _steps(hint: Any, value: Any) -> tuple[str, ...]:
-    """Return the stops of a slider: powers of two for a whole number, quarters for a share, 0 to 3
-    for a small number from 0; no stops for other numbers."""
+    """Return the stops of a slider: powers of two for a whole number, quarters for a share, or 0 to
+    3 for a small number. Other numbers have no stops."""
     most = min((mark.le for mark in _marks(hint, Le)), default=None)
     least = max((mark.ge for mark in _marks(hint, Ge)), default=None)
     if most == 1:

@@ -35,8 +35,8 @@ from sim.scenario.settings import Settings
 from sim.scenario.setup import load_model, load_stack, load_topology
 
 PATIENCE = 60.0  # s; longer simulations are refused here, and left to `sim run`
-LONGEST = 10 * PATIENCE  # s that a question in the background may take
-_MOST_MENDS, _MOST_TRIED = 4, 16  # proposals, changes that are tried for them
+LONGEST = 10 * PATIENCE  # s that a longer question may take
+_MOST_MENDS, _MOST_TRIED = 4, 16  # offered proposals, proposals that are tried
 _KEPT = 16  # answers that are kept, the newest
 
 Data = dict[str, Any]

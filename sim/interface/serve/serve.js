@@ -17,7 +17,7 @@
     }
   };
 
-  // --- The state, which the address holds, and what is known of it.
+  // --- The state, which the page's address holds, and its answer.
   const EMPTY = { base: "", settings: {} };
   let state = EMPTY, last = "", answer = null, pinned = null, base = "";
   const tried = []; // { state, key, figures, misfit }
@@ -26,7 +26,7 @@
     const { base: name = base, ...settings } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
     return { base: name || base, settings };
   };
-  let place = 0, end = 0; // in the states that undo goes through
+  let place = 0, end = 0; // the current and the last entry of the browser's history, for undo and redo
   const go = (next, { changed = "", moving = false } = {}) => {
     state = next;
     last = changed;
@@ -56,7 +56,7 @@
     ask();
   });
 
-  // --- Asking: one question at a time, the newest next. A newer one does not wait for a slow one.
+  // --- Asking: a question at a time, then the newest state. It ends a question that takes longer than PATIENCE.
   const PATIENCE = 1000; // ms
   let asking = null, again = false;
   const ask = async () => {
@@ -110,7 +110,7 @@
     list();
   };
 
-  // An impossible job, or one that does not fit: the line, and a button for each way out.
+  // For an impossible job, or a job that does not fit: show the fault, and a button for each proposal.
   const mend = (found) => {
     const box = by("fault"), fault = found.fault ?? (found.misfit ? `Does not fit: it ${found.misfit}.` : "");
     box.hidden = !fault;
@@ -158,11 +158,11 @@
     by("headline").replaceChildren(made("h1", { textContent: answer.title }), made("p", {}, said && `${said}. `, limit), made("dl", { className: "figures" }, ...cards));
   };
 
-  // --- Drawings, and what takes longer once the page is left in peace.
+  // --- Drawings, and longer questions once no control moves.
   let shownDocuments = [];
   let drawing = null;
   const draw = async (of) => {
-    await new Promise((resolve) => setTimeout(resolve, 120)); // a finger that goes on wants numbers first
+    await new Promise((resolve) => setTimeout(resolve, 120)); // while a slider moves, numbers come first
     if (of !== state) return;
     drawing = new AbortController();
     const found = await post("charts", of, drawing.signal);
@@ -292,7 +292,7 @@
     box.scrollIntoView({ block: "nearest" });
   };
 
-  // --- The form: built where its controls are others, else only its values are set.
+  // --- The form: built again if its controls differ; otherwise only its values are set.
   const narrow = matchMedia("(max-width: 56rem)").matches;
   let signature = "";
   const fields = {}; // by key: { show(control) }
@@ -389,7 +389,7 @@
   by("other-set").addEventListener("click", other);
   by("other").addEventListener("keydown", (event) => { if (event.key === "Enter") other(); });
 
-  // --- A model of one's own.
+  // --- The user's own model.
   by("paste-file").addEventListener("change", async (event) => { by("paste-text").value = await event.target.files[0].text(); });
   by("paste-take").addEventListener("click", async () => {
     const found = await post("model", { text: by("paste-text").value });

@@ -153,8 +153,8 @@ def _options(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def base_of_job(job: Mapping[str, Any], settings: Mapping[str, Any]) -> Base:
-    """Return the base for a model without a scenario: the default layout on a cluster, changed by
-    the first remedy if it does not fit into memory. Raises `InputError`."""
+    """Return the base for a model without a scenario. Its layout is the default, changed by the
+    first remedy if the default does not fit into memory. Raises `InputError`."""
     path = Path(str(job["model"]))
     title = path.resolve().parent.name if path.name == "config.json" else path.stem
     cluster = {"topology": _CLUSTER, "gpus": _GPUS} if "topology" not in job else {}

@@ -1,4 +1,4 @@
-"""What do people read of an answer?
+"""How is an answer told in words and tables?
 
 Each answer has a module, which gives its text and its notebook page. A module can be deleted with
 its answer.

@@ -32,7 +32,7 @@ def view(times: CollectiveTimes) -> Document:
 
 
 def _jump(times: CollectiveTimes) -> Iterator[str]:
-    """Between which sizes grouped sends change their protocol, and why times jump there."""
+    """Say between which sizes grouped sends change their protocol, and why times jump there."""
     small, large = (
         [row.size for row in times.rows if (row.algorithm, row.protocol) == ("direct", protocol)]
         for protocol in ("ll", "simple")

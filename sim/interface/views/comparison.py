@@ -19,8 +19,8 @@ from sim.interface.document.nodes import (
 from sim.results.differences import told
 from sim.results.formatting import Cells, percent, several
 
-_MOST = 12  # lines
-_LONGEST = 60  # characters of a line
+_MOST = 12  # lines of the script that are shown
+_LONGEST = 60  # characters of a line of the script
 _LEAST = 1e-4  # share of the step below which a cause is not shown
 
 
@@ -90,7 +90,7 @@ def _unlike(answer: LineDifferences) -> Iterator[str]:
     for name, (before, after) in answer.unlike.items():
         so = ""
         if name in answer.incomparable:
-            so = ", so that seconds of the two steps are not to be compared"
+            so = ", so seconds of the two steps cannot be compared"
         elif name == SAMPLES:
             more = "more" if answer.slower > 0 else "less"
             so = f"; as many samples take {percent(abs(answer.slower))} {more} time"

@@ -199,7 +199,7 @@ def _chosen(answer: Moves) -> str:
 def _more(left: int) -> Section | None:
     if left <= 0:
         return None
-    return section("", Sentence(f"{several(left, 'move')} behind them; --report moves.csv has all"))
+    return section("", Sentence(f"{several(left, 'move')} more; --report moves.csv has all"))
 
 
 def _row(move: Move, laid_out: bool) -> Cells:

@@ -38,7 +38,7 @@ def _work(recording: Recording) -> Iterator[Cells]:
         yield "tokens", f"{done.tokens:,}", f"in {several(done.samples, 'sequence')}"
     if memory.reserved:
         yield "memory", human_bytes(memory.allocated), "allocated at most"
-        yield "", human_bytes(memory.reserved), "reserved, of a device without end"
+        yield "", human_bytes(memory.reserved), "reserved, on a device without a memory limit"
 
 
 def _kernels(recording: Recording) -> Iterator[Cells]:

@@ -22,8 +22,8 @@ from sim.jobs.sharing.worker_counts import WorkerCount, WorkerCounts
 from sim.results import likely
 from sim.results.formatting import Cells, count, loss
 
-_BINS = 12  # of the histogram, at most
-_LINKS = 5  # the busiest
+_BINS = 12  # rows of the histogram, at most
+_LINKS = 5  # links that are shown, the busiest
 
 _HEAD = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
 

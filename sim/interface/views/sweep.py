@@ -29,7 +29,7 @@ def view(sweep: Sweep) -> Document:
     """Show a row for each point."""
     frame = sweep.frame
     shown = [name for name in _SHOWN if name in frame.columns]
-    if shown in ([], ["reason"]):  # a kind with figures of its own
+    if shown in ([], ["reason"]):  # this kind of jobs has figures of its own
         shown = [name for name in frame.columns if frame[name].dtype.kind == "f"] + shown
     names = dict.fromkeys([*frame.attrs["varied"], *shown])
     columns = {name: list(_cells(frame, name)) for name in names if name in frame.columns}

@@ -18,8 +18,8 @@ from sim.interface.frameworks.arguments import (
 
 
 def ffn(given: Given) -> dict[str, Any]:
-    """Return the width of the MLP; default: 4 h, or with SwiGLU two thirds of 4 h, rounded down to
-    a multiple of 64 (arguments.py, validate_args)."""
+    """Return the width of the MLP. The default is 4 h, or with SwiGLU two thirds of 4 h rounded
+    down to a multiple of 64 (arguments.py, validate_args)."""
     if "ffn-hidden-size" in given:
         return {"model.ffn": integer(given, "ffn-hidden-size")}
     hidden = integer(given, "hidden-size")

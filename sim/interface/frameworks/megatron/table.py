@@ -1,5 +1,5 @@
-"""All known arguments of Megatron-LM, with those that change neither the time nor the memory of a
-step, and those that repeat what the stack assumes."""
+"""All known arguments of Megatron-LM. Some of them do not change the time or the memory of a step,
+and some repeat facts of the stack."""
 
 from sim.config.silent import Silent
 from sim.interface.frameworks.arguments import Keys, Together
