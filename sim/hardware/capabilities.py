@@ -1,8 +1,7 @@
 """What can a framework do, and since when?
 
-One description serves every release: a stack names the framework and the month of its release
-(`framework`, `released`). A choice that the description does not list is unknown, and is never
-refused.
+One description serves every release: a stack names the framework and its month (`framework`,
+`released`). A choice that the description does not list is unknown, and is never refused.
 """
 
 from collections.abc import Mapping
@@ -20,9 +19,9 @@ _MONTH = len("2025-07")
 class Capabilities:
     """The content of `topologies/frameworks/NAME.toml`.
 
-    `since` maps each value of a choice, as `sim plan --only` takes it, to the month and the release
-    that brought it. `tried` lists the values of a choice that a search tries where the user does
-    not name values.
+    `since` maps each value of a choice, as `sim plan --only` takes it, or of `interleaving` and
+    `argument`, to the month and the release that brought it. `tried` lists the values of a choice
+    that a search tries where the user does not name values.
     """
 
     name: str = ""

@@ -255,7 +255,7 @@ def _pairs(plan: Plan) -> Iterator[Fault]:
 def lacking(plan: Plan, stack: Stack) -> tuple[str, ...]:
     """Return the known reasons why a stack cannot run a plan."""
     known = capabilities.load(stack.framework, where=stack.name)
-    reasons = (known.lacks(choice, value, stack.released) for choice, value in _asked(plan))
+    reasons = (known.lacks(*choice, stack.released) for choice in _asked(plan))
     return tuple(f"{stack.name} cannot do this: {reason}" for reason in reasons if reason)
 
 
@@ -266,9 +266,11 @@ def _asked(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.pp > 1:
         yield "schedule", plan.pipeline
         yield "layers", "even" if plan.layers is None else "balanced"
+    if plan.pipeline == "interleaved":
+        uneven = f"{plan.microbatches} microbatches on {plan.pp} stages"
+        yield "interleaving", uneven if plan.microbatches % plan.pp else "even"
     if plan.tp > 1:
         yield "sequence_parallel", "yes" if plan.sequence_parallel else "no"
-    rule = plan.recompute
-    yield "recompute", rule if isinstance(rule, str) else "+".join(rule)
+    yield "recompute", rule if isinstance(rule := plan.recompute, str) else "+".join(rule)
     if isinstance(plan.recipe, str) and plan.recipe:
         yield "recipe", plan.recipe

@@ -151,7 +151,7 @@ class SearchResult(Answer):
         settled = EffectivePlan(space.model, plan, space.stack, space.topology.device)
         if settled.user_buffers and plan.sequence_parallel:
             plan = replace(plan, tp_comm_overlap=True)  # as the stack has done
-        return emitted(form, space.model, plan, space.named, space.topology)
+        return emitted(form, space.model, plan, space.named, space.topology, space.stack)
 
     def _row(self, layout: Layout, rank: int) -> dict[str, Any]:
         result = plain(layout.result) if layout.result is not None else {}

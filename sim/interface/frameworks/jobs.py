@@ -9,6 +9,7 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.config.silent import is_silent
+from sim.hardware import capabilities
 from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
@@ -158,12 +159,18 @@ class _Read(dict[str, Any]):
 
 
 def emitted(
-    name: str, model: Model, plan: Plan, like: str = "", cluster: Topology | None = None
+    name: str,
+    model: Model,
+    plan: Plan,
+    like: str = "",
+    cluster: Topology | None = None,
+    stack: Stack | None = None,
 ) -> tuple[str, list[str]]:
     """Return a framework's text for a model and a plan, and the values that no argument expresses.
 
     `like` is the name of the model's file; the plan's `dp` must be known. A script starts the job
-    on the `cluster`. The name "toml" gives the `[plan]` table of a scenario. Raises `InputError`
+    on the `cluster`. Arguments that came after the release of a `stack` of the same framework are
+    not written. The name "toml" gives the `[plan]` table of a scenario. Raises `InputError`
     if the framework does not support the model or the plan.
     """
     if name == "toml":
@@ -199,7 +206,9 @@ def emitted(
             unsaid.append("rope_theta, which the model's file does not give")
     elif framework.needs and framework.needs not in words:
         unsaid.insert(0, f"the model, {like or model.name}: write its part by hand")
-    text = framework.render(words)
+    late = _late(framework, words, stack)
+    unsaid += [f"{word} = {' '.join(words[word])}: {why}" for word, why in late.items()]
+    text = framework.render({word: own for word, own in words.items() if word not in late})
     if framework.script:
         generation = cluster.device.generation if cluster else ""
         sizes = (cluster.gpus, cluster.gpus_per_node) if cluster else (0, 0)
@@ -221,6 +230,15 @@ _DERIVED = (
     "kv_heads",
     "value_head",
 )
+
+
+def _late(framework: Framework, words: Iterable[str], stack: Stack | None) -> dict[str, str]:
+    """Return the arguments that came after the release of a stack of this framework, and why."""
+    if stack is None or stack.framework != stacks.load(framework.stack).framework:
+        return {}
+    known = capabilities.load(stack.framework, where=stack.name)
+    whys = {word: known.lacks("argument", word, stack.released) for word in words}
+    return {word: why for word, why in whys.items() if why}
 
 
 def _unsaid(

@@ -179,7 +179,7 @@ class Questions:
         setup = kind.planned(kind.set_up(state.scenario()))
         job = setup.job
         cluster = setup.machine.topology
-        text, unsaid = emitted(form, job.model, job.plan, setup.model, cluster)
+        text, unsaid = emitted(form, job.model, job.plan, setup.model, cluster, job.stack)
         notes = [f"{form} is not told {one}" for one in unsaid]
         notes.append(start(form, job.plan, cluster))
         if (own := stack_of(form)) and (other := foreign(form, job.stack)):

@@ -593,7 +593,7 @@ def test_a_framework_names_choices_and_values_that_there_are(name: str) -> None:
         own = known.get(choice)
         if own is not None and own.words is not None and not own.open:
             assert set(values) - {"more"} <= set(own.words())
-        assert own is not None or choice in ("precision", "recipe")
+        assert own is not None or choice in ("precision", "recipe", "interleaving", "argument")
     assert set(able.tried) <= set(known)
 
 

@@ -10,6 +10,7 @@ from sim.analysis.search.choices.named import parsed as parsed_choices
 from sim.config.errors import InputError
 from sim.config.schema import validate
 from sim.config.silent import is_silent
+from sim.hardware import stack as stacks
 from sim.interface.frameworks.command_line import parsed
 from sim.interface.frameworks.jobs import (
     FRAMEWORKS,
@@ -25,6 +26,7 @@ from sim.model.fusion import Dispatcher
 from sim.model.reading import load, model_of
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
+from sim.parallel.resolved import lacking
 
 
 def given_to(model: Transformer, plan: Plan) -> str:
@@ -283,3 +285,19 @@ def test_what_is_searched_for_a_framework_can_be_told(framework: str) -> None:
             if name in ("schedule", "order", "recompute", "zero") or framework == "nanotron":
                 plan = replace(plan, interleave=1)
             assert emitted(framework, load("llama3-8b"), plan, "llama3-8b")[1] == [], (name, word)
+
+
+def test_an_argument_that_came_after_the_release_is_not_written_and_told() -> None:
+    model, plan = replace(load("gpt3-175b"), attention="standard"), Plan(global_batch=8)
+    for name, told in (("megatron-lm-2022", True), ("megatron-core", False)):
+        text, unsaid = emitted("megatron", model, plan, stack=stacks.load(name))
+        assert ("--attention-backend unfused" in text) is not told
+        assert any("attention-backend = unfused: Megatron-LM has" in one for one in unsaid) is told
+
+
+def test_a_release_that_interleaves_only_what_stages_divide_says_so() -> None:
+    plans = [Plan(global_batch=batch, pp=4, interleave=2) for batch in (64, 65)]
+    even, uneven = (lacking(plan, stacks.load("megatron-lm-2022")) for plan in plans)
+    assert not even
+    assert "interleaving = 65 microbatches on 4 stages since 2025-02" in uneven[0]
+    assert not lacking(plans[1], stacks.load("megatron-core"))
