@@ -42,8 +42,8 @@ def activation(run: Execution, elements: float) -> Operator:
 
 
 def gelu(run: Execution, elements: float) -> Operator:
-    """Return a GELU, which keeps its input. Forward it reads x and writes y; backward it reads x
-    and dy and writes dx. Composed of single operations, 0.5 x (1 + tanh(k (x + c x^3))) is eight
+    """Return a GELU, which keeps its input. It reads x and writes y forward; it reads x and dy and
+    writes dx backward. Composed of single operations, 0.5 x (1 + tanh(k (x + c x^3))) is eight
     kernels of 18 passes forward. Its backward pass has 11 kernels of 28 passes, among them three
     for pow and two that sum x's gradients. It keeps x, tanh, 1 + tanh and x / 2 (torch's autograd;
     transformers 4.12, activations.py, NewGELUActivation)."""
@@ -67,7 +67,7 @@ def gelu(run: Execution, elements: float) -> Operator:
 
 
 def swiglu(run: Execution, elements: float) -> Operator:
-    """Return silu(gate) * up (Shazeer 2020), which keeps gate and up, and unfused also silu(gate).
+    """Return silu(gate) * up (Shazeer 2020). It keeps gate and up, and if unfused also silu(gate).
     The fused kernel reads two tensors and writes one; backward it reads three and writes two.
     Unfused, silu and the product are two kernels. Backward there are two products, silu's gradient,
     and a join of both gradients. Unfused kernels read halves of a row, which have gaps between them
@@ -102,15 +102,15 @@ def swiglu(run: Execution, elements: float) -> Operator:
 
 
 def _clamp(run: Execution, elements: float) -> Operator:
-    """Return the clamps of a gated activation's input: of the gate from above, and of the gated
+    """Return the clamps of a gated activation's input: the gate is clamped from above, the gated
     half on both sides. They are separate kernels in front of a fused activation, which keeps their
     result (Megatron-LM, megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl:
     `torch.cat((x_glu.clamp(...), ...))`).
 
-    Forward each half is read and written, and the join reads and writes both. Backward each
-    comparison reads a half and writes truth values; the gated half joins those of its two
-    comparisons. By these values a kernel for each half selects its gradient (torch,
-    csrc/autograd/FunctionsManual.cpp, clamp_backward); the join reads and writes both gradients.
+    Forward, each half is read and written, and the join reads and writes both. Backward, each
+    comparison reads a half and writes truth values; the gated half has two comparisons, whose truth
+    values are joined. With these values a kernel for each half selects its gradient (torch,
+    csrc/autograd/FunctionsManual.cpp, clamp_backward). The join reads and writes both gradients.
     Halves of a row have gaps between them in memory. The host waits while the activation's offset
     is copied to the device: `torch.tensor(linear_offset)`.
     """

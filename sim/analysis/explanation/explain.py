@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(Answer):
-    """The gain of each resource if it were faster, kernels against the device's peaks, and the best
-    changes of one choice of the plan. A recorded step has no plan; it has the `lines` of its script
-    with the seconds of their kernels, and the memory that lines hold at the fullest moment.
+    """The gain from each resource if it were faster, kernels compared with the device's peaks, and
+    the best change of each choice of the plan. A recorded step has no plan; it has the `lines` of
+    its script with the seconds of their kernels, and the memory that lines hold at the fullest
+    moment.
     `advice` are changes of a script, each played, the largest saving first."""
 
     view = "sim.interface.views.explanation"
@@ -73,7 +74,7 @@ class Explanation(Answer):
 
     @property
     def changed(self) -> list[dict[str, Any]]:
-        """Changes of one choice of the plan, the best first."""
+        """The best change of each choice of the plan, the largest gain first."""
         return [
             {"choice": change.choice, "before": change.before, "after": change.after,
              "step_time": change.step_time, "memory": change.result.memory_per_gpu["total"]}

@@ -170,10 +170,10 @@ def networks(
     """Compare clusters under a mix of jobs, which maps jobs to weights; a list gives equal weights.
 
     A cluster is a topology's name, or `NAME: KEY=VALUE; KEY=VALUE` with values changed; `settings`
-    change values of all clusters. `failure` changes values for a second step of each job. Where a
-    cluster is in that state for a share `failing` of the time, as with a link that flaps, `hours`
+    change values of all clusters. `failure` changes values for a second step of each job. If a
+    cluster has the failure for a share `failing` of the time, as with a link that flaps, `hours`
     are the weighted mean of both states. Where a network hashes connections, steps are means over
-    `seeds` hashes. `told` is called with a line about the number of steps before they are played.
+    `seeds` hashes. Before steps are played, `told` is called with a line about their number.
     Raises `InputError`.
 
     >>> both = networks(["dgx-a100-hdr", "dgx-a100-hdr: network.routing=ecmp"], ["megatron-1.7b"])
@@ -246,8 +246,8 @@ def _asked(
 
 
 def _effort(asked: Iterable[Iterable[Sequence[BaseScenario]]]) -> float:
-    """Return the seconds of one core that all steps take. Steps of one state differ in the hash
-    alone, so the first of them is timed."""
+    """Return the seconds of one core that all steps take. Steps of one state differ only in the
+    hash, so only the first step is estimated."""
     hashes = {repr(state): state for states in asked for state in states}.values()
     return sum(len(each) * kind.effort(kind.set_up(each[0], brief=True)) for each in hashes)
 
@@ -270,8 +270,8 @@ def _planned(
 def _named(
     found: Mapping[str, list[tuple[JobStep, Pace]]],
 ) -> dict[str, list[tuple[JobStep, Pace]]]:
-    """Return the steps by the topologies' names and changed values, or by the names as given where
-    these names would not be unique."""
+    """Return the steps by the topologies' names and changed values, or by the names as given if the
+    former are not unique."""
     names = []
     for given, steps in found.items():
         _, colon, changes = given.partition(":")

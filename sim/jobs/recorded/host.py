@@ -1,5 +1,5 @@
-"""How long is the host of a recorded step busy? Measured times by operator count first, else the
-stack's by phase."""
+"""How long is the host of a recorded step busy? Measured times by operator take precedence over the
+stack's times by phase."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ from sim.jobs.recorded.kernels import kernel_of, short_name, tensors_of_a_list
 from sim.jobs.recorded.recording import Event, Operator, Recording
 from sim.model.kernels import Kernel, OperatorClass
 
-_NAMED = 3  # of the operators without a measured time
+_NAMED = 3  # operators without a measured time that an answer names
 
 Measured = Mapping[tuple[str, Phase], OperatorTime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimes:
-    """Seconds of the host: before a `step`, for each kernel by phase (`launch`), how much longer
-    `operators` of a class take, for each `call` of a collective or to a peer, for each CUDA
-    `graph`, and for `measured` operators."""
+    """Seconds of the host. `step` is the time before a step, `launch` the time for each kernel by
+    phase, to which `operators` adds a time by class. `call` is for each collective or message,
+    `graph` for each CUDA graph. `measured` has operators with measured times."""
 
     step: float
     launch: Mapping[Phase, float]
@@ -32,7 +32,7 @@ class HostTimes:
     measured: Measured = field(default_factory=dict)
 
     def taking(self, factor: float) -> "HostTimes":
-        """A host that takes so many times as long."""
+        """Return a host that takes `factor` times as long."""
         return HostTimes(
             step=factor * self.step,
             launch={phase: factor * seconds for phase, seconds in self.launch.items()},
@@ -49,7 +49,7 @@ class HostTimes:
         )
 
     def of(self, event: Event, operator: Operator, kernel: Kernel) -> float:
-        """Seconds of an operator and its kernel's launches, measured or by the stack."""
+        """Return the seconds of an operator with its kernel's launches, measured or the stack's."""
         seconds = self.seconds(event, operator)
         if seconds is not None:
             return seconds
@@ -57,8 +57,8 @@ class HostTimes:
         return self.launch[event.phase] * kernel.launches + longer * (kernel.launches > 0)
 
     def seconds(self, event: Event, operator: Operator) -> float | None:
-        """Of all launches of an operator together and of the views before it; None where the
-        operator was not measured. Recomputed operators are called as in a forward pass."""
+        """Return the measured seconds of an operator with all its launches and the views before it;
+        None if the operator was not measured. Recomputed operators count as forward operators."""
         phase: Phase = "forward" if event.again else event.phase
         measured = self.measured.get((fused_as_one(short_name(operator)), phase))
         if measured is None:
@@ -69,19 +69,20 @@ class HostTimes:
 
 
 def measured_of(profile: Profile | None) -> Measured:
-    """The operators of a profile, by name and phase."""
+    """Return the measured operators of a profile, by name and phase."""
     return {(time.operator, time.phase): time for time in profile.operators} if profile else {}
 
 
 class Coverage(NamedTuple):
-    """The share of launches whose host's time was measured, and the most frequent `others`."""
+    """The `share` of launches whose host's time was measured, and the most frequent operators
+    without a measured time (`others`)."""
 
     share: float
     others: tuple[str, ...]
 
 
 def coverage(recordings: Sequence[Recording], host: HostTimes) -> Coverage | None:
-    """Of the kernels that the host launches itself; None where nothing was measured."""
+    """Return the coverage of launches outside of CUDA graphs; None if nothing was measured."""
     if not host.measured:
         return None
     known, others = 0, Counter[str]()

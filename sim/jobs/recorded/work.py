@@ -22,9 +22,9 @@ class WorkDone:
 
     `model_flops` are counted as in publications: three times the FLOPs of the forward passes,
     causal attention in full (PaLM's convention), without kernels through which no gradient flows.
-    They are fewer where backward passes do less: with frozen weights, and at a first layer on data.
-    `executed_flops` are the FLOPs that run. `precision` is of most products. `samples` and `tokens`
-    are 0 where they are unknown.
+    The factor is below three if backward passes do less work: with frozen weights, and at a first
+    layer on data. `executed_flops` are the FLOPs that run. `precision` is the precision with most
+    FLOPs. `samples` and `tokens` are 0 if they are unknown.
     """
 
     model_flops: float
@@ -65,20 +65,21 @@ def work_of(recording: Recording, device: Device | None = None) -> WorkDone:
 
 
 def _in_full(kernel: Kernel) -> float:
-    """FLOPs of attention over all keys; a backward pass has twice those of the forward pass,
-    without recomputed scores."""
+    """Return the FLOPs of a kernel. Attention counts over all keys, and its backward pass twice as
+    much as the forward pass, without recomputed scores."""
     if not isinstance(kernel, Attention):
         return kernel.flops
     return replace(kernel, backward=False).full_flops * (2.0 if kernel.backward else 1.0)
 
 
 def _learnt_from(recording: Recording) -> tuple[int, int]:
-    """Samples and tokens, each 0 where nothing says it.
+    """Return the samples and tokens of the recording; a number is 0 if it is unknown.
 
-    A loss over labels says how many there are. They are tokens where an embedding looks up as many
-    in sequences (or one fewer in each: labels are shifted), or in one row, of a table as high as
-    there are classes; else they are samples, such as images. A loss that is told apart by no label
-    leaves the embeddings (`_looked_up`). A loader's samples are right where it has counted some.
+    The labels of a loss are counted. They are tokens if an embedding looks up equally many in
+    sequences, or one more in each sequence (labels are shifted). They are also tokens if an
+    embedding looks up as many in a single row, in a table with no more rows than there are classes.
+    Other labels are samples, such as images. If no loss has labels, embeddings are counted
+    (`_looked_up`). Samples that a loader has counted take precedence.
     """
     forward = [e for e in recording.events if e.kind == "kernel" and e.phase == "forward"]
     seen = Counter(event.operator for event in forward if not event.again)
@@ -97,7 +98,7 @@ def _learnt_from(recording: Recording) -> tuple[int, int]:
 
 
 def _labels(recording: Recording, seen: Mapping[int, int]) -> list[tuple[Shape, int, int]]:
-    """The labels of the losses, how often, and how many classes there are."""
+    """Return the shape of each loss's labels, how often it runs, and the number of classes."""
     found = []
     for number, often in seen.items():
         operator = recording.operators[number]
@@ -110,7 +111,7 @@ def _labels(recording: Recording, seen: Mapping[int, int]) -> list[tuple[Shape, 
 
 
 def _tables(operator: Operator) -> list[tuple[Shape, Tensor]]:
-    """What an embedding looks up, and in which table."""
+    """Return the shape of an embedding's indices and its table; empty for other operators."""
     indices = [tensor.shape for tensor in operator.inputs if tensor.dtype.startswith("int")]
     tables = [tensor for tensor in operator.inputs if not tensor.dtype.startswith("int")]
     if "embedding" not in operator.name or not indices or not tables:
@@ -139,11 +140,11 @@ def _of_losses(losses: list[tuple[Shape, int, int]], rows: Mapping[Shape, int]) 
 
 
 def _looked_up(recording: Recording) -> tuple[int, int]:
-    """Sequences and tokens, of several rows of indices.
+    """Return the sequences and tokens that embeddings look up, from indices of several rows.
 
-    Each stretch of forward passes (of one or several microbatches) counts by the embedding that
-    looks up most, frozen or not. Where some tokens are learnt from, only so many count, since a
-    model that only judges looks tokens up, too.
+    In each run of consecutive forward kernels (of one or several microbatches) the embedding with
+    most lookups counts, frozen or not. If gradients of embeddings show that the step learns from
+    some tokens only, only these count: a model that only judges looks up tokens, too.
     """
     kernels = (event for event in recording.events if event.kind == "kernel" and not event.again)
     learnt, done = Counter[Shape](), Counter[Shape]()
@@ -169,12 +170,13 @@ def _looked_up(recording: Recording) -> tuple[int, int]:
 
 
 def _lookups(recording: Recording, numbers: Sequence[int], name: str) -> dict[Shape, int]:
-    """How often the operator of this name that does so most looks up indices of each shape."""
+    """Return how often operators of this name look up indices of each shape. Several tables for the
+    same indices count once."""
     found: dict[Shape, int] = {}
     for number, often in Counter(numbers).items():
         operator = recording.operators[number]
         indices = [tensor.shape for tensor in operator.inputs if tensor.dtype.startswith("int")]
         shape = max(indices, key=prod, default=())
         if name in short_name(operator) and len(shape) > 1:
-            found[shape] = min(found.get(shape, often), often)  # of several tables
+            found[shape] = min(found.get(shape, often), often)
     return found

@@ -168,7 +168,8 @@ def nemotron(config: Config) -> Document:
 
 
 def stablelm(config: Config) -> Document:
-    """StableLM. In StableLM 2 12B both parts of a layer share a norm, and each head has its own."""
+    """StableLM. In StableLM 2 12B attention and feed-forward block share a norm, and heads have
+    norms of their own."""
     both = {"pattern": "parallel"} if config("use_parallel_residual", False) else {}
     norms = "heads" if config("qk_layernorm", False) else "none"
     biases = ["qkv"] if config("use_qkv_bias", False) else []
@@ -178,7 +179,7 @@ def stablelm(config: Config) -> Document:
 
 
 def cohere(config: Config) -> Document:
-    """Command R: LayerNorm without shifts, one for both parts of a layer."""
+    """Command R: one LayerNorm without shifts for attention and feed-forward block of a layer."""
     norms = "heads" if config("use_qk_norm", False) else "none"
     config("logit_scale", 1.0)
     fields = {"normalisation": "layernorm", "norm_weights": 1, "pattern": "parallel"}

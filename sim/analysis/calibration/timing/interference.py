@@ -34,7 +34,7 @@ def slowdown(concurrency: Concurrency, call: Call, other: Call) -> float | None:
     """Return the seconds of a call beside the other work over its seconds alone; None without
     overlap.
 
-    The first run of each warms up.
+    Before the measurement each runs once to warm up.
     """
     per_call, per_other = (
         min(concurrency.alone(work, 3), concurrency.alone(work, 3)) / 3 for work in (call, other)

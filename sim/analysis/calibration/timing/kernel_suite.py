@@ -112,7 +112,8 @@ def _dims(sizes: SuiteSizes, step: int, random: np.random.Generator) -> tuple[in
 
 
 def _batched(gemm: Gemm, sizes: SuiteSizes, random: np.random.Generator) -> Gemm:
-    """Return the product once for each head of a few sequences, as standard attention needs it."""
+    """Return a batch of the product, one for each head of a few sequences, as in standard
+    attention."""
     fits = min(sizes.flops / gemm.flops, sizes.bytes / gemm.bytes)
     batch = max(2, int(2 ** random.uniform(1.0, max(1.1, min(9.0, log2(max(fits, 2.0)))))))
     return replace(gemm, batch=batch)

@@ -109,15 +109,15 @@ def interleaving(steps: int) -> Interleaving:
 
 
 class _Enough(BaseException):
-    """Raised when all steps have ended."""
+    """Raised within the script to end it when all steps have been measured."""
 
 
 class RealRun:
     """Seconds and memory of a script's steps on a device; `graph` if each step replays one CUDA
     graph.
 
-    The run's protocol is a generator that yields where the script is to do its next step. Between
-    two steps of the script, it is resumed once.
+    The run's protocol is a generator that yields before each step of the script, and is resumed
+    after the step.
     """
 
     def __init__(
@@ -175,7 +175,8 @@ class RealRun:
 
     def _counted(self) -> Generator[None, None, None]:
         """Count the memory of a step that is not timed, because counting a CPU's allocations takes
-        a profiler. Counting begins with the first module, since older blocks are freed unseen."""
+        a profiler. Counting begins when the step calls its first module, since the profiler would
+        not see when older blocks are freed."""
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         with ExitStack() as stack:
@@ -245,7 +246,7 @@ class RealRun:
 
     def _updated(self, optimizer: Any, *_: Any) -> None:
         self._optimizer = self._optimizer or id(optimizer)
-        if id(optimizer) != self._optimizer:  # of several optimizers, the first to step counts
+        if id(optimizer) != self._optimizer:  # only the optimizer that stepped first counts
             return
         weights = (weight for group in optimizer.param_groups for weight in group["params"])
         self.parameters = {id(weight): weight for weight in weights}
