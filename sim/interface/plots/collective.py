@@ -1,5 +1,7 @@
 """Draw a collective by rounds: a column for each round, an arrow for each message."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from matplotlib import colormaps
@@ -10,6 +12,8 @@ from sim.config.units import human_bytes, human_seconds
 from sim.interface.plots import topology
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.interface.views.collective import title
+
+_CHART = 3.4  # inches of a chart's height in a stacked picture
 
 
 def figure(schedule: CollectiveSchedule, *, title: str = "") -> Figure:
@@ -77,24 +81,36 @@ def _label(axes: Any, schedule: CollectiveSchedule, title: str) -> None:
     axes.set_title(f"{title}: {words}" if title else words, fontsize=11)
 
 
-def times(times: CollectiveTimes) -> Figure:
+def times(times: CollectiveTimes, *, stacked: bool = False) -> Figure:
     """Draw bandwidths on the left, and the busiest links at the largest size on the right. Below,
-    draw the cluster with the load of each kind of link."""
-    fig = Figure(figsize=(13.0, 11.0), layout="constrained")
+    draw the cluster with the load of each kind of link. If `stacked`, each is below the other."""
+    cluster = replace(times.topology, storage=None)  # no collective goes there
+    drawn = topology.PANEL * len(topology.panels(cluster)) if stacked else 5.9
+    charts = 2 * _CHART if stacked else 5.1
+    size = (topology.STACKED if stacked else 13.0, charts + drawn)
+    fig = Figure(figsize=size, layout="constrained")
     fig.suptitle(title(times), fontweight="bold")
-    parts: Any = fig.subfigures(2, 1, height_ratios=(1.0, 1.15))
+    parts: Any = fig.subfigures(2, 1, height_ratios=(charts, drawn))
     above, below = parts
-    left, right = above.subplots(1, 2, width_ratios=(2, 1))
+    if stacked:
+        left, right = above.subplots(2, 1)
+    else:
+        left, right = above.subplots(1, 2, width_ratios=(2, 1))
+        fig.narrow, fig.least = partial(_stacked, times), topology.READABLE * size[0]
     if len({row.size for row in times.rows}) > 1:
-        _curves(left, times)
+        _curves(left, times, ticks=4 if stacked else 7)
     else:
         _bars(left, times)
     _links(right, times)
-    topology.draw(below, times.topology, times.busy)
+    topology.draw(below, cluster, times.busy, stacked=stacked)
     return fig
 
 
-def _curves(axes: Any, times: CollectiveTimes) -> None:
+def _stacked(answer: CollectiveTimes) -> Figure:
+    return times(answer, stacked=True)
+
+
+def _curves(axes: Any, times: CollectiveTimes, ticks: int) -> None:
     names = dict.fromkeys((row.algorithm, row.protocol) for row in times.rows)
     colours = {name: PALETTE[i] for i, name in enumerate(dict.fromkeys(a for a, _ in names))}
     styles = dict(zip(dict.fromkeys(p for _, p in names), ("-", "--", ":", "-."), strict=False))
@@ -116,8 +132,8 @@ def _curves(axes: Any, times: CollectiveTimes) -> None:
     )  # fmt: skip
     axes.set(xscale="log", ylim=(0.0, 1.12e-9 * times.bound))
     sizes = [row.size for row in best]
-    ticks = sizes[:: max(1, len(sizes) // 7)]
-    axes.set_xticks(ticks, [human_bytes(size) for size in ticks], fontsize=9)
+    told = sizes[:: -(-len(sizes) // ticks)]
+    axes.set_xticks(told, [human_bytes(size) for size in told], fontsize=9)
     axes.minorticks_off()
     axes.set(xlabel="size", ylabel="bus bandwidth (GB/s)")
     axes.legend(fontsize=8, frameon=False, loc="center left")

@@ -28,6 +28,7 @@ _FINE = 100  # dots an inch in notebooks
 _COLOURS = 256
 _COLUMN = 5.0  # inches; narrower pictures are for a journal's column
 _PRINTED = 7.0  # points of the largest text in print
+_DRAWN = 5.5  # points of text in a drawing of such a column
 _LEAST = 0.6  # share of the height that stays for text
 _LINE = 0.17  # inches of a legend's line
 _SHORT = 20  # letters of the longest name in a legend of two columns
@@ -38,15 +39,22 @@ _UNSTABLE = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate", "Pr
 
 class Figure(sheets.Figure):
     """A figure that notebooks show, no wider than their page and in few colours to stay small.
-    `narrow` draws another version for a journal's column, if shrinking would not do."""
+    `narrow` draws another version for widths below `least` (inches), if shrinking would not do."""
 
-    narrow: Callable[[], sheets.Figure] | None = None
+    narrow: "Callable[[], Figure] | None" = None
+    least: float = _COLUMN
     _legend: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
     def legend(self, *args: Any, **kwargs: Any) -> Legend:
         """Draw matplotlib's legend; `fit` may draw it again with fewer columns."""
         self._legend = args, kwargs
         return super().legend(*args, **kwargs)
+
+    def fitted(self, width: float) -> "Figure":
+        """This figure, or its `narrow` form, with a width (inches)."""
+        figure = self.narrow() if self.narrow and width < self.least else self
+        figure.fit(width)
+        return figure
 
     def fit(self, width: float) -> None:
         """Give the figure this width (inches), with text that can be read in print.
@@ -69,7 +77,9 @@ class Figure(sheets.Figure):
         for text in self.findobj(Text):
             text.set_fontsize(min(text.get_fontsize(), _PRINTED))
         if width < _COLUMN:
-            lines = sum(map(_column, panels))
+            for text in (text for axes in self.axes if not axes.axison for text in axes.texts):
+                text.set_fontsize(_DRAWN)
+            lines = sum(_column(axes, self) for axes in panels)
             self.set_size_inches(width, self.get_figheight() + _LINE * lines)
         self._fit_legend()
         self._wrap()
@@ -115,15 +125,15 @@ def _room(text: Text, width: float) -> float:
     return right if place == "right" else min(left + right, 2 * width - left - right)
 
 
-def _column(axes: Axes) -> int:
+def _column(axes: Axes, figure: sheets.Figure) -> int:
     """Reduce the ticks, and move the legend below the axes. Return the legend's number of lines."""
     if isinstance(axes.xaxis.get_major_locator(), MaxNLocator):
         axes.locator_params(axis="x", nbins=4)
-    legend, figure = axes.get_legend(), axes.get_figure()
-    if legend is None or figure is None:
+    legend = axes.get_legend()
+    if legend is None:
         return 0
     legend.set_in_layout(False)
-    figure.draw_without_rendering()  # type: ignore[union-attr]
+    figure.draw_without_rendering()
     decorated = axes.get_tightbbox()
     assert decorated is not None
     below = (decorated.y0 - axes.bbox.y0) / figure.dpi  # inches of ticks and label
@@ -158,10 +168,8 @@ def save(figure: sheets.Figure, path: Path | str, width: float | None = None) ->
         fault = "is neither .png, .svg nor .pdf"
         raise InputError(str(path), fault, "end the name in .png, .svg or .pdf")
     if width is not None:
-        narrow = getattr(figure, "narrow", None)
-        figure = narrow() if narrow and width < _COLUMN else figure
         assert isinstance(figure, Figure)
-        figure.fit(width)
+        figure = figure.fitted(width)
     with atomic_write(path) as part:
         part.write_bytes(rendered(figure, suffix.removeprefix(".")))
 

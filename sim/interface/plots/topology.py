@@ -32,18 +32,31 @@ _UNCOUNTED = "#c9cdd2"
 _SCALES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 _WIDTH, _MOST = 10.0, 6
+STACKED, PANEL = 7.0, 4.2
+"""Inches of a stacked picture's width, and of the height of each of its drawings."""
+READABLE = 0.7
+"""The share of a picture's width below which its text has no room."""
 
 
 def figure(
-    topology: Topology, busy: Mapping[str, float] | None = None, regions: Regions | None = None
+    topology: Topology,
+    busy: Mapping[str, float] | None = None,
+    regions: Regions | None = None,
+    *,
+    stacked: bool = False,
 ) -> Figure:
-    """Draw the node, the network and the storage of a topology, as far as it has them.
+    """Draw the node, the network and the storage of a topology, as far as it has them; one below
+    the other if `stacked`.
 
     `busy` is the share of time for which links are in use, by kind of link (`sim.engine.record`) or
     by the name of a single cable. `regions` join clusters by slow links."""
-    count = len(_panels(topology, regions))
-    fig = Figure(figsize=(1 + 6.5 * max(count, 1), 6.0), layout="constrained")
-    draw(fig, topology, busy, regions)
+    count = max(len(panels(topology, regions)), 1)
+    size = (STACKED, 1 + PANEL * count) if stacked else (1 + 6.5 * count, 6.0)
+    fig = Figure(figsize=size, layout="constrained")
+    draw(fig, topology, busy, regions, stacked=stacked)
+    if count > 1 and not stacked:
+        fig.narrow = partial(figure, topology, busy, regions, stacked=True)
+        fig.least = READABLE * fig.get_figwidth()
     return fig
 
 
@@ -52,16 +65,19 @@ def draw(
     topology: Topology,
     busy: Mapping[str, float] | None = None,
     regions: Regions | None = None,
+    *,
+    stacked: bool = False,
 ) -> None:
     """Draw a topology, as `figure` does, on an existing figure or a part of a figure."""
-    panels = _panels(topology, regions)
+    parts = panels(topology, regions)
     fig.suptitle(f"{heading(topology)}\n{device_text(topology)}", fontsize=12)
-    for column, panel in enumerate(panels):
-        axes = fig.add_subplot(1, len(panels), column + 1)
+    for place, panel in enumerate(parts):
+        grid = (len(parts), 1) if stacked else (1, len(parts))
+        axes = fig.add_subplot(*grid, place + 1)
         axes.set_axis_off()
         axes.set_aspect("equal")
         panel(axes, topology)
-    if not panels and topology.node is not None:
+    if not parts and topology.node is not None:
         each = rate(topology.bandwidth(("port-up", 0)))
         fig.supxlabel(f"{topology.node.title}, {each} each way per device", fontsize=10)
     if topology.degraded:
@@ -71,15 +87,18 @@ def draw(
         _shade(fig, busy)
 
 
-def _panels(topology: Topology, regions: Regions | None) -> list[Callable[[Axes, Topology], None]]:
-    panels: dict[Callable[[Axes, Topology], None], bool] = {
+def panels(
+    topology: Topology, regions: Regions | None = None
+) -> list[Callable[[Axes, Topology], None]]:
+    """The drawings of a topology, each on axes of its own."""
+    found: dict[Callable[[Axes, Topology], None], bool] = {
         draw_node: 1 < topology.gpus_per_node <= _LARGEST,
         draw_network: topology.network is not None,
         draw_storage: topology.storage is not None,
     }
     if regions is not None:
-        panels[partial(draw_regions, regions=regions)] = True
-    return [panel for panel, there in panels.items() if there]
+        found[partial(draw_regions, regions=regions)] = True
+    return [panel for panel, there in found.items() if there]
 
 
 def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
