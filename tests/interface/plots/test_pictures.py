@@ -222,14 +222,12 @@ def drawings(result: sim.Result) -> dict[str, Callable[[], Figure]]:
         "collective": lambda: sim.collective(
             "all_reduce", "1MiB..4GiB", "dgx-h100-ndr", gpus=512
         ).plot(),
-        "collective of a size": lambda: sim.collective(
-            "all_to_all", 2**30, "example-fat-tree", gpus=64
-        ).plot(),
     }
 
 
 @pytest.mark.parametrize(
-    "name", ["pipeline", "memory", "explanation", "collective", "collective of a size"]
+    "name",
+    ["pipeline", "memory", "explanation", pytest.param("collective", marks=pytest.mark.long)],
 )
 @pytest.mark.parametrize("width", [3.4, 7.0])
 def test_in_a_column_of_a_journal_no_text_is_cut_or_lies_on_another(
