@@ -63,7 +63,7 @@ def test_nemo_rl_says_the_loop_its_layouts_and_its_gpus() -> None:
     assert job.plan["recompute"] == "full"
     assert played(job) == {"gpus": 16, "gpus.training": 8, "gpus.servers": 8}
     assert job.unknown == ("policy.megatron_cfg.mystery",)
-    assert any("how long answers are" in note for note in job.notes)
+    assert any("mean length of answers" in note for note in job.notes)
 
 
 def test_verl_says_the_same_in_overrides_of_a_script() -> None:

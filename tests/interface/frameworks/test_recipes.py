@@ -91,7 +91,7 @@ def test_changes_of_a_recipe_are_a_command_line() -> None:
     assert (job.plan["pp"], job.plan["recompute"]) == (4, ["mlp", "core_attn"])
     assert "tp" not in job.plan
     assert (job.unknown, job.gpus) == (("model.wild_thing",), 8)
-    assert "llama31_405b_pretrain_config sets itself" in job.notes[0]
+    assert "llama31_405b_pretrain_config, except its model" in job.notes[0]
 
 
 @pytest.mark.parametrize("framework", RECIPES)
