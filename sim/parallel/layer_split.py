@@ -1,9 +1,9 @@
 """How many layers a pipeline stage holds: the model cut into contiguous pieces.
 
 A split lists the layers of each piece in the order of the model. The first piece also holds the
-embedding, the last one the head (final norm and logits), so a fair split gives those two fewer
-layers. Costs are in layers: an embedding that takes no time costs 0, a head whose products are 2.2
-times those of a layer costs 2.2.
+embedding, the last piece the head (final norm and logits), so a fair split gives these two pieces
+fewer layers. Costs are in layers: an embedding that takes no time costs 0, a head whose products
+are 2.2 times those of a layer costs 2.2.
 """
 
 import math
@@ -59,7 +59,7 @@ def split(
 
 
 def even(layers: int, stages: int, chunks: int = 1) -> Split:
-    """The same number of layers for every chunk, as Megatron-LM demands by default.
+    """Give every chunk the same number of layers, as Megatron-LM demands by default.
 
     >>> even(4, 2)
     (2, 2)
@@ -91,7 +91,7 @@ def short_ends(layers: int, stages: int, chunks: int = 1) -> Split:
 
 
 def fuller_front(layers: int, stages: int, chunks: int = 1) -> Split:
-    """The same number of layers for every chunk; the first chunks take one layer each of the rest.
+    """Give every chunk the same number of layers; the first chunks share the remainder.
 
     Source: NVIDIA NeMo AutoModel, nemo_automodel/components/distributed/pipelining/functional.py,
     generate_hf_model_fqn_per_model_part.
@@ -107,7 +107,7 @@ def fuller_front(layers: int, stages: int, chunks: int = 1) -> Split:
 
 
 def explicit(counts: Sequence[int], layers: int, stages: int, chunks: int = 1) -> Split:
-    """The counts that the user wrote, one for each chunk in the order of the model.
+    """Return the counts that the user wrote, one for each chunk in the order of the model.
 
     >>> explicit([3, 5], layers=8, stages=2)
     (3, 5)
@@ -133,10 +133,11 @@ def by_cost(
     embedding: float = 0.0,
     costs: Sequence[float] = (),
 ) -> Split:
-    """The split whose costliest chunk is cheapest, embedding and head included.
+    """Return the split whose costliest chunk is cheapest, including embedding and head.
 
-    Each of equal layers goes to the chunk that is cheapest so far. Among ties it goes to the last
-    chunk, as early stages keep more activations. Unequal `costs`: `sim.parallel.partition`.
+    Equal layers go, one after the other, to the chunk that is cheapest so far. Among ties the last
+    chunk gets the layer, as early stages keep more activations. Layers of unequal `costs` are split
+    by `sim.parallel.partition`.
 
     >>> by_cost(32, 4, head=2.2)
     (8, 9, 9, 6)
@@ -166,8 +167,8 @@ def by_threshold(
 
     Blocks are embedding, layers, final norm and head; chunk i of n ends with the block after which
     the summed cost exceeds (i+1)/n of the whole. So early chunks get the odd layers. Source:
-    nanotron, models/base.py, `build_model`, where a layer costs 4 h^2 + 3 h f and the head V h
-    (`get_block_compute_costs` of models/llama.py), the embedding nothing. With a costly head the
+    nanotron, models/base.py, `build_model`, where a layer costs 4 h^2 + 3 h f, the head V h and
+    the embedding 0 (`get_block_compute_costs` of models/llama.py). With a costly head the
     last chunk can be empty. nanotron refuses an empty chunk with data parallelism, here it always
     is an error.
 
@@ -197,9 +198,10 @@ def by_quota(
     """`by_threshold` without empty chunks: a chunk ends once it has its quota; the head is last.
 
     Chunk i of n ends where the running cost reaches (i+1)/n of the whole, or earlier if a later
-    chunk other than the last would get no layer. The first stages of nanotron's sweep on H100 were
-    filled so (memory_gb of nanotron_h100.csv). Of 16 layers, with a head of 4, the first of 2, 4,
-    8, 16 stages had 10, 5, 3, 2. Of 32, with a head of 2.2, that of 2 to 32 had 18, 9, 5, 3, 2.
+    chunk other than the last would get no layer. The first stages of nanotron's sweep on H100
+    agree with this rule (memory_gb of nanotron_h100.csv). With 16 layers and a head of 4, the first
+    of 2, 4, 8 and 16 stages had 10, 5, 3 and 2 layers. With 32 layers and a head of 2.2, the first
+    of 2 to 32 stages had 18, 9, 5, 3 and 2 layers.
 
     >>> by_quota(16, 8, head=4.0)
     (3, 2, 3, 2, 3, 2, 1, 0)

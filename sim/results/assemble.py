@@ -100,7 +100,7 @@ class StepFacts:
     sigmas: Sigmas | None
 
     def interval(self, program: Program, step: float, record: Callable[[], Record]) -> Interval:
-        """Where the measured step time would lie (`sim.uncertainty.intervals`)."""
+        """Return the interval of a measured step time (`sim.uncertainty.intervals`)."""
         if self.sigmas is None:
             return interval(step, self.errors)
         kernels = Kernels.of(self.sigmas, work_shares(program, record()))
@@ -108,7 +108,7 @@ class StepFacts:
 
 
 def facts_of(setup: PlanSetup, program: Program) -> StepFacts:
-    """The facts of the step of a setup with this program."""
+    """Return the facts of the step of a setup with this program."""
     job, topology = setup.job, setup.machine.topology
     taken, sources = memories(job, program), device_time(job)
     worst = fullest(taken)
@@ -125,7 +125,7 @@ def facts_of(setup: PlanSetup, program: Program) -> StepFacts:
 
 
 def of_step(setup: PlanSetup, facts: StepFacts, step: float, sure: Interval) -> dict[str, Any]:
-    """The fields of a result that follow from its step time (s), and its memory."""
+    """Return the memory of a result, and the fields that follow from its step time `step` (s)."""
     plan, job = setup.job.plan, setup.job
     return {
         **expected(step, sure),
@@ -147,7 +147,7 @@ def of_step(setup: PlanSetup, facts: StepFacts, step: float, sure: Interval) -> 
 def of_runs(
     runs: Runs, setups: Sequence[PlanSetup], programs: Sequence[Program]
 ) -> Iterator[dict[str, Any]]:
-    """The columns of each run in the table of a sweep, as a `Result` has them."""
+    """Yield the columns of each run in the table of a sweep, equal to those of a `Result`."""
     spent, critical = account_runs(runs), critical_roles(runs).tolist()
     bubbles = bubble_fractions(runs.roles, runs.step, spent).tolist()
     known: dict[tuple[int, str, str], StepFacts] = {}
@@ -171,7 +171,7 @@ def of_runs(
 
 
 def expected(step: float, sure: Interval) -> dict[str, Any]:
-    """A step time (s) as simulated, and where a measured one would lie."""
+    """Return the simulated step time (s), and the interval of a measured step time."""
     return {
         "step_time": step,
         "step_time_low": sure.low,
@@ -211,7 +211,7 @@ def rates(
 
 
 def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
-    """Fields that say where the time of a played step went; `spent` are its roles' accounts."""
+    """Return the fields of a result that explain its step time; `spent` are the roles' accounts."""
     critical = critical_role(record).index
     return {
         "breakdown": dict(spent[critical].items()),
@@ -235,7 +235,7 @@ def _links(record: Record) -> "list[LinkLoad]":
 
 
 def loading_of(record: Record, account: Account) -> dict[str, Any] | None:
-    """How long a step waits for samples, and for which links; None without a loader."""
+    """Return how long a step waits for samples, and for which links; None without a loader."""
     if LOADING not in {cause for cause, _ in record.kinds}:
         return None
     from sim.engine.link_loads import narrowest
@@ -320,9 +320,9 @@ def _stages(
 
 
 def critical_rows(record: Record) -> list[dict[str, Any]]:
-    """Seconds of a step on its critical path by stage and cause, the most first. Where steps
-    overlap, the path of the whole run is scaled to a step. Where pipelines do not drain, the path
-    of a shorter run is subtracted first."""
+    """Return the seconds of a step's critical path by stage and cause, the largest first. If steps
+    overlap, the path of the whole run is scaled to a step. If pipelines do not drain, the path of a
+    shorter run is subtracted first."""
     from sim.engine.critical_path import critical_path
 
     path = dict(critical_path(record))
@@ -338,7 +338,7 @@ def critical_rows(record: Record) -> list[dict[str, Any]]:
 
 
 def _dropped(job: Job) -> float:
-    """The share of tokens for which their experts have no room."""
+    """Return the share of tokens that are dropped because their experts are full."""
     if not experts_of(job.model):
         return 0.0
     from sim.model.experts.layer import dropped
@@ -376,7 +376,7 @@ def _parts(memory: Memory) -> dict[str, float]:
 
 
 def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
-    """Warnings that a reader should know before relying on the result."""
+    """Return warnings for a reader who wants to rely on the result."""
     plan, topology = setup.job.plan, setup.machine.topology
     if (measured := setup.job.device.measured) is not None:
         yield from measured.doubts

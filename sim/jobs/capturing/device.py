@@ -1,11 +1,11 @@
-"""A CUDA device that is not there, for fake tensors: c10's own no-op guard, and answering hooks.
+"""A fake CUDA device for fake tensors: c10's own no-op guard, and replaced CUDA hooks.
 
-Fake tensors have shapes and no memory, but autograd and the dispatcher ask for the device's guard
-and CUDA's hooks all the same. c10 has a guard without a device (c10/core/impl/FakeGuardImpl.h),
-which `_ensureCUDADeviceGuardSet` registers; three virtual functions of at::CUDAHooksInterface
-(aten/src/ATen/detail/CUDAHooksInterface.h: isBuilt, isAvailable, hasPrimaryContext) answer that
-CUDA is there and that no context is. Their places in its table
-are those of the versions from `OLDEST` to `NEWEST`; in later versions they are looked at first.
+Fake tensors have shapes and no memory, but autograd and the dispatcher still ask for the device's
+guard and for CUDA's hooks. c10 has a guard without a device (c10/core/impl/FakeGuardImpl.h), which
+`_ensureCUDADeviceGuardSet` registers. Three virtual functions of at::CUDAHooksInterface
+(aten/src/ATen/detail/CUDAHooksInterface.h: isBuilt, isAvailable, hasPrimaryContext) are replaced:
+they answer that CUDA is available and has no context. The functions' places in the virtual table
+are known for the versions from `OLDEST` to `NEWEST`; later versions are tried out first.
 """
 
 import ctypes
@@ -21,14 +21,14 @@ _DEVICE_TYPES = 22
 _HOOKS, _SLOTS = "_ZN2at6detail12getCUDAHooksEv", 50
 _IS_BUILT, _IS_AVAILABLE, _HAS_CONTEXT = 4, 5, 6
 _TABLE_HEAD = 16  # bytes before a C++ object's functions: offset to top, type information
-# Without these kernels autograd composes of others what CUDA runs as one.
+# Without these kernels autograd composes several operators where CUDA runs a single kernel.
 _MISSING_KERNELS = ("silu_backward", "mish_backward", "_fused_rms_norm", "_fused_rms_norm_backward")
 
-_kept: list[Any] = []  # what C++ still points to
+_kept: list[Any] = []  # objects to which C++ still has pointers
 
 
 def pretend(torch: Any, patches: Patches) -> None:
-    """A CUDA device as far as fake tensors need one, until the patches are restored."""
+    """Make torch see a CUDA device, as far as fake tensors need it, until patches are restored."""
     folder = Path(torch.__file__).parent / "lib"
     _guard(torch, ctypes.CDLL(str(folder / "libc10.so")), patches)
     _hooks(ctypes.CDLL(str(folder / "libtorch_cpu.so")), patches)
@@ -44,13 +44,14 @@ def _never(*_: object, **__: object) -> None:
 
 
 def _function(result: Any, value: Any, *arguments: Any) -> int:
-    """The address of a C function that always answers the same."""
+    """Return the address of a C function that always returns `value`."""
     _kept.append(ctypes.CFUNCTYPE(result, ctypes.c_void_p, *arguments)(lambda *_: value))
     return ctypes.cast(_kept[-1], ctypes.c_void_p).value or 0
 
 
 def _guard(torch: Any, c10: Any, patches: Patches) -> None:
-    """A build without CUDA has none: a stand-in of no devices, which c10 replaces by its own."""
+    """Register c10's guard without a device. A build without CUDA has no guard that c10 could
+    replace, so a stand-in is put in its place before."""
     guards = (ctypes.c_void_p * _DEVICE_TYPES).in_dll(c10, _GUARDS)
     if not guards[_CUDA]:
         _kept.append((ctypes.c_void_p * 64)(*[_function(ctypes.c_int8, 0)] * 64))
@@ -74,7 +75,7 @@ def _hooks(library: Any, patches: Patches) -> None:
     patches.also(lambda: hooks.__setitem__(0, before))
 
 
-OLDEST, NEWEST = (2, 11), (2, 13)  # versions that were tried
+OLDEST, NEWEST = (2, 11), (2, 13)  # tested versions
 
 
 def release(version: str) -> tuple[int, int]:
@@ -87,8 +88,8 @@ def release(version: str) -> tuple[int, int]:
 
 
 def known_torch() -> Any:
-    """Raises `InputError` without torch, for versions that are too old, and for newer versions than
-    were tried whose inside has changed."""
+    """Return torch. Raises `InputError` if torch is missing or too old, or if it is newer than all
+    tested versions and its internals have changed."""
     try:
         import torch
     except ImportError:
@@ -104,8 +105,8 @@ def known_torch() -> Any:
 
 
 def _look_inside(torch: Any) -> None:
-    """Ask CUDA's hooks what they have to answer, in a process of its own: it may crash. Raises
-    `InputError` where they answer otherwise."""
+    """Try the replaced hooks in another process, which may crash. Raises `InputError` if torch then
+    sees no CUDA device, or still sees it after the patches are restored."""
 
     def asked(end: Any) -> None:
         patches = Patches()

@@ -23,8 +23,8 @@ def minimised(
 ) -> Sequence[float]:
     """Return the logarithms that minimise the soft-L1, of scale `scale`, of `errors`.
 
-    `pull` is the error that a factor of e away from `start` costs, so a constant that the
-    measurements do not determine stays at its start. Raises `InputError` if scipy is missing.
+    A constant that is a factor of e away from `start` adds an error of `pull`. So a constant that
+    the measurements do not determine stays at its start. Raises `InputError` if scipy is missing.
     """
     try:
         from scipy.optimize import least_squares  # type: ignore[import-untyped]  # ships no types
@@ -51,7 +51,7 @@ Tree = dict[str, Any]  # constants as nested tables, in SI
 Predict = Callable[[MeasuredCollective], float]  # seconds
 
 LARGE = 64 * 1024  # bytes; messages of training are larger, and smaller ones have half the weight
-PULL = 0.03  # error (of the logarithm) that a factor of e away from the present constant costs
+PULL = 0.03  # error (of the logarithm) added for a factor of e away from the present constant
 
 
 def best(
@@ -62,8 +62,8 @@ def best(
 ) -> Tree:
     """Return the constants after those at the dotted `paths` are fitted to measured collectives.
 
-    Minimises the soft-L1 of log(predicted / measured) over the logarithms of the constants. A weak
-    pull to their start keeps constants that were not measured.
+    The fit minimises the soft-L1 of log(predicted / measured) over the logarithms of the constants.
+    A weak pull to their start keeps constants that no measurement determines.
     """
 
     def with_values(logs: Iterable[float]) -> Tree:

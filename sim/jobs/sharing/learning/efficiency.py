@@ -5,8 +5,9 @@ McCandlish et al. 2018 (arXiv 1812.06162). A batch of B samples needs S steps an
     S = S_min (1 + B_crit / B)    E = E_min (1 + B / B_crit)    B_crit = E_min / S_min
 
 so (S / S_min - 1) (E / E_min - 1) = 1. B_crit is near the simple noise scale of the gradient,
-tr(Sigma) / |G|^2: the covariance of one sample's gradient against the true gradient. It equals the
-paper's noise scale where the loss has the same curvature in all directions.
+tr(Sigma) / |G|^2, where Sigma is the covariance of one sample's gradient and G the true gradient.
+The simple noise scale equals the paper's noise scale if the loss has the same curvature in all
+directions.
 """
 
 from collections.abc import Iterable
@@ -46,21 +47,21 @@ class Efficiency:
 
     @property
     def least_steps(self) -> float:
-        """S_min: the steps that infinitely large batches need."""
+        """S_min: the number of steps with infinitely large batches."""
         return self.least_samples / self.critical_batch
 
     def steps(self, batch: float) -> float:
-        """S, with `batch` samples a step."""
+        """Return S, the number of steps with `batch` samples a step."""
         return self.least_steps * (1.0 + self.critical_batch / batch)
 
     def samples(self, batch: float) -> float:
-        """E, with `batch` samples a step."""
+        """Return E, the number of samples with `batch` samples a step."""
         return self.least_samples * (1.0 + batch / self.critical_batch)
 
     @classmethod
     def through(cls, critical_batch: float, batch: float, samples: float) -> "Efficiency":
-        """The curve with this critical batch on which a run with batches of `batch` samples takes
-        `samples` samples to its target."""
+        """Return the curve with this critical batch for which a run with batches of `batch` samples
+        needs `samples` samples to its target."""
         least = samples / (1.0 + batch / critical_batch)
         return cls(critical_batch=critical_batch, least_samples=least)
 
@@ -117,7 +118,7 @@ def efficiency_of(
     """The curve of a task, from synchronous training with all workers' batches up to the target.
 
     The critical batch is the noise scale at up to sixteen places on the way. Raises `InputError`
-    where `most` steps do not reach the target, or no noise or no signal is seen."""
+    if `most` steps do not reach the target, or if the estimated noise or signal is not positive."""
     weights, state, passed = task.start, optimizer.start(task.start.size), [task.start]
     while not task.loss(weights) <= target:
         if len(passed) > most:
