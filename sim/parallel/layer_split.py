@@ -135,9 +135,8 @@ def by_cost(
 ) -> Split:
     """Return the split whose costliest chunk is cheapest, including embedding and head.
 
-    Equal layers go, one after the other, to the chunk that is cheapest so far. Among ties the last
-    chunk gets the layer, as early stages keep more activations. Layers of unequal `costs` are split
-    by `sim.parallel.partition`.
+    Each layer goes to the chunk that is cheapest so far, among ties to the last chunk, as early
+    stages keep more activations. `sim.parallel.partition` splits layers of unequal `costs`.
 
     >>> by_cost(32, 4, head=2.2)
     (8, 9, 9, 6)
@@ -168,9 +167,8 @@ def by_threshold(
     Blocks are embedding, layers, final norm and head; chunk i of n ends with the block after which
     the summed cost exceeds (i+1)/n of the whole. So early chunks get the odd layers. Source:
     nanotron, models/base.py, `build_model`, where a layer costs 4 h^2 + 3 h f, the head V h and
-    the embedding 0 (`get_block_compute_costs` of models/llama.py). With a costly head the
-    last chunk can be empty. nanotron refuses an empty chunk with data parallelism, here it always
-    is an error.
+    the embedding 0 (`get_block_compute_costs` of models/llama.py). With a costly head the last
+    chunk can be empty. This is an error here; nanotron refuses it only with data parallelism.
 
     Llama 3 8B on 8 stages, as the nanotron course prints it (embedding and five layers first):
 
@@ -198,10 +196,9 @@ def by_quota(
     """`by_threshold` without empty chunks: a chunk ends once it has its quota; the head is last.
 
     Chunk i of n ends where the running cost reaches (i+1)/n of the whole, or earlier if a later
-    chunk other than the last would get no layer. The first stages of nanotron's sweep on H100
-    agree with this rule (memory_gb of nanotron_h100.csv). With 16 layers and a head of 4, the first
-    of 2, 4, 8 and 16 stages had 10, 5, 3 and 2 layers. With 32 layers and a head of 2.2, the first
-    of 2 to 32 stages had 18, 9, 5, 3 and 2 layers.
+    chunk other than the last would get no layer. In nanotron's sweep on H100 (memory_gb of
+    nanotron_h100.csv) the first of 2, 4, 8 and 16 stages had 10, 5, 3 and 2 layers (16 layers, a
+    head of 4); the first of 2 to 32 stages had 18, 9, 5, 3 and 2 (32 layers, a head of 2.2).
 
     >>> by_quota(16, 8, head=4.0)
     (3, 2, 3, 2, 3, 2, 1, 0)
