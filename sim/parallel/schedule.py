@@ -131,8 +131,8 @@ def listed(name: str) -> Entry | None:
 
 
 def without_chunks(plan: dict[str, Any], schedule: Any) -> dict[str, Any]:
-    """The table of a plan without the `interleave` of its own schedule, where another schedule is
-    chosen that takes one number of chunks alone.
+    """Return the table of a plan without the `interleave` of its own schedule, if the new schedule
+    allows a single number of chunks only.
 
     >>> without_chunks({"schedule": "interleaved", "interleave": 3}, "1f1b")
     {'schedule': 'interleaved'}

@@ -31,7 +31,7 @@ _LEAST = 5e-4  # share of a step; a resource that costs less is no limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """The step (s) if one resource is twice as fast, and if it costs nothing."""
+    """The step (s) if one resource is twice as fast, and if its work takes no time."""
 
     resource: str
     halved: float

@@ -2,7 +2,7 @@
 
 `sim plan` plays each way and ranks the ways by answers a second. For each number of the trainer's
 GPUs, a walk from the scenario's layout to better neighbours finds the best layout, as if transfers
-shared no links. After the steps in which the loop fills, a few steps are played. If servers
+shared no links. After the first steps, in which the loop fills, a few steps are played. If servers
 have GPUs of their own, only a sample of them is played. Steps are compared as if their answers had
 the expected length.
 """
@@ -23,14 +23,15 @@ from sim.model.kinds import experts_of
 from sim.parallel.plan import Plan
 from sim.results.by_line import Suggestion
 
-_EIGHTHS = range(2, 7)  # eighths of all GPUs that may write
+_EIGHTHS = range(2, 7)  # eighths of all GPUs that may be servers
 _STALENESS = (1.0, 2.0)  # bounds (steps) for servers with GPUs of their own
 _STEPS = 2  # steps that are played and counted
 _RECOMPUTE = ("none", "selective", "full")
 
 
 def moves(setup: ReinforcementSetup) -> list[Suggestion]:
-    """Suggest turns on all GPUs, and each division of the GPUs with bounds of one and two steps.
+    """Suggest both sides in turns on all GPUs, and each division of the GPUs with a staleness of at
+    most one and two steps.
     Servers have half, once or twice the tensor parallelism of the scenario. The simplest ways come
     first."""
     layout = setup.plan.servers.layout
@@ -58,7 +59,8 @@ def moves(setup: ReinforcementSetup) -> list[Suggestion]:
 
 
 def _divisions(setup: ReinforcementSetup) -> Iterator[int]:
-    """Yield numbers of GPUs that write: about eighths of all, with whole nodes for both sides."""
+    """Yield numbers of GPUs for servers: about eighths of all GPUs, in whole nodes if
+    there are several."""
     total = len(setup.trainer) + setup.plan.servers.gpus
     node = setup.machine.topology.gpus_per_node
     found = set()
@@ -72,9 +74,9 @@ def _divisions(setup: ReinforcementSetup) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Trainers:
-    """The trainer with the best layout that was found, for each number of GPUs (`known`); it is
-    searched once. `tried` has all layouts with the seconds of an update (None where it does not
-    fit). `speeds` keeps the servers' speeds, whose steps are computed once, too."""
+    """The trainer with the best layout for each number of GPUs (`known`), which is searched once.
+    `tried` has all layouts with the seconds of an update (None if a layout does not fit).
+    `speeds` keeps the servers' speeds, whose steps are computed once, too."""
 
     given: Training
     known: dict[int, Training] = field(default_factory=dict)
