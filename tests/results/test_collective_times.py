@@ -212,9 +212,10 @@ def test_the_ways_around_a_torus_have_their_own_load() -> None:
 
 def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     picture = tmp_path / "curve.png"
-    words = ["collective", "all_reduce", "dgx-a100-hdr", "--gpus", "8", "--sizes", "1KiB..1MiB"]
-    result = CliRunner().invoke(main, [*words, "--picture", str(picture)])
+    words = ["collective", "all_reduce", "--topology", "dgx-a100-hdr", "--gpus", "8"]
+    result = CliRunner().invoke(main, [*words, "--sizes", "48000", "--picture", str(picture)])
     assert result.exit_code == 0, result.output
+    assert "\n  48000 " in result.stdout
     assert "busbw" in result.stdout
     assert picture.stat().st_size > 10_000
 
@@ -238,7 +239,8 @@ def test_a_trace_has_every_message_and_ends_with_the_last(tmp_path: Path) -> Non
         (["all_reduce", "dgx-a100-hdr"], "KIND SIZE TOPOLOGY"),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--sizes", "1KiB..2KiB"], "KIND SIZE TOPOLOGY"),
         (["all_reduce", "dgx-a100-hdr", "--sizes", "2KiB..1KiB"], "smaller first"),
-        (["all_reduce", "dgx-a100-hdr", "--sizes", "2KiB"], "no span"),
+        (["all_reduce", "dgx-a100-hdr", "--sizes", "2 kilos"], "2 kilos"),
+        (["all_reduce"], "KIND SIZE TOPOLOGY"),
         (["all_reduce", "many", "dgx-a100-hdr"], "many"),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--algorithm", "rink"], "ring"),
         (

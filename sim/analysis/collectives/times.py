@@ -250,7 +250,8 @@ def _sizes(given: float | str | Iterable[float | str]) -> Iterator[float]:
     if isinstance(given, str) and ".." in given:
         yield from _span(given)
     elif isinstance(given, str | float | int):
-        size = quantity_of("size", given, "B") if isinstance(given, str) else float(given)
+        bare = not isinstance(given, str) or given.strip().isdecimal()
+        size = float(given) if bare else quantity_of("size", str(given), "B")
         if fault := gate.fault_of(size) or ("is less than a byte" if size < 1.0 else ""):
             raise InputError("size", f"{given} {fault}", "write it like 1 MiB")
         yield size

@@ -83,9 +83,20 @@ def surer(
     chance = faster(seconds, others, law["apart"])
     low, high = longer(seconds, others, law["apart"])
     return (
-        f"Its measured run is the shorter with {100.0 * chance:.0f} % probability; {name} takes "
-        f"{100.0 * low:.1f} to {100.0 * high:.1f} % longer ({100.0 * LEVEL:.0f} %)."
+        f"With {100.0 * chance:.0f} % probability its measured run is shorter than that of {name}, "
+        f"which takes {_more(low, high)} time ({100.0 * LEVEL:.0f} %)."
     )
+
+
+def _more(low: float, high: float) -> str:
+    """
+    >>> _more(0.021, 0.053), _more(-0.109, 0.045), _more(-0.053, -0.021)
+    ('2.1 to 5.3 % more', '10.9 % less to 4.5 % more', '2.1 to 5.3 % less')
+    """
+    if low < 0.0 <= high:
+        return f"{-100.0 * low:.1f} % less to {100.0 * high:.1f} % more"
+    near, far = sorted((abs(low), abs(high)))
+    return f"{100.0 * near:.1f} to {100.0 * far:.1f} % {'more' if high >= 0.0 else 'less'}"
 
 
 def _signed(value: float) -> str:

@@ -19,10 +19,11 @@ from sim.interface.cli.files import Form, answers, output, wrote
     )
 )
 @click.argument("kind")
-@click.argument("rest", nargs=-1, required=True, metavar="[SIZE] TOPOLOGY")
+@click.argument("rest", nargs=-1, metavar="[SIZE] TOPOLOGY")
+@click.option("--topology", metavar="NAME", help="The cluster, in place of TOPOLOGY.")
 @click.option("--gpus", type=options.COUNT, help="How many of the topology's.")
 @click.option("--algorithm", metavar="A,B", default="", help="Use these, not the library's own.")
-@click.option("--sizes", metavar="1KiB..8GiB", help="From one size to another, doubling.")
+@click.option("--sizes", metavar="1KiB..8GiB", help="A size, or from one to another, doubling.")
 @click.option(
     "--slow", multiple=True, metavar="LINK=FACTOR", help="Divide a link's bandwidth: node3.nic0=2."
 )
@@ -43,6 +44,7 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @options.LIMIT
 def collective(
     rest: tuple[str, ...],
+    topology: str | None,
     algorithm: str,
     sizes: str | None,
     slow: tuple[str, ...],
@@ -63,7 +65,7 @@ def collective(
     """
     from sim.analysis.collectives.times import collective as timed
 
-    *size, topology = rest
+    *size, topology = (*rest, topology) if topology is not None else rest or ("",)
     times = timed(
         sizes=_sizes(size, sizes),
         topology=topology,
@@ -87,8 +89,6 @@ def _sizes(size: list[str], span: str | None) -> str:
     if len(size) + (span is not None) != 1:
         fault = "wants KIND SIZE TOPOLOGY, or KIND TOPOLOGY --sizes"
         raise InputError("sim collective", fault, 'e.g. sim collective all_reduce "1 GiB" NAME')
-    if span is not None and ".." not in span:
-        raise InputError("--sizes", f"{span!r} is no span", "write it like 1KiB..8GiB")
     return size[0] if size else str(span)
 
 

@@ -87,6 +87,8 @@ def _usage(error: click.UsageError) -> str:
     given = getattr(error, "option_name", None) or getattr(error, "command_name", None)
     near = get_close_matches(given or "", getattr(error, "possibilities", None) or (), 1, 0.0)
     remedy = f"did you mean {near[0]!r}?" if near else f"see `{command} --help`"
+    if f"--{given}" in chain.from_iterable(one.opts for one in main.commands["run"].params):
+        remedy = f"it is an option: sim run SCENARIO --{given} ..."
     if re.match(r"-\d", getattr(error, "option_name", "")):
         what = f"{error.option_name!r} is read as an option"  # type: ignore[attr-defined]
         remedy = "no number here is negative; put -- before a text that begins with -"

@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 
 from sim.analysis.sweeps.answer import Sweep
 from sim.interface.plots.picture import PALETTE, Figure
+from sim.uncertainty.intervals import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +105,8 @@ def _line(
     low, high = (f"{column}_{bound}" for bound in ("low", "high"))
     if low in there:
         below, above = ([float(own) / unit for own in there[key]] for key in (low, high))
-        axes.fill_between(at, below, above, color=colour, alpha=0.12, linewidth=0)
+        band = f"{100.0 * LEVEL:.0f} % of measured runs"
+        axes.fill_between(at, below, above, color=colour, alpha=0.12, linewidth=0, label=band)
 
 
 def _bars(

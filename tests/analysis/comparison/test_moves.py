@@ -1,5 +1,6 @@
 """Where can a recording be moved to?"""
 
+import re
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -127,8 +128,9 @@ def test_losses_of_different_tasks_are_said_not_to_compare() -> None:
 def test_two_layouts_differ_by_an_interval_in_which_common_errors_cancel() -> None:
     both = sim.compare("megatron-39b", ": plan.microbatch=2")
     alone = both.results[0]
-    assert "% longer (90 %)" in both.reason
+    assert "% probability its measured run is shorter" in both.reason
     width = alone.step_time_high / alone.step_time_low
-    low, high = (float(word) for word in both.reason.split("the other takes ")[1].split()[0:3:2])
+    less, more = re.findall(r"([\d.]+) % (?:less|more)", both.reason.split("which takes ")[1])
+    low, high = -float(less), float(more)
     assert low < 100 * (both.seconds[0] / both.seconds[1] - 1) < high or low < 0 < high
     assert width > 1.0

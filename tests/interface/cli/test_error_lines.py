@@ -46,6 +46,8 @@ servers = { gpus = 8 }
 CURVE = ("--critical-batch", "64", "--least-samples", "1e4")
 
 LINES = [
+    (("report", "gpt3-175b-megatron"), "it is an option: sim run SCENARIO --report"),
+    (("run", "gpt2-one-gpu", "--width", "3.4in"), "--width: there is no picture; add --picture"),
     (("run", RECORDING, *ON, "--set", "plan.tp=2"), "setting plan.tp: a recorded script keeps"),
     (("run", "missing.json", *ON), "missing.json: is not there"),
     (("run", "ps-ssp", "--set", "sharing.method=[1]"), "sharing: method = [1] is unknown"),

@@ -292,3 +292,4 @@ def test_names_are_bars_and_numbers_a_line() -> None:
     axes = numbers.plot().axes[0]
     assert not axes.patches
     assert len(axes.lines) == 1
+    assert "90 % of measured runs" in axes.get_legend_handles_labels()[1]  # the band
