@@ -46,7 +46,7 @@ def plan_text(plan: Plan) -> str:
     words += [f"moments in {plan.moments}"] if plan.moments != "fp32" else []
     words += [f"{written(plan.recompute)} recomputation"] if plan.recompute != "none" else []
     words += ["sequence parallel"] if plan.sequence_parallel else []
-    words += [plan.order] if plan.order != Plan(global_batch=1).order else []
+    words += [f"rank order {plan.order}"] if plan.order != Plan(global_batch=1).order else []
     return ", ".join(words)
 
 

@@ -226,7 +226,7 @@
     if (found.ended) return;
     if (found.fault) { body.replaceChildren(made("p", { textContent: found.fault })); return; }
     const rows = found.rows.map((row) => made("tr", {},
-      made("th", { scope: "row", textContent: row.layout }),
+      made("th", { scope: "row", textContent: row.layout, title: row.layout.includes("rank order") ? "rank order: ranks of the group named first are neighbours, on one node if they fit" : "" }),
       made("td", { textContent: seconds(row.step) }), made("td", { textContent: change(row.step, found.now) || "as now" }),
       made("td", { textContent: `${(row.memory / 2 ** 30).toFixed(1)} GiB` }),
       made("td", {}, button("Take", () => set(row.settings), { ariaLabel: `Take ${row.layout}` }))));
@@ -274,7 +274,19 @@
       if (entry.key === keyOf(state)) row.setAttribute("aria-current", "true");
       return row;
     });
+    keep();
     by("tried").querySelector(".scroll").replaceChildren(made("table", {}, made("thead", {}, made("tr", {}, ...head)), made("tbody", {}, ...rows)));
+  };
+  const keep = () => { // through a reload; not for good
+    try { sessionStorage.setItem(location.pathname, JSON.stringify({ tried, pinned: tried.indexOf(pinned) })); } catch {}
+  };
+  const kept = () => {
+    try {
+      const found = JSON.parse(sessionStorage.getItem(location.pathname));
+      tried.push(...found.tried);
+      pinned = tried[found.pinned];
+      list();
+    } catch {}
   };
   const pin = (entry) => {
     pinned = entry;
@@ -313,10 +325,15 @@
     const id = `at-${control.key}`, back = button("\u21ba", () => set({ [control.key]: null }), { className: "back", title: "As in the scenario", ariaLabel: `${control.label}: as in the scenario` });
     const field = FIELDS[control.form](control, id);
     const line = made("div", { className: `row ${control.form}` }, made("label", { htmlFor: id, textContent: control.label, title: control.key }), made("div", { className: "field" }, ...field.elements), back);
-    fields[control.key] = { show: (one) => { field.show(one); back.hidden = !(one.key in state.settings); line.classList.toggle("own", one.key in state.settings); by(id)?.setAttribute("aria-invalid", one.refused); } };
+    fields[control.key] = { show: (one) => { field.show(one); if (!(one.key in state.settings)) unset[one.key] = { value: one.value, beside: beside(one.key) }; back.hidden = !(one.key in state.settings); line.classList.toggle("own", one.key in state.settings); by(id)?.setAttribute("aria-invalid", one.refused); } };
     return line;
   };
-  const change_of = (control, value, moving = false) => set({ [control.key]: value === "" ? null : value }, { moving });
+  const unset = {}; // by key: its value without a setting of its own, and the other settings
+  const beside = (key) => { const { [key]: own, ...rest } = state.settings; return keyOf({ base: state.base, settings: rest }); };
+  const change_of = (control, value, moving = false) => {
+    const usual = unset[control.key], same = usual?.value === value && usual.beside === beside(control.key);
+    set({ [control.key]: value === "" || same ? null : value }, { moving });
+  };
   const FIELDS = {
     choice: (control, id) => {
       const options = control.choices.map((value) => made("option", { value, textContent: value || "as usual" }));
@@ -358,7 +375,7 @@
     text.addEventListener("change", () => change_of(control, text.value.trim()));
     if (control.choices.length < 2) return { elements: [text], show: (one) => { if (text !== document.activeElement) text.value = one.value; } };
     const range = made("input", { type: "range", min: 0, max: control.choices.length - 1, step: 1, ariaLabel: control.label });
-    const told = (value) => { text.value = value; range.setAttribute("aria-valuetext", value); };
+    const told = (value) => { text.value = value; range.setAttribute("aria-valuetext", value || control.hint || "as usual"); };
     range.addEventListener("input", () => { told(control.choices[range.value]); change_of(control, text.value, true); });
     range.addEventListener("change", () => { if (history.state?.moving) history.replaceState({ place, moving: false }, "", location.hash); const entry = tried.at(-1); if (entry) entry.moving = false; });
     const near = (value) => {
@@ -451,6 +468,7 @@
     state = read();
     history.replaceState({ place: 0 }, "", location.hash);
     charts.watch();
+    kept();
     await ask();
     document.body.dataset.ready = "yes";
   };

@@ -144,6 +144,18 @@ def test_a_link_leads_to_its_state(browser: Any, server: Server) -> None:
     assert film.page.input_value("[id='at-plan.microbatch']") == "2"
     assert film.page.input_value("[id='at-network.bandwidth']") == "100 Gb/s"
     assert "network.bandwidth=100 Gb/s" in film.page.inner_text("#command")
+
+    own = film.page.input_value("[id='at-plan.tp']")
+    film.fill("plan.tp", "4")
+    film.fill("plan.tp", own)  # the scenario's own value is no change
+    assert "plan.tp" not in film.page.inner_text("#command")
+
+    rows = film.page.locator("#tried tbody tr")
+    tried = rows.all_inner_texts()
+    assert len(tried) == 2
+    film.page.reload()
+    film.page.wait_for_selector("body[data-ready=yes]")
+    assert rows.all_inner_texts() == tried
     film.close()
 
 
@@ -208,5 +220,7 @@ def test_all_fields_have_names_and_a_phone_scrolls_one_way(browser: Any, server:
         " !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map(one => one.id)"
     )
     assert nameless == []
+    said = "[...document.querySelectorAll('[type=range]')].map(one => one.ariaValueText)"
+    assert all(film.page.evaluate(said))
     assert json.loads(film.page.evaluate("JSON.stringify(document.title)")).startswith("gpt3")
     film.close()
