@@ -36,7 +36,7 @@ class Degraded:
         if not (isfinite(self.factor) and self.factor >= 1):
             fault = f"factor = {self.factor:g} must be finite and at least 1"
             raise ValueError(
-                f"{fault}: 2 halves the bandwidth; a faster link is a matter of the network"
+                f"{fault}: 2 halves the bandwidth; set network.bandwidth for faster links"
             )
 
 
