@@ -3,22 +3,17 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from sim.config.dataclass import dataclass
 from sim.program.actions import KINDS
-from sim.program.causes import HOST, WAITING, Cause
+from sim.program.causes import Cause
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     from numpy.typing import NDArray
 
 Row = TypeVar("Row")
-
-_LEAST = 1e-9  # share of a span: a shorter lag is a rounding error
-_NOT_IN_FRAME = ("parts", "transfers", "meetings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,33 +55,6 @@ class Span:
     @property
     def duration(self) -> float:
         return self.end - self.start
-
-    def pieces(self) -> Iterator[tuple[Cause, float, float]]:
-        """Yield each cause with its beginning and end (s). The pieces add up to the span. A pass is
-        the lag of its host, then its parts one after another. A communication is the wait before
-        its transfers, then the transfers in the order in which they begin.
-
-        >>> from sim.program.causes import COMPUTE
-        >>> flights = ((COMPUTE, "send", 2.0, 3.0), (COMPUTE, "send", 2.5, 4.0))
-        >>> span = Span(0, "copy", "both", COMPUTE, 0.0, 4.0, {"transfers": flights})
-        >>> [(str(cause), begin, end) for cause, begin, end in span.pieces()]
-        [('waiting', 0.0, 2.0), ('compute', 2.0, 3.0), ('compute', 3.0, 4.0)]
-        """
-        clock, parts = self.start, self.args.get("parts", ())
-        lag = self.duration - sum(seconds for _, seconds in parts)
-        found, end = [], self.start
-        for cause, seconds in ((HOST, lag if lag > _LEAST * self.duration else 0.0), *parts):
-            begin, end = end, end + seconds
-            found.append((cause, begin, end))
-        if not parts:
-            flights = self.args.get("transfers") or ((self.cause, "", self.start, self.end),)
-            found = [(cause, *when) for cause, _, *when in sorted(flights, key=itemgetter(2))]
-        for cause, begin, end in found:
-            if begin > clock:
-                yield WAITING, clock, begin
-            if (begin := max(begin, clock)) < end:
-                yield cause, begin, end
-                clock = end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,30 +183,3 @@ class Timeline:
     def columns(self) -> Columns:
         """Computations and transfers as arrays, for which spans need not be written."""
         return self.spans.columns if isinstance(self.spans, Played) else columns_of(self.spans)
-
-    def to_frame(self) -> "pd.DataFrame":
-        """A row for each piece of each span (`Span.pieces`), so that durations add up by `cause`:
-        number of the span, role, stage, ranks, stream, name, cause, start, end, duration, args."""
-        import pandas as pd
-
-        frame = pd.DataFrame(
-            {
-                "span": number,
-                "role": span.role,
-                "stage": self.roles[span.role].stage,
-                "ranks": self.roles[span.role].ranks,
-                "stream": span.stream,
-                "name": span.name,
-                "cause": cause,
-                "start": start,
-                "end": end,
-                "duration": end - start,
-                **{key: value for key, value in span.args.items() if key not in _NOT_IN_FRAME},
-            }
-            for number, span in enumerate(self.spans)
-            for cause, start, end in span.pieces()
-        )
-        for key in ("microbatch", "chunk"):
-            if key in frame:
-                frame[key] = frame[key].where(frame[key] >= 0).astype("Int64")
-        return frame

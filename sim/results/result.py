@@ -120,8 +120,10 @@ class Result(JobAnswer):
         return misfit_of(self.fits, self.memory_per_gpu["total"], self.capacity)
 
     def to_frame(self) -> "pd.DataFrame":
-        """The timeline as a table, with one row for each span."""
-        return self.timeline.to_frame()
+        """The timeline as a table, with a row for each piece of a span (`sim.engine.pieces`)."""
+        from sim.engine.pieces import frame_of
+
+        return frame_of(self.timeline)
 
 
 def columns_of(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,8 +123,10 @@ class Outcome(JobAnswer):
         return self.task == NoTask.name
 
     def to_frame(self) -> "pd.DataFrame":
-        """The timeline as a table with a row for each span."""
-        return self.timeline.to_frame()
+        """The timeline as a table, with a row for each piece of a span (`sim.engine.pieces`)."""
+        from sim.engine.pieces import frame_of
+
+        return frame_of(self.timeline)
 
     def curve_frame(self) -> "pd.DataFrame":
         """The curve as a table with a row for each point."""
