@@ -41,6 +41,15 @@ def test_ddp_sends_its_gradients_once_a_step_however_many_microbatches_it_has() 
     assert link.bytes < link.busy * link.capacity * few.step_time  # the protocol's come on top
 
 
+@pytest.mark.parametrize(("zero", "each"), [(0, 1.0), (1, 1.0), (3, 1.5)])
+def test_of_two_gpus_each_sends_half_of_what_is_reduced_or_gathered(zero: int, each: float) -> None:
+    """Gradients are reduced and weights gathered once, with ZeRO-3 gathered twice; in fp16."""
+    job = {"topology": "dgx-h100-ndr", "gpus": 2, "plan.zero": zero, "plan.dp": 2}
+    result = run(load("gpt2-one-gpu", job | {"plan.global_batch": 8, "plan.microbatch": 4}))
+    sent = {link.name: link.bytes for link in result.links}
+    assert sent["port-up 0"] / result.parameters == pytest.approx(2.0 * each, rel=0.01)
+
+
 @pytest.mark.parametrize("name", ["megatron-3.6b", "llama2-7b-offload", "bert-large-tpu-v2"])
 def test_links_carry_what_their_rates_add_up_to_and_never_more_than_they_can(name: str) -> None:
     result = run(name)

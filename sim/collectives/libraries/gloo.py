@@ -87,7 +87,8 @@ class Gloo:
         size, shape, interconnect = call.size, call.shape, call.interconnect
         both = 1.0 + self.returned(interconnect.efficiency)
         loads, rounds, name = _loads(call, both, algorithm)
-        sent, _, _ = _loads(call, 1.0, algorithm)
+        alone, _, _ = _loads(call, 1.0, algorithm)
+        sent = _of_tree(shape) if name == "binomial" else alone
         port, nic = size * loads.port, size * loads.nic / interconnect.efficiency
         message, once = (
             self.message,
@@ -96,7 +97,7 @@ class Gloo:
         if pace := self.pace.get(call.kind):
             message, seconds = pace.message, pace.seconds(size)
             port, nic = _at_least(
-                seconds * max(sent.port, sent.nic), port, nic, shape, interconnect
+                seconds * max(alone.port, alone.nic), port, nic, shape, interconnect
             )
             once = max(once, seconds)
         if name == "ring" and call.kind != "broadcast":
@@ -194,6 +195,20 @@ def _in_turn(ranks: int) -> float:
         for child in children:
             arrival[child] = arrival[rank] + len(children)
     return max(arrival)
+
+
+def _of_tree(shape: GroupShape) -> LevelLoads:
+    """Bytes of the binomial tree through the ports of a single node, or out of the root's node, for
+    each byte of a broadcast.
+
+    >>> [_of_tree(GroupShape.of(n, 8)) for n in (8, 16)]
+    [LevelLoads(port=3.0, nic=0.0), LevelLoads(port=0.0, nic=8.0)]
+    """
+    if shape.nodes == 1:
+        return LevelLoads(port=float(len(list(_children(0, shape.ranks)))))
+    first = range(shape.per_node)
+    away = sum(child not in first for rank in first for child in _children(rank, shape.ranks))
+    return LevelLoads(port=0.0, nic=float(away))
 
 
 def _children(rank: int, ranks: int) -> Iterator[int]:

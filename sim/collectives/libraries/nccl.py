@@ -226,9 +226,17 @@ class NcclCall:
     network: NetworkConstants
 
     def cost(
-        self, name: str, protocol: NcclProtocol, loads: LevelLoads, reached: float, latency: float
+        self,
+        name: str,
+        protocol: NcclProtocol,
+        loads: LevelLoads,
+        reached: float,
+        latency: float,
+        timed: LevelLoads | None = None,
     ) -> CallCost:
-        """The cost, in bytes at line rate; a smaller share `reached` of it means more bytes."""
+        """The cost, in bytes at line rate; a smaller share `reached` of it means more bytes. Links
+        carry `loads`, but take as long as `timed` (default: `loads`)."""
+        sent, loads = loads, timed or loads
         port = reached * self._kept(name, protocol, reached)
         nic = self.network.fraction * getattr(self.network.keeps, protocol)
         received = max(loads.port, loads.nic / self.call.shape.per_node)
@@ -236,8 +244,8 @@ class NcclCall:
             latency=latency,
             port=self.call.size * loads.port / port,
             nic=self.call.size * loads.nic / nic,
-            sent_port=self.call.size * loads.port,
-            sent_nic=self.call.size * loads.nic,
+            sent_port=self.call.size * sent.port,
+            sent_nic=self.call.size * sent.nic,
             algorithm=name,
             protocol=protocol,
             ctas=self.ctas,
@@ -371,14 +379,15 @@ def _along(nccl_call: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
     latency = nccl_call.latency(steps, protocol, nccl_call.network.overhead)
     if protocol == "simple":
         latency += nccl_call.node.fill.seconds(nccl_call.call.size)
-    if loads.port:
-        loads = _with_own_part(nccl_call, loads, nccl_call.node.touch)
-    return nccl_call.cost(name, protocol, loads, nccl_call.node.ring * nccl_call.cabled, latency)
+    share = nccl_call.node.ring * nccl_call.cabled
+    timed = _with_own_part(nccl_call, loads, nccl_call.node.touch)
+    return nccl_call.cost(name, protocol, loads, share, latency, timed)
 
 
 def _with_own_part(nccl_call: NcclCall, loads: LevelLoads, touch: float) -> LevelLoads:
-    """Loads with the copy of a rank's own part, S/n, to its result."""
-    return LevelLoads(port=loads.port + touch / nccl_call.call.shape.ranks, nic=loads.nic)
+    """Loads with the copy of a rank's own part, S/n, to its result, where ports carry the rest."""
+    own = touch / nccl_call.call.shape.ranks if loads.port else 0.0
+    return LevelLoads(port=loads.port + own, nic=loads.nic)
 
 
 def _tree(nccl_call: NcclCall, protocol: NcclProtocol) -> CallCost:
@@ -417,30 +426,35 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
     message = call.size if call.kind in _SINGLE else call.size / call.shape.ranks
     if call.kind == "scatter" and loads.nic:  # through neighbours to the NICs of receivers (PXN)
         loads = LevelLoads(port=1.0 - 1.0 / call.shape.ranks, nic=loads.nic)
-    elif call.kind in ("gather", "sendrecv") and loads.nic:  # through the receiver's own NIC
+    timed = loads
+    if call.kind in ("gather", "sendrecv") and loads.nic:  # through the receiver's own NIC
         nics = call.interconnect.nic_share(call.shape.per_node) / call.interconnect.nic_bandwidth
-        loads = LevelLoads(port=loads.port, nic=loads.nic * nics)
+        timed = LevelLoads(port=loads.port, nic=loads.nic * nics)
     protocol: NcclProtocol = "ll" if message <= LL_OF_PEERS and call.routed is None else "simple"
     latency, share = nccl_call.latency(steps, protocol), node.peer
     if call.routed is not None:
         from sim.collectives.algorithms import relayed
 
         name, loads = "relayed", relayed.loads(call.routed, call.shape)
+        timed = loads
         share = node.relay or share
         relay = node.relays.of(call.routed, call.shape.nodes) if node.relays else None
         if node.relays and relay and call.routed.sms and loads.port:
-            nic = loads.nic / node.relays.carried(call.shape.nodes)
-            loads = LevelLoads(port=loads.port, nic=nic)
-            return _relayed(nccl_call, call.routed, loads, relay)
+            timed = LevelLoads(
+                port=loads.port, nic=loads.nic / node.relays.carried(call.shape.nodes)
+            )
+            return _relayed(nccl_call, call.routed, loads, relay, timed)
     elif call.kind == "all_to_all" and loads.port and node.all_to_all:
-        loads = _with_own_part(nccl_call, loads, node.all_to_all.touch)
+        timed = _with_own_part(nccl_call, loads, node.all_to_all.touch)
         latency += node.all_to_all.fill.seconds(call.size)
         share = node.all_to_all.share
-    cost = nccl_call.cost(name, "simple", loads, min(share, _of_channels(nccl_call)), latency)
-    return replace(cost, protocol=protocol)
+    share = min(share, _of_channels(nccl_call))
+    return replace(nccl_call.cost(name, "simple", loads, share, latency, timed), protocol=protocol)
 
 
-def _relayed(nccl_call: NcclCall, routed: "Routed", loads: LevelLoads, relay: Relay) -> CallCost:
+def _relayed(
+    nccl_call: NcclCall, routed: "Routed", loads: LevelLoads, relay: Relay, timed: LevelLoads
+) -> CallCost:
     """The cost of routed items that SMs pass on. The times of SMs and ports overlap as those of
     products and memory (the norm of order 4 of `sim.hardware.kernels.rates`)."""
     call = nccl_call.call
@@ -450,7 +464,7 @@ def _relayed(nccl_call: NcclCall, routed: "Routed", loads: LevelLoads, relay: Re
     on_port = call.size * loads.port / relay.share
     reached = call.size * loads.port / (on_sms**_JOIN + on_port**_JOIN) ** (1 / _JOIN)
     latency = relay.launch + relay.node * call.shape.nodes
-    return nccl_call.cost("relayed", "simple", loads, reached, latency)
+    return nccl_call.cost("relayed", "simple", loads, reached, latency, timed)
 
 
 def _of_channels(nccl_call: NcclCall) -> float:

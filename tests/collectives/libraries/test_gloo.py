@@ -90,6 +90,28 @@ def test_a_swap_pays_for_acknowledgements_and_a_message_does_not() -> None:
     assert (sent, cluster.now - sent) == pytest.approx((2**20 / B1, 2**20 / B2), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "ranks", "sent"),
+    [
+        ("all_reduce", 8, (2 * 7 / 8, 0.0)),
+        ("all_reduce", 16, (2 * 15 / 16 * 7 / 8, 2 * 15 / 16)),
+        ("all_gather", 2, (1 / 2, 0.0)),
+        ("broadcast", 2, (1.0, 0.0)),
+        ("broadcast", 8, (3.0, 0.0)),  # the root serves 3 children
+        ("broadcast", 16, (0.0, 8.0)),  # each rank of the root's node serves one in the other
+        ("all_to_all", 16, (7 / 16, 8 * 8 / 16)),
+        ("sendrecv", 2, (1.0, 0.0)),
+    ],
+)
+def test_links_carry_what_each_rank_sends(
+    kind: CollectiveKind, ranks: int, sent: tuple[float, float]
+) -> None:
+    host = Interconnect(generation="cpu", gpus_per_node=8, port_bandwidth=1e10, nics_per_node=1,
+                        nic_bandwidth=1e9, network="ethernet", efficiency=0.95)  # fmt: skip
+    found = backend.load("gloo").call_cost(CollectiveCall(kind, 1.0, GroupShape.of(ranks, 8), host))
+    assert (found.sent_port, found.sent_nic) == pytest.approx(sent)
+
+
 def test_short_segments_wait_for_each_others_messages() -> None:
     """Two in flight: 6 segments a turn take 3 times a message's cost and a segment's bytes."""
     tiny = 16 * 4 * 2  # 16 bytes a segment: 1.3 us

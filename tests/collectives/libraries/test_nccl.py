@@ -215,6 +215,46 @@ def test_no_call_moves_fewer_bytes_than_its_algorithm_needs() -> None:
         assert cost("all_gather", 1e9, GroupShape.of(8, 8), interconnect).port >= 7 / 8 * 1e9
 
 
+def by_hand(ranks: int) -> dict[CollectiveKind, tuple[float, float]]:
+    """Bytes through a member's port and out of a node, for each byte of a ring of n ranks, or of
+    sends to peers. 16 ranks are on 2 nodes: 7 of a node's 8 hops are inside, shared by 8 ports; all
+    8 members send 8 of 16 parts away."""
+    part = (ranks - 1) / ranks
+    inside, away = (7 / 8, 1.0) if ranks == 16 else (1.0, 0.0)
+    return {
+        "all_reduce": (2 * part * inside, 2 * part * away),
+        "all_gather": (part * inside, part * away),
+        "reduce_scatter": (part * inside, part * away),
+        "broadcast": (inside, away),
+        "all_to_all": (7 / 16, 8 * 8 / 16) if ranks == 16 else (part, 0.0),
+        "sendrecv": (1.0, away),
+        "gather": (7 / 16, 8 / 16) if ranks == 16 else (part, 0.0),
+        "point_to_point": (0.0, 1.0) if ranks == 16 else (1.0, 0.0),
+    }
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 16])
+def test_links_carry_the_bytes_of_a_call_whatever_time_its_copies_take(ranks: int) -> None:
+    for interconnect in FABRICS:
+        for kind, (port, nic) in by_hand(ranks).items():
+            call = CollectiveCall(kind, 1e9, GroupShape.of(ranks, 8), interconnect)
+            for found in NCCL.candidates(call):
+                if found.algorithm in ("ring", "direct"):
+                    sent = found.sent_port / 1e9, found.sent_nic / 1e9
+                    assert sent == pytest.approx((port, nic)), kind
+                    assert found.port >= found.sent_port
+                    assert found.nic >= found.sent_nic
+
+
+@pytest.mark.parametrize("sms", [20, 0])
+def test_slow_relays_carry_the_bytes_of_their_items(sms: int) -> None:
+    """One copy of an item for each other node: 8 members send to 15 of 16 nodes."""
+    routed = Routed(choices=1, among=128, item=7168.0, sms=sms)
+    shape, h800 = GroupShape.of(128, 8), replace(H100, port_bandwidth=200e9)
+    found = NCCL.call_cost(CollectiveCall("all_to_all", 1e9, shape, h800, routed))
+    assert (found.sent_port, found.sent_nic) == pytest.approx((7 / 8 * 1e9, 8 * 15 / 16 * 1e9))
+
+
 def test_unknown_collective_is_named() -> None:
     with pytest.raises(InputError, match="no collective named 'all_sum'; known: all_reduce"):
         kind_named("all_sum", "readings")
