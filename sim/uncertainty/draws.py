@@ -49,7 +49,7 @@ class Split:
 
 
 def bandwidth(cause: str) -> str:
-    """The name of the links that carry transfers of a cause."""
+    """Return the name of the class of links that carry transfers of a cause."""
     return f"bandwidth: {cause}"
 
 
@@ -67,8 +67,9 @@ def by_cause(transfer: TransferClass) -> tuple[str, str]:
 
 
 def split(machine: Machine, program: Program, of_transfer: OfTransfer = as_collectives) -> Split:
-    """A program's step, compiled, in `KINDS` and the classes `of_transfer` names. Transfers that
-    share links are slowed as on the clock. Raises `InputError` where columns do not hold."""
+    """Compile a program's step, and split its durations into `KINDS` and the classes that
+    `of_transfer` names. Transfers that share links are slowed as measured in one run on the clock.
+    Raises `InputError` for programs that cannot be compiled."""
     folded = fold(program, machine)
     contention = clocked_contention(folded)
     columns = ColumnProgram(folded, factors=contention.factors, longer=contention.longer)
@@ -103,7 +104,7 @@ def _by_kind(
 
 
 def _device(compute_class: ComputeClass, program: Program, stage: int) -> Floats:
-    """A pass's seconds on the device by class."""
+    """Return a pass's seconds on the device by class."""
     found = np.zeros(len(KINDS))
     for cause, seconds in compute_class.parts:
         for kind, share in mix(program, stage, cause).items():
@@ -117,7 +118,7 @@ def _device(compute_class: ComputeClass, program: Program, stage: int) -> Floats
 
 
 def _of_pass(compute_class: ComputeClass, device: Floats) -> Floats:
-    """The classes' seconds in device, host, lead and wait of a pass [4, classes].
+    """Return the classes' seconds in device, host, lead and wait of a pass [4, classes].
 
     Lead and wait are without the device's seconds. Where launches take longer than kernels, the
     lead consists of all launches and of the kernels that still run after them. Otherwise it

@@ -59,7 +59,7 @@ class Budget(Answer):
     without a deadline, or if no number of GPUs does. `keeping` is the smallest such number whose
     replicas divide the job's own `batch` of sequences. With `money` (dollars), `affordable` are the
     numbers of GPUs that fit the job, keep its batch, and finish within the money with `chance`;
-    `soonest` is the size that finishes first. `interruptions` counts those of a device in a year.
+    `soonest` is the size that finishes first. `interruptions` are those of a device in a year.
     `between` is the mean time from one interruption of the job to the next (s). `whole` is the mean
     time between interruptions of causes that strike the whole job, equally often at any size (None:
     there are none). `assumed` says in words what the answer rests on.
@@ -197,7 +197,7 @@ def _known(seconds: float) -> float | None:
 
 
 def _quantile(times: Sequence[float] | NDArray[np.float64], chance: float) -> float:
-    """Return the first of some times by which at least a share `chance` of them has passed."""
+    """Return the smallest of the times below or at which a share `chance` of all times lies."""
     return float(np.quantile(times, chance, method="inverted_cdf"))
 
 

@@ -26,7 +26,7 @@ from sim.program.program import Program
 
 class ChunkSeconds(NamedTuple):
     """Seconds of one microbatch in a chunk: of the forward pass, of the backward pass until its
-    gradient is handed on, and of the rest."""
+    gradient is handed on, and of the rest of the backward pass."""
 
     forward: float
     back: float
