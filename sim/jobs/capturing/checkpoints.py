@@ -1,113 +1,33 @@
 """How does a script find a checkpoint again whose tensors have no content?
 
-Nothing is written, and no file that is there is touched. The script's own process sees a file where
-it has saved one: it may ask for it, rename, copy, delete and load it. Its tensors are of the right
-shape, type and device, and have the same value everywhere.
+The script saves it in an overlay of the files (`Overlay`), finds it under its name, and may rename,
+copy, delete and load it. Its tensors are of the right shape, type and device, and have the same
+value everywhere.
 """
 
-import os
-import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
 from io import BytesIO
 from pathlib import Path
-from stat import S_IFREG
-from time import time
 from types import ModuleType
 from typing import Any
 from zipfile import is_zipfile
 
+from sim.jobs.capturing.files import Overlay, absolute
 from sim.jobs.capturing.patches import Patches
 
 
 def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
     """Patch saves and loads; a checkpoint that is not written is `told`."""
-    unwritten = Unwritten()
-    unwritten.install(patches)
-    _saves(torch, patches, told, unwritten)
+    overlay = Overlay()
+    overlay.install(patches)
+    _saves(torch, patches, told, overlay)
     _saves_shards(patches, told)
-    _loads(torch, patches, unwritten)
+    _loads(torch, patches, overlay)
 
 
-class Unwritten:
-    """Files that a script believes to be there, and what it would read from them."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.began = time()
-
-    def read(self, path: Any) -> BytesIO | None:
-        content = self.files.get(_absolute(path))
-        return None if content is None else BytesIO(content)
-
-    def install(self, patches: Patches) -> None:
-        """Patch what renames, copies, deletes and asks for files."""
-        self._stat = os.stat
-        patches.set(os, "stat", self._asked)
-        for name in ("rename", "replace"):
-            patches.set(os, name, self._renames(getattr(os, name)))
-        for owner, name in (
-            (os, "link"), (os, "symlink"),
-            (shutil, "copyfile"), (shutil, "copy"), (shutil, "copy2"),
-        ):  # fmt: skip
-            patches.set(owner, name, self._copies(getattr(owner, name)))
-        for name in ("remove", "unlink"):
-            patches.set(os, name, self._deletes(getattr(os, name)))
-
-    def _asked(self, path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
-        try:
-            return self._stat(path, *args, **kwargs)
-        except FileNotFoundError:
-            content = self.files.get(_absolute(path))
-            if content is None:
-                raise
-            mode, now = S_IFREG | 0o644, int(time())
-            return os.stat_result((mode, 0, 0, 1, 0, 0, len(content), now, now, now))
-
-    def _renames(self, usual: Callable[..., None]) -> Callable[..., None]:
-        def rename(src: Any, dst: Any, **kwargs: Any) -> None:
-            before, after = _absolute(src), _absolute(dst)
-            if before not in self.files:
-                usual(src, dst, **kwargs)
-            for name in [*self.files]:  # those in a folder go with it
-                if name == before or name.startswith(before + os.sep):
-                    self.files[after + name.removeprefix(before)] = self.files.pop(name)
-
-        return rename
-
-    def _copies(self, usual: Callable[..., Any]) -> Callable[..., Any]:
-        def copy(src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
-            content = self.files.get(_absolute(src))
-            if content is None:
-                return usual(src, dst, *args, **kwargs)
-            whole = os.path.join(dst, os.path.basename(src)) if os.path.isdir(dst) else dst
-            self.files[_absolute(whole)] = content
-            return whole
-
-        return copy
-
-    def _deletes(self, usual: Callable[..., None]) -> Callable[..., None]:
-        def delete(path: Any, **kwargs: Any) -> None:
-            gone = None if kwargs else self.files.pop(_absolute(path), None)
-            if kwargs or (gone is None and not self._older(path)):
-                usual(path, **kwargs)
-
-        return delete
-
-    def _older(self, path: Any) -> bool:
-        """Whether an earlier run's checkpoint would make room for one that is not written."""
-        kinds = {os.path.splitext(name)[1] for name in self.files}
-        same = os.path.splitext(_absolute(path))[1] in kinds
-        return same and os.path.lexists(path) and os.lstat(path).st_mtime < self.began
-
-
-def _absolute(path: Any) -> str:
-    """Of a path, that is no descriptor."""
-    return os.path.abspath(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else ""
-
-
-def _saves(torch: Any, patches: Patches, told: Callable[[], None], unwritten: Unwritten) -> None:
-    """Checkpoints with tensors of the device are not written; existing files stay."""
+def _saves(torch: Any, patches: Patches, told: Callable[[], None], overlay: Overlay) -> None:
+    """Checkpoints with tensors of the device are written in the overlay only."""
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -126,13 +46,16 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None], unwritten: Un
         finally:
             saving.pop()
         if not met:
-            usual(obj, f, *args, **kwargs)
+            usual(obj, overlay.written(f), *args, **kwargs)
             return
         told()
-        if name := _absolute(f):
-            unwritten.files[name] = content.getvalue()
-        elif isinstance(f, BytesIO):
+        name = getattr(f, "name", "")
+        if absolute(f):
+            Path(overlay.new(f)).write_bytes(content.getvalue())
+        elif isinstance(f, BytesIO) or overlay.holds(name):
             f.write(content.getvalue())
+        elif absolute(name):
+            Path(overlay.new(name)).write_bytes(content.getvalue())
 
     def without(tensor: Any, protocol: Any) -> Any:
         if not saving:
@@ -170,7 +93,7 @@ def _saves_shards(patches: Patches, told: Callable[[], None]) -> None:
     patches.when_imported("torch.distributed.checkpoint", distributed)
 
 
-def _loads(torch: Any, patches: Patches, unwritten: Unwritten) -> None:
+def _loads(torch: Any, patches: Patches, overlay: Overlay) -> None:
     """Files are read on the host, where content is real; then tensors move to where they belong."""
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -186,10 +109,8 @@ def _loads(torch: Any, patches: Patches, unwritten: Unwritten) -> None:
             storage._fake_device = str(getattr(place, "device", place) or location)
             return storage
 
-        f = unwritten.read(f) or f
-        if isinstance(f, BytesIO):
-            kwargs.pop("mmap", None)
-        elif isinstance(f, str | Path) and is_zipfile(f):
+        f = overlay.place(f)
+        if isinstance(f, str | Path) and is_zipfile(f):
             kwargs.setdefault("mmap", True)  # large tensors take no memory
         with _disable_current_modes():
             found = usual(f, restored, *args, **kwargs)

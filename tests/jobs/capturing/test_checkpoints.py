@@ -1,5 +1,6 @@
 """A script finds again what it has saved, though nothing is written."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,13 @@ import pytest
 from tests.jobs.capturing.conftest import Capture
 
 SAVING = """
-import os, shutil
+import io, os, shutil
 from pathlib import Path
 net = Model().to("cuda")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+if os.path.exists("best.pt"):
+    os.replace("best.pt", "best-before.pt")
+shutil.rmtree("checkpoint-1")
 for step in range(2):
     net(torch.randint(VOCABULARY, (BATCH, LENGTH), device="cuda")).mean().backward()
     optimizer.step()
@@ -33,6 +37,14 @@ for step in range(2):
     net.load_state_dict(loaded["model"])
     optimizer.load_state_dict(torch.load("last.pt")["optimizer"])
     assert net.head.weight.is_cuda
+    with open("opened.pt", "wb") as file:
+        torch.save(state, file)
+    assert torch.load("opened.pt")["step"] == step
+    with open("opened.pt", "rb") as file:
+        assert torch.load(file)["step"] == step
+    bytes_of = io.BytesIO()
+    torch.save(state, bytes_of)
+    Path("written.pt").write_bytes(bytes_of.getvalue())
 """
 
 
@@ -40,11 +52,13 @@ def test_checkpoints_are_renamed_copied_and_loaded_and_files_stay_as_they_are(
     captured: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("last.pt", "best.pt"):
+    names = {"last.pt", "best.pt", "best-before.pt", "opened.pt", "written.pt", "checkpoint-1/a.pt"}
+    (tmp_path / "checkpoint-1").mkdir()
+    for name in names:
         (tmp_path / name).write_text("of a real run")
+        os.utime(tmp_path / name, (1e9, 1e9))
     own = captured(SAVING, world=1)
     assert any("a checkpoint is not written" in note for note in own.notes)
-    assert {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == {
-        "last.pt": "of a real run",
-        "best.pt": "of a real run",
-    }
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {str(path.relative_to(tmp_path)) for path in files} == names
+    assert {path.read_text() for path in files} == {"of a real run"}
