@@ -32,6 +32,7 @@ _DRAWN = 5.5  # points of text in a drawing of such a column
 _LEAST = 0.6  # share of the height that stays for text
 _LINE = 0.17  # inches of a legend's line
 _SHORT = 20  # letters of the longest name in a legend of two columns
+_WIDEST = 0.95  # share of its room that a text may have, as letters are wider in other files
 _SLACK = 0.9  # share of the letters that would fit into a line if all had the mean width
 _PANEL = 2.6  # inches of the highest panel below others
 _UNSTABLE = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate", "Producer", "Creator")}
@@ -63,23 +64,23 @@ class Figure(sheets.Figure):
         than the figure, so the height shrinks less than the width.
         """
         before, height = self.get_size_inches()
-        places = {axes: axes.get_subplotspec() for axes in self.axes}
-        panels = [axes for axes, place in places.items() if place is not None]
-        grids = {place.get_gridspec() for place in places.values() if place is not None}
-        rows, columns = grids.pop().get_geometry() if len(grids) == 1 else (0, 0)
+        places = {axes: place for axes in self.axes if (place := axes.get_subplotspec())}
+        grids = {place.get_gridspec() for place in places.values()}
+        rows, columns = grids.pop().get_geometry() if len(grids) == 1 else (1, 1)
         shrunk = max(width / before, _LEAST)
-        if width < _COLUMN and rows == 1 and columns == len(panels) > 1:
-            below = self.add_gridspec(columns, 1)
-            for number, axes in enumerate(panels):
-                axes.set_subplotspec(below[number])
-            height, shrunk = min(height, _PANEL) * columns, 1.0
+        if width < _COLUMN and columns > 1:
+            order = sorted(set(places.values()), key=lambda place: place.num1)
+            below = self.add_gridspec(len(order), 1)
+            for axes, place in places.items():  # twins share a place
+                axes.set_subplotspec(below[order.index(place)])
+            height, shrunk = min(height / rows, _PANEL) * len(order), 1.0
         self.set_size_inches(width, height * min(shrunk, 1.0))
         for text in self.findobj(Text):
             text.set_fontsize(min(text.get_fontsize(), _PRINTED))
         if width < _COLUMN:
             for text in (text for axes in self.axes if not axes.axison for text in axes.texts):
                 text.set_fontsize(_DRAWN)
-            lines = sum(_column(axes, self) for axes in panels)
+            lines = sum(_column(axes, self) for axes in places)
             self.set_size_inches(width, self.get_figheight() + _LINE * lines)
         self._fit_legend()
         self._wrap()
@@ -92,7 +93,7 @@ class Figure(sheets.Figure):
             own += [axes.title, axes._left_title, axes._right_title, axes.xaxis.label]  # type: ignore[attr-defined]
         for text in own:
             box = text.get_window_extent()
-            room = min(1.0, _room(text, self.bbox.width) / max(box.width, 1.0))
+            room = min(1.0, _WIDEST * _room(text, self.bbox.width) / max(box.width, 1.0))
             longest = max(map(len, text.get_text().split("\n")))
             if room < 1.0:
                 text.set_text(fill(text.get_text(), max(int(_SLACK * longest * room), 1)))
@@ -168,10 +169,16 @@ def save(figure: sheets.Figure, path: Path | str, width: float | None = None) ->
         fault = "is neither .png, .svg nor .pdf"
         raise InputError(str(path), fault, "end the name in .png, .svg or .pdf")
     if width is not None:
-        assert isinstance(figure, Figure)
-        figure = figure.fitted(width)
+        figure = figure.fitted(width) if isinstance(figure, Figure) else _scaled(figure, width)
     with atomic_write(path) as part:
         part.write_bytes(rendered(figure, suffix.removeprefix(".")))
+
+
+def _scaled(figure: sheets.Figure, width: float) -> sheets.Figure:
+    """Return a figure that was not made here, with another size."""
+    before, height = figure.get_size_inches()
+    figure.set_size_inches(width, height * width / before)
+    return figure
 
 
 def rendered(figure: sheets.Figure, kind: str = "png", *, dpi: int = 150) -> bytes:

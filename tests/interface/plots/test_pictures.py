@@ -227,7 +227,13 @@ def drawings(result: sim.Result) -> dict[str, Callable[[], Figure]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["pipeline", "memory", "explanation", pytest.param("collective", marks=pytest.mark.long)],
+    [
+        "pipeline",
+        "memory",
+        "explanation",
+        "twins over two rows",
+        pytest.param("collective", marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.parametrize("width", [3.4, 7.0])
 def test_in_a_column_of_a_journal_no_text_is_cut_or_lies_on_another(
@@ -293,3 +299,20 @@ def test_names_are_bars_and_numbers_a_line() -> None:
     assert not axes.patches
     assert len(axes.lines) == 1
     assert "90 % of measured runs" in axes.get_legend_handles_labels()[1]  # the band
+
+
+def test_a_figure_of_another_library_has_the_width_that_is_asked_for(tmp_path: Path) -> None:
+    figure = Figure(figsize=(6.0, 4.0))
+    picture.save(figure, tmp_path / "own.png", 3.0)
+    assert tuple(figure.get_size_inches()) == (3.0, 2.0)
+
+
+def test_panels_of_several_rows_and_columns_become_one_column_and_twins_stay_together() -> None:
+    drawn = picture.Figure(figsize=(11.0, 7.4), layout="constrained")
+    grid = drawn.add_gridspec(2, 2)
+    first, beside, below = map(drawn.add_subplot, (grid[0, 0], grid[0, 1], grid[1, :]))
+    twin = first.twinx()
+    drawn.fitted(3.4).draw_without_rendering()
+    high, twins, middle, low = (axes.get_window_extent() for axes in (first, twin, beside, below))
+    assert twins.bounds == high.bounds
+    assert low.y1 < middle.y0 < middle.y1 < high.y0
