@@ -77,6 +77,7 @@ class Figure(sheets.Figure):
         self.set_size_inches(width, height * min(shrunk, 1.0))
         for text in self.findobj(Text):
             text.set_fontsize(min(text.get_fontsize(), _PRINTED))
+        self._wrap()
         if width < _COLUMN:
             for text in (text for axes in self.axes if not axes.axison for text in axes.texts):
                 text.set_fontsize(_DRAWN)

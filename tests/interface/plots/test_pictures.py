@@ -231,7 +231,6 @@ def drawings(result: sim.Result) -> dict[str, Callable[[], Figure]]:
         "pipeline",
         "memory",
         "explanation",
-        "twins over two rows",
         pytest.param("collective", marks=pytest.mark.long),
     ],
 )
