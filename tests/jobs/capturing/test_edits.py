@@ -58,6 +58,27 @@ fully_shard(model, mp_policy=policy)
 train(model, micro=2)
 """
 
+HOOK = """
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+model.register_comm_hook(None, bf16_compress_hook)
+"""
+LINEAR = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("nccl")
+model = nn.Sequential(*[nn.Linear(2048, 2048) for _ in range(6)]).to("cuda")
+model = nn.parallel.DistributedDataParallel(model, device_ids=[0], bucket_cap_mb=40)
+beside = nn.Sequential(*[nn.Linear(4096, 2048) for _ in range(2)]).to("cuda")
+optimizer = torch.optim.SGD([*beside.parameters(), *model.parameters()], lr=0.1)
+for _ in range(3):
+    x = torch.randn(8, 4096, device="cuda")
+    model(beside[0](x) + beside[1](x)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 FP32 = ("dtype=torch.bfloat16", "enabled=False")
 
 
@@ -177,11 +198,21 @@ def test_gradients_that_are_views_of_buckets_are_not_copied() -> None:
     held_against("bucket_view", text, views, time=0.01, memory=0.01)
 
 
+def test_gradients_outside_ddp_stay_where_others_are_views_of_buckets() -> None:
+    views = LINEAR.replace("device_ids=[0]", "device_ids=[0], gradient_as_bucket_view=True")
+    held_against("bucket_view", LINEAR, views, time=0.01, memory=0.001)
+
+
+def test_a_hook_holds_a_bucket_in_bf16_beside_the_bucket() -> None:
+    text = LINEAR.replace("beside[0](x) + beside[1](x)", "x[:, :2048]")
+    text = text.replace("bucket_cap_mb=40", "bucket_cap_mb=400")
+    hooked = text.replace("beside =", f"{HOOK}beside =")
+    held_against("bf16_compress_hook", text, hooked, time=0.05, memory=0.001)
+
+
 def test_a_hook_that_sends_bf16_casts_buckets_in_kernels_of_its_own() -> None:
     text = SCRIPT + MICRO
-    hook = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
-    made = f"from {hook} import bf16_compress_hook as hook\nmodel.register_comm_hook(None, hook)\n"
-    hooked = text.replace("\ntrain(model, micro=3)", f"\n{made}train(model, micro=3)")
+    hooked = text.replace("\ntrain(model, micro=3)", f"\n{HOOK}train(model, micro=3)")
     assert hooked != text
     # A capture waits for all buckets before the first is copied out, an edit for each by itself.
     held_against("bf16_compress_hook", text, hooked, time=0.04)

@@ -1,7 +1,7 @@
 """Gradients and weights between ranks: how often, in which pieces and how wide they move."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -108,7 +108,7 @@ def without_early(recording: Recording, axes: Axes) -> Recording:
             new[place] = (replace(event, operator=len(recording.operators) + len(sums) - 1),)
     held = sum(recording.events[n].bytes for n in scattered if of[n] == of[scattered[0]])
     end = len(recording.events)
-    rows = _with_block(recording, scattered[0], end, round(held), "gradients")
+    rows = _with_blocks(recording, [(scattered[0], end, round(held))], "gradients")
     return rewritten(recording, new, memory=rows, operators=tuple(sums.values()))
 
 
@@ -163,27 +163,30 @@ def without_copies(recording: Recording, axes: Axes) -> Recording:
 
 def _given_back(recording: Recording, copies: Sequence[int]) -> tuple[Allocation, ...]:
     """Its memory, where each block of gradients is given back behind the first copy of as many
-    bytes; at once where that was before the step."""
+    bytes, and blocks from before the step are left out. What no copy puts into a bucket, as
+    gradients of modules outside DDP, is held as long as before."""
+    part = PARTS.index("gradients")
     waiting: defaultdict[float, deque[int]] = defaultdict(deque)
     for number in copies:
         written = recording.operators[recording.events[number].operator].written
         waiting[written].append(number)
-    ends: dict[int, int] = {}
-    rows = []
+    copied = {*waiting}
+    ends: dict[int, int] = {}  # -1 of blocks from before the step
     for row in recording.memory:
-        if row.part != PARTS.index("gradients"):
-            rows.append(row)
-        elif row.bytes:
-            rows.append(row)
+        if row.part == part and row.bytes in copied:
             sizes = waiting[row.bytes]
             while sizes and sizes[0] < row.event:
                 sizes.popleft()
-            if row.event < 0 or not sizes:
-                rows.append(replace(row, bytes=0, line=-1))
-            else:
+            if row.event < 0:
+                ends[row.block] = row.event
+            elif sizes:
                 ends[row.block] = sizes.popleft() + 1
-    freed = [Allocation(end, block, 0, 0, -1, PARTS.index("gradients"))
-             for block, end in ends.items()]  # fmt: skip
+    rows = [
+        row
+        for row in recording.memory
+        if row.block not in ends or (row.bytes > 0 and ends[row.block] >= 0)
+    ]
+    freed = [Allocation(end, block, 0, 0, -1, part) for block, end in ends.items() if end >= 0]
     return tuple(sorted([*rows, *freed], key=lambda row: row.event))
 
 
@@ -194,6 +197,7 @@ def in_bf16(recording: Recording, axes: Axes) -> Recording:
     new: dict[int, tuple[Event, ...]] = {}
     operators: list[Operator] = []
     unpacked: dict[int, int] = {}  # marks behind what is unpacked, by marks of collectives
+    blocks: list[tuple[int, int, int]] = []  # the host gives a bucket in bf16 back at once
     aside = 1 + max(event.stream for event in recording.events)
     free = 1 + max(event.mark for event in recording.events)
     for number in data_calls(recording, axes, *_SUMS):
@@ -211,6 +215,7 @@ def in_bf16(recording: Recording, axes: Axes) -> Recording:
         )
         operators += _hooked(event.bytes)
         unpacked[event.mark] = free + len(unpacked)
+        blocks.append((number, number + 1, round(sent.bytes)))
         behind = replace(unpack, stream=aside, reads=(event.mark,))
         end = replace(blank, kind="record", stream=aside, mark=unpacked[event.mark])
         new[number] = (pack, divide, sent, behind, end)
@@ -221,7 +226,8 @@ def in_bf16(recording: Recording, axes: Axes) -> Recording:
                     kind="wait", stream=event.stream, phase=event.phase, mark=unpacked.pop(mark)
                 )
                 new[number] = (wait, *new.get(number, (event,)))
-    return rewritten(recording, new, operators=operators)
+    rows = _with_blocks(recording, blocks, "temporary")
+    return rewritten(recording, new, memory=rows, operators=operators)
 
 
 def _hooked(size: float) -> tuple[Operator, Operator, Operator]:
@@ -251,18 +257,16 @@ def kept_gathered(recording: Recording, axes: Axes) -> Recording:
     """Weights gathered for a forward pass are held until their backward pass."""
     again = _regathered(recording, axes)
     before = [n for n in data_calls(recording, axes, "all_gather") if n not in again]
-    rows = recording.memory
-    shown = replace(recording, memory=rows)
+    blocks = []
     for number in again:
         event = recording.events[number]
         place = max((n for n in before if n < number and _alike(recording, n, number)
                      and recording.events[n].bytes == event.bytes), default=number)  # fmt: skip
         before = [n for n in before if n != place]
-        if rows:
-            rows = _with_block(shown, place, number, round(event.bytes), "parameters")
-            shown = replace(recording, memory=rows)
+        blocks.append((place, number, round(event.bytes)))
     copies = [n for n, e, operator in kernel_events(recording)
               if e.phase == "backward" and short_name(operator) in _GATHERING]  # fmt: skip
+    rows = _with_blocks(recording, blocks, "parameters")
     return rewritten(recording, dict.fromkeys((*again, *copies), ()), memory=rows)
 
 
@@ -319,7 +323,8 @@ def _wide(recording: Recording, number: int) -> bool:
     before it that writes its bytes."""
     size = recording.events[number].bytes
     if (fills := _fills(recording, number)) is not None:
-        return size > _LARGE and fills.outputs[0].width > _NARROW
+        wide = any(tensor.width > _NARROW for tensor in fills.outputs or fills.inputs)
+        return size > _LARGE and wide
     for near in reversed(recording.events[max(number - _NEAR, 0) : number]):
         if near.kind == "kernel" and size > _LARGE:
             operator = recording.operators[near.operator]
@@ -338,16 +343,18 @@ def _regathered(recording: Recording, axes: Axes) -> list[int]:
     ]
 
 
-def _with_block(
-    recording: Recording, taken: int, given: int, size: int, part: str
+def _with_blocks(
+    recording: Recording, blocks: Iterable[tuple[int, int, int]], part: str
 ) -> tuple[Allocation, ...]:
-    """Its memory with one more block."""
-    number = 1 + max(row.block for row in recording.memory)
-    rows = [
-        *recording.memory,
-        Allocation(taken, number, size, 0, -1, PARTS.index(part)),
-        Allocation(given, number, 0, 0, -1, PARTS.index(part)),
-    ]
+    """Its memory, if known, with more blocks: the events before which each is taken and given back,
+    and its bytes."""
+    if not recording.memory:
+        return ()
+    free, own = 1 + max(row.block for row in recording.memory), PARTS.index(part)
+    rows = [*recording.memory]
+    for number, (taken, given, size) in enumerate(blocks, free):
+        rows += [Allocation(taken, number, size, 0, -1, own)]
+        rows += [Allocation(given, number, 0, 0, -1, own)]
     return tuple(sorted(rows, key=lambda row: row.event))
 
 

@@ -1,0 +1,24 @@
+"""Edits of recordings that leave something out."""
+
+from dataclasses import replace
+from typing import cast
+
+import sim
+from sim import kind
+from sim.jobs.recorded.recording import Operator
+from sim.jobs.recorded.setup import Recorded
+from tests.jobs.recorded.test_play import LAUNCH, PRODUCT, REDUCE, half, recorded
+
+
+def test_what_ddp_sums_is_as_wide_as_what_fills_its_bucket() -> None:
+    """Outputs may be left out of a recording: inputs say it then."""
+    narrow = Operator(name="aten.copy_", inputs=(half(4096, 4096),) * 2, written=2 * 4096**2)
+    wide = replace(narrow, inputs=(replace(half(4096, 4096), dtype="float32", width=4),) * 2)
+    for fills, advised in ((narrow, False), (wide, True)):
+        back = replace(LAUNCH, operator=1, phase="backward")
+        first, second = replace(REDUCE, mark=7), replace(REDUCE, mark=8)
+        own = recorded(back, first, back, second, replace(LAUNCH, reads=(7, 8)),
+                       operators=(PRODUCT, fills))  # fmt: skip
+        scenario = sim.RecordedScenario(record=(own,), topology="dgx-h100-ndr")
+        advice = kind.advice(cast(Recorded, kind.set_up(scenario)))
+        assert any("bf16_compress_hook" in edit.change for edit in advice) == advised
