@@ -13,17 +13,12 @@ from sim.jobs.capturing.device import NEWEST, OLDEST, release
 from sim.jobs.recorded.file import read
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import RecordedScenario
-from tests.jobs.capturing.conftest import DDP, Capture
+from tests.jobs.capturing.conftest import Capture
 from tests.jobs.capturing.test_compiled import COMPILED
 from tests.jobs.capturing.test_sharded import FSDP2
 
-SCRIPTS = {"ddp": DDP, "fsdp2": FSDP2, "compiled": COMPILED}
+SCRIPTS = {"fsdp2": FSDP2, "compiled": COMPILED}
 FILES = sorted((Path(__file__).parent / "recordings").glob("*-2.*.json.gz"))
-STALE = pytest.mark.xfail(
-    strict=True,
-    reason="recorded by an earlier stand-in of DDP, which divided gradients by kernels of their own"
-    " and kept no views of buckets: record it again where that torch is at hand",
-)
 
 
 def played(recordings: tuple[Recording, ...]) -> sim.Result:
@@ -33,13 +28,7 @@ def played(recordings: tuple[Recording, ...]) -> sim.Result:
     return sim.run(scenario)
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        pytest.param(file, id=file.name, marks=[STALE] if file.name.startswith("ddp") else [])
-        for file in FILES
-    ],
-)
+@pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
 def test_the_same_script_takes_as_long(file: Path, captured: Capture) -> None:
     name, _, version = file.name.removesuffix(".json.gz").partition("-")
     other, own = read(file), (captured(SCRIPTS[name], world=64),)

@@ -53,3 +53,16 @@ def test_a_communicator_runs_its_collectives_in_order_whatever_their_streams() -
     assert spans["stream 2"].start == spans["stream 1"].end
     alone = spans["stream 1"].duration
     assert spans["stream 2"].duration == pytest.approx(alone)
+
+
+def test_a_collective_has_a_share_of_its_port_only_beside_kernels() -> None:
+    """Where the main stream waits for it, it takes as long as on the main stream."""
+    within = replace(REDUCE, group=0)
+
+    def seconds(*events: Event) -> float:
+        (span,) = [span for span in played(*events).timeline.spans if span.args.get("kind")]
+        return span.duration
+
+    alone = seconds(LAUNCH, replace(within, blocking=True), READ)
+    assert seconds(LAUNCH, within, READ) == pytest.approx(alone)
+    assert seconds(within, *[LAUNCH] * 40, READ) > 1.1 * alone
