@@ -47,10 +47,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import catalog, gate
-from sim.config.checked import altered
 from sim.config.errors import InputError
 from sim.config.plugins import modules
-from sim.config.schema import annotations_of, nearest, tagged_in
+from sim.config.schema import annotations_of, chosen_anew, nearest, tagged_in
 from sim.config.schema import meant as close
 from sim.engine.machine import Machine
 from sim.engine.play import Engine
@@ -58,7 +57,6 @@ from sim.engine.play import effort as effort_of
 from sim.hardware.cluster.topology import Topology
 from sim.model.kernels import Kernel
 from sim.parallel.job import Job
-from sim.parallel.schedule import without_chunks
 from sim.program.program import Program
 from sim.results.answer import Figures, JobAnswer
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
@@ -384,22 +382,25 @@ def _read(name: str, settings: Settings) -> tuple[dict[str, Any], Settings, str]
     return {"name": path.stem, **catalog.read(path)}, settings, catalog.place(path)
 
 
-def _put_all(document: dict[str, Any], settings: Settings) -> type[BaseScenario]:
-    """Put settings into a document, and return the class of the scenario that it then describes."""
+def _put_all(
+    document: dict[str, Any], settings: Settings, given: type[BaseScenario] | None = None
+) -> type[BaseScenario]:
+    """Put settings into a document, and return the class of the scenario that it then describes. A
+    `given` class is kept if it has the keys of all settings."""
     changes = settings_of(settings)
-    kind = _scenario_class({*document, *map(head_of, changes)})
+    heads = {head_of(key) for key in changes}
+    known = heads <= {*FILES, *(annotations_of(given).written if given else ())}
+    kind = given if given and known else _scenario_class({*document, *heads})
     for name, field in annotations_of(kind).written.items():
         tagged, table = tagged_in(field), document.get(name)
-        if tagged is None or not isinstance(table, dict):
+        if tagged is None:
             continue
-        if tagged.tag in table:
-            document[name] = table = {**table, tagged.tag: tagged.named(table[tagged.tag])}
-        key = f"{name}.{tagged.tag}"
-        if key in changes:
-            changes = {**changes, key: tagged.named(changes[key])}
-            document[name] = tagged.chosen_anew(table, changes[key])
-    if "plan.schedule" in changes and isinstance(plan := document.get("plan"), dict):
-        document["plan"] = without_chunks(plan, changes["plan.schedule"])
+        if isinstance(table, dict) and tagged.tag in table:
+            document[name] = {**table, tagged.tag: tagged.named(table[tagged.tag])}
+        if (key := f"{name}.{tagged.tag}") in changes:
+            changes[key] = tagged.named(changes[key])
+    for key, value in changes.items():
+        chosen_anew(kind, document, key, value)
     for key, value in changes.items():
         _apply(document, key, value, kind)
     return kind
@@ -416,7 +417,10 @@ def described(
     >>> described(job, "plan.tp=2").plan.tp
     2
     """
-    kind = _put_all(document, settings)
+    return _made(document, _put_all(document, settings), where)
+
+
+def _made(document: dict[str, Any], kind: type[BaseScenario], where: str) -> BaseScenario:
     scenario = catalog.validate(document, kind, where)
     for key, _ in flat(scenario.change):
         split_key(key)
@@ -437,14 +441,14 @@ def cluster_scenario(
 
 
 def _changed(scenario: BaseScenario, settings: Mapping[str, Any]) -> BaseScenario:
-    """A scenario object with settings applied."""
-    for key, value in settings.items():
-        key, changes = _owner(key, type(scenario))
-        new = {"change": {**dict(flat(scenario.change)), key: value}} if changes else {key: value}
-        scenario = altered(scenario, new, f"setting {key}")
-        if changes:
-            split_key(key)
-    return scenario
+    """A scenario object with settings applied, as to the document that describes it."""
+    if not settings:
+        return scenario
+    from sim.config.as_table import table_of  # which scenarios of files do not need
+
+    own = [key for key in settings if head_of(key) not in FILES]
+    document = table_of(scenario, own)
+    return _made(document, _put_all(document, settings, type(scenario)), scenario.name)
 
 
 def _apply(document: dict[str, Any], key: str, value: Any, kind: type[BaseScenario]) -> None:

@@ -7,7 +7,7 @@ accept, and words the errors.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache, reduce
 from importlib import import_module
@@ -95,20 +95,49 @@ class Tagged:
             return value
         return self.of_file(Path(value))
 
-    def chosen_anew(self, table: Mapping[str, Any], value: Any) -> dict[str, Any]:
-        """The table without those keys that its dataclass has but that of `value` lacks."""
-        values = table.get(self.tag, self.default), value
-        if not all(isinstance(own, str) and own in self.choices for own in values):
-            return dict(table)
-        before, now = (self.choices[own] for own in values)
-        gone = annotations_of(before).keys() - annotations_of(now).keys()
-        return {key: own for key, own in table.items() if key not in gone}
+    def left(self, old: Any, new: Any) -> Collection[str]:
+        """The keys that the dataclass of an old value has but that of the new value lacks."""
+        if not all(isinstance(own, str) and own in self.choices for own in (old, new)):
+            return ()
+        before, now = (annotations_of(self.choices[own]) for own in (old, new))
+        return before.keys() - now.keys()
 
     def foreign(self, key: str, table: Mapping[str, Any]) -> str:
         """The message for a key that the dataclass of a table does not have."""
         owners = [name for name, kind in self.choices.items() if key in annotations_of(kind)]
         other = f" (it belongs to {' and '.join(owners)})" if owners else ""
         return f'unknown key {key!r} for {self.tag} = "{table.get(self.tag, self.default)}"{other}'
+
+
+class Choice:
+    """Marks a key whose new value leaves behind keys of its table that belong to the old value:
+    `left` gives them for the old and the new value."""
+
+    def __init__(self, left: Callable[[Any, Any], Collection[str]]) -> None:
+        self.left = left
+
+
+def chosen_anew(kind: Any, document: dict[str, Any], key: str, value: Any) -> None:
+    """Remove from a document of dataclass `kind` what another `value` of a dotted key leaves
+    behind."""
+    name, _, last = key.partition(".")
+    table = document.get(name)
+    if isinstance(table, dict) and (
+        choice := _choice(annotations_of(kind).written.get(name), last)
+    ):
+        left, default = choice
+        gone = left(table.get(last, default), value)
+        document[name] = {own: table[own] for own in table if own not in gone}
+
+
+def _choice(table: Any, key: str) -> tuple[Callable[[Any, Any], Collection[str]], Any] | None:
+    """What a key of an annotated table leaves behind, if it is a choice, and the key's default."""
+    if tagged := tagged_in(table):
+        return (tagged.left, tagged.default) if key == tagged.tag else None
+    shape = _dataclass_in(table)
+    marks = get_args(annotations_of(shape).written.get(key)) if shape else ()
+    left = next((mark.left for mark in marks if isinstance(mark, Choice)), None)
+    return left and (left, shape.__dataclass_fields__[key].default)
 
 
 class Signed:
@@ -326,7 +355,7 @@ def _spelled_out(data: Any, short: Short, where: str, key: str) -> Any:
 
 def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str, Any]:
     """The prepared values of a table; keys of an inline dataclass are gathered into it."""
-    known, inline = annotations_of(shape), _inline_field(shape)
+    known, inline = annotations_of(shape), inline_field(shape)
     if inline is None:
         _refuse_unknown(table, known, where)
         _refuse_signs(table, shape, where)
@@ -342,7 +371,8 @@ def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str,
 
 
 @cache
-def _inline_field(shape: Any) -> tuple[str, Tagged] | None:
+def inline_field(shape: Any) -> tuple[str, Tagged] | None:
+    """The name and the mark of the field whose keys are in the table around it."""
     marked = ((name, tagged_in(kind)) for name, kind in annotations_of(shape).written.items())
     return next(((name, tagged) for name, tagged in marked if tagged and tagged.inline), None)
 

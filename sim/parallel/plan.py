@@ -11,7 +11,7 @@ from sim.config.bounds import Ge, Gt, Le
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import section
+from sim.config.schema import Choice, section
 from sim.config.units import Portion
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
@@ -137,7 +137,7 @@ class Plan(Checked):
     ep: Count = 1
     etp: Count = 1
     axes: Mapping[str, Count] = field(default_factory=dict)
-    schedule: str = "1f1b"
+    schedule: Annotated[str, Choice(schedules.left_behind)] = "1f1b"
     schedule_memory: Annotated[float, Gt(0)] = 1.0
     drains: Count = 1
     interleave: Annotated[int, Ge(1), Le(MOST_CHUNKS)] = 1

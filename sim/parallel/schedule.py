@@ -130,17 +130,15 @@ def listed(name: str) -> Entry | None:
     return None if is_file(name) else entry(name)
 
 
-def without_chunks(plan: dict[str, Any], schedule: Any) -> dict[str, Any]:
-    """Return the table of a plan without the `interleave` of its own schedule, if the new schedule
-    allows a single number of chunks only.
+def left_behind(old: Any, new: Any) -> tuple[str, ...]:
+    """Return the keys of a plan that belong to its old schedule: the `interleave`, if another
+    schedule allows a single number of chunks only.
 
-    >>> without_chunks({"schedule": "interleaved", "interleave": 3}, "1f1b")
-    {'schedule': 'interleaved'}
+    >>> left_behind("interleaved", "1f1b"), left_behind("1f1b", "1f1b")
+    (('interleave',), ())
     """
-    chosen = table().get(schedule) if isinstance(schedule, str) else None
-    if chosen is None or chosen.chunks is None:
-        return plan
-    return {key: value for key, value in plan.items() if key != "interleave"}
+    chosen = table().get(new) if isinstance(new, str) and new != old else None
+    return () if chosen is None or chosen.chunks is None else ("interleave",)
 
 
 def searched(name: str) -> "Callable[[Costs, int], Schedule] | None":

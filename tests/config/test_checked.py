@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import sim
+from sim.config import catalog
 from sim.config.checked import replaced
 from sim.hardware.cluster import topology
 from sim.model import reading
 from sim.model.lora import Lora
+from sim.scenario.settings import FILES, flat, head_of
 
 PLAN = {"global_batch": 64, "tp": 2}
 
@@ -90,3 +92,34 @@ def test_settings_mean_the_same_for_an_object_and_a_name() -> None:
                 sim.run(sim.load(given, wrong))
             said.append(error.value.remedy)
         assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("gpt3-175b-megatron", {"plan.schedule": "1f1b"}),
+        ("gpt3-175b-megatron", {"plan.schedule": "interleaved-zero-bubble"}),
+        ("local-sgd", {"sharing.method": "gossip"}),
+        ("local-sgd", {"sharing.learning.scaling": "linear", "network.nics": 1}),
+    ],
+)
+def test_a_choice_leaves_behind_the_same_keys_of_an_object_and_of_a_name(
+    name: str, settings: dict[str, object]
+) -> None:
+    found = sim.load(sim.load(name), settings)
+    assert found == sim.load(name, settings)
+    assert found != sim.load(name)
+
+
+SCENARIOS = (
+    "gpt3-175b-megatron", "local-sgd", "diloco-70b", "qwen3-32b-answers", "async-rl-32b",
+    "month-of-jobs", "two-jobs-one-network", "gpt2-1.5b-workers",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_values_of_a_file_that_are_set_once_more_change_nothing(name: str) -> None:
+    written = flat(catalog.document("scenarios", catalog.find("scenarios", name)))
+    settings = {key: value for key, value in written if head_of(key) not in (*FILES, "change")}
+    found = sim.load(name)
+    assert found == sim.load(name, settings) == sim.load(found, settings)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim import run
 from sim.config.errors import InputError
-from sim.kind import load
+from sim.kind import described, load
 from sim.parallel import schedule_file
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import Entry, entry, pieces, schedule, table
@@ -444,3 +444,10 @@ def test_another_schedule_leaves_the_chunks_of_the_first_behind() -> None:
     assert run(load(name, {"plan.schedule": "1f1b"})).bubble_fraction == pytest.approx(
         0.11, abs=0.005
     )
+
+
+def test_the_same_schedule_keeps_its_chunks() -> None:
+    plan = {"pp": 8, "interleave": 3, "global_batch": 64}
+    for own in (plan, {**plan, "schedule": "1f1b"}):
+        job = {"model": "gpt3-175b", "topology": "dgx-a100-hdr", "plan": own}
+        assert described(job, {"plan.schedule": "1f1b"}).layout.interleave == 3

@@ -130,8 +130,9 @@ def _job_of(answer: JobAnswer) -> BaseScenario:
     """Return the scenario of an answer. Raises `InputError` where it has other inputs by now."""
     inputs = answer.inputs
     known = Plan.__dataclass_fields__.keys() - {"dp"}
-    plan = {f"plan.{key}": inputs.plan[key] for key in inputs.plan if key in known}
-    job = kind.load(answer.scenario, {"gpus": inputs.gpus, **plan, **inputs.change})
+    plan = {key: value for key, value in inputs.plan.items() if key in known}
+    given = {"plan": plan} if plan else {}
+    job = kind.load(answer.scenario, {"gpus": inputs.gpus, **given, **inputs.change})
     again = kind.answer(kind.set_up(job)).inputs
     for key in ("model", "cluster", "device", "stack", "precision", "plan"):
         if getattr(again, key) != getattr(inputs, key):

@@ -157,6 +157,17 @@ def test_results_kept_as_json_compare_like_their_scenarios(tmp_path: Path) -> No
             assert now["cases"][0][key] == now["cases"][1][key] == before["cases"][0][key]
 
 
+def test_settings_on_a_stored_result_are_those_on_its_scenario(tmp_path: Path) -> None:
+    """Inputs leave out the schedule 1f1b, a default; the scenario has another schedule."""
+    name, run_with, then = "gpt3-175b-megatron", "plan.schedule=1f1b", "plan.microbatch=2"
+    file = tmp_path / "kept.json"
+    file.write_text(_run("run", name, "--set", run_with, "--json").stdout.splitlines()[-1])
+    kept = sim.compare(str(file), f": {then}").results
+    fresh = sim.compare(f"{name}: {run_with}", f"{name}: {run_with}; {then}").results
+    assert [one.step_time for one in kept] == [one.step_time for one in fresh]
+    assert kept[1].inputs == fresh[1].inputs
+
+
 def test_the_command_prints_what_python_gives(tmp_path: Path) -> None:
     picture = tmp_path / "both.png"
     words = ["megatron-1.7b", ": plan.microbatch=8; plan.recompute=none", "--picture", str(picture)]
