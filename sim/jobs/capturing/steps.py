@@ -239,7 +239,9 @@ class StepCounter:
             fault = f"{what} {steps} steps of an optimizer, and step {last} is recorded"
             usual = f"let it train for {last} steps or more"
             usual = usual if self._optimizers or self._marked else _UNENDED
-            raise InputError(script, fault, longer or usual)
+            raise InputError(
+                script, fault, f"{usual}; {longer}" if steps and longer else longer or usual
+            )
         if self.asked:
             if last > first:
                 self.log.notes.number(

@@ -9,7 +9,7 @@ the value is there.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from math import isinf
+from math import isfinite, isinf
 from typing import Any
 
 from sim.config.errors import InputError
@@ -17,8 +17,8 @@ from sim.jobs.capturing.lines import text_of
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 
-# A line that decides so often without an update ends the capture, or sooner after so many operators
-# (minutes of the host), unless its value is given.
+# A line that decides so often without an update ends the capture. One whose value is not given ends
+# it sooner, after so many operators (minutes of the host) without an update or a backward pass.
 _MOST_ASKED, _SOON_ASKED, _OPERATORS = 20_000, 50, 250_000
 _SEVERAL = 4  # times that are worth to be told of while it goes on
 _NAMED = 8  # lines of a message
@@ -93,6 +93,26 @@ def values_of(texts: Sequence[str]) -> dict[str, float]:
     return found
 
 
+class _Decisions:
+    """How `often` each line has decided by unknown values since what `renew` is told of changed."""
+
+    def __init__(self) -> None:
+        self.often = Counter[str]()
+        self._since: object = None
+        self._seen = 0
+
+    def renew(self, since: object, seen: int) -> None:
+        if self._since != since:
+            self._since, self._seen = since, seen
+            self.often.clear()
+
+    def count(self, place: str, since: object, seen: int) -> tuple[int, int]:
+        """Decisions of a line, with this one, and operators until it."""
+        self.renew(since, seen)
+        self.often[place] += 1
+        return self.often[place], seen - self._seen
+
+
 class UnknownValues:
     """Makes values up; `given` says what they are, by lines of the script in a `folder`: a number
     of a value that is read there, true or false of what is decided. `place` is the line at work."""
@@ -104,7 +124,8 @@ class UnknownValues:
         self.asked: dict[str, None] = {}  # lines that ask for values, in their order
         self.last = ""  # how what was decided last is turned round, where nothing is given
         self.made_up = False  # the value that was asked for last
-        self._decisions, self._updates, self._seen = Counter[str](), -1, 0  # since the last update
+        self._decided_at: set[str] = set()
+        self._in_update, self._in_pass = _Decisions(), _Decisions()
         self._kinds = {kind: self._unknown(kind) for kind in (int, float)}
 
     def of(self, dtype: Any) -> float | int | bool:
@@ -120,7 +141,8 @@ class UnknownValues:
             return number
         if not float(number).is_integer():  # neither is an infinity
             fault = "a whole number is read there"
-            raise InputError(f"--value {place}={number:g}", fault, f"--value {place}={number:.0f}")
+            whole = round(number) if isfinite(number) else 1
+            raise InputError(f"--value {place}={number:g}", fault, f"--value {place}={whole}")
         return int(number)
 
     def install(self, torch: Any, patches: Patches) -> None:
@@ -146,11 +168,16 @@ class UnknownValues:
             if alone:
                 raise InputError(where, fault, f"some are at {named}" if named else "leave it out")
             self.log.notes.number(f"{where}: {fault}")
+        read = self.asked.keys() - self._decided_at
+        for line in sorted(line for line in read if isinstance(self.given.get(line), bool)):
+            remedy = f"write the number, such as --value {line}=0.5"
+            fault = "a number is read there, and nothing is decided"
+            raise InputError(f"--value {line}={str(self.given[line]).lower()}", fault, remedy)
 
     def told(self) -> str:
         """Which line decides again and again without an update; "" for none."""
-        self._renew()
-        for place, often in self._decisions.most_common(1):
+        self._in_update.renew(self.log.updates, self.log.seen)
+        for place, often in self._in_update.often.most_common(1):
             if often >= _SEVERAL and place not in self.given:
                 return (
                     f"; without an update, {place} has decided {often:,} times by a value that "
@@ -158,22 +185,19 @@ class UnknownValues:
                 )
         return ""
 
-    def _renew(self) -> None:
-        if self._updates != self.log.updates:
-            self._updates, self._seen = self.log.updates, self.log.seen
-            self._decisions.clear()
-
     def _patience(self, place: str, answer: bool) -> None:
-        self._renew()
-        self._decisions[place] += 1
-        often, done = self._decisions[place], self.log.seen - self._seen
-        soon = place not in self.given and often >= _SOON_ASKED and done >= _OPERATORS
-        if soon or often >= _MOST_ASKED:
-            fault = (
-                f"waits for a value that nobody computes (taken to be {_word(answer)} {often:,} "
-                f"times in {done:,} operators without an update)"
-            )
-            raise InputError(place, fault, f"try --value {place}={_word(not answer)}")
+        seen, remedy = self.log.seen, f"try --value {place}={_word(not answer)}"
+        often, _ = self._in_update.count(place, self.log.updates, seen)
+        lately, done = self._in_pass.count(place, (self.log.updates, self.log.backwards), seen)
+        if often >= _MOST_ASKED:
+            said = f"{often:,} times without an update"
+        elif place not in self.given and lately >= _SOON_ASKED and done >= _OPERATORS:
+            said = f"{lately:,} times in {done:,} operators without an update or a backward pass"
+            remedy += f", or --value {place}={_word(answer)} to let it go on"
+        else:
+            return
+        fault = f"waits for a value that nobody computes (taken to be {_word(answer)} {said})"
+        raise InputError(place, fault, remedy)
 
     def _decided(self, place: str, found: bool, *, number: bool = False) -> bool:
         """What is decided on a line where torch would say `found`, perhaps of a `number`. Raises
@@ -181,6 +205,7 @@ class UnknownValues:
         given = self.given.get(place)
         known = number and place in self.asked  # where a number is given, it was read here
         self.asked[place] = None
+        self._decided_at.add(place)
         if given is None:
             asserted = text_of(self.folder, place).partition("assert ")
             if asserted[1] and not asserted[0]:

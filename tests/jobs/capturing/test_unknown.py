@@ -146,16 +146,23 @@ def test_a_loop_that_trains_until_a_value_comes_ends_with_its_line(
             loss = loss * loss
         return False
 
-    said = r"test_unknown\.py:\d+: waits .*operators without an update\); try --value .*=false"
+    said = r"test_unknown\.py:\d+: waits .*operators without an update.*\); try --value .*=false"
     with pytest.raises(InputError, match=said):
         trained(body)
 
 
-def test_a_script_that_a_value_ends_before_its_second_step_is_told_of_the_value() -> None:
-    def body(_: nn.Module, loss: torch.Tensor) -> bool:
-        return bool(loss > 3.0)
+@pytest.mark.parametrize(
+    ("before", "said"), [(0, "took 0 steps .*; "), (1, "took 1 steps .*; let it train for 2 .*; ")]
+)
+def test_a_script_that_a_value_ends_before_its_second_step_is_told_of_the_value(
+    before: int, said: str
+) -> None:
+    steps = iter(range(4))
 
-    with pytest.raises(InputError, match=r"took 0 steps .*; --value .*test_unknown\.py:\d+=true"):
+    def body(_: nn.Module, loss: torch.Tensor) -> bool:
+        return next(steps) < before or bool(loss > 3.0)
+
+    with pytest.raises(InputError, match=rf"{said}--value .*test_unknown\.py:\d+=true"):
         trained(body)
 
 
