@@ -10,34 +10,53 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import DAY, human_bytes, human_seconds
 from sim.results.differences import differences, told
-from sim.results.formatting import Cells, percent, rate
+from sim.results.formatting import Cells, large, long_unit, percent, rate
 from sim.results.likely import likely
 from sim.results.result import Result
 
 _EXPECTED = "{dollars_expected:.3g} ({dollars_low:.3g} to {dollars_high:.3g})"
-_DAYS = "{days_expected:,.1f} ({days_low:,.1f} to {days_high:,.1f})"
+_TIME = "{expected:,.1f} ({low:,.1f} to {high:,.1f})"
 _RENT = "{rent_expected:,.0f} ({rent_low:,.0f} to {rent_high:,.0f})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepComparison(Comparison):
     """Steps of jobs. Where batches differ, all seconds are those of as many tokens as the first
-    job's step has. With `tokens` to train on, each job also has its days and dollars (rent)."""
+    job's step has. With `tokens` to train on, each job also has its days and dollars (rent). Models
+    that have no tokens are compared by samples, but not with models that have."""
 
+    unwritten = ("cases", "target")
     unanswered = {"target": "synchronous steps have no loss"}  # noqa: RUF012
     picture = "sim.interface.plots.comparison:timelines"
     pictures: ClassVar[Mapping[str, str]] = {"bars": "sim.interface.plots.comparison"}
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for `tokens` if a job's rate of tokens is unknown."""
+        """Raise `InputError` for jobs of which some count samples and others tokens, and for
+        `tokens` if a job's rate of tokens is unknown."""
         for name, result in zip(self.names, self.results, strict=True):
-            if self.tokens is not None and not result.tokens_per_second:
-                raise InputError(name, "the rate of its tokens is unknown", "leave --tokens out")
+            if not result.tokens_per_second:
+                if self.tokens is not None:
+                    fault = "the rate of its tokens is unknown"
+                    raise InputError(name, fault, "leave --tokens out")
+            elif result.inputs.counted != self.counted:
+                fault = f"trains on {result.inputs.counted}, jobs before it on {self.counted}"
+                raise InputError(name, fault, "compare jobs that train on the same")
+
+    @property
+    def counted(self) -> str:
+        """What jobs whose rates are known count: tokens, or samples."""
+        known = (own.inputs.counted for own in self.results if own.tokens_per_second)
+        return next(known, "tokens")
+
+    @property
+    def amount(self) -> str:
+        """The work whose seconds are compared, behind the word "as"; empty for a step of each."""
+        alike = max(self.scales) - min(self.scales) < 1e-9
+        return "" if alike else f"many {self.counted} as a step of {self.names[0]}"
 
     @property
     def title(self) -> str:
-        alike = max(self.scales) - min(self.scales) < 1e-9
-        what = "A step of each" if alike else f"As many tokens as a step of {self.names[0]}"
+        what = f"As {self.amount}" if self.amount else "A step of each"
         return f"{what}, {len(self.cases)} side by side"
 
     @property
@@ -96,25 +115,27 @@ class StepComparison(Comparison):
     @property
     def table(self) -> list[Cells]:
         first = self.expected[0]
-        counted = " and ".join(dict.fromkeys(result.inputs.counted for result in self.results))
         level = f"{100.0 * self.results[0].interval['level']:.0f} %"
         head = (
             "",
             "time",
             "",
             "simulated",
-            f"{counted}/s",
+            f"{self.counted}/s",
             "MFU",
             "bubble",
             "memory",
             "fits",
             "GPUs",
         )
-        costs = f"$/1e6 {counted.replace('tokens', 'tok')}", f"expected ({level})"
+        costs = f"$/1e6 {self.counted.replace('tokens', 'tok')}", f"expected ({level})"
+        records, unit = self.records, (1.0, "")
         if self.tokens is not None:
-            costs = f"days ({level})", f"dollars ({level})"
+            unit = long_unit(min(DAY * row["days_expected"] for row in records))
+            amount = f"{large(self.tokens)} {self.counted}"
+            costs = f"{unit[1]} of {amount} ({level})", f"dollars ({level})"
         rows: list[Cells] = [(*head, *costs)]
-        for row, expected in zip(self.records, self.expected, strict=True):
+        for row, expected in zip(records, self.expected, strict=True):
             gain = expected / first - 1.0
             rows.append(
                 (
@@ -128,17 +149,18 @@ class StepComparison(Comparison):
                     human_bytes(row["memory"]),
                     {True: "yes", False: "no", None: "unknown"}[row["fits"]],
                     f"{row['gpus']:,}",
-                    *self._costs(row),
+                    *self._costs(row, unit[0]),
                 )
             )
         return rows
 
-    def _costs(self, row: dict[str, Any]) -> tuple[str, str]:
-        """Return the dollars per million tokens, or the days and dollars of `tokens`; empty where
-        unknown."""
+    def _costs(self, row: dict[str, Any], unit: float) -> tuple[str, str]:
+        """Return the dollars per million tokens, or the time (in a `unit` of seconds) and dollars
+        of `tokens`; empty where unknown."""
         cost = row["dollars_per_million_tokens"]
         if self.tokens is not None:
-            return _DAYS.format(**row), "" if cost is None else _RENT.format(**row)
+            time = {key: row[f"days_{key}"] * DAY / unit for key in ("expected", "low", "high")}
+            return _TIME.format(**time), "" if cost is None else _RENT.format(**row)
         return ("", "") if cost is None else (f"{cost:.3f}", _EXPECTED.format(**row))
 
     @property

@@ -34,13 +34,12 @@ _MOST = 12  # lines
 
 def figure(compared: StepComparison) -> Figure:
     """Draw a row for each job: its step by cause, and the fullest GPU's memory by part, with a mark
-    at the GPU's capacity. Steps of unequal batches are scaled to the tokens of the first job's."""
+    at the GPU's capacity. Steps of unequal batches are scaled to the first job's batch."""
     results, steps = compared.results, compared.parts[0].seconds
     fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(results)), layout="constrained")
     left, right = fig.subplots(1, 2, sharey=True)
     unit, name = time_unit(max(sum(step.values()) for step in steps))
-    alike = max(compared.scales) - min(compared.scales) < 1e-9
-    what = "step" if alike else f"as many tokens as a step of {compared.names[0]},"
+    what = f"as {compared.amount}," if compared.amount else "step"
     _bars(left, steps, unit, _CAUSES, f"{what} by cause ({name})")
     _end(left, [(sum(step.values()) / unit, human_seconds(sum(step.values()))) for step in steps])
     memory = [result.memory_per_gpu for result in results]

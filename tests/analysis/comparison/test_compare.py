@@ -337,3 +337,28 @@ def test_models_without_tokens_are_told_in_samples() -> None:
     head, *_ = sim.compare("dlrm", ": plan.microbatch=512").table
     assert {"samples/s", "$/1e6 samples"} <= {*head}
     assert "1 billion samples in" in str(sim.cost("dlrm", tokens=1e9))
+
+
+def test_a_comparison_for_samples_names_them_and_gives_their_time_as_sim_cost_does() -> None:
+    compared = sim.compare("dlrm", ": plan.global_batch=131072", tokens=1e9)
+    assert compared.title == "As many samples as a step of dlrm, 2 side by side"
+    assert compared.to_dict()["tokens"] == 1e9
+    head, row, _ = compared.table
+    assert head[-2] == "seconds of 1 billion samples (90 %)"
+    assert f"1 billion samples in {row[-2].partition(' ')[0]} seconds" in str(
+        sim.cost("dlrm", tokens=1e9)
+    )
+
+
+def test_samples_are_not_held_against_tokens() -> None:
+    said = "megatron-1.7b: trains on tokens, jobs before it on samples"
+    for tokens in (None, 1e9):
+        with pytest.raises(InputError, match=said):
+            sim.compare("dlrm", "megatron-1.7b", tokens=tokens)
+
+
+def test_days_of_an_unknown_rate_are_refused() -> None:
+    unknown = replace(sim.run("megatron-1.7b"), tokens_per_second=0.0)
+    with pytest.raises(InputError, match="the rate of its tokens is unknown; leave --tokens out"):
+        sim.compare(unknown, "megatron-1.7b", tokens=1e9)
+    assert sim.compare(unknown, "dlrm").title == "A step of each, 2 side by side"
