@@ -5,7 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
+from sim.config.checked import has_unit
 from sim.config.schema import annotations_of, inline_field, tagged_in
+from sim.config.units import InSI
 
 
 def table_of(thing: Any, keys: Collection[str]) -> dict[str, Any]:
@@ -22,7 +24,9 @@ def table_of(thing: Any, keys: Collection[str]) -> dict[str, Any]:
         head = f"{field.name}."
         within = [key.removeprefix(head) for key in keys if key.startswith(head)]
         tagged = tagged_in(annotations_of(kind).written[field.name])
-        if isinstance(value, Mapping):
+        if has_unit(annotations_of(kind).written[field.name]):
+            value = _in_si(value)
+        elif isinstance(value, Mapping):
             value = copy.deepcopy(dict(value))
         elif is_dataclass(value) and (within or inline):
             tag = {tagged.tag: getattr(value, tagged.tag)} if tagged else {}
@@ -32,3 +36,12 @@ def table_of(thing: Any, keys: Collection[str]) -> dict[str, Any]:
         else:
             table[field.name] = value
     return table
+
+
+def _in_si(value: Any) -> Any:
+    """A quantity, or quantities, marked as numbers in SI units."""
+    if isinstance(value, tuple):
+        return tuple(map(_in_si, value))
+    if isinstance(value, Mapping):
+        return {key: _in_si(own) for key, own in value.items()}
+    return InSI(value) if isinstance(value, int | float) else value

@@ -65,14 +65,15 @@ def _fields(
         for f in fields(kind)
     }
     hints = annotations_of(kind).written
-    quantities = frozenset(name for name, hint in hints.items() if _has_unit(hint))
+    quantities = frozenset(name for name, hint in hints.items() if has_unit(hint))
     return attrgetter(*defaults), defaults, quantities
 
 
-def _has_unit(hint: Any, symbols: Container[str] = EXAMPLES) -> bool:
+def has_unit(hint: Any, symbols: Container[str] = EXAMPLES) -> bool:
+    """Whether an annotation, or a part of it, is written with one of these units."""
     marks = (*getattr(hint, "__metadata__", ()), *get_args(hint))
     return any(
-        mark.symbol in symbols if isinstance(mark, Unit) else _has_unit(mark, symbols)
+        mark.symbol in symbols if isinstance(mark, Unit) else has_unit(mark, symbols)
         for mark in marks
     )
 
@@ -102,7 +103,7 @@ def _rates(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fields of a dataclass that are neither rates nor times, then the rates and times."""
     given = annotations_of(kind).written
     names = [field.name for field in fields(kind)]
-    rates = tuple(n for n in names if n in given and _has_unit(given[n], ("B/s", "s")))
+    rates = tuple(n for n in names if n in given and has_unit(given[n], ("B/s", "s")))
     return tuple(name for name in names if name not in rates), rates
 
 

@@ -128,6 +128,10 @@ def _wrong_unit(text: str, written: str, symbol: str, unit: str) -> str:
     return f"{text!r} is in {written!r}, not in {symbols}; {hint}"
 
 
+class InSI(float):
+    """A number that is known to be in SI units, so that no unit is written behind it."""
+
+
 class Unit:
     """Marks a float field that is written with a unit."""
 
@@ -136,6 +140,8 @@ class Unit:
 
     def read(self, value: Any) -> float:
         """The SI value of a text. Raises `ValueError`, also for a number without a unit."""
+        if isinstance(value, InSI):
+            return float(value)
         example = EXAMPLES[self.symbol]
         if not isinstance(value, str):
             raise ValueError(f"{value!r} has no unit; write it like {example!r}")
