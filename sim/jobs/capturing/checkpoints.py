@@ -24,6 +24,7 @@ def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
     _saves(torch, patches, told, overlay)
     _saves_shards(patches, told)
     _loads(torch, patches, overlay)
+    _safetensors(torch, patches, overlay)
 
 
 def _saves(torch: Any, patches: Patches, told: Callable[[], None], overlay: Overlay) -> None:
@@ -127,3 +128,29 @@ def _loads(torch: Any, patches: Patches, overlay: Overlay) -> None:
 
     for owner in (torch, torch.serialization):
         patches.set(owner, "load", load)
+
+
+def _safetensors(torch: Any, patches: Patches, overlay: Overlay) -> None:
+    """safetensors reads the memory of tensors in Rust. Tensors of the device have none, and are
+    saved by `torch.save`."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    def changed(module: ModuleType) -> None:
+        save_file, load_file = module.save_file, module.load_file
+
+        def save(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> None:
+            if any(isinstance(tensor, FakeTensor) for tensor in tensors.values()):
+                torch.save({**tensors}, filename)
+            else:
+                save_file(tensors, overlay.written(filename), *args, **kwargs)
+
+        def load(filename: Any, device: Any = "cpu", *args: Any, **kwargs: Any) -> Any:
+            place = overlay.place(filename)
+            if is_zipfile(place):
+                return torch.load(filename, map_location=device)
+            return load_file(place, device, *args, **kwargs)
+
+        patches.set(module, "save_file", save)
+        patches.set(module, "load_file", load)
+
+    patches.when_imported("safetensors.torch", changed)

@@ -1,6 +1,7 @@
 """A script finds again what it has saved, though nothing is written."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,35 @@ def test_checkpoints_are_renamed_copied_and_loaded_and_files_stay_as_they_are(
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {str(path.relative_to(tmp_path)) for path in files} == names
     assert {path.read_text() for path in files} == {"of a real run"}
+
+
+SAFETENSORS = """
+from safetensors.torch import load_file, save_file
+net = Model().to("cuda")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(2):
+    net(torch.randint(VOCABULARY, (BATCH, LENGTH), device="cuda")).mean().backward()
+    optimizer.step()
+    save_file(net.state_dict(), "model.safetensors", metadata={"format": "pt"})
+    loaded = load_file("model.safetensors", device="cuda")
+    assert loaded["head.weight"].is_cuda and loaded["head.weight"].shape == (VOCABULARY, WIDTH)
+"""
+
+
+def test_safetensors_of_the_device_are_saved_without_their_memory(
+    captured: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "lib" / "safetensors"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "torch.py").write_text(
+        "def save_file(tensors, filename, metadata=None):\n    raise MemoryError('reads it')\n"
+        "load_file = save_file\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    monkeypatch.delitem(sys.modules, "safetensors", raising=False)
+    monkeypatch.delitem(sys.modules, "safetensors.torch", raising=False)
+    monkeypatch.chdir(tmp_path)
+    own = captured(SAFETENSORS, world=1)
+    assert any("a checkpoint is not written" in note for note in own.notes)
+    assert not (tmp_path / "model.safetensors").exists()
